@@ -1,0 +1,62 @@
+# The one door to this repository: `make` alone lists what it does.
+
+PYTHON ?= python3
+VENV   ?= .venv
+
+bin := $(VENV)/bin
+pip := $(bin)/python -m pip --disable-pip-version-check --quiet --quiet
+
+# Stamps, so that a second run installs nothing; a change of pyproject.toml installs again.
+venv    := $(VENV)/.made
+package := $(VENV)/.installed
+tools   := $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format sim bench clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+run: $(package) ## A short tour of the queue, in process
+	@$(bin)/python -m wherry
+
+test: check ## Everything a change must pass: check, then all tests (ONLY=unit: one folder of tests)
+	$(bin)/python -m pytest $(if $(ONLY),tests/$(ONLY)) \
+		--cov=wherry.model --cov=wherry.core --cov-report=term-missing:skip-covered
+
+check: $(tools) ## Format, lint, types and layers; changes nothing
+	$(bin)/ruff format --check --quiet .
+	$(bin)/ruff check --quiet .
+	$(bin)/mypy
+	$(bin)/lint-imports --no-logo --cache-dir build/cache/imports
+
+format: $(tools) ## Rewrite the sources in the house format
+	$(bin)/ruff check --quiet --select I --fix .
+	$(bin)/ruff format .
+
+sim: $(package) ## The simulator: SEED=42 replays one run, SEEDS=1000 tries that many
+	@$(bin)/python -m wherry.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
+
+bench: $(package) ## The benchmarks (ONLY=core: one part); writes build/bench.json
+	@mkdir -p build
+	@$(bin)/python -m bench --out build/bench.json $(if $(ONLY),--only $(ONLY))
+
+clean: ## Remove everything that make made, the virtual environment too
+	rm -rf build dist .hypothesis $(VENV)
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(venv):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Wherry needs Python 3.11 or newer; \
+	this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12")'
+	@test -x $(bin)/python || $(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(package): pyproject.toml | $(venv)
+	@echo "installing wherry into $(VENV)"
+	@$(pip) install --editable .
+	@touch $@
+
+$(tools): pyproject.toml | $(venv)
+	@echo "installing wherry and its development tools into $(VENV)"
+	@$(pip) install --editable '.[dev]'
+	@touch $@ $(package)

@@ -1,0 +1,66 @@
+"""A late subscription in an ordered topic: messages that were there before it are put into its order.
+
+Their ranks and due times are in their bodies, which may be on disk; replay must not need them, so they are written
+into `Admit` operations, block by block. A restart goes on where the last block ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from wherry.broker.shard import Shard
+from wherry.core.apply import ranks
+from wherry.core.bodies import Cold
+from wherry.core.leasing import Now
+from wherry.core.reader import Reader
+from wherry.core.state import SubscriptionState
+from wherry.model import ops
+from wherry.model.ops import Entry, to_ranges
+from wherry.model.schema import integers
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+T = TypeVar("T")
+Choice: TypeAlias = Callable[[Now], tuple[list[Entry], T]]
+FirstFrom: TypeAlias = Callable[[int], int | None]
+
+BLOCK = 8_192
+
+
+async def run(shard: Shard, subscription: SubscriptionState) -> None:
+    """Until the subscription has everything that was there before it."""
+    for number, reader in list(subscription.readers.items()):
+        while reader.backlog is not None and subscription.number in shard.state.subscriptions:
+            position = await _admit_block(shard, subscription, number, reader)
+            await shard.committer.wait(position)
+
+
+async def _admit_block(shard: Shard, subscription: SubscriptionState, number: int, reader: Reader) -> int:
+    def choose(now: Now) -> tuple[list[Entry], None]:
+        if reader.backlog is None:
+            return [], None
+        start, end = reader.backlog
+        stop = min(start + BLOCK, end)
+        offset = _present(shard, subscription, number, reader.settled.missing(start, stop))
+        batch = shard.store.take(subscription.topic.number, number, offset, ("priority", "due"))
+        order = subscription.topic.config.order
+        rank = offset if order == "fifo" else ranks(subscription.topic, 0, batch, now.wall_ms)
+        due = integers(batch, "due", -1)
+        op = ops.Admit(subscription.number, number, stop, to_ranges(offset), rank, due)
+        return [Entry(now.wall_us, [op], volatile=not subscription.config.durable)], None
+
+    position, _ = await shard.decide(choose)
+    return position
+
+
+def _present(shard: Shard, subscription: SubscriptionState, number: int, offset: Int64) -> Int64:
+    """Those that are still in the topic, and not dead before any subscription."""
+    partition = subscription.topic.partitions[number]
+    offset = offset[~partition.released.contains(offset)]
+    return offset[~partition.dead.has(offset)] if len(partition.dead) else offset
+
+
+__all__ = ["Choice", "Cold", "FirstFrom", "T", "run"]

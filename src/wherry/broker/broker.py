@@ -1,0 +1,420 @@
+"""The broker, in process: what every wire, client and test calls."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.broker import backfill, browse
+from wherry.broker.browse import Search
+from wherry.broker.consumer import Consumer
+from wherry.broker.housekeeping import Housekeeper
+from wherry.broker.shard import Shard
+from wherry.core import amending, deadletters, leasing, publishing, routing, staging, stats
+from wherry.core.amending import Amended, Amendment
+from wherry.core.assignment import make as make_assignment
+from wherry.core.catalog import check_change
+from wherry.core.deadletters import DeadFilter
+from wherry.core.publishing import Published, PublishOptions
+from wherry.core.stats import TopicStats
+from wherry.core.volatile import joined
+from wherry.model import ops
+from wherry.model.errors import AlreadyExists, InvalidInput, NotFound, WherryError
+from wherry.model.ops import AnyOp, Entry
+from wherry.model.route import Route
+from wherry.model.schema import Publishable, compact
+from wherry.model.subscription import Subscription
+from wherry.model.topic import Topic
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+
+class Broker:
+    """Topics, subscriptions, messages. Made by `wherry.open`; every method that changes something is durable on return.
+
+    Every method checks its input: what is wrong raises `InvalidInput` with the field, the value and what is allowed.
+    """
+
+    def __init__(self, shard: Shard, housekeeper: Housekeeper) -> None:
+        self._shard = shard
+        self._housekeeper = housekeeper
+        self._background = asyncio.create_task(self._run_housekeeper(), name="wherry housekeeping")
+        self._consumers = 0
+
+    async def _run_housekeeper(self) -> None:
+        try:
+            await self._housekeeper.run()
+        except WherryError as fault:
+            self._shard.committer.fail(fault)
+
+    async def __aenter__(self) -> Broker:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Write what is queued and a last checkpoint, then let go of the directory."""
+        self._background.cancel()
+        await asyncio.gather(self._background, return_exceptions=True)
+        if self._shard.committer.failure is None:
+            await self._housekeeper.last_checkpoint()
+        await self._shard.committer.close()
+        await self._shard.writer.close()
+
+    async def checkpoint(self) -> None:
+        """Write a checkpoint now, so that recovery has little to read."""
+        await self._housekeeper.checkpoint()
+
+    # Topics, subscriptions, routes.
+
+    async def create_topic(self, topic: Topic | str, /, **fields: object) -> Topic:
+        """Create a topic from a `Topic`, or from a name and its fields. Creating the same again is no error.
+
+        A topic that exists may be given other bounds and retention this way; its order and partitions stay.
+        """
+        wanted = _built(Topic, topic, fields, name="name").checked()
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], Topic]:
+            catalog = self._shard.state.catalog
+            number = catalog.topics.get(wanted.name)
+            if number is None:
+                catalog.check_room()
+                number = catalog.next_number
+            else:
+                known = self._shard.state.topics[number].config
+                if known == wanted:
+                    return [], wanted
+                check_change(known, wanted)
+            return [Entry(now.wall_us, [ops.PutTopic(number, wanted)])], wanted
+
+        return await self._durable(choose)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic with its messages, subscriptions and dead letters."""
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], None]:
+            return [Entry(now.wall_us, [ops.DeleteTopic(self._shard.state.catalog.topic(name))])], None
+
+        await self._durable(choose)
+
+    async def subscribe(
+        self, subscription: Subscription | str, name: str | None = None, /, **fields: object
+    ) -> Subscription:
+        """Create a subscription: `subscribe("jobs", "workers", lease_ms=60_000)`. The same again is no error."""
+        if name is not None:
+            fields = {"name": name, **fields}
+        if fields.get("durable") is False and "start" not in fields:
+            fields["start"] = "latest"
+        wanted = _built(Subscription, subscription, fields, name="topic").checked()
+        make_assignment(wanted.assignment, 1)
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], Subscription]:
+            return self._new_subscription(wanted, now), wanted
+
+        await self._durable(choose)
+        state = self._shard.state.subscription(wanted.topic, wanted.name)
+        await backfill.run(self._shard, state)
+        return wanted
+
+    def _new_subscription(self, wanted: Subscription, now: leasing.Now) -> list[Entry]:
+        state = self._shard.state
+        topic = state.topic(wanted.topic)
+        for known in topic.subscriptions.values():
+            if known.config.name == wanted.name:
+                if known.config != wanted:
+                    raise AlreadyExists(
+                        "subscription", f"{wanted.topic}/{wanted.name}", _difference(known.config, wanted)
+                    )
+                return []
+        state.catalog.check_room()
+        starts = np.zeros(max(topic.partitions, default=0) + 1, np.int64)
+        for number, partition in topic.partitions.items():
+            starts[number] = _start(wanted, partition.next_offset, partition.directory.first_published_from)
+        if wanted.durable:
+            number = state.catalog.next_number
+        else:
+            state.last_ephemeral -= 1
+            number = state.last_ephemeral
+        op = ops.PutSubscription(number, topic.number, wanted, starts)
+        return [Entry(now.wall_us, [op], volatile=not wanted.durable)]
+
+    async def unsubscribe(self, topic: str, name: str) -> None:
+        """Delete a subscription; its progress and dead letters go with it."""
+        subscription = self._shard.state.subscription(topic, name)
+        await self._shard.admit_settle(1)
+        position = self._shard.remove_subscription(subscription, "")
+        await self._shard.committer.wait(position)
+
+    async def put_route(self, route: Route) -> Route:
+        """Create or change a route."""
+        route.checked()
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], Route]:
+            self._shard.state.catalog.check_room()
+            return [Entry(now.wall_us, [ops.PutRoute(route)])], route
+
+        return await self._durable(choose)
+
+    async def delete_route(self, name: str) -> None:
+        """Delete a route."""
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], None]:
+            self._shard.state.catalog.route(name)
+            return [Entry(now.wall_us, [ops.DeleteRoute(name)])], None
+
+        await self._durable(choose)
+
+    def topics(self) -> list[Topic]:
+        """All topics, by name."""
+        return sorted((topic.config for topic in self._shard.state.topics.values()), key=lambda topic: topic.name)
+
+    def routes(self) -> list[Route]:
+        """All routes, by name."""
+        return sorted(self._shard.state.catalog.routes.values(), key=lambda route: route.name)
+
+    # Publishing.
+
+    async def publish(self, topic: str, messages: Publishable, options: PublishOptions | None = None) -> Published:
+        """Publish messages to a topic; on return they are on disk (unless they are transient).
+
+        `messages` is an Arrow batch or table with a `payload` column (and any of `id`, `key`, `priority`, `due`,
+        `expires`, `headers`), a list of bytes, text or `Message`, or one of these.
+        """
+        chosen = options or PublishOptions()
+        state = self._shard.state
+        batch = compact(messages, state.topic(topic).config.payload_bytes_max)
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], Published]:
+            return publishing.decide(state, state.topic(topic), batch, chosen, now.wall_us)
+
+        position, answer = await self._shard.decide(choose)
+        if answer.repeated:
+            position = self._shard.committer.submitted
+        await self._shard.committer.wait(position)
+        return answer
+
+    async def publish_route(
+        self, route: str, messages: Publishable, *, routing_key: str = "", headers: dict[str, str] | None = None
+    ) -> dict[str, Published]:
+        """Publish through a route: a copy for each topic that matches, all of them or none."""
+        state = self._shard.state
+        names = routing.targets(state.catalog.route(route), routing_key, headers or {})
+        for name in names:
+            state.topic(name)
+        sizes = [state.topic(name).config.payload_bytes_max for name in names]
+        batch = compact(messages, min(sizes)) if sizes else None
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], dict[str, Published]]:
+            entries: list[Entry] = []
+            answers = {}
+            for name in names if batch is not None else ():
+                new, answers[name] = publishing.decide(state, state.topic(name), batch, PublishOptions(), now.wall_us)
+                entries += new
+            lasting = [entry for entry in entries if not entry.volatile]
+            return joined([*lasting, *(entry for entry in entries if entry.volatile)]), answers
+
+        return await self._durable(choose)
+
+    # Transactions.
+
+    async def stage(self, key: str, topic: str, messages: Publishable, *, partition: int | None = None) -> None:
+        """Put messages aside under a key; they are durable, and nobody sees them before `commit`."""
+        state = self._shard.state
+        batch = compact(messages, state.topic(topic).config.payload_bytes_max)
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], None]:
+            return staging.stage_publish(state, key, state.topic(topic), batch, partition, now.wall_us), None
+
+        await self._durable(choose)
+
+    async def commit(self, key: str) -> list[tuple[str, int, int, int]]:
+        """Make everything under a key visible at once: `(topic, partition, first offset, count)` for each part.
+
+        The same key again is a success that does nothing and gives the same answer.
+        """
+        state = self._shard.state
+        await self._shard.admit_settle(10_000)
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], Int64]:
+            return staging.commit(state, key, now.wall_us)
+
+        position, placed = await self._shard.decide(choose)
+        await self._shard.committer.wait(position or self._shard.committer.submitted)
+        names = {topic.number: topic.config.name for topic in state.topics.values()}
+        return [(names.get(t, ""), p, b, c) for t, p, b, c in placed.reshape(-1, 4).tolist()]
+
+    async def abort(self, key: str) -> None:
+        """Throw away what lies under a key."""
+        await self._durable(lambda now: (staging.abort(self._shard.state, key, now.wall_us), None))
+
+    # Consuming.
+
+    async def consumer(
+        self,
+        topic: str,
+        subscription: str,
+        consumer_id: str | None = None,
+        *,
+        buffer_messages: int | None = None,
+        buffer_bytes: int | None = None,
+    ) -> Consumer:
+        """Join a subscription. The buffer is the most that this consumer will ever hold unsettled."""
+        self._shard.committer.check()
+        self._consumers += 1
+        name = consumer_id if consumer_id is not None else f"consumer-{self._consumers}"
+        state = self._shard.state.subscription(topic, subscription)
+        joined_as = leasing.join(state, name, buffer_messages, buffer_bytes)
+        self._shard.wake(state.topic)
+        return Consumer(self._shard, state, joined_as)
+
+    # Messages by id.
+
+    async def cancel(self, topic: str, *message_ids: str) -> None:
+        """Cancel waiting messages, all of them or none; `NotWaiting` if one is out or done."""
+        if not message_ids:
+            raise InvalidInput("message_ids", message_ids, "at least one id")
+        state = self._shard.state
+        await self._durable(
+            lambda now: (amending.cancel(state, state.topic(topic), list(message_ids), now.wall_us), None)
+        )
+
+    async def amend(
+        self,
+        topic: str,
+        message_id: str,
+        change: Amendment | None = None,
+        /,
+        *,
+        version: int | None = None,
+        **fields: object,
+    ) -> Amended:
+        """Change a waiting message: `amend("jobs", id, due_ms=…, version=1)`. A stale version is refused."""
+        try:
+            wanted = change if change is not None else Amendment(**fields)  # type: ignore[arg-type]
+        except TypeError:
+            allowed = "payload, priority, due_ms, expires_ms, headers"
+            raise InvalidInput("fields", sorted(fields), allowed) from None
+        state = self._shard.state
+        return await self._durable(
+            lambda now: amending.amend(state, state.topic(topic), message_id, wanted, version, now.wall_us)
+        )
+
+    async def get(self, topic: str, message_id: str) -> pa.RecordBatch:
+        """One message by id, as a batch of one row; empty if it is not in the topic any more."""
+        return await browse.by_id(self._shard, self._shard.state.topic(topic), message_id)
+
+    def state_of(self, topic: str, subscription: str, message_id: str) -> str:
+        """Where a message stands for a subscription: waiting, scheduled, leased, dead or settled."""
+        state = self._shard.state
+        known = state.topic(topic)
+        found = amending.find(state, known, message_id)
+        reader = state.subscription(topic, subscription).readers[found.partition]
+        return reader.state_of(found.offset, self._shard.now().wall_ms)
+
+    # Looking.
+
+    async def browse(self, topic: str, *, partition: int = 0, start: int = 0, limit: int = 1_000) -> pa.RecordBatch:
+        """Messages of a partition by offset, without consuming them."""
+        return await browse.browse(self._shard, self._shard.state.topic(topic), partition, start, limit)
+
+    async def search(self, topic: str, wanted: Search | None = None, /, **fields: object) -> pa.RecordBatch:
+        """Messages by key, headers or time: `search("jobs", key="user-7", limit=10)`."""
+        try:
+            chosen = wanted if wanted is not None else Search(**fields)  # type: ignore[arg-type]
+        except TypeError:
+            raise InvalidInput("fields", sorted(fields), "key, headers, from_ms, to_ms, limit") from None
+        return await browse.search(self._shard, self._shard.state.topic(topic), chosen)
+
+    async def scheduled(
+        self, topic: str, subscription: str, *, from_ms: int | None = None, to_ms: int | None = None, limit: int = 1_000
+    ) -> pa.RecordBatch:
+        """What will be handed to a subscription in a time range, soonest first."""
+        known = self._shard.state.topic(topic)
+        return await browse.scheduled(self._shard, known, subscription, from_ms, to_ms, limit)
+
+    def stats(self, topic: str) -> TopicStats:
+        """How much waits where, and how far behind each subscription is."""
+        now = self._shard.now()
+        self._shard.upkeep(now)
+        return stats.of_topic(self._shard.state, self._shard.state.topic(topic), now.wall_ms)
+
+    # Dead letters.
+
+    async def dead_letters(self, topic: str, wanted: DeadFilter | None = None) -> pa.RecordBatch:
+        """Dead letters with the whole message, the reason, the last error, attempts and times."""
+        return await browse.dead_letters(self._shard, self._shard.state.topic(topic), wanted or DeadFilter())
+
+    async def redrive(self, topic: str, wanted: DeadFilter | None = None, *, by: str = "") -> int:
+        """Send dead letters back to wait again; how many. Those that are not dead any more are not touched."""
+        state = self._shard.state
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], int]:
+            known = state.topic(topic)
+            groups = deadletters.select(state, known, wanted or DeadFilter())
+            return deadletters.redrive(state, known, groups, by, now.wall_us), _total(groups)
+
+        return await self._durable(choose)
+
+    async def discard(self, topic: str, wanted: DeadFilter, *, by: str = "") -> int:
+        """Throw dead letters away; how many."""
+        state = self._shard.state
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], int]:
+            known = state.topic(topic)
+            groups = deadletters.select(state, known, wanted)
+            return deadletters.discard(state, known, groups, by, now.wall_us), _total(groups)
+
+        return await self._durable(choose)
+
+    async def _durable(self, choose: backfill.Choice[backfill.T]) -> backfill.T:
+        position, answer = await self._shard.decide(choose)
+        await self._shard.committer.wait(position)
+        return answer
+
+
+def _total(groups: list[deadletters.DeadGroup]) -> int:
+    return sum(len(group.offsets) for group in groups)
+
+
+def _built(kind: type[backfill.T], given: object, fields: dict[str, object], *, name: str) -> backfill.T:
+    """A `Topic` or `Subscription` from itself, or from a name and keyword fields."""
+    if isinstance(given, kind):
+        if fields:
+            raise InvalidInput(next(iter(fields)), fields, f"no further fields beside a whole {kind.__name__}")
+        return given
+    try:
+        return kind(**{name: given, **fields})
+    except TypeError as fault:
+        known = ", ".join(kind.__struct_fields__)  # type: ignore[attr-defined]
+        raise InvalidInput(f"{kind.__name__} fields", str(fault), f"some of {known}") from None
+
+
+def _difference(known: msgspec.Struct, wanted: msgspec.Struct) -> str:
+    for field in known.__struct_fields__:
+        before, after = getattr(known, field), getattr(wanted, field)
+        if before != after:
+            return f"{field} is {before!r}, not {after!r}"
+    return "nothing"
+
+
+def _start(wanted: Subscription, end: int, first_from: backfill.FirstFrom) -> int:
+    if wanted.start == "earliest":
+        return 0
+    if wanted.start == "offset":
+        return min(wanted.start_offset or 0, end)
+    if wanted.start == "time":
+        first = first_from((wanted.start_ms or 0) * 1000)
+        return end if first is None else first
+    return end
+
+
+__all__ = ["AnyOp", "Broker", "NotFound"]

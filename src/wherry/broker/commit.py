@@ -1,0 +1,128 @@
+"""Group commit: entries of one turn of the loop become one write and one sync; answers wait for their position.
+
+State is changed when an entry is submitted, before it is durable; that is safe because nothing leaves the broker
+before its position is durable (`wait`). If the journal fails, the state is thrown away with the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from wherry.journal.codec import Parts
+from wherry.journal.engine import Appended, Fenced, TooLarge, Writer
+from wherry.model import errors
+from wherry.model.errors import Closed, WherryError, WriterFailed
+
+GROUP_BYTES = 8 << 20
+"""One write; a larger backlog is written in several."""
+
+PENDING_BYTES_MAX = 64 << 20
+"""Submitted and not yet written; publishers wait beyond it."""
+
+
+class Committer:
+    """Numbers entries, writes them in groups, and tells when a position is durable."""
+
+    def __init__(self, writer: Writer, on_failure: Callable[[WherryError], None]) -> None:
+        self._writer = writer
+        self._on_failure = on_failure
+        self._pending: deque[tuple[Parts, int]] = deque()
+        self._waiters: dict[int, asyncio.Future[None]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self.pending_bytes = 0
+        self.submitted = writer.last
+        self.durable = writer.last
+        self.failure: WherryError | None = None
+
+    def submit(self, parts: Parts, size: int) -> int:
+        """Queue an entry; its position. It is written at the end of this turn of the loop, with all others of it."""
+        self.check()
+        self.submitted += 1
+        self._pending.append((parts, size))
+        self.pending_bytes += size
+        if self._task is None:
+            self._task = asyncio.create_task(self._write_all(), name="wherry group commit")
+        return self.submitted
+
+    def check(self) -> None:
+        """Raise what ended the journal, if it has."""
+        if self.failure is not None:
+            raise self.failure
+
+    async def wait(self, position: int) -> None:
+        """Until everything up to `position` is durable."""
+        while position > self.durable:
+            self.check()
+            waiter = self._waiters.get(position)
+            if waiter is None:
+                waiter = self._waiters[position] = asyncio.get_running_loop().create_future()
+            await asyncio.shield(waiter)
+
+    async def room(self) -> None:
+        """Until not too much is queued: what a fast producer waits for."""
+        while self.pending_bytes > PENDING_BYTES_MAX:
+            self.check()
+            if self._room is None:
+                self._room = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._room)
+
+    async def _write_all(self) -> None:
+        try:
+            while self._pending:
+                await self._write_group()
+        except (WherryError, OSError) as fault:
+            self.fail(fault if isinstance(fault, WherryError) else WriterFailed(str(fault)))
+        finally:
+            self._task = None
+
+    async def _write_group(self) -> None:
+        bodies: list[Parts] = []
+        size = 0
+        while self._pending and (size == 0 or size + self._pending[0][1] <= GROUP_BYTES):
+            parts, length = self._pending.popleft()
+            bodies.append(parts)
+            size += length
+        self.pending_bytes -= size
+        outcome = await self._writer.append(bodies, self.durable)
+        if isinstance(outcome, Appended):
+            self.durable = outcome.position
+            self._release()
+        elif isinstance(outcome, Fenced):
+            raise errors.Fenced(f"another owner has written up to position {outcome.actual}")
+        elif isinstance(outcome, TooLarge):
+            raise WriterFailed(f"an entry above {outcome.bytes_max} bytes reached the journal")
+        else:
+            raise WriterFailed(f"the journal does not know whether a group was stored: {outcome.why}")
+
+    def _release(self) -> None:
+        for position in [position for position in self._waiters if position <= self.durable]:
+            waiter = self._waiters.pop(position)
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._room is not None and self.pending_bytes <= PENDING_BYTES_MAX:
+            self._room.set_result(None)
+            self._room = None
+
+    def fail(self, fault: WherryError) -> None:
+        """The journal is over: everyone who waits is told why, and so is everyone who comes later."""
+        if self.failure is not None:
+            return
+        self.failure = fault
+        for waiter in self._waiters.values():
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+        if self._room is not None:
+            self._room.set_result(None)
+            self._room = None
+        if not isinstance(fault, Closed):
+            self._on_failure(fault)
+
+    async def close(self) -> None:
+        """Write what is queued, then refuse everything."""
+        while self._task is not None and self.failure is None:
+            await asyncio.shield(self._task)
+        self.fail(Closed("the broker is closed"))

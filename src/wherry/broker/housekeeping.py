@@ -1,0 +1,111 @@
+"""The background duties of a shard: time, memory, checkpoints, and the journal's length.
+
+memory over budget ──► flush to segments ──► checkpoint ──► trim the journal, remove garbage
+journal long ─────────────────────────────►─┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+from wherry.broker.shard import Shard
+from wherry.core import snapshot, upkeep
+from wherry.journal import checkpoint as checkpoints
+from wherry.journal.checkpoint import Checkpoint
+from wherry.model.errors import Closed, DiskFull, WherryError
+
+TICK_MS = 1_000
+CHECKPOINT_BYTES = 256 << 20
+"""Journal written since the last checkpoint before the next one: what recovery reads at most, more or less."""
+
+
+class Housekeeper:
+    """Runs until cancelled. A full disk is not an error here: it tries again later."""
+
+    def __init__(self, shard: Shard, checkpoint_bytes: int = CHECKPOINT_BYTES) -> None:
+        self._shard = shard
+        self._checkpoint_bytes = checkpoint_bytes
+        self._written = 0
+        self._checkpointed = shard.writer.last
+        self._last_slow_ms = 0
+        self.lock = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Wake for time and for pressure, for ever."""
+        while True:
+            await self._sleep()
+            self._do_time()
+            try:
+                await self._do_space()
+            except DiskFull:
+                pass
+            except OSError as fault:
+                if fault.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+            finally:
+                self._shard.relieve()
+
+    async def _sleep(self) -> None:
+        shard = self._shard
+        wait_ms = upkeep.due_in_ms(shard.state, shard.now())
+        wait_ms = TICK_MS if wait_ms is None else min(max(wait_ms, 1), TICK_MS)
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await shard.pressure.wait()
+        except TimeoutError:
+            pass
+        shard.pressure.clear()
+
+    def _do_time(self) -> None:
+        shard = self._shard
+        now = shard.now()
+        shard.upkeep(now)
+        if now.steady_ms - self._last_slow_ms >= TICK_MS:
+            self._last_slow_ms = now.steady_ms
+            for entry in upkeep.housekeeping(shard.state, now.wall_us):
+                shard.commit([entry])
+
+    async def _do_space(self) -> None:
+        shard = self._shard
+        if shard.files is None:
+            await shard.writer.trim(shard.committer.durable + 1)
+            return
+        flushed = shard.store.is_over()
+        if flushed:
+            await shard.store.flush(shard.wanted)
+            shard.relieve()
+        if flushed or shard.writer.stored_bytes() - self._written > self._checkpoint_bytes:
+            await self.checkpoint()
+
+    async def checkpoint(self) -> None:
+        """Write down the state, then let go of the journal and the files that it makes superfluous."""
+        shard = self._shard
+        if shard.files is None or shard.committer.submitted == self._checkpointed:
+            return
+        async with self.lock:
+            shard.store.sweep(shard.wanted)
+            garbage, shard.store.garbage = shard.store.garbage, []
+            position = shard.committer.submitted
+            staged = shard.staged_rows()
+            floors = [position + 1, shard.store.journal_floor() or position + 1, *(row[2] for row in staged)]
+            point = Checkpoint(position, min(floors), snapshot.dump(shard.state), shard.store.image(), staged)
+            parts = checkpoints.encode(point)
+            try:
+                await shard.committer.wait(position)
+                await checkpoints.write(shard.files, position, parts)
+            except BaseException:
+                shard.store.garbage += garbage
+                raise
+            self._checkpointed = position
+            await shard.writer.trim(point.floor)
+            self._written = shard.writer.stored_bytes()
+            if garbage:
+                await shard.files.remove(garbage)
+
+    async def last_checkpoint(self) -> None:
+        """At a clean close: recovery then has nothing to replay. A disk that is full or broken does not matter."""
+        try:
+            await self.checkpoint()
+        except (WherryError, OSError, Closed):
+            return

@@ -1,0 +1,89 @@
+"""Opening a broker: on a directory, or in memory."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from wherry.broker import backfill
+from wherry.broker.broker import Broker
+from wherry.broker.clock import Clock, SystemClock
+from wherry.broker.housekeeping import CHECKPOINT_BYTES, Housekeeper
+from wherry.broker.recovery import open_shard
+from wherry.journal.disk import DiskEngine
+from wherry.journal.engine import Engine
+from wherry.journal.files import Files
+from wherry.journal.memory import MemoryEngine
+from wherry.journal.realfiles import RealFiles
+from wherry.journal.store import CACHE_BYTES_MAX, Store
+from wherry.model import check
+from wherry.model.errors import InvalidInput
+
+
+@asynccontextmanager
+async def open(  # noqa: A001  `wherry.open` is the name people look for
+    path: str | os.PathLike[str] | None = None,
+    *,
+    clock: Clock | None = None,
+    cache_bytes: int = CACHE_BYTES_MAX,
+) -> AsyncIterator[Broker]:
+    """A broker on a directory, created when it is not there; without a path, one that lives in memory.
+
+    Parameters
+    ----------
+    path
+        The directory. One process at a time may have it open.
+    clock
+        Time and entropy; the machine's unless told otherwise.
+    cache_bytes
+        Memory for recent messages; older ones that still wait are moved to segment files.
+
+    Examples
+    --------
+    >>> async def main():
+    ...     async with wherry.open("data") as broker:
+    ...         await broker.create_topic("jobs")
+    ...         await broker.publish("jobs", [b"hello"])
+    """
+    check.integer("cache_bytes", cache_bytes, 1 << 20, 1 << 44)
+    files: Files | None = None
+    engine: Engine
+    if path is None:
+        engine = MemoryEngine()
+    else:
+        files = RealFiles(_directory(path))
+        engine = DiskEngine(files)
+    broker = await start(engine, files, clock or SystemClock(), cache_bytes=cache_bytes)
+    try:
+        yield broker
+    finally:
+        await broker.close()
+
+
+def _directory(path: str | os.PathLike[str]) -> Path:
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise InvalidInput("path", path, "a directory, or None for a broker in memory")
+    root = Path(path)
+    if root.exists() and not root.is_dir():
+        raise InvalidInput("path", str(path), "a directory, not a file")
+    return root
+
+
+async def start(
+    engine: Engine,
+    files: Files | None,
+    clock: Clock,
+    *,
+    cache_bytes: int = CACHE_BYTES_MAX,
+    checkpoint_bytes: int = CHECKPOINT_BYTES,
+) -> Broker:
+    """A broker over any engine: what `open`, the simulator and tests share."""
+    store = Store(files, cache_bytes_max=cache_bytes)
+    shard = await open_shard(engine, files, store, clock, f"{socket.gethostname()}:{os.getpid()}")
+    broker = Broker(shard, Housekeeper(shard, checkpoint_bytes))
+    for subscription in list(shard.state.subscriptions.values()):
+        await backfill.run(shard, subscription)
+    return broker

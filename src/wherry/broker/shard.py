@@ -1,0 +1,252 @@
+"""The shell around the core: entries are journaled, applied, and their effects carried out, in that order, in one turn.
+
+Everything here that changes state is synchronous; awaits only wait for disk, for time, or for other people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from wherry.broker.clock import Clock
+from wherry.broker.commit import Committer
+from wherry.core import upkeep
+from wherry.core.apply import Effects, apply
+from wherry.core.bodies import Cold
+from wherry.core.leasing import Now
+from wherry.core.state import State, SubscriptionState, TopicState
+from wherry.journal.checkpoint import StagedAt
+from wherry.journal.codec import Parts, encode
+from wherry.journal.engine import Writer
+from wherry.journal.files import Files
+from wherry.journal.shelf import Cached
+from wherry.journal.store import Store
+from wherry.model import ops
+from wherry.model.errors import CutOff, DiskFull, TooLarge, WherryError
+from wherry.model.ops import Entry
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+T = TypeVar("T")
+
+HARD_CACHE_FACTOR = 2
+"""Publishers wait when memory holds this many times its budget and the flush has not caught up."""
+
+CUT_MAX = 10_000
+
+
+class Shard:
+    """One journal, the state it led to, and the bodies."""
+
+    def __init__(self, state: State, store: Store, writer: Writer, files: Files | None, clock: Clock) -> None:
+        self.state = state
+        self.store = store
+        self.writer = writer
+        self.files = files
+        self.clock = clock
+        self.committer = Committer(writer, self._failed)
+        self.staged: dict[tuple[str, int], tuple[int, int]] = {}
+        self.cut: dict[int, str] = {}
+        """Why subscriptions were cut off, the last ones."""
+        self.pressure = asyncio.Event()
+        self._relief: asyncio.Future[None] | None = None
+        self._waiters: dict[int, list[asyncio.Future[None]]] = {}
+        self._upkept: tuple[int, int] = (-1, -1)
+
+    def now(self) -> Now:
+        """Both clocks, read once for a decision."""
+        return Now(self.clock.wall_us(), self.clock.steady_ms())
+
+    def upkeep(self, now: Now) -> None:
+        """Do what the time calls for; before every decision."""
+        if (now.wall_ms, now.steady_ms) == self._upkept:
+            return
+        self._upkept = (now.wall_ms, now.steady_ms)
+        for entry in upkeep.due(self.state, now, self.clock.entropy):
+            self.commit([entry])
+
+    async def decide(self, choose: Callable[[Now], tuple[list[Entry], T]]) -> tuple[int, T]:
+        """Make a decision that adds messages: load what it needs, find room, write, apply.
+
+        Returns the position to wait for and the answer. `choose` may be asked more than once; it changes nothing.
+        """
+        await self.committer.room()
+        await self._wait_for_memory()
+        made_room = False
+        while True:
+            now = self.now()
+            self.upkeep(now)
+            try:
+                entries, answer = choose(now)
+            except Cold as cold:
+                await self.store.load(cold)
+                continue
+            encoded = self._encoded(entries)
+            size = sum(each[1] for each in encoded)
+            left = self._room_left(size, len(encoded), essential=False) if size else None
+            if left is None:
+                return self._write(encoded), answer
+            if made_room:
+                raise DiskFull(size, left)
+            made_room = True
+            await self.writer.make_room(size + self.committer.pending_bytes)
+
+    async def admit_settle(self, messages: int) -> None:
+        """Make sure that settling so many messages can be journaled, before anything is taken out of a lease."""
+        size = 512 + 48 * messages
+        left = self._room_left(size, 1, essential=True)
+        if left is not None:
+            await self.writer.make_room(size + self.committer.pending_bytes)
+            left = self._room_left(size, 1, essential=True)
+        if left is not None:
+            raise DiskFull(size, left)
+
+    def _room_left(self, size: int, entries: int, *, essential: bool) -> int | None:
+        queued = self.committer.submitted - self.committer.durable
+        pending = self.committer.pending_bytes
+        return self.writer.admit(size + pending, essential=essential, entries=entries + queued)
+
+    def commit(self, entries: Sequence[Entry]) -> int:
+        """Write and apply entries; the position to wait for (0: nothing to wait for)."""
+        return self._write(self._encoded(entries))
+
+    def _encoded(self, entries: Sequence[Entry]) -> list[tuple[Parts, int, Entry]]:
+        encoded: list[tuple[Parts, int, Entry]] = []
+        for entry in entries:
+            if entry.volatile:
+                encoded.append(([], 0, entry))
+                continue
+            parts, size, own = encode(entry)
+            if size > self.writer.entry_bytes_max:
+                raise TooLarge("the call", size, self.writer.entry_bytes_max)
+            encoded.append((parts, size, own))
+        return encoded
+
+    def _write(self, encoded: list[tuple[Parts, int, Entry]]) -> int:
+        position = 0
+        for parts, size, entry in encoded:
+            if entry.volatile:
+                self.committer.check()
+                self._carry_out(apply(self.state, entry), 0)
+            else:
+                position = self.committer.submit(parts, size)
+                self._carry_out(apply(self.state, entry), position)
+        return position
+
+    def replay(self, position: int, entry: Entry) -> None:
+        """An entry from the journal, on recovery."""
+        self._carry_out(apply(self.state, entry), position)
+
+    def _carry_out(self, effects: Effects, position: int) -> None:
+        for key, part, index in effects.staged:
+            self.staged[key, part] = (position, index)
+        for stored in effects.stored:
+            at, index = position, stored.batch_index
+            if stored.staged is not None:
+                at, index = self.staged.pop(stored.staged)
+            self.store.put(
+                Cached(
+                    stored.topic,
+                    stored.partition,
+                    stored.base,
+                    stored.batch,
+                    stored.published_us,
+                    at,
+                    index,
+                    position,
+                    0,
+                )
+            )
+        for key in effects.ended:
+            for place in [place for place in self.staged if place[0] == key]:
+                del self.staged[place]
+        for (topic, number), partition in effects.touched.items():
+            self.store.drop(topic, number, partition.droppable())
+        for topic in effects.dropped_topics:
+            self.store.drop_topic(topic)
+        for topic in effects.awake:
+            self._wake(topic)
+            self._cut_off_laggards(topic)
+        if self.store.is_over():
+            self.pressure.set()
+
+    def _cut_off_laggards(self, number: int) -> None:
+        topic = self.state.topics.get(number)
+        for subscription in upkeep.overrun(self.state, topic) if topic is not None else ():
+            why = "it fell further behind than the buffer it declared"
+            self.remove_subscription(subscription, why)
+
+    def remove_subscription(self, subscription: SubscriptionState, why: str) -> int:
+        """A subscription goes; `why` is what its consumers are told, empty when somebody asked for it."""
+        self.cut[subscription.number] = why or "the subscription was deleted"
+        while len(self.cut) > CUT_MAX:
+            del self.cut[next(iter(self.cut))]
+        op = ops.DeleteSubscription(subscription.number, why)
+        entry = Entry(self.now().wall_us, [op], volatile=not subscription.config.durable)
+        return self.commit([entry])
+
+    def check_subscription(self, subscription: SubscriptionState) -> None:
+        """`CutOff` if the subscription is gone."""
+        if subscription.number not in self.state.subscriptions:
+            name = f"subscription {subscription.config.topic}/{subscription.config.name}"
+            raise CutOff(name, self.cut.get(subscription.number, "its topic was deleted"))
+
+    def _wake(self, topic: int) -> None:
+        for waiter in self._waiters.pop(topic, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def wake(self, topic: TopicState) -> None:
+        """Something may be ready in a topic: let those who wait look again."""
+        self._wake(topic.number)
+
+    async def changed(self, topic: TopicState, timeout_ms: int | None) -> None:
+        """Until something may have become ready in a topic, or the time is over."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(topic.number, []).append(waiter)
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await waiter
+        except TimeoutError:
+            pass
+        finally:
+            waiting = self._waiters.get(topic.number)
+            if waiting is not None and waiter in waiting:
+                waiting.remove(waiter)
+
+    async def _wait_for_memory(self) -> None:
+        while self.store.is_over() and self.store.cached_bytes > HARD_CACHE_FACTOR * self.store.cache_bytes_max:
+            self.committer.check()
+            self.pressure.set()
+            if self._relief is None:
+                self._relief = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._relief)
+
+    def relieve(self) -> None:
+        """A flush is done, or failed: publishers that wait for memory look again."""
+        if self._relief is not None:
+            self._relief.set_result(None)
+            self._relief = None
+
+    def _failed(self, fault: WherryError) -> None:
+        for topic in list(self._waiters):
+            self._wake(topic)
+        self.relieve()
+
+    def wanted(self, topic: int, partition: int, offsets: Int64) -> npt.NDArray[np.bool_]:
+        """Which bodies somebody still wants."""
+        state = self.state.topics.get(topic)
+        found = state.partitions.get(partition) if state is not None else None
+        if found is None:
+            return np.zeros(len(offsets), np.bool_)
+        wanted = ~found.released.contains(offsets)
+        for reader in found.ephemeral.values():
+            wanted |= ~reader.settled.contains(offsets)
+        return wanted
+
+    def staged_rows(self) -> list[StagedAt]:
+        """Where the bodies of open stages are, for a checkpoint."""
+        return [(key, part, position, index) for (key, part), (position, index) in self.staged.items()]

@@ -1,0 +1,154 @@
+"""Messages by id: find, cancel, amend. Cancel and deliver exclude each other: a leased message is not waiting."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.core.hashing import hash_text, ranks_of
+from wherry.core.ids import Place
+from wherry.core.publishing import candidates, make_room
+from wherry.core.state import State, TopicState
+from wherry.core.volatile import joined, separate
+from wherry.model import check, limits, ops
+from wherry.model.errors import InvalidInput, NotFound, NotWaiting, VersionConflict
+from wherry.model.ops import AnyOp, Entry, to_ranges
+from wherry.model.schema import MESSAGE, STORED, Message, compact, content_bytes, presence
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+_DEFAULT_ID = re.compile(r"([0-9]{1,5})-([0-9]{1,13})")
+
+
+class Found(NamedTuple):
+    """Where a message is."""
+
+    partition: int
+    offset: int
+
+
+def find(state: State, topic: TopicState, message_id: str) -> Found:
+    """The message with an id, its own or the default one; `NotFound` if it is not in the topic. May raise `Cold`."""
+    check.name("id", message_id, limits.MESSAGE_ID_BYTES_MAX)
+    default = _DEFAULT_ID.fullmatch(message_id)
+    if default is not None:
+        number, offset = int(default[1]), int(default[2])
+        partition = topic.partitions.get(number)
+        if partition is not None and offset < partition.next_offset and offset not in partition.released:
+            return Found(number, offset)
+    rank = ranks_of(np.array([hash_text(message_id)], np.uint64))
+    rows, places = topic.ids.find(rank)
+    for index, text in candidates_by_place(state, topic, rows, places):
+        if text == message_id:
+            return Found(*Place.unpack(int(places[index])))
+    raise NotFound("message", message_id)
+
+
+def candidates_by_place(state: State, topic: TopicState, rows: Int64, places: Int64) -> list[tuple[int, str]]:
+    """Indexes into `places` with the real id of each that is still in the topic."""
+    return candidates(state, topic, np.arange(len(rows), dtype=np.int64), places)
+
+
+def check_waiting(topic: TopicState, found: Found, message_id: str, now_ms: int) -> None:
+    """`NotWaiting` unless some subscription still waits for the message, and nobody holds it."""
+    partition = topic.partitions[found.partition]
+    if partition.dead.has(np.array([found.offset], np.int64))[0]:
+        raise NotWaiting(message_id, "dead")
+    states = [reader.state_of(found.offset, now_ms) for reader in partition.readers.values()]
+    if "leased" in states:
+        raise NotWaiting(message_id, "leased to a consumer")
+    if states and all(state in ("settled", "dead") for state in states):
+        raise NotWaiting(message_id, states[0])
+
+
+def cancel(state: State, topic: TopicState, message_ids: list[str], now_us: int) -> list[Entry]:
+    """Waiting messages go; all of them or, if one is not waiting, none."""
+    by_partition: dict[int, list[int]] = {}
+    for message_id in dict.fromkeys(message_ids):
+        found = find(state, topic, message_id)
+        check_waiting(topic, found, message_id, now_us // 1000)
+        by_partition.setdefault(found.partition, []).append(found.offset)
+    removals: list[AnyOp] = [
+        ops.Remove(topic.number, number, to_ranges(np.unique(np.array(offsets, np.int64))), "cancelled")
+        for number, offsets in by_partition.items()
+    ]
+    return separate(state, now_us, removals)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amendment:
+    """What to change of a waiting message; None leaves a field as it is. Times are Unix milliseconds."""
+
+    payload: bytes | None = None
+    priority: int | None = None
+    due_ms: int | None = None
+    expires_ms: int | None = None
+    headers: dict[str, str] | None = None
+
+
+class Amended(NamedTuple):
+    """The message after the change: its (unchanged) id, its new place, its new version."""
+
+    id: str
+    partition: int
+    offset: int
+    version: int
+
+
+def amend(
+    state: State, topic: TopicState, message_id: str, change: Amendment, version: int | None, now_us: int
+) -> tuple[list[Entry], Amended]:
+    """A new message takes the old one's place. The log is never rewritten; the id and the place in a fifo stay.
+
+    `version` is what the caller read; None means: whatever it is now. May raise `Cold`.
+    """
+    if all(getattr(change, name) is None for name in change.__slots__):
+        raise InvalidInput("change", change, "at least one field to change")
+    check.optional_integer("version", version, 1, 1 << 62)
+    found = find(state, topic, message_id)
+    check_waiting(topic, found, message_id, now_us // 1000)
+    partition = topic.partitions[found.partition]
+    actual = partition.version(found.offset)
+    if version is not None and version != actual:
+        raise VersionConflict(message_id, version, actual)
+    batch = _changed(state, topic, found, message_id, change)
+    size = content_bytes(batch)
+    removals: list[AnyOp] = []
+    make_room(topic, removals, 0, max(0, size - partition.directory.bytes_of(np.array([found.offset], np.int64))))
+    base = partition.next_offset
+    publish = ops.Publish(topic.number, found.partition, base, 1, presence(batch), size)
+    replace = ops.Replace(topic.number, found.partition, found.offset, actual + 1, publish)
+    entry = Entry(now_us, [replace], [batch], volatile=found.offset in partition.transient)
+    entries = joined([*separate(state, now_us, removals), entry])
+    return entries, Amended(message_id, found.partition, base, actual + 1)
+
+
+def _changed(state: State, topic: TopicState, found: Found, message_id: str, change: Amendment) -> pa.RecordBatch:
+    """The old body with the new fields; a message that had no id of its own gets its default one for keeps."""
+    at = np.array([found.offset], np.int64)
+    old = state.bodies.take(topic.number, found.partition, at, STORED)
+    new = compact(
+        [
+            Message(
+                payload=b"" if change.payload is None else change.payload,
+                priority=change.priority,
+                due_ms=change.due_ms,
+                expires_ms=change.expires_ms,
+                headers=change.headers,
+            )
+        ],
+        topic.config.payload_bytes_max,
+    )
+    columns = {name: old.column(name) for name in old.schema.names if old.column(name).null_count == 0}
+    for name in new.schema.names:
+        if name != "payload" or change.payload is not None:
+            columns[name] = new.column(name)
+    columns["id"] = pa.array([message_id], pa.string())
+    kept = [name for name in STORED if name in columns]
+    schema = pa.schema([MESSAGE.field(name) for name in kept])
+    return pa.RecordBatch.from_arrays([columns[name] for name in kept], schema=schema)

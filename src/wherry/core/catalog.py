@@ -1,0 +1,95 @@
+"""The catalog: names and numbers of topics, subscriptions and routes. A state machine of its own.
+
+Operations refer to topics and subscriptions by number; a number is never used again, so an operation can not reach
+a namesake that was created later.
+"""
+
+from __future__ import annotations
+
+from wherry.model.errors import AlreadyExists, LimitReached, NotFound
+from wherry.model.route import Route
+from wherry.model.subscription import Subscription
+from wherry.model.topic import Topic
+
+TOPICS_MAX = 1_000_000
+SUBSCRIPTIONS_MAX = 1_000_000
+ROUTES_MAX = 100_000
+
+CHANGEABLE = frozenset(
+    {"messages_max", "bytes_max", "overflow", "dead_messages_max", "keep_ms", "keep_bytes", "payload_bytes_max"}
+    | {"expired"}
+)
+"""Fields of a topic that may change while it lives. Order and partitions decide where messages are, so they may not."""
+
+
+class Catalog:
+    """What exists, by name and by number."""
+
+    __slots__ = ("next_number", "routes", "subscriptions", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[str, int] = {}
+        self.subscriptions: dict[tuple[int, str], int] = {}
+        self.routes: dict[str, Route] = {}
+        self.next_number = 1
+
+    def topic(self, name: str) -> int:
+        """The number of a topic, or `NotFound`."""
+        number = self.topics.get(name)
+        if number is None:
+            raise NotFound("topic", name)
+        return number
+
+    def subscription(self, topic: str, name: str) -> int:
+        """The number of a subscription, or `NotFound`."""
+        number = self.subscriptions.get((self.topic(topic), name))
+        if number is None:
+            raise NotFound("subscription", f"{topic}/{name}")
+        return number
+
+    def route(self, name: str) -> Route:
+        """A route, or `NotFound`."""
+        route = self.routes.get(name)
+        if route is None:
+            raise NotFound("route", name)
+        return route
+
+    def put_topic(self, number: int, topic: Topic) -> None:
+        """A topic is there."""
+        self.topics[topic.name] = number
+        self._count_past(number)
+
+    def put_subscription(self, number: int, topic: int, subscription: Subscription) -> None:
+        """A durable subscription is there."""
+        self.subscriptions[topic, subscription.name] = number
+        self._count_past(number)
+
+    def delete_topic(self, number: int, name: str) -> None:
+        """A topic is gone, and its subscriptions with it."""
+        del self.topics[name]
+        self.subscriptions = {key: sub for key, sub in self.subscriptions.items() if key[0] != number}
+
+    def delete_subscription(self, topic: int, name: str) -> None:
+        """A subscription is gone."""
+        del self.subscriptions[topic, name]
+
+    def check_room(self) -> None:
+        """`LimitReached` when there are too many names already."""
+        for what, held, limit in (
+            ("topics", len(self.topics), TOPICS_MAX),
+            ("subscriptions", len(self.subscriptions), SUBSCRIPTIONS_MAX),
+            ("routes", len(self.routes), ROUTES_MAX),
+        ):
+            if held >= limit:
+                raise LimitReached(what, limit, held + 1)
+
+    def _count_past(self, number: int) -> None:
+        self.next_number = max(self.next_number, number + 1)
+
+
+def check_change(old: Topic, new: Topic) -> None:
+    """`AlreadyExists` unless `new` differs from `old` only where a living topic may change."""
+    for field in old.__struct_fields__:
+        before, after = getattr(old, field), getattr(new, field)
+        if before != after and field not in CHANGEABLE:
+            raise AlreadyExists("topic", old.name, f"{field} is {before!r} and cannot become {after!r}")

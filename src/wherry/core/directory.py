@@ -1,0 +1,166 @@
+"""The batches of a partition: where each begins, how much of it is still wanted, when it was published.
+
+One row of columns a batch. Bytes wait in proportion to the messages of a batch that wait: exact for a batch of equal
+messages and for one that is wholly settled, and it needs no size per message.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+COLUMNS = ("base", "count", "live", "waiting", "bytes", "published_us")
+
+
+class Directory:
+    """Batches of one partition by base offset, ascending. Batches whose messages all went leave from the front."""
+
+    __slots__ = ("_data", "_end", "_start")
+
+    def __init__(self) -> None:
+        self._data = np.zeros((len(COLUMNS), 16), np.int64)
+        self._start = 0
+        self._end = 0
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    def _column(self, index: int) -> Int64:
+        column: Int64 = self._data[index, self._start : self._end]
+        return column
+
+    @property
+    def base(self) -> Int64:
+        """First offset of each batch."""
+        return self._column(0)
+
+    @property
+    def count(self) -> Int64:
+        """Messages of each batch."""
+        return self._column(1)
+
+    @property
+    def live(self) -> Int64:
+        """Messages of each batch whose bodies are still wanted."""
+        return self._column(2)
+
+    @property
+    def waiting(self) -> Int64:
+        """Messages of each batch that count against the topic's bounds."""
+        return self._column(3)
+
+    @property
+    def bytes(self) -> Int64:
+        """Content bytes of each batch."""
+        return self._column(4)
+
+    @property
+    def published_us(self) -> Int64:
+        """When each batch was published."""
+        return self._column(5)
+
+    def append(self, base: int, count: int, size: int, published_us: int) -> None:
+        """A new batch at the end."""
+        if self._end == self._data.shape[1]:
+            self._make_room()
+        self._data[:, self._end] = (base, count, count, count, size, published_us)
+        self._end += 1
+
+    def _make_room(self) -> None:
+        rows = self._end - self._start
+        fresh = np.zeros((len(COLUMNS), max(16, rows * 2)), np.int64)
+        fresh[:, :rows] = self._data[:, self._start : self._end]
+        self._data, self._start, self._end = fresh, 0, rows
+
+    def row_of(self, offset: int) -> int:
+        """The row whose batch holds `offset`, or -1."""
+        row = int(np.searchsorted(self.base, offset, "right")) - 1
+        return row if row >= 0 and offset < self.base[row] + self.count[row] else -1
+
+    def release(self, offsets: Int64) -> list[int]:
+        """Bodies of messages (sorted, distinct) are not wanted any more; returns the bases of batches now empty."""
+        low, gone = self._by_row(offsets)
+        live = self.live[low : low + len(gone)]
+        live -= gone
+        emptied: list[int] = self.base[low : low + len(gone)][(live == 0) & (gone > 0)].tolist()
+        if emptied:
+            self._drop_leading()
+        return emptied
+
+    def finish(self, offsets: Int64) -> int:
+        """Messages (sorted, distinct) stop counting against the bounds; returns the bytes that frees."""
+        return self._move_waiting(offsets, -1)
+
+    def bytes_of(self, offsets: Int64) -> int:
+        """What `finish` of these would free."""
+        low, gone = self._by_row(offsets)
+        rows = slice(low, low + len(gone))
+        size, count, waiting = self.bytes[rows], self.count[rows], self.waiting[rows]
+        return int((size * waiting // count - size * (waiting - gone) // count).sum())
+
+    def share_of(self, offsets: Int64) -> int:
+        """Bytes of these messages by the proportional rule, whether they wait or not."""
+        low, some = self._by_row(offsets)
+        rows = slice(low, low + len(some))
+        return int((self.bytes[rows] * some // self.count[rows]).sum())
+
+    def unfinish(self, offsets: Int64) -> int:
+        """Messages count against the bounds again; returns the bytes that takes."""
+        return self._move_waiting(offsets, 1)
+
+    def _move_waiting(self, offsets: Int64, sign: int) -> int:
+        low, moved = self._by_row(offsets)
+        rows = slice(low, low + len(moved))
+        size, count, waiting = self.bytes[rows], self.count[rows], self.waiting[rows]
+        before = size * waiting // count
+        waiting += sign * moved
+        return abs(int((size * waiting // count - before).sum()))
+
+    def _by_row(self, offsets: Int64) -> tuple[int, Int64]:
+        """The first row touched, and how many of the offsets lie in it and in each row after it."""
+        if len(offsets) == 0 or len(self) == 0:
+            return 0, np.empty(0, np.int64)
+        rows = np.searchsorted(self.base, offsets, "right") - 1
+        rows = rows[rows >= 0]
+        if len(rows) == 0:
+            return 0, np.empty(0, np.int64)
+        low = int(rows[0])
+        return low, np.bincount(rows - low).astype(np.int64)
+
+    def _drop_leading(self) -> None:
+        while self._start < self._end and self._data[2, self._start] == 0:
+            self._start += 1
+        if self._start == self._end:
+            self._start = self._end = 0
+
+    def waiting_bytes(self) -> int:
+        """Bytes that count against the bounds."""
+        return int((self.bytes * self.waiting // np.maximum(self.count, 1)).sum())
+
+    def published_at_us(self, offset: int) -> int | None:
+        """When the message at `offset`, or the next one after it that is still here, was published."""
+        row = int(np.searchsorted(self.base, offset, "right")) - 1
+        if row < 0 or offset >= self.base[row] + self.count[row]:
+            row += 1
+        return int(self.published_us[row]) if row < len(self) else None
+
+    def first_published_from(self, at_us: int) -> int | None:
+        """The base of the first batch published at or after a time; None when there is none."""
+        stamps = np.maximum.accumulate(self.published_us) if len(self) else self.published_us
+        row = int(np.searchsorted(stamps, at_us, "left"))
+        return int(self.base[row]) if row < len(self) else None
+
+    def columns(self) -> Int64:
+        """Every row, for a checkpoint."""
+        return self._data[:, self._start : self._end].copy()
+
+    def load(self, data: Int64) -> None:
+        """The way back from `columns`."""
+        rows = data.shape[1]
+        self._data = np.zeros((len(COLUMNS), max(16, rows * 2)), np.int64)
+        self._data[:, :rows] = data
+        self._start, self._end = 0, rows

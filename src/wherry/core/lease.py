@@ -1,0 +1,97 @@
+"""Leases: who holds which messages until when. Volatile: after a restart there are none, and old tokens are stale."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+EPOCH_SHIFT = 40
+"""A token is the epoch of the owner and a counter, so a later owner's tokens are always higher."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """Messages of one partition, handed to one consumer in one pull; rows leave as they are settled."""
+
+    token: int
+    subscription: int
+    consumer: str
+    partition: int
+    offset: Int64
+    rank: Int64
+    size: Int64
+    deadline_ms: int
+
+
+class Leases:
+    """All leases of a shard, by fencing token and by deadline."""
+
+    __slots__ = ("_by_token", "_deadlines", "_next")
+
+    def __init__(self, epoch: int) -> None:
+        self._next = epoch << EPOCH_SHIFT
+        self._by_token: dict[int, Lease] = {}
+        self._deadlines: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._by_token)
+
+    def grant(
+        self, subscription: int, consumer: str, partition: int, columns: tuple[Int64, Int64, Int64], deadline_ms: int
+    ) -> Lease:
+        """A new lease over (offset, rank, size) columns."""
+        self._next += 1
+        offset, rank, size = columns
+        lease = Lease(self._next, subscription, consumer, partition, offset, rank, size, deadline_ms)
+        self._by_token[lease.token] = lease
+        heapq.heappush(self._deadlines, (deadline_ms, lease.token))
+        return lease
+
+    def all(self) -> list[Lease]:
+        """Every lease."""
+        return list(self._by_token.values())
+
+    def get(self, token: int) -> Lease | None:
+        """The lease, if it still holds anything."""
+        return self._by_token.get(token)
+
+    def extend(self, lease: Lease, deadline_ms: int) -> None:
+        """A new deadline; the old one in the heap is passed over when its time comes."""
+        lease.deadline_ms = deadline_ms
+        heapq.heappush(self._deadlines, (deadline_ms, lease.token))
+
+    def end(self, lease: Lease) -> None:
+        """The lease is over."""
+        self._by_token.pop(lease.token, None)
+
+    def expired(self, now_ms: int) -> list[Lease]:
+        """Leases whose deadline has passed, oldest first; they stay until `end`."""
+        late = []
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            deadline_ms, token = heapq.heappop(self._deadlines)
+            lease = self._by_token.get(token)
+            if lease is not None and lease.deadline_ms == deadline_ms:
+                late.append(lease)
+        return late
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next lease ends, or earlier."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def of_consumer(self, subscription: int, consumer: str) -> list[Lease]:
+        """What one consumer holds."""
+        return [
+            lease
+            for lease in self._by_token.values()
+            if lease.consumer == consumer and lease.subscription == subscription
+        ]
+
+    def of_subscription(self, subscription: int) -> list[Lease]:
+        """What all consumers of a subscription hold."""
+        return [lease for lease in self._by_token.values() if lease.subscription == subscription]

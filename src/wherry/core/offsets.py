@@ -1,0 +1,151 @@
+"""Sets of offsets: a floor below which everything is in, and a roaring bitmap above it."""
+
+from __future__ import annotations
+
+import array
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+def bitmap_of(offsets: Int64) -> BitMap64:
+    """A bitmap of sorted or unsorted offsets; a run of neighbours costs nothing per message."""
+    bitmap = BitMap64()
+    count = len(offsets)
+    if count == 0:
+        return bitmap
+    first, last = int(offsets[0]), int(offsets[-1])
+    if last - first == count - 1 and (count < 3 or bool((np.diff(offsets) == 1).all())):
+        bitmap.add_range(first, last + 1)
+        return bitmap
+    return BitMap64(array.array("Q", offsets.tobytes()))
+
+
+def offsets_of(bitmap: BitMap64) -> Int64:
+    """The members of a bitmap, ascending."""
+    return np.frombuffer(bitmap.to_array(), np.uint64).astype(np.int64)
+
+
+def members(bitmap: BitMap64, offsets: Int64) -> Mask:
+    """Which of the offsets are in the bitmap."""
+    if not bitmap or len(offsets) == 0:
+        return np.zeros(len(offsets), np.bool_)
+    found = offsets_of(bitmap & bitmap_of(offsets))
+    if len(found) == 0:
+        return np.zeros(len(offsets), np.bool_)
+    if len(found) == len(offsets):
+        return np.ones(len(offsets), np.bool_)
+    place = np.minimum(np.searchsorted(found, offsets), len(found) - 1)
+    result: Mask = found[place] == offsets
+    return result
+
+
+class OffsetSet:
+    """A growing set of offsets that is mostly a prefix: every offset below `floor`, and `above` for the rest.
+
+    Invariant: `floor` itself is not in the set, so `floor` is the lowest offset that is missing.
+    """
+
+    __slots__ = ("above", "floor")
+
+    def __init__(self, floor: int = 0, above: BitMap64 | None = None) -> None:
+        self.floor = floor
+        self.above = BitMap64() if above is None else above
+
+    def __len__(self) -> int:
+        return self.floor + len(self.above)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset < self.floor or offset in self.above
+
+    def contains(self, offsets: Int64) -> Mask:
+        """Which of the offsets are in the set."""
+        below: Mask = offsets < self.floor
+        return below | members(self.above, offsets) if self.above else below
+
+    def add(self, offsets: Int64) -> None:
+        """Add offsets; the floor rises over them where it can."""
+        if len(offsets) == 0:
+            return
+        first, last = int(offsets[0]), int(offsets[-1])
+        if first == self.floor and not self.above and last - first == len(offsets) - 1:
+            self.floor = last + 1
+            return
+        self.above |= bitmap_of(offsets)
+        self._raise_floor()
+
+    def remove(self, offsets: Int64) -> None:
+        """Take offsets out; the floor falls to the lowest of them."""
+        if len(offsets) == 0:
+            return
+        low = int(offsets.min())
+        if low < self.floor:
+            self.above.add_range(low, self.floor)
+            self.floor = low
+        self.above -= bitmap_of(offsets)
+
+    def add_range(self, start: int, stop: int) -> None:
+        """Add `start..stop`, the end not included."""
+        if start < stop:
+            self.above.add_range(start, stop)
+            self._raise_floor()
+
+    def missing(self, start: int, stop: int) -> Int64:
+        """The offsets of `start..stop` that are not in the set."""
+        start = max(start, self.floor)
+        if start >= stop:
+            return np.empty(0, np.int64)
+        if not self.above:
+            return np.arange(start, stop, dtype=np.int64)
+        gap = BitMap64()
+        gap.add_range(start, stop)
+        return offsets_of(gap - self.above)
+
+    def within(self, start: int, stop: int) -> Int64:
+        """The offsets of `start..stop` that are in the set."""
+        asked = BitMap64()
+        asked.add_range(start, stop)
+        inside = asked & self.above
+        if start < self.floor:
+            inside.add_range(start, min(stop, self.floor))
+        return offsets_of(inside)
+
+    def count_below(self, stop: int) -> int:
+        """How many members are below `stop`."""
+        if stop <= self.floor:
+            return stop
+        return self.floor + int(self.above.range_cardinality(self.floor, stop))
+
+    def first_missing(self, count: int, stop: int) -> Int64:
+        """The `count` lowest offsets below `stop` that are not in the set."""
+        width = max(count * 2, 1024)
+        found = self.missing(self.floor, min(stop, self.floor + width))
+        while len(found) < count and self.floor + width < stop:
+            width *= 4
+            found = self.missing(self.floor, min(stop, self.floor + width))
+        return found[:count]
+
+    def _raise_floor(self) -> None:
+        """Move the floor over the members that touch it, found by bisection on the bitmap's rank."""
+        above = self.above
+        if not above:
+            return
+        if above.min() < self.floor:
+            above.remove_range(0, self.floor)
+        if self.floor not in above:
+            return
+        base = self.floor
+        low, high = base, int(above.max())
+        while low < high:
+            middle = (low + high + 1) // 2
+            if above.range_cardinality(base, middle + 1) == middle + 1 - base:
+                low = middle
+            else:
+                high = middle - 1
+        self.floor = low + 1
+        above.remove_range(base, self.floor)

@@ -1,0 +1,168 @@
+"""One partition: its next offset, its batches, and what has become of its messages for all subscriptions together.
+
+Two sets grow from the front. A message is **finished** when no durable subscription waits for it any more (settled or
+dead): it no longer counts against the topic's bounds. It is **released** when nobody wants its body either: no dead
+letter, no retention. `live` and `waiting` in the directory count what is not released and not finished, by batch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from wherry.core.directory import Directory
+from wherry.core.offsets import OffsetSet, bitmap_of, members
+from wherry.core.reader import DEAD, Reader
+from wherry.core.runs import SortedRuns
+from wherry.core.table import OffsetTable
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+
+class Freed(NamedTuple):
+    """What a step gave back to the topic's bounds."""
+
+    messages: int
+    bytes: int
+
+
+class Partition:
+    """Messages of one partition."""
+
+    __slots__ = (
+        "dead",
+        "directory",
+        "emptied",
+        "ephemeral",
+        "expiry",
+        "finished",
+        "has_due",
+        "next_offset",
+        "number",
+        "overdue",
+        "readers",
+        "released",
+        "reserved",
+        "transient",
+        "versions",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.next_offset = 0
+        self.reserved = 0
+        self.has_due = False
+        """Whether a message with a due time was ever here: then a late reader must look at each body."""
+        self.directory = Directory()
+        self.finished = OffsetSet()
+        self.released = OffsetSet()
+        self.readers: dict[int, Reader] = {}
+        self.ephemeral: dict[int, Reader] = {}
+        self.dead = OffsetTable(DEAD)
+        self.expiry = SortedRuns()
+        self.overdue = np.empty(0, np.int64)
+        """Messages that expired while somebody held them: they go when they would come back."""
+        self.versions = OffsetTable(("version",))
+        self.transient = BitMap64()
+        """Messages that were never journaled, so no journaled operation may name them. Empty after a restart."""
+        self.emptied: list[int] = []
+        """Bases of batches that no durable subscription wants; the shell drops their bodies."""
+
+    def skip_to(self, base: int) -> None:
+        """Offsets up to `base` belonged to transient messages that are gone."""
+        gap = base - self.next_offset
+        if gap <= 0:
+            return
+        for reader in (*self.readers.values(), *self.ephemeral.values()):
+            reader.pass_over(self.next_offset, gap)
+        self.finished.add_range(self.next_offset, base)
+        self.released.add_range(self.next_offset, base)
+        self.next_offset = base
+
+    def append(self, base: int, count: int, size: int, published_us: int) -> None:
+        """A batch was published here."""
+        self.directory.append(base, count, size, published_us)
+        self.next_offset = base + count
+
+    def settled(self, offset: Int64) -> Freed:
+        """After a subscription settled these: finish and release what no other durable one holds back."""
+        freed = self.finish(offset)
+        if len(self.dead):
+            offset = offset[~self.dead.has(offset)]
+        for reader in self.readers.values():
+            offset = offset[reader.settled.contains(offset)]
+        self.release(offset)
+        return freed
+
+    def finish(self, offset: Int64) -> Freed:
+        """These stop counting against the bounds if every durable subscription has settled or buried them."""
+        for reader in self.readers.values():
+            done = reader.settled.contains(offset)
+            if len(reader.dead) and not done.all():
+                done |= reader.dead.has(offset)
+            offset = offset if done.all() else offset[done]
+        return self._finish(offset)
+
+    def _finish(self, offset: Int64) -> Freed:
+        if self.finished.above or (len(offset) and int(offset[0]) < self.finished.floor):
+            offset = offset[~self.finished.contains(offset)]
+        if len(offset) == 0:
+            return Freed(0, 0)
+        self.finished.add(offset)
+        return Freed(len(offset), self.directory.finish(offset))
+
+    def unfinish(self, offset: Int64) -> Freed:
+        """Dead letters wait again; returns what they take from the bounds."""
+        again = offset[self.finished.contains(offset)]
+        if len(again) == 0:
+            return Freed(0, 0)
+        self.finished.remove(again)
+        return Freed(len(again), self.directory.unfinish(again))
+
+    def release(self, offset: Int64) -> None:
+        """Nobody wants these bodies any more."""
+        if self.released.above or (len(offset) and int(offset[0]) < self.released.floor):
+            offset = offset[~self.released.contains(offset)]
+        if len(offset) == 0:
+            return
+        self.released.add(offset)
+        self.emptied += self.directory.release(offset)
+        if len(self.versions):
+            self.versions.remove(offset)
+        if self.transient:
+            self.transient -= bitmap_of(offset)
+
+    def remove(self, offset: Int64) -> Freed:
+        """These go from every subscription, wherever they stand; leases on them end."""
+        for reader in (*self.readers.values(), *self.ephemeral.values()):
+            reader.settle(offset)
+        self.dead.remove(offset)
+        freed = self._finish(offset)
+        self.release(offset)
+        return freed
+
+    def leased(self, offset: Int64) -> npt.NDArray[np.bool_]:
+        """Which messages somebody holds right now."""
+        out = np.zeros(len(offset), np.bool_)
+        for reader in self.readers.values():
+            out |= members(reader.leased, offset)
+        return out
+
+    def droppable(self) -> list[int]:
+        """Bases of emptied batches that no ephemeral reader is still on its way to; they are forgotten here."""
+        if not self.emptied:
+            return []
+        low = min((reader.settled.floor for reader in self.ephemeral.values()), default=None)
+        if low is None:
+            going, self.emptied = self.emptied, []
+        else:
+            going = [base for base in self.emptied if base < low]
+            self.emptied = [base for base in self.emptied if base >= low]
+        return going
+
+    def version(self, offset: int) -> int:
+        """How often the message was amended, plus one."""
+        return int(self.versions.get(np.array([offset], np.int64), "version", 1)[0])

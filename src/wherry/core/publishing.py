@@ -1,0 +1,271 @@
+"""Deciding a publish: where each message goes, whether it was seen before, whether it fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wherry.core.hashing import hash_strings, ranks_of
+from wherry.core.ids import Place
+from wherry.core.partition import Partition
+from wherry.core.state import State, TopicState
+from wherry.core.volatile import joined, separate
+from wherry.model import check, limits, ops
+from wherry.model.errors import DuplicateId, InvalidInput, LimitReached
+from wherry.model.ops import AnyOp, Entry, to_ranges
+from wherry.model.schema import content_bytes, presence
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+TRANSIENT_RESERVE = 1 << 20
+"""Offsets reserved at a time for transient messages: one small journal entry per million of them."""
+
+DEFAULT_ID = r"^[0-9]+-[0-9]+$"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishOptions:
+    """What a producer may say beside the messages.
+
+    Parameters
+    ----------
+    partition
+        Every message goes there. Else a key decides, and messages without one go round the partitions by call.
+    producer, sequence
+        Who sends, and the number of the first message: a repeat of the call is answered with the offsets of the first.
+    persistent
+        False: never on disk, lost with the process. None: as the topic says.
+    """
+
+    partition: int | None = None
+    producer: str | None = None
+    sequence: int | None = None
+    persistent: bool | None = None
+
+    def checked(self, topic: TopicState) -> PublishOptions:
+        """These options, or `InvalidInput`."""
+        check.optional_integer("partition", self.partition, 0, topic.config.partitions - 1)
+        if (self.producer is None) != (self.sequence is None):
+            raise InvalidInput("sequence", self.sequence, "a number together with a producer, or neither")
+        if self.producer is not None:
+            check.graphic("producer", self.producer, limits.PRODUCER_ID_CHARS_MAX)
+            check.integer("sequence", self.sequence, 0, 1 << 62)
+        if self.persistent is not None:
+            check.flag("persistent", self.persistent)
+        return self
+
+
+class Part(NamedTuple):
+    """Messages of one call for one partition: which rows, and the batch of them."""
+
+    partition: int
+    rows: Int64 | None
+    batch: pa.RecordBatch
+
+
+@dataclass(slots=True)
+class Published:
+    """Where the messages of one call went, row by row. `repeated`: an earlier call had put them there."""
+
+    partition: Int64
+    offset: Int64
+    repeated: bool = False
+    dead: int = 0
+    durable: bool = True
+
+    def ids(self) -> list[str]:
+        """Default ids of the messages (a message with an id of its own has that one instead)."""
+        return [f"{p}-{o}" for p, o in zip(self.partition.tolist(), self.offset.tolist(), strict=True)]
+
+
+def decide(
+    state: State, topic: TopicState, batch: pa.RecordBatch, options: PublishOptions, now_us: int
+) -> tuple[list[Entry], Published]:
+    """The entries that a publish writes (none for a repeat), and the answer. Raises `Cold` when bodies are needed."""
+    options.checked(topic)
+    parts = split(topic, batch, options.partition)
+    if options.producer is not None and options.sequence is not None:
+        earlier = topic.producers.repeated(options.producer, options.sequence, batch.num_rows)
+        if earlier is not None:
+            bases = earlier.placed[1::3].tolist()
+            return [], _answer(batch.num_rows, parts, bases, repeated=True)
+    check_ids(state, topic, batch)
+    persistent = topic.config.persistent if options.persistent is None else options.persistent
+    sizes = [content_bytes(part.batch) for part in parts]
+    removals: list[AnyOp] = []
+    live = make_room(topic, removals, batch.num_rows, sum(sizes))
+    entry = Entry(now_us, [], volatile=not persistent)
+    before = separate(state, now_us, removals)
+    bases = _place(topic, parts, sizes, live, entry)
+    if not persistent:
+        before += _reserve(topic, parts, bases, now_us)
+    if options.producer is not None and options.sequence is not None:
+        placed = [
+            n for part, base in zip(parts, bases, strict=True) for n in (part.partition, base, part.batch.num_rows)
+        ]
+        placed_at = np.array(placed, np.int64)
+        op = ops.Sequenced(topic.number, options.producer, options.sequence, batch.num_rows, placed_at)
+        entry.ops.append(op)
+    answer = _answer(batch.num_rows, parts, bases, repeated=False)
+    answer.dead, answer.durable = batch.num_rows - live, persistent
+    return joined([*before, entry]), answer
+
+
+def split(topic: TopicState, batch: pa.RecordBatch, partition: int | None) -> list[Part]:
+    """Rows by partition: as told, else by key, else round the partitions, one step a call."""
+    count = topic.config.partitions
+    if partition is not None or count == 1:
+        return [Part(partition or 0, None, batch)]
+    turn = topic.turn % count
+    topic.turn += 1
+    if "key" not in batch.schema.names:
+        return [Part(turn, None, batch)]
+    keys = batch.column("key")
+    to = (hash_strings(keys) % np.uint64(count)).astype(np.int64)
+    if keys.null_count:
+        to = np.where(keys.is_null().to_numpy(zero_copy_only=False), turn, to)
+    order = np.argsort(to, kind="stable")
+    grouped = batch.take(pa.array(order))
+    numbers, starts = np.unique(to[order], return_index=True)
+    stops = np.append(starts[1:], len(order))
+    return [
+        Part(int(number), order[start:stop], grouped.slice(start, stop - start))
+        for number, start, stop in zip(numbers.tolist(), starts.tolist(), stops.tolist(), strict=True)
+    ]
+
+
+def check_ids(state: State, topic: TopicState, batch: pa.RecordBatch) -> None:
+    """`DuplicateId` if an id is in the topic already, or twice in the batch."""
+    if "id" not in batch.schema.names:
+        return
+    ids = batch.column("id")
+    reserved = pc.match_substring_regex(ids, DEFAULT_ID)
+    if pc.any(reserved).as_py():
+        row = pc.index(reserved, True).as_py()
+        allowed = "an id that does not look like a default id (digits, a dash, digits)"
+        raise InvalidInput(f"messages[{row}].id", ids[row].as_py(), allowed)
+    given = ids.drop_null()
+    counts = pc.value_counts(given)
+    twice = pc.filter(counts.field(0), pc.greater(counts.field(1), 1))
+    if len(twice):
+        raise DuplicateId(twice.to_pylist())
+    rows, places = topic.ids.find(ranks_of(hash_strings(given)))
+    taken = [text for row, text in candidates(state, topic, rows, places) if given[row].as_py() == text]
+    if taken:
+        raise DuplicateId(taken)
+
+
+def candidates(state: State, topic: TopicState, rows: Int64, places: Int64) -> list[tuple[int, str]]:
+    """Rows with the real id of each candidate place that is still in the topic."""
+    found = []
+    for row, place in zip(rows.tolist(), places.tolist(), strict=True):
+        partition, offset = Place.unpack(place)
+        if offset not in topic.partitions[partition].released:
+            body = state.bodies.take(topic.number, partition, np.array([offset], np.int64), ("id",))
+            found.append((row, body.column("id")[0].as_py()))
+    return found
+
+
+def make_room(topic: TopicState, removals: list[AnyOp], messages: int, size: int) -> int:
+    """How many of the new messages may wait. Adds what has to go first; raises `LimitReached` for `refuse`."""
+    config = topic.config
+    over_messages = 0 if config.messages_max is None else topic.messages + messages - config.messages_max
+    over_bytes = 0 if config.bytes_max is None else topic.bytes + size - config.bytes_max
+    if over_messages <= 0 and over_bytes <= 0:
+        return messages
+    if config.overflow == "dead-letter":
+        fit = _fitting(topic, messages, size)
+        if topic.dead + messages - fit > config.dead_messages_max:
+            raise LimitReached("dead letters of the topic", config.dead_messages_max, topic.dead + messages - fit)
+        return fit
+    too_big = (config.messages_max or messages) < messages or (config.bytes_max or size) < size
+    if config.overflow == "drop-oldest" and not too_big and _drop_oldest(topic, removals, over_messages, over_bytes):
+        return messages
+    if over_messages > 0 and config.messages_max is not None:
+        raise LimitReached("messages of the topic", config.messages_max, topic.messages + messages)
+    raise LimitReached("bytes of the topic", config.bytes_max or 0, topic.bytes + size)
+
+
+def _fitting(topic: TopicState, messages: int, size: int) -> int:
+    """How many of the first messages fit, bytes counted by the average of the call."""
+    fit = messages
+    if topic.config.messages_max is not None:
+        fit = min(fit, max(0, topic.config.messages_max - topic.messages))
+    if topic.config.bytes_max is not None and size:
+        fit = min(fit, max(0, topic.config.bytes_max - topic.bytes) * messages // size)
+    return fit
+
+
+def _drop_oldest(topic: TopicState, removals: list[AnyOp], over_messages: int, over_bytes: int) -> bool:
+    """Remove the oldest messages that nobody holds, until as much is free; False when there are not enough."""
+    for partition in topic.partitions.values():
+        while over_messages > 0 or over_bytes > 0:
+            rows = partition.directory
+            average = max(1, topic.bytes // max(topic.messages, 1))
+            wanted = max(over_messages, -(-over_bytes // average), 1)
+            old = _oldest(partition, wanted)
+            if len(old) == 0:
+                break
+            freed = rows.bytes_of(old)
+            removals.append(ops.Remove(topic.number, partition.number, to_ranges(old), "dropped"))
+            over_messages -= len(old)
+            over_bytes -= freed
+            if over_bytes > 0 or over_messages > 0:
+                break
+    return over_messages <= 0 and over_bytes <= 0
+
+
+def _oldest(partition: Partition, count: int) -> Int64:
+    held = sum(len(reader.leased) for reader in partition.readers.values())
+    old = partition.finished.first_missing(count + held, partition.next_offset)
+    return old[~partition.leased(old)][:count] if held else old
+
+
+def _place(topic: TopicState, parts: list[Part], sizes: list[int], live: int, entry: Entry) -> list[int]:
+    """Offsets for each part; rows beyond `live` go to the dead letters."""
+    bases, left = [], live
+    for part, size in zip(parts, sizes, strict=True):
+        partition = topic.partition(part.partition)
+        base = partition.next_offset
+        bases.append(base)
+        fit = min(left, part.batch.num_rows)
+        left -= fit
+        for batch, dead in ((part.batch.slice(0, fit), ""), (part.batch.slice(fit), "overflow")):
+            if batch.num_rows:
+                whole = batch.num_rows == part.batch.num_rows
+                weight = size if whole else content_bytes(batch)
+                _add(entry, topic, part.partition, base, batch, weight, dead)
+                base += batch.num_rows
+    return bases
+
+
+def _reserve(topic: TopicState, parts: list[Part], bases: list[int], now_us: int) -> list[Entry]:
+    """Transient messages leave no trace, so their offsets are reserved ahead, and never given twice."""
+    reserves: list[AnyOp] = []
+    for part, base in zip(parts, bases, strict=True):
+        end = base + part.batch.num_rows
+        if end > topic.partition(part.partition).reserved:
+            reserves.append(ops.Reserve(topic.number, part.partition, end + TRANSIENT_RESERVE))
+    return [Entry(now_us, reserves)] if reserves else []
+
+
+def _add(
+    entry: Entry, topic: TopicState, partition: int, base: int, batch: pa.RecordBatch, size: int, dead: str
+) -> None:
+    check.integer("offset", base + batch.num_rows, 0, limits.OFFSET_MAX)
+    entry.ops.append(ops.Publish(topic.number, partition, base, batch.num_rows, presence(batch), size, dead))
+    entry.batches.append(batch)
+
+
+def _answer(count: int, parts: list[Part], bases: list[int], *, repeated: bool) -> Published:
+    partition, offset = np.empty(count, np.int64), np.empty(count, np.int64)
+    for part, base in zip(parts, bases, strict=True):
+        rows = slice(None) if part.rows is None else part.rows
+        partition[rows] = part.partition
+        offset[rows] = np.arange(base, base + part.batch.num_rows)
+    return Published(partition, offset, repeated)

@@ -1,0 +1,32 @@
+"""When a failed message comes back. Entropy is an argument."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wherry.model.subscription import Retry
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+Float: TypeAlias = npt.NDArray[np.float64]
+
+
+def delays_ms(policy: Retry, attempts: Int64, entropy: Float) -> Int64:
+    """Delay after each failed attempt (1 for the first): exponential, capped, spread by jitter.
+
+    `entropy` holds one number in 0..1 for each message.
+    """
+    with np.errstate(over="ignore"):
+        plain = np.minimum(policy.first_ms * np.power(policy.factor, np.maximum(attempts - 1, 0)), policy.cap_ms)
+    spread = 1.0 + policy.jitter * (2.0 * entropy - 1.0)
+    return np.maximum(np.rint(plain * spread), 0).astype(np.int64)
+
+
+def used_up(policy: Retry, attempts: Int64) -> npt.NDArray[np.bool_]:
+    """Which messages have failed often enough to be dead letters."""
+    if policy.attempts is None:
+        return np.zeros(len(attempts), np.bool_)
+    exhausted: npt.NDArray[np.bool_] = attempts >= policy.attempts
+    return exhausted

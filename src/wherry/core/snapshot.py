@@ -1,0 +1,319 @@
+"""The durable state as plain columns, and back: what a checkpoint holds, and what replay must equal.
+
+`dump` takes references to immutable arrays and copies of small ones, so it is quick even when much is waiting.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from wherry.core.offsets import OffsetSet, offsets_of
+from wherry.core.partition import Partition
+from wherry.core.reader import Reader
+from wherry.core.runs import RUN_MAX, Pairs, SortedRuns
+from wherry.core.stages import Part, Stage
+from wherry.core.state import State, SubscriptionState, TopicState
+from wherry.core.table import OffsetTable
+from wherry.model.route import Route
+from wherry.model.schema import stored_schema
+from wherry.model.subscription import Subscription
+from wherry.model.topic import Topic
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+Leased: TypeAlias = dict[tuple[int, int], list[Pairs]]
+Calls: TypeAlias = list[tuple[str, list[tuple[int, int, list[int]]]]]
+
+
+class SetImage(msgspec.Struct, frozen=True, array_like=True):
+    """An `OffsetSet`."""
+
+    floor: int
+    above: bytes
+
+
+class ReaderImage(msgspec.Struct, frozen=True, array_like=True):
+    """A `Reader` without its leases: what was leased is among the waiting."""
+
+    subscription: int
+    start: int
+    settled: SetImage
+    held: Int64
+    delayed: bytes
+    dead: Int64
+    rank: Int64
+    offset: Int64
+    backlog: tuple[int, int] | None
+
+
+class PartitionImage(msgspec.Struct, frozen=True, array_like=True):
+    """A `Partition`."""
+
+    number: int
+    next_offset: int
+    reserved: int
+    has_due: bool
+    directory: Int64
+    finished: SetImage
+    released: SetImage
+    dead: Int64
+    expiry: Int64
+    versions: Int64
+    transient: bytes
+    readers: list[ReaderImage]
+
+
+class TopicImage(msgspec.Struct, frozen=True, array_like=True):
+    """A `TopicState`."""
+
+    number: int
+    config: Topic
+    messages: int
+    bytes: int
+    dead: int
+    counters: dict[str, int]
+    producers: Calls
+    ids: Int64
+    partitions: list[PartitionImage]
+
+
+class SubscriptionImage(msgspec.Struct, frozen=True, array_like=True):
+    """A durable `SubscriptionState`."""
+
+    number: int
+    topic: int
+    config: Subscription
+    starts: Int64
+    backlog_bytes: int
+    counters: dict[str, int]
+
+
+class StageImage(msgspec.Struct, frozen=True, array_like=True):
+    """An open `Stage`; its parts are `topic, partition, count, columns, bytes` each, their bodies in the journal."""
+
+    key: str
+    opened_ms: int
+    held_settles: bool
+    parts: list[tuple[int, int, int, int, int]]
+
+
+class StateImage(msgspec.Struct, frozen=True, array_like=True):
+    """A `State`."""
+
+    epoch: int
+    next_number: int
+    topics: list[TopicImage]
+    subscriptions: list[SubscriptionImage]
+    routes: list[Route]
+    stages: list[StageImage]
+    committed: list[tuple[str, list[int]]]
+    texts: list[str]
+
+
+def dump(state: State) -> StateImage:
+    """The durable state. What is leased counts as waiting: a lease does not outlive the process."""
+    leased: Leased = {}
+    for lease in state.leases.all():
+        leased.setdefault((lease.subscription, lease.partition), []).append(Pairs(lease.rank, lease.offset))
+    return StateImage(
+        state.epoch,
+        state.catalog.next_number,
+        [_topic_image(topic, leased) for topic in state.topics.values()],
+        [_subscription_image(each) for each in state.subscriptions.values() if each.config.durable],
+        list(state.catalog.routes.values()),
+        [_stage_image(stage) for stage in state.stages.open.values()],
+        [(key, placed.tolist()) for key, placed in state.stages.committed.items()],
+        list(state.texts.texts),
+    )
+
+
+def _stage_image(stage: Stage) -> StageImage:
+    parts = [(p.topic, p.partition, p.messages, p.columns, p.bytes) for p in stage.parts]
+    return StageImage(stage.key, stage.opened_ms, stage.held_settles, parts)
+
+
+def _subscription_image(each: SubscriptionState) -> SubscriptionImage:
+    return SubscriptionImage(
+        each.number, each.topic.number, each.config, each.starts, each.backlog_bytes, dict(each.counters)
+    )
+
+
+def _topic_image(topic: TopicState, leased: Leased) -> TopicImage:
+    ids = topic.ids.columns()
+    return TopicImage(
+        topic.number,
+        topic.config,
+        topic.messages,
+        topic.bytes,
+        topic.dead,
+        dict(topic.counters),
+        topic.producers.dump(),
+        np.concatenate(ids),
+        [_partition_image(partition, leased) for partition in topic.partitions.values()],
+    )
+
+
+def _partition_image(partition: Partition, leased: Leased) -> PartitionImage:
+    return PartitionImage(
+        partition.number,
+        partition.next_offset,
+        partition.reserved,
+        partition.has_due,
+        partition.directory.columns().ravel(),
+        _set_image(partition.finished),
+        _set_image(partition.released),
+        partition.dead.columns().ravel(),
+        np.concatenate(partition.expiry.columns()),
+        partition.versions.columns().ravel(),
+        partition.transient.serialize(),
+        [
+            _reader_image(number, reader, leased.get((number, partition.number), []))
+            for number, reader in partition.readers.items()
+        ],
+    )
+
+
+def _reader_image(subscription: int, reader: Reader, leased: list[Pairs]) -> ReaderImage:
+    waiting = [reader.waiting.columns(), *(leased if reader.ranked else [])]
+    return ReaderImage(
+        subscription,
+        reader.start,
+        _set_image(reader.settled),
+        reader.held.columns().ravel(),
+        reader.delayed.members.serialize(),
+        reader.dead.columns().ravel(),
+        np.concatenate([pairs.rank for pairs in waiting]),
+        np.concatenate([pairs.offset for pairs in waiting]),
+        reader.backlog,
+    )
+
+
+def _set_image(offsets: OffsetSet) -> SetImage:
+    return SetImage(offsets.floor, offsets.above.serialize())
+
+
+def load(state: State, image: StateImage) -> None:
+    """The way back from `dump`, into a fresh state. Bodies of open stages are added by the shell."""
+    state.epoch = image.epoch
+    state.texts.load(list(image.texts))
+    for topic_image in image.topics:
+        state.catalog.put_topic(topic_image.number, topic_image.config)
+        state.topics[topic_image.number] = _load_topic(topic_image)
+    for each in image.subscriptions:
+        topic = state.topics[each.topic]
+        subscription = SubscriptionState(each.number, each.config, topic, each.starts)
+        subscription.backlog_bytes = each.backlog_bytes
+        subscription.counters = dict(each.counters)
+        state.subscriptions[each.number] = topic.subscriptions[each.number] = subscription
+        state.catalog.put_subscription(each.number, each.topic, each.config)
+    for topic_image in image.topics:
+        for partition_image in topic_image.partitions:
+            _load_partition(state, state.topics[topic_image.number], partition_image)
+    state.catalog.routes = {route.name: route for route in image.routes}
+    state.catalog.next_number = image.next_number
+    for stage in image.stages:
+        state.stages.open[stage.key] = _load_stage(stage)
+    state.stages.committed = {key: np.array(placed, np.int64) for key, placed in image.committed}
+
+
+def _load_stage(image: StageImage) -> Stage:
+    parts = [Part(*fields, pa.RecordBatch.from_pylist([], stored_schema(fields[3]))) for fields in image.parts]
+    return Stage(image.key, image.opened_ms, parts, image.held_settles)
+
+
+def _load_topic(image: TopicImage) -> TopicState:
+    topic = TopicState(image.number, image.config)
+    topic.messages, topic.bytes, topic.dead = image.messages, image.bytes, image.dead
+    topic.counters = dict(image.counters)
+    topic.producers.load(image.producers)
+    half = len(image.ids) // 2
+    topic.ids.add(image.ids[:half], image.ids[half:])
+    return topic
+
+
+def _load_partition(state: State, topic: TopicState, image: PartitionImage) -> None:
+    partition = topic.partition(image.number)
+    partition.next_offset, partition.reserved, partition.has_due = image.next_offset, image.reserved, image.has_due
+    partition.directory.load(_table(image.directory, 6))
+    partition.finished, partition.released = _load_set(image.finished), _load_set(image.released)
+    _load_table(partition.dead, image.dead)
+    _load_table(partition.versions, image.versions)
+    half = len(image.expiry) // 2
+    _insert_in_blocks(partition.expiry, image.expiry[:half], image.expiry[half:])
+    if half:
+        state.mortal[topic.number, partition.number] = None
+    for reader_image in image.readers:
+        _load_reader(state, topic, partition, reader_image)
+    lost = offsets_of(BitMap64.deserialize(image.transient))
+    topic.dead -= int(partition.dead.has(lost).sum())
+    topic.give_back(partition.remove(lost))
+
+
+def _load_reader(state: State, topic: TopicState, partition: Partition, image: ReaderImage) -> None:
+    subscription = topic.subscriptions[image.subscription]
+    reader = state.new_reader(subscription, partition.number, image.start)
+    reader.settled = _load_set(image.settled)
+    _load_table(reader.held, image.held)
+    _load_table(reader.dead, image.dead)
+    reader.backlog = image.backlog
+    reader.load(image.rank, image.offset, BitMap64.deserialize(image.delayed), partition.next_offset)
+
+
+def _load_set(image: SetImage) -> OffsetSet:
+    return OffsetSet(image.floor, BitMap64.deserialize(image.above))
+
+
+def _table(flat: Int64, rows: int) -> Int64:
+    return flat.reshape(rows, -1).copy()
+
+
+def _load_table(table: OffsetTable, flat: Int64) -> None:
+    table.load(_table(flat, 1 + len(table.names)))
+
+
+def _insert_in_blocks(runs: SortedRuns, rank: Int64, offset: Int64) -> None:
+    for start in range(0, len(rank), RUN_MAX):
+        runs.insert(rank[start : start + RUN_MAX], offset[start : start + RUN_MAX])
+
+
+def digest(state: State) -> str:
+    """A fingerprint of the durable state: equal after replay, whatever order it was indexed in."""
+    canon = hashlib.blake2b(digest_size=16)
+    image = dump(state)
+    for topic in sorted(image.topics, key=lambda each: each.number):
+        if any(partition.reserved for partition in topic.partitions):
+            continue  # transient messages are in one life of the state only
+        head = (topic.number, topic.config, topic.messages, topic.bytes, topic.dead, sorted(topic.counters.items()))
+        canon.update(repr(head).encode())
+        canon.update(repr(topic.producers).encode())
+        for partition in sorted(topic.partitions, key=lambda each: each.number):
+            _digest_partition(canon, partition)
+    for each in sorted(image.subscriptions, key=lambda each: each.number):
+        canon.update(repr((each.number, each.topic, each.config, sorted(each.counters.items()))).encode())
+    canon.update(repr((image.routes, image.stages, image.committed, image.texts)).encode())
+    return canon.hexdigest()
+
+
+def _digest_partition(canon: hashlib.blake2b, image: PartitionImage) -> None:
+    canon.update(repr((image.number, image.next_offset, image.has_due)).encode())
+    canon.update(image.directory.tobytes())
+    for offsets in (image.finished, image.released):
+        _digest_set(canon, offsets)
+    for table in (image.dead, image.versions):
+        canon.update(table.tobytes())
+    for reader in sorted(image.readers, key=lambda each: each.subscription):
+        canon.update(repr((reader.subscription, reader.start, reader.backlog)).encode())
+        _digest_set(canon, reader.settled)
+        for table in (reader.held, reader.dead):
+            canon.update(table.tobytes())
+
+
+def _digest_set(canon: hashlib.blake2b, image: SetImage) -> None:
+    canon.update(repr(image.floor).encode())
+    canon.update(offsets_of(BitMap64.deserialize(image.above)).tobytes())

@@ -1,0 +1,134 @@
+"""Deciding transactions: put aside under a key, then all of it or nothing."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.core.leasing import held
+from wherry.core.publishing import check_ids, make_room, split
+from wherry.core.settling import rows_of, take_out
+from wherry.core.stages import STAGE_BYTES_MAX, STAGES_MAX, Stage, StagedSettle
+from wherry.core.state import State, TopicState
+from wherry.core.volatile import joined, separate
+from wherry.model import check, limits, ops
+from wherry.model.errors import LimitReached, NotFound, StageLost
+from wherry.model.ops import AnyOp, Entry, to_ranges
+from wherry.model.schema import content_bytes, presence
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+
+def check_key(key: str) -> str:
+    """A stage key, or `InvalidInput`."""
+    return check.name("key", key, limits.STAGE_KEY_CHARS_MAX)
+
+
+def stage_publish(
+    state: State, key: str, topic: TopicState, batch: pa.RecordBatch, partition: int | None, now_us: int
+) -> list[Entry]:
+    """Put messages aside. They get offsets when the stage is committed."""
+    check.optional_integer("partition", partition, 0, topic.config.partitions - 1)
+    _check_open(state, key)
+    size = content_bytes(batch)
+    total = state.stages.bytes() + size
+    if total > STAGE_BYTES_MAX:
+        raise LimitReached("bytes of open stages", STAGE_BYTES_MAX, total)
+    entry = Entry(now_us, [])
+    for part in split(topic, batch, partition):
+        weight = content_bytes(part.batch)
+        rows = part.batch.num_rows
+        entry.ops.append(ops.Stage(key, topic.number, part.partition, rows, presence(part.batch), weight))
+        entry.batches.append(part.batch)
+    return [entry]
+
+
+def stage_settle(state: State, key: str, token: int, offsets: Int64 | None, now_us: int) -> list[Entry]:
+    """Put an ack aside; the lease goes on until the commit, and must still hold then."""
+    _check_open(state, key)
+    lease = held(state, token)
+    rows_of(lease, offsets)
+    stage = state.stages.open.get(key)
+    if stage is not None and stage.held_settles:
+        stage.settles.append(StagedSettle(token, lease.offset if offsets is None else offsets))
+        return []
+    return [Entry(now_us, [ops.Stage(key, 0, 0, 0, 0, 0)])]
+
+
+def note_settle(state: State, key: str, token: int, offsets: Int64 | None) -> None:
+    """The volatile half of the first `stage_settle` of a stage, after its entry was applied."""
+    lease = held(state, token)
+    state.stages.open[key].settles.append(StagedSettle(token, lease.offset if offsets is None else offsets))
+
+
+def _check_open(state: State, key: str) -> None:
+    check_key(key)
+    if key in state.stages.committed:
+        raise StageLost(key, "it was committed before; choose another key")
+    if key not in state.stages.open and len(state.stages.open) >= STAGES_MAX:
+        raise LimitReached("open stages", STAGES_MAX, len(state.stages.open) + 1)
+
+
+def commit(state: State, key: str, now_us: int) -> tuple[list[Entry], Int64]:
+    """Make everything under a key visible by one entry; where it went: `topic, partition, base, count` a part.
+
+    A key that was committed before is a success that does nothing. May raise `Cold`.
+    """
+    check_key(key)
+    before = state.stages.committed.get(key)
+    if before is not None:
+        return [], before
+    stage = state.stages.open.get(key)
+    if stage is None:
+        raise NotFound("stage", key)
+    if stage.held_settles and not stage.settles:
+        raise StageLost(key, "it held leases, and a restart ended them")
+    leases = [(held(state, settle.token), settle.offsets) for settle in stage.settles]
+    rows = [rows_of(lease, offsets) for lease, offsets in leases]
+    removals, bases = _place(state, stage)
+    settles: list[AnyOp] = []
+    for (lease, _), picked in zip(leases, rows, strict=True):
+        offset, _ = take_out(state, lease, picked)
+        settles.append(ops.Settle(lease.subscription, lease.partition, to_ranges(offset), "acked"))
+    placed = [
+        n
+        for part, base in zip(stage.parts, bases, strict=True)
+        for n in (part.topic, part.partition, base, part.messages)
+    ]
+    entry = Entry(now_us, [ops.Commit(key, np.array(bases, np.int64))])
+    return joined([*separate(state, now_us, [*removals, *settles]), entry]), np.array(placed, np.int64)
+
+
+def _place(state: State, stage: Stage) -> tuple[list[AnyOp], list[int]]:
+    """A base for each part (-1 where its topic is gone), and what has to go to make room."""
+    removals: list[AnyOp] = []
+    nexts: dict[tuple[int, int], int] = {}
+    bases, totals = [], dict[int, tuple[int, int]]()
+    for part in stage.parts:
+        topic = state.topics.get(part.topic)
+        if topic is None:
+            bases.append(-1)
+            continue
+        check_ids(state, topic, part.batch)
+        base = nexts.get((part.topic, part.partition), topic.partition(part.partition).next_offset)
+        nexts[part.topic, part.partition] = base + part.messages
+        bases.append(base)
+        messages, size = totals.get(part.topic, (0, 0))
+        totals[part.topic] = (messages + part.messages, size + part.bytes)
+    for number, (messages, size) in totals.items():
+        live = make_room(state.topics[number], removals, messages, size)
+        if live < messages:
+            config = state.topics[number].config
+            raise LimitReached("the topic", config.messages_max or config.bytes_max or 0, messages)
+    return removals, bases
+
+
+def abort(state: State, key: str, now_us: int) -> list[Entry]:
+    """Throw away what lies under a key; a key that holds nothing is no error."""
+    check_key(key)
+    if key not in state.stages.open:
+        return []
+    return [Entry(now_us, [ops.Abort(key, "asked for")])]

@@ -1,0 +1,222 @@
+"""Everything a shard knows. Durable parts change only in `apply`; consumers and leases change as people pull."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.core import assignment
+from wherry.core.bodies import Bodies
+from wherry.core.catalog import Catalog
+from wherry.core.hashing import hash_strings
+from wherry.core.ids import IdIndex
+from wherry.core.lease import Leases
+from wherry.core.partition import Freed, Partition
+from wherry.core.producers import Producers
+from wherry.core.reader import Reader
+from wherry.core.stages import Stages
+from wherry.model.errors import NotFound
+from wherry.model.subscription import Subscription
+from wherry.model.topic import Topic
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+TEXTS_MAX = 65_536
+TEXT_CHARS_MAX = 1_024
+
+
+class Texts:
+    """Reasons and errors, each kept once and referred to by number; bounded, since clients choose them."""
+
+    __slots__ = ("_numbers", "texts")
+
+    def __init__(self) -> None:
+        self.texts: list[str] = ["", "(too many different texts to keep this one)"]
+        self._numbers: dict[str, int] = {"": 0}
+
+    def number(self, text: str) -> int:
+        """The number of a text."""
+        text = text[:TEXT_CHARS_MAX]
+        known = self._numbers.get(text)
+        if known is not None:
+            return known
+        if len(self.texts) >= TEXTS_MAX:
+            return 1
+        self.texts.append(text)
+        self._numbers[text] = len(self.texts) - 1
+        return self._numbers[text]
+
+    def load(self, texts: list[str]) -> None:
+        """From a checkpoint."""
+        self.texts = texts
+        self._numbers = {text: number for number, text in enumerate(texts) if number != 1}
+
+
+@dataclass(slots=True)
+class Consumer:
+    """One of those who share a subscription, with the buffer it declared and what it holds."""
+
+    id: str
+    buffer_messages: int
+    buffer_bytes: int
+    credit: int = 1 << 62
+    out_messages: int = 0
+    out_bytes: int = 0
+
+
+class SubscriptionState:
+    """A subscription: its readers by partition, its consumers, and how they share."""
+
+    __slots__ = (
+        "assignment",
+        "backlog_bytes",
+        "config",
+        "consumers",
+        "counters",
+        "number",
+        "readers",
+        "starts",
+        "topic",
+        "turn",
+    )
+
+    def __init__(self, number: int, config: Subscription, topic: TopicState, starts: Int64) -> None:
+        self.number = number
+        self.config = config
+        self.topic = topic
+        self.starts = starts
+        self.readers: dict[int, Reader] = {}
+        self.consumers: dict[str, Consumer] = {}
+        self.assignment = assignment.make(config.assignment, topic.config.partitions)
+        self.turn = 0
+        self.backlog_bytes = 0
+        """Content bytes not settled, kept only where the subscription declared a buffer of bytes."""
+        self.counters: dict[str, int] = {}
+
+    def start_of(self, partition: int) -> int:
+        """Where this subscription starts in a partition."""
+        return int(self.starts[partition if len(self.starts) > 1 else 0])
+
+    def count(self, what: str, by: int) -> None:
+        """Add to a counter that people look at (settled, failed, dead, redriven, …)."""
+        self.counters[what] = self.counters.get(what, 0) + by
+
+
+class TopicState:
+    """A topic: its partitions (made when first used), its subscriptions, and what counts against its bounds."""
+
+    __slots__ = (
+        "bytes",
+        "config",
+        "counters",
+        "dead",
+        "ids",
+        "messages",
+        "number",
+        "partitions",
+        "producers",
+        "subscriptions",
+        "turn",
+    )
+
+    def __init__(self, number: int, config: Topic) -> None:
+        self.number = number
+        self.config = config
+        self.partitions: dict[int, Partition] = {}
+        self.subscriptions: dict[int, SubscriptionState] = {}
+        self.producers = Producers()
+        self.ids = IdIndex()
+        self.messages = 0
+        self.bytes = 0
+        self.dead = 0
+        self.turn = 0
+        self.counters: dict[str, int] = {}
+
+    def partition(self, number: int) -> Partition:
+        """A partition, made with its readers when it is first used."""
+        partition = self.partitions.get(number)
+        if partition is None:
+            partition = self.partitions[number] = Partition(number)
+        return partition
+
+    def give_back(self, freed: Freed) -> None:
+        """Messages and bytes no longer count against the bounds."""
+        self.messages -= freed.messages
+        self.bytes -= freed.bytes
+
+    def count(self, what: str, by: int) -> None:
+        """Add to a counter that people look at (published, cancelled, expired, …)."""
+        self.counters[what] = self.counters.get(what, 0) + by
+
+    def is_stream(self) -> bool:
+        """Whether messages stay after they are settled."""
+        return self.config.keep != "settled"
+
+
+@dataclass(slots=True)
+class State:
+    """The state of one shard."""
+
+    bodies: Bodies
+    epoch: int = 0
+    catalog: Catalog = field(default_factory=Catalog)
+    topics: dict[int, TopicState] = field(default_factory=dict)
+    subscriptions: dict[int, SubscriptionState] = field(default_factory=dict)
+    stages: Stages = field(default_factory=Stages)
+    texts: Texts = field(default_factory=Texts)
+    leases: Leases = field(default_factory=lambda: Leases(0))
+    mortal: dict[tuple[int, int], None] = field(default_factory=dict)
+    """Partitions in which messages may expire."""
+    last_ephemeral: int = 0
+    """Ephemeral subscriptions have falling negative numbers: no operation in the journal names them."""
+
+    def topic(self, name: str) -> TopicState:
+        """A topic by name, or `NotFound`."""
+        return self.topics[self.catalog.topic(name)]
+
+    def subscription(self, topic: str, name: str) -> SubscriptionState:
+        """A subscription by names, ephemeral ones included, or `NotFound`."""
+        for subscription in self.topic(topic).subscriptions.values():
+            if subscription.config.name == name:
+                return subscription
+        raise NotFound("subscription", f"{topic}/{name}")
+
+    def reader(self, subscription: SubscriptionState, number: int, start: int) -> Reader:
+        """The reader of a subscription in a partition, made at its first message (`start`) if the partition is new."""
+        reader = subscription.readers.get(number)
+        return self.new_reader(subscription, number, start) if reader is None else reader
+
+    def new_reader(self, subscription: SubscriptionState, number: int, start: int) -> Reader:
+        """A reader that begins at `start`."""
+        topic = subscription.topic
+        hashes_of = KeyHasher(self.bodies, topic.number, number) if subscription.config.key_order else None
+        reader = Reader(topic.config.order, start, hashes_of)
+        subscription.readers[number] = reader
+        partition = topic.partition(number)
+        (partition.readers if subscription.config.durable else partition.ephemeral)[subscription.number] = reader
+        return reader
+
+
+class KeyHasher:
+    """Key hashes of messages of one partition, asked from the bodies."""
+
+    __slots__ = ("_bodies", "_partition", "_topic")
+
+    def __init__(self, bodies: Bodies, topic: int, partition: int) -> None:
+        self._bodies, self._topic, self._partition = bodies, topic, partition
+
+    def __call__(self, offsets: Int64) -> Int64:
+        batch = self._bodies.take(self._topic, self._partition, offsets, ("key",))
+        return key_hashes(batch.column("key"))
+
+
+def key_hashes(keys: pa.Array) -> Int64:
+    """Hashes of keys as int64, 0 for a message without a key."""
+    hashes = hash_strings(keys).view(np.int64)
+    if keys.null_count:
+        hashes = np.where(keys.is_null().to_numpy(zero_copy_only=False), 0, hashes)
+    return hashes

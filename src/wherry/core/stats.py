@@ -1,0 +1,84 @@
+"""What people look at: how much waits where, and how far behind it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wherry.core.state import State, SubscriptionState, TopicState
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionStats:
+    """One subscription. `lag` is what it has not settled; `lag_ms` is the age of the oldest of that."""
+
+    topic: str
+    name: str
+    durable: bool
+    consumers: int
+    ready: int
+    leased: int
+    scheduled: int
+    dead: int
+    lag: int
+    lag_ms: int
+    counters: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """One topic. `messages` and `bytes` are what counts against its bounds; `published` is everything ever."""
+
+    name: str
+    order: str
+    partitions: int
+    messages: int
+    bytes: int
+    dead: int
+    counters: dict[str, int]
+    subscriptions: tuple[SubscriptionStats, ...]
+
+
+def of_topic(state: State, topic: TopicState, now_ms: int) -> TopicStats:
+    """A topic and its subscriptions, by name."""
+    subscriptions = sorted(topic.subscriptions.values(), key=lambda each: each.config.name)
+    return TopicStats(
+        topic.config.name,
+        topic.config.order,
+        topic.config.partitions,
+        topic.messages,
+        topic.bytes,
+        topic.dead,
+        dict(topic.counters),
+        tuple(of_subscription(each, now_ms) for each in subscriptions),
+    )
+
+
+def of_subscription(subscription: SubscriptionState, now_ms: int) -> SubscriptionStats:
+    """One subscription."""
+    ready = leased = scheduled = dead = lag = 0
+    oldest_us: int | None = None
+    for number, reader in subscription.readers.items():
+        partition = subscription.topic.partitions[number]
+        counts = reader.counts(now_ms, partition.next_offset)
+        ready, leased, dead = ready + counts.ready, leased + counts.leased, dead + counts.dead
+        scheduled += counts.scheduled
+        behind = partition.next_offset - len(reader.settled) - counts.dead
+        lag += behind
+        if behind:
+            published = partition.directory.published_at_us(reader.settled.floor)
+            if published is not None and (oldest_us is None or published < oldest_us):
+                oldest_us = published
+    config = subscription.config
+    return SubscriptionStats(
+        config.topic,
+        config.name,
+        config.durable,
+        len(subscription.consumers),
+        ready,
+        leased,
+        scheduled,
+        dead,
+        lag,
+        0 if oldest_us is None else max(0, now_ms - oldest_us // 1000),
+        dict(subscription.counters),
+    )

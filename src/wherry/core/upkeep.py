@@ -1,0 +1,135 @@
+"""What time does by itself: leases end, messages expire, streams are trimmed, stages are forgotten, laggards cut off.
+
+`due` is asked before every decision with the same clock, so that nothing is decided on a state that is already late.
+It costs next to nothing when nothing is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from wherry.core.ids import PARTITION_SHIFT
+from wherry.core.leasing import Now
+from wherry.core.partition import Partition
+from wherry.core.settling import Entropy, failed
+from wherry.core.state import State, SubscriptionState, TopicState
+from wherry.core.volatile import separate
+from wherry.model import ops
+from wherry.model.ops import AnyOp, Entry, to_ranges
+
+STAGE_MS_MAX = 3_600_000
+"""A stage that is not committed within an hour is aborted."""
+
+IDS_SLACK = 4_096
+
+
+def due(state: State, now: Now, entropy: Entropy) -> Iterator[Entry]:
+    """Entries that the time calls for; each must be applied before the next is asked for."""
+    for lease in state.leases.expired(now.steady_ms):
+        steps = failed(state, lease, None, None, "the lease expired", now.wall_ms, entropy)
+        yield from separate(state, now.wall_us, steps)
+    for topic_number, number in list(state.mortal):
+        topic = state.topics.get(topic_number)
+        partition = topic.partitions[number] if topic is not None else None
+        if topic is None or partition is None or not (len(partition.expiry) or len(partition.overdue)):
+            del state.mortal[topic_number, number]
+        else:
+            yield from separate(state, now.wall_us, _expire(topic, partition, now.wall_ms))
+
+
+def _expire(topic: TopicState, partition: Partition, now_ms: int) -> list[AnyOp]:
+    first = partition.expiry.first_rank()
+    if (first is None or first > now_ms) and not len(partition.overdue):
+        return []
+    offset = partition.expiry.take(partition.expiry.count_to(now_ms), now_ms).offset
+    offset = np.unique(np.concatenate((offset, partition.overdue)))
+    offset = offset[~partition.finished.contains(offset)]
+    held = partition.leased(offset)
+    partition.overdue, offset = offset[held], offset[~held]
+    if len(offset) == 0:
+        return []
+    if topic.config.expired == "dead-letter" and topic.dead + len(offset) <= topic.config.dead_messages_max:
+        ranks = np.zeros(len(offset), np.int64)
+        return [ops.Bury(topic.number, 0, partition.number, offset, ranks, "expired", "", failed=False)]
+    return [ops.Remove(topic.number, partition.number, to_ranges(offset), "expired")]
+
+
+def housekeeping(state: State, now_us: int) -> Iterator[Entry]:
+    """Slower duties, asked for about once a second: retention, forgotten stages, laggards."""
+    now_ms = now_us // 1000
+    for topic in list(state.topics.values()):
+        if topic.is_stream():
+            result = [op for partition in topic.partitions.values() for op in _trim(topic, partition, now_us)]
+            yield from separate(state, now_us, result)
+        _weed_ids(topic)
+    for key in state.stages.older_than(now_ms - STAGE_MS_MAX):
+        yield Entry(now_us, [ops.Abort(key, "it was not committed in time")])
+
+
+def overrun(state: State, topic: TopicState) -> Iterator[SubscriptionState]:
+    """Subscriptions that fell further behind than the buffer they declared."""
+    for subscription in list(topic.subscriptions.values()):
+        config = subscription.config
+        if config.buffer_messages is None and config.buffer_bytes is None:
+            continue
+        behind = sum(
+            topic.partitions[number].next_offset - len(reader.settled)
+            for number, reader in subscription.readers.items()
+        )
+        too_many = config.buffer_messages is not None and behind > config.buffer_messages
+        too_large = config.buffer_bytes is not None and subscription.backlog_bytes > config.buffer_bytes
+        if too_many or too_large:
+            yield subscription
+
+
+def _trim(topic: TopicState, partition: Partition, now_us: int) -> list[AnyOp]:
+    """Whole batches that are too old, or too many bytes, oldest first. Dead letters stay: they are kept whole."""
+    rows = partition.directory
+    if len(rows) == 0:
+        return []
+    if topic.config.keep_ms is not None:
+        old = rows.published_us + topic.config.keep_ms * 1000 <= now_us
+        count = int(np.argmin(old)) if not old.all() else len(rows)
+    else:
+        newest_first = np.cumsum(rows.bytes[::-1])
+        count = len(rows) - int(np.searchsorted(newest_first, topic.config.keep_bytes or 0, "right"))
+    if count == 0:
+        return []
+    stop = int(rows.base[count - 1] + rows.count[count - 1])
+    offset = partition.released.missing(0, stop)
+    for table in (partition.dead, *(reader.dead for reader in partition.readers.values())):
+        if len(table):
+            offset = offset[~table.has(offset)]
+    offset = offset[~partition.leased(offset)]
+    if len(offset) == 0:
+        return []
+    return [ops.Remove(topic.number, partition.number, to_ranges(offset), "trimmed")]
+
+
+def _weed_ids(topic: TopicState) -> None:
+    """Ids of messages that are gone are forgotten when they are half of the index; no operation depends on them."""
+    if len(topic.ids) <= 2 * sum(int(p.directory.live.sum()) for p in topic.partitions.values()) + IDS_SLACK:
+        return
+    places = np.sort(topic.ids.places())
+    numbers = places >> PARTITION_SHIFT
+    keep = np.ones(len(places), np.bool_)
+    for number in np.unique(numbers).tolist():
+        mine = numbers == number
+        offset = places[mine] & ((1 << PARTITION_SHIFT) - 1)
+        keep[mine] = ~topic.partitions[number].released.contains(offset)
+    topic.ids.keep(places[keep])
+
+
+def due_in_ms(state: State, now: Now) -> int | None:
+    """How long until `due` has something to do, or less; None for never."""
+    waits = []
+    deadline_ms = state.leases.next_deadline_ms()
+    if deadline_ms is not None:
+        waits.append(deadline_ms - now.steady_ms)
+    for topic, number in state.mortal:
+        expires_ms = state.topics[topic].partitions[number].expiry.first_rank()
+        if expires_ms is not None:
+            waits.append(expires_ms - now.wall_ms)
+    return max(0, min(waits)) if waits else None

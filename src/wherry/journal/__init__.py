@@ -1,0 +1,1 @@
+"""The durable side: entry format, engines that keep the journal, segments, checkpoints and the message store."""

@@ -1,0 +1,101 @@
+"""Checkpoints: the durable state at one journal position, so that the journal before it can go.
+
+checkpoint/<position, 20 digits>      one file, written whole and renamed into place
+
+offset  size  field
+0       4     magic "WHCP"
+4       4     version, 1
+8       8     length of the body
+16      4     CRC32C of the body
+20      4     CRC32C of the 20 bytes before
+24      …     body: msgpack of `Checkpoint`
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeAlias
+
+import google_crc32c
+import msgspec
+
+from wherry.core.snapshot import StateImage
+from wherry.journal.codec import pack_array, unpack_array
+from wherry.journal.files import Bytes, Files
+from wherry.journal.store import StoreImage
+from wherry.model.errors import Corrupt
+
+MAGIC = b"WHCP"
+VERSION = 1
+FOLDER = "checkpoint/"
+
+_HEAD = struct.Struct("<4sIQI")
+_CRC = struct.Struct("<I")
+_HEAD_BYTES = _HEAD.size + _CRC.size
+
+StagedAt: TypeAlias = tuple[str, int, int, int]
+"""Key, number of the part, journal position, number of the batch in that entry."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
+    """Everything needed to go on after `position`, together with the journal from `floor` on.
+
+    Entries from `floor` to `position` are read again for their bodies only.
+    """
+
+    position: int
+    floor: int
+    state: StateImage
+    store: StoreImage
+    staged: list[StagedAt]
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=pack_array)
+_DECODER = msgspec.msgpack.Decoder(Checkpoint, dec_hook=unpack_array)
+
+
+def encode(checkpoint: Checkpoint) -> list[Bytes]:
+    """A checkpoint as parts of a file."""
+    body = _ENCODER.encode(checkpoint)
+    head = _HEAD.pack(MAGIC, VERSION, len(body), google_crc32c.value(body))
+    return [head + _CRC.pack(google_crc32c.value(head)), body]
+
+
+def decode(path: str, data: Bytes) -> Checkpoint:
+    """Bytes of a file as a checkpoint; `Corrupt` names what is wrong and where."""
+    view = memoryview(data)
+    if len(view) < _HEAD_BYTES:
+        raise Corrupt(path, len(view), "the checkpoint ends inside its header")
+    head = bytes(view[: _HEAD.size])
+    magic, version, length, crc = _HEAD.unpack(head)
+    if magic != MAGIC or _CRC.unpack(view[_HEAD.size : _HEAD_BYTES])[0] != google_crc32c.value(head):
+        raise Corrupt(path, 0, "this is no checkpoint header")
+    if version != VERSION:
+        raise Corrupt(path, 4, f"checkpoint version {version} is newer than this Wherry reads ({VERSION})")
+    body = view[_HEAD_BYTES:]
+    if len(body) != length or google_crc32c.value(bytes(body)) != crc:
+        raise Corrupt(path, _HEAD_BYTES, "the body of the checkpoint is not what was written")
+    return _DECODER.decode(body)
+
+
+def path_of(position: int) -> str:
+    """The file of a checkpoint."""
+    return f"{FOLDER}{position:020d}"
+
+
+async def newest(files: Files) -> Checkpoint | None:
+    """The last checkpoint; a damaged one is an error, for the journal before it may be gone."""
+    paths = [path for path in await files.list() if path.startswith(FOLDER)]
+    if not paths:
+        return None
+    path = max(paths)
+    return decode(path, await files.read(path))
+
+
+async def write(files: Files, position: int, parts: list[Bytes]) -> None:
+    """Make an encoded checkpoint durable, then remove those before it."""
+    path = path_of(position)
+    await files.put(path, parts)
+    older = [name for name in await files.list() if name.startswith(FOLDER) and name < path]
+    if older:
+        await files.remove(older)

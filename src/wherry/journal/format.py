@@ -1,0 +1,215 @@
+"""The bytes of a journal file, version 1. All integers are little endian.
+
+A file begins with one file header, then frames follow densely, each beginning at a multiple of 8. What lies behind the
+last frame is zeros (a fresh file) or anything at all (a reused one): a frame counts only when its checksums hold, made
+with the seed of this very file, and when its position is exactly the one that is due.
+
+File header, 64 bytes:
+
+    offset size field     why it is there
+    0      4    magic     `WHJF`: this is a journal file at all
+    4      1    version   which of these tables applies
+    5      1    flags     0; for later versions
+    6      2    reserved  0
+    8      8    first     position of the first frame: the files of a journal must join without a hole
+    16     8    size      bytes of the whole file: tells a truncated file
+    24     4    seed      where the checksum of each frame header starts: a frame left from an earlier life of a reused
+                          file, or one that travels as a payload inside another frame, is not a frame of this file
+    28     32   reserved  0
+    60     4    checksum  crc32c of bytes 0..59
+
+Frame: header of 40 bytes, body, zeros up to a multiple of 8:
+
+    offset size field     why it is there
+    0      4    magic     `WHJ1`: lets a search behind damage find the next frame
+    4      1    version   which of these tables applies
+    5      1    flags     0; for compression and encryption to come
+    6      2    reserved  0
+    8      8    position  dense sequence: a lost, doubled or stale frame shows itself
+    16     8    synced    highest position known durable when this frame was written: tells damage from a torn write
+    24     4    length    bytes of the body, without the zeros behind it
+    28     4    body_crc  crc32c of the body
+    32     4    reserved  0; brings the header to a multiple of 8
+    36     4    checksum  crc32c of bytes 0..35, started from the seed of the file
+
+Nothing here reads or writes a file; input that is too short or broken is a value and never an exception.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+
+from wherry.journal.files import Bytes
+
+VERSION: Final = 1
+ALIGNMENT: Final = 8  # bytes; every frame begins at a multiple of it
+
+FILE_MAGIC: Final = b"WHJF"
+FILE_FIELDS: Final = struct.Struct("<4sBBHQQI32x")
+FILE_CHECKSUM_AT: Final = FILE_FIELDS.size
+FILE_HEADER_BYTES: Final = FILE_CHECKSUM_AT + 4
+
+FRAME_MAGIC: Final = b"WHJ1"
+FRAME_FIELDS: Final = struct.Struct("<4sBBHQQII4x")
+FRAME_CHECKSUM_AT: Final = FRAME_FIELDS.size
+FRAME_HEADER_BYTES: Final = FRAME_CHECKSUM_AT + 4
+FRAME_OVERHEAD_BYTES_MAX: Final = FRAME_HEADER_BYTES + ALIGNMENT - 1
+
+_CHECKSUM: Final = struct.Struct("<I")
+_ZEROS: Final = bytes(FILE_HEADER_BYTES)
+_PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
+
+
+class Nothing(Enum):
+    """No header here, and nothing wrong with that."""
+
+    SHORT = "fewer bytes than a header has"
+    EMPTY = "zeros"
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Bytes that are not what a writer of this file wrote."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A header that is whole but of a version or with flags unknown here: never to be taken for a torn write."""
+
+    version: int
+    flags: int
+
+    @property
+    def why(self) -> str:
+        return f"written by another version ({self.version}, flags {self.flags}); this one reads version {VERSION}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """What a journal file says of itself."""
+
+    first: int
+    size: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrameHeader:
+    """What a frame says of itself; its body is still to be checked with `check_body`."""
+
+    position: int
+    synced: int
+    length: int
+    body_crc: int
+
+    @property
+    def frame_bytes(self) -> int:
+        return frame_bytes(self.length)
+
+
+def byte_count(parts: Sequence[Bytes]) -> int:
+    """Bytes of all parts together."""
+    total = 0
+    for part in parts:
+        total += len(part) if isinstance(part, bytes) else memoryview(part).nbytes
+    return total
+
+
+def frame_bytes(length: int) -> int:
+    """Bytes that a body of `length` takes in a file, header and zeros included."""
+    return FRAME_HEADER_BYTES + length + -length % ALIGNMENT
+
+
+def encode_file_header(header: FileHeader) -> bytes:
+    """The first bytes of a file, `FILE_HEADER_BYTES` of them."""
+    fields = FILE_FIELDS.pack(FILE_MAGIC, VERSION, 0, 0, header.first, header.size, header.seed)
+    return fields + _CHECKSUM.pack(_crc(0, fields))
+
+
+def parse_file_header(data: Bytes) -> FileHeader | Nothing | Broken | Unsupported:
+    """The header at the beginning of `data`; more bytes may follow."""
+    head = bytes(memoryview(data)[:FILE_HEADER_BYTES])
+    if len(head) < FILE_HEADER_BYTES:
+        return Nothing.SHORT
+    magic, version, flags, reserved, first, size, seed = FILE_FIELDS.unpack_from(head)
+    if magic != FILE_MAGIC:
+        return Nothing.EMPTY if head == _ZEROS else Broken("no journal file: the magic is wrong")
+    if _CHECKSUM.unpack_from(head, FILE_CHECKSUM_AT)[0] != _crc(0, head[:FILE_CHECKSUM_AT]):
+        return Broken("the checksum of the file header is wrong")
+    if version != VERSION or flags or reserved:
+        return Unsupported(version, flags)
+    return FileHeader(first, size, seed)
+
+
+def encode_header(position: int, synced: int, parts: Sequence[Bytes], length: int, seed: int) -> bytes:
+    """The frame header for a body given in parts of `length` bytes together, which are read and not joined."""
+    body_crc = 0
+    for part in parts:
+        body_crc = _crc(body_crc, part)
+    fields = FRAME_FIELDS.pack(FRAME_MAGIC, VERSION, 0, 0, position, synced, length, body_crc)
+    return fields + _CHECKSUM.pack(_crc(seed, fields))
+
+
+def encode_frame(position: int, synced: int, parts: Sequence[Bytes], seed: int) -> list[Bytes]:
+    """Header, the parts themselves, and the zeros behind them: what is to be written."""
+    length = byte_count(parts)
+    frame = [encode_header(position, synced, parts, length, seed), *parts]
+    if length % ALIGNMENT:
+        frame.append(_PADDING[-length % ALIGNMENT])
+    return frame
+
+
+def parse_header(data: Bytes, offset: int, seed: int) -> FrameHeader | Nothing | Broken | Unsupported:
+    """The frame header at `offset` of `data`, in a file with this `seed`."""
+    head = bytes(memoryview(data)[offset : offset + FRAME_HEADER_BYTES])
+    if len(head) < FRAME_HEADER_BYTES:
+        return Nothing.SHORT
+    magic, version, flags, reserved, position, synced, length, body_crc = FRAME_FIELDS.unpack_from(head)
+    if magic != FRAME_MAGIC:
+        return Nothing.EMPTY if head == _ZEROS[:FRAME_HEADER_BYTES] else Broken("no frame: the magic is wrong")
+    if _CHECKSUM.unpack_from(head, FRAME_CHECKSUM_AT)[0] != _crc(seed, head[:FRAME_CHECKSUM_AT]):
+        return Broken("the checksum of the frame header is wrong")
+    if version != VERSION or flags or reserved:
+        return Unsupported(version, flags)
+    return FrameHeader(position, synced, length, body_crc)
+
+
+def parse_header_unseeded(data: Bytes, offset: int) -> FrameHeader | None:
+    """The fields at `offset` if they look like a frame of any file; for a file whose own header, and seed, is lost."""
+    head = bytes(memoryview(data)[offset : offset + FRAME_HEADER_BYTES])
+    if len(head) < FRAME_HEADER_BYTES or head[:4] != FRAME_MAGIC:
+        return None
+    return FrameHeader(*FRAME_FIELDS.unpack_from(head)[4:])
+
+
+def check_body(header: FrameHeader, data: pa.Buffer) -> Broken | None:
+    """None when `data`, everything of the frame behind its header, is what was written."""
+    if data.size < header.frame_bytes - FRAME_HEADER_BYTES:
+        return Broken(f"the body of {header.length} bytes goes beyond the end of the file")
+    if _crc(0, data.slice(0, header.length)) != header.body_crc:
+        return Broken("the checksum of the body is wrong")
+    if any(memoryview(data)[header.length : header.frame_bytes - FRAME_HEADER_BYTES]):
+        return Broken("the bytes behind the body are not zeros")
+    return None
+
+
+def frame_offsets(data: pa.Buffer) -> list[int]:
+    """Offsets in `data`, multiples of 8, where the magic of a frame stands: candidates, to be parsed."""
+    words = np.frombuffer(data, dtype="<u4", count=data.size // ALIGNMENT * 2)[::2]
+    return [int(at) * ALIGNMENT for at in np.flatnonzero(words == int.from_bytes(FRAME_MAGIC, "little"))]
+
+
+def _crc(start: int, data: Bytes) -> int:
+    # The C extension takes bytes and Arrow buffers, but no memoryview.
+    whole = pa.py_buffer(data) if isinstance(data, memoryview) else data
+    return int(google_crc32c.extend(start, whole))

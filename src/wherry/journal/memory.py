@@ -1,0 +1,104 @@
+"""A journal in memory: transient topics, tests, the simulator.
+
+It forgets everything with the process, and must otherwise answer exactly like the engines that do not. The engine
+object is the shard: open it again and what was appended is there, and the writer before is fenced.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from wherry.journal.engine import Appended, Fenced, Outcome, Record, TooLarge, Writer
+from wherry.journal.files import Bytes
+from wherry.journal.format import byte_count
+from wherry.model.errors import Closed
+
+ENTRY_BYTES_MAX: Final = 32 << 20
+
+
+class MemoryEngine:
+    """One shard, kept as long as this object.
+
+    Parameters
+    ----------
+    bytes_max
+        Bodies kept before new messages are refused; None for no bound. Essential entries are always admitted: they
+        are what lets bodies go, and memory keeps no room back as a disk can.
+    entry_bytes_max
+        The largest entry.
+    """
+
+    def __init__(self, *, bytes_max: int | None = None, entry_bytes_max: int = ENTRY_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self.entry_bytes_max = entry_bytes_max
+        self.records: deque[Record] = deque()
+        self.last = 0
+        self.stored_bytes = 0
+        self.owner: MemoryWriter | None = None
+
+    async def open(self) -> Writer:
+        """Take the shard from whoever had it."""
+        self.owner = MemoryWriter(self)
+        return self.owner
+
+    async def read(self, start: int) -> AsyncIterator[Record]:
+        for record in tuple(self.records):
+            if record.position >= start:
+                yield record
+
+
+class MemoryWriter:
+    """The appender of a `MemoryEngine`, until another is opened."""
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        self._engine = engine
+        self._closed = False
+        self.last = engine.last
+        self.entry_bytes_max = engine.entry_bytes_max
+
+    def admit(self, new_bytes: int, *, essential: bool, entries: int = 1) -> int | None:
+        """See `Writer.admit`; entries have no overhead here."""
+        if essential or self._engine.bytes_max is None:
+            return None
+        left = max(0, self._engine.bytes_max - self._engine.stored_bytes)
+        return None if new_bytes <= left else left
+
+    async def make_room(self, new_bytes: int) -> None:
+        """Nothing to allocate ahead."""
+
+    async def append(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> Outcome:
+        engine = self._engine
+        if self._closed:
+            raise Closed("the journal is closed")
+        if engine.owner is not self or expected != engine.last:
+            return Fenced(engine.last)
+        if any(byte_count(parts) > self.entry_bytes_max for parts in bodies):
+            return TooLarge(self.entry_bytes_max)
+        for parts in bodies:
+            # Joined, since a part may be a slice that would keep a much larger buffer alive.
+            body = pa.py_buffer(b"".join(parts))
+            engine.last += 1
+            engine.stored_bytes += body.size
+            engine.records.append(Record(engine.last, body))
+        self.last = engine.last
+        return Appended(engine.last)
+
+    async def reconcile(self) -> int:
+        return self._engine.last
+
+    async def trim(self, before: int) -> None:
+        records = self._engine.records
+        while records and records[0].position < before:
+            self._engine.stored_bytes -= records.popleft().body.size
+
+    def stored_bytes(self) -> int:
+        return self._engine.stored_bytes
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._engine.owner is self:
+            self._engine.owner = None

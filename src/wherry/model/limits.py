@@ -1,0 +1,27 @@
+"""Hard limits, each tested at both edges. Units are in the names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+TOPIC_NAME_BYTES_MAX: Final = 1_024
+CONSUMER_ID_CHARS_MAX: Final = 256
+SUBSCRIPTION_NAME_CHARS_MAX: Final = 256
+MESSAGE_ID_BYTES_MAX: Final = 256
+KEY_BYTES_MAX: Final = 1_024
+HEADERS_MAX: Final = 256
+PRODUCER_ID_CHARS_MAX: Final = 256
+STAGE_KEY_CHARS_MAX: Final = 512
+ROUTE_NAME_CHARS_MAX: Final = 256
+PARTITIONS_MAX: Final = 65_535
+CONSUMERS_PER_SUBSCRIPTION_MAX: Final = 1_000_000
+
+PAYLOAD_BYTES_DEFAULT: Final = 65_535  # strictly under 64 KB unless a topic asks for more
+PAYLOAD_BYTES_MAX: Final = 1_048_576
+BATCH_MESSAGES_MAX: Final = 1_000_000
+
+PRIORITY_MAX: Final = 65_535
+PRIORITY_DEFAULT: Final = 32_768  # half the range is more urgent than "did not say", half is less
+TIME_MS_MAX: Final = (1 << 43) - 1  # year 2248; ranks are packed into 44 bits for sorting
+ATTEMPTS_MAX: Final = 65_535
+OFFSET_MAX: Final = (1 << 43) - 1  # an offset is also a rank in a fifo topic

@@ -1,0 +1,293 @@
+"""The operations of the journal: the only things that change durable state, live and on replay alike.
+
+An **entry** is one atomic step: a time, a few operations, and the compact batches that they carry. All of an entry
+happens or none of it. Fields may be added at the end with a default; none is ever removed or given a new meaning.
+Arrays are int64; a list of offsets travels as ranges `[start, stop, start, stop, …]`, which is short when messages
+settle in order and never longer than two numbers a message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.model.route import Route
+from wherry.model.subscription import Subscription
+from wherry.model.topic import Topic
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+Settled: TypeAlias = Literal["acked", "discarded"]
+Removed: TypeAlias = Literal["cancelled", "expired", "dropped", "trimmed"]
+
+
+class Op(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """One change of durable state."""
+
+
+class Opened(Op, frozen=True, tag="open"):
+    """A new owner took the shard: a barrier, and a new epoch of fencing tokens."""
+
+    epoch: int
+    owner: str
+
+
+class PutTopic(Op, frozen=True, tag="topic"):
+    """A topic was created, or its configuration changed."""
+
+    number: int
+    topic: Topic
+
+
+class DeleteTopic(Op, frozen=True, tag="topic-"):
+    """A topic went with all its messages and subscriptions."""
+
+    number: int
+
+
+class PutSubscription(Op, frozen=True, tag="sub"):
+    """A durable subscription was created; `starts` holds one offset a partition, or one for all."""
+
+    number: int
+    topic: int
+    subscription: Subscription
+    starts: Int64
+
+
+class DeleteSubscription(Op, frozen=True, tag="sub-"):
+    """A durable subscription went, because somebody asked or because it was cut off."""
+
+    number: int
+    why: str
+
+
+class Admit(Op, frozen=True, tag="admit"):
+    """Messages that were in the topic before a subscription came are now in its order, up to offset `stop`.
+
+    `ranges` are the offsets admitted, `ranks` and `due_ms` (-1 for none) one value each: their bodies may be on disk,
+    and replay must not need them.
+    """
+
+    subscription: int
+    partition: int
+    stop: int
+    ranges: Int64
+    ranks: Int64
+    due_ms: Int64
+
+
+class PutRoute(Op, frozen=True, tag="route"):
+    """A route was created or changed."""
+
+    route: Route
+
+
+class DeleteRoute(Op, frozen=True, tag="route-"):
+    """A route went."""
+
+    name: str
+
+
+class Publish(Op, frozen=True, tag="pub"):
+    """Messages `base .. base+count` of a partition; the body is the next batch of the entry.
+
+    `dead` is the reason when they did not fit and went straight to the dead letters. An offset that `base` jumps over
+    belonged to a transient message, which is gone.
+    """
+
+    topic: int
+    partition: int
+    base: int
+    count: int
+    columns: int
+    bytes: int
+    dead: str = ""
+
+
+class Sequenced(Op, frozen=True, tag="seq"):
+    """A producer's sequence numbers are used: `placed` holds `partition, base, count` for each part of the call."""
+
+    topic: int
+    producer: str
+    first: int
+    count: int
+    placed: Int64
+
+
+class Reserve(Op, frozen=True, tag="reserve"):
+    """Offsets below `below` may have been given to transient messages and are never given again."""
+
+    topic: int
+    partition: int
+    below: int
+
+
+class Settle(Op, frozen=True, tag="settle"):
+    """A subscription is done with messages for good."""
+
+    subscription: int
+    partition: int
+    ranges: Int64
+    outcome: Settled
+
+
+class Fail(Op, frozen=True, tag="fail"):
+    """Deliveries failed: one more attempt each, and not before a time each.
+
+    `ranks` and `hashes` (key hashes, where keys keep their order) put them back at their place without their bodies.
+    """
+
+    subscription: int
+    partition: int
+    offsets: Int64
+    ranks: Int64
+    hashes: Int64
+    until_ms: Int64
+    error: str
+
+
+class Bury(Op, frozen=True, tag="bury"):
+    """Messages became dead letters; `failed` says whether this was one more failed attempt.
+
+    Subscription 0 means: of every subscription, since the message itself did not fit or expired.
+    """
+
+    topic: int
+    subscription: int
+    partition: int
+    offsets: Int64
+    ranks: Int64
+    reason: str
+    error: str
+    failed: bool
+
+
+class Redrive(Op, frozen=True, tag="redrive"):
+    """Dead letters of a subscription wait again, with a clean sheet."""
+
+    topic: int
+    subscription: int
+    partition: int
+    offsets: Int64
+    by: str
+
+
+class Discard(Op, frozen=True, tag="discard"):
+    """Dead letters were thrown away by somebody."""
+
+    topic: int
+    subscription: int
+    partition: int
+    offsets: Int64
+    by: str
+
+
+class Remove(Op, frozen=True, tag="remove"):
+    """Messages went from the topic for every subscription."""
+
+    topic: int
+    partition: int
+    ranges: Int64
+    reason: Removed
+
+
+class Replace(Op, frozen=True, tag="replace"):
+    """A new message takes the place of the waiting message `old` (an amend); its version is one higher.
+
+    The body of `publish` is the next batch of the entry.
+    """
+
+    topic: int
+    partition: int
+    old: int
+    version: int
+    publish: Publish
+
+
+class Stage(Op, frozen=True, tag="stage"):
+    """Messages put aside under a key, not visible; the body is the next batch of the entry. `count` 0 holds settles."""
+
+    key: str
+    topic: int
+    partition: int
+    count: int
+    columns: int
+    bytes: int
+
+
+class Commit(Op, frozen=True, tag="commit"):
+    """Everything under a key became visible: `bases` holds one offset for each staged part, in order."""
+
+    key: str
+    bases: Int64
+
+
+class Abort(Op, frozen=True, tag="abort"):
+    """Everything under a key was thrown away."""
+
+    key: str
+    why: str
+
+
+AnyOp: TypeAlias = (
+    Opened
+    | PutTopic
+    | DeleteTopic
+    | PutSubscription
+    | DeleteSubscription
+    | Admit
+    | PutRoute
+    | DeleteRoute
+    | Publish
+    | Sequenced
+    | Reserve
+    | Settle
+    | Fail
+    | Bury
+    | Redrive
+    | Discard
+    | Remove
+    | Replace
+    | Stage
+    | Commit
+    | Abort
+)
+
+
+@dataclass(slots=True)
+class Entry:
+    """One atomic step of a shard. `volatile` entries change the state and are never journaled (transient messages)."""
+
+    at_us: int
+    ops: list[AnyOp]
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    volatile: bool = False
+
+
+def to_ranges(offsets: Int64) -> Int64:
+    """Sorted distinct offsets as `[start, stop, …]`."""
+    if len(offsets) == 0:
+        return np.empty(0, np.int64)
+    if offsets[-1] - offsets[0] == len(offsets) - 1:
+        return np.array([offsets[0], offsets[-1] + 1], np.int64)
+    breaks = np.flatnonzero(np.diff(offsets) != 1)
+    starts = np.concatenate((offsets[:1], offsets[breaks + 1]))
+    stops = np.concatenate((offsets[breaks], offsets[-1:])) + 1
+    return np.column_stack((starts, stops)).ravel()
+
+
+def from_ranges(ranges: Int64) -> Int64:
+    """The offsets of `[start, stop, …]`."""
+    if len(ranges) == 2:
+        return np.arange(ranges[0], ranges[1], dtype=np.int64)
+    starts, stops = ranges[0::2], ranges[1::2]
+    lengths = stops - starts
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    result: Int64 = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
+    return result

@@ -1,0 +1,51 @@
+"""Routes: rules that copy a publish to topics."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from wherry.model import check, limits
+from wherry.model.errors import InvalidInput
+
+Kind = Literal["direct", "fanout", "pattern", "headers"]
+KINDS: tuple[Kind, ...] = ("direct", "fanout", "pattern", "headers")
+
+BINDINGS_MAX = 100_000
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One rule of a route: to which topic, and when.
+
+    `match` is the routing key (`direct`), or a pattern of dotted words in which `*` is one word and `#` any number
+    (`pattern`). `headers` must all be there, or any of them with `any_header` (`headers`).
+    """
+
+    topic: str
+    match: str = ""
+    headers: dict[str, str] = {}
+    any_header: bool = False
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A named rule set: `direct`, `fanout`, `pattern` or `headers`."""
+
+    name: str
+    kind: Kind
+    bindings: tuple[Binding, ...] = ()
+
+    def checked(self) -> Route:
+        """This route, or `InvalidInput` for the first field that breaks a rule."""
+        check.name("route", self.name, limits.ROUTE_NAME_CHARS_MAX)
+        check.one_of("kind", self.kind, KINDS)
+        check.integer("bindings", len(self.bindings), 0, BINDINGS_MAX)
+        for binding in self.bindings:
+            check.name("binding.topic", binding.topic, limits.TOPIC_NAME_BYTES_MAX)
+            if not isinstance(binding.match, str) or len(binding.match.encode()) > limits.KEY_BYTES_MAX:
+                raise InvalidInput("binding.match", binding.match, f"text of at most {limits.KEY_BYTES_MAX} bytes")
+            check.integer("binding.headers", len(binding.headers), 0, limits.HEADERS_MAX)
+            check.flag("binding.any_header", binding.any_header)
+            if self.kind == "headers" and not binding.headers:
+                raise InvalidInput("binding.headers", binding.headers, "at least one header for a headers route")
+        return self

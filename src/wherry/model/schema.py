@@ -1,0 +1,321 @@
+"""The message batch, schema version 1: what moves on the wire, lies in the journal and is read by Spark.
+
+Two shapes of the same batch:
+
+* **full**: every column of `MESSAGE`, what readers get and what segment files hold;
+* **compact**: what a producer gave, in the order of `STORED`, without `offset` and `published` (derived from the
+  journal entry) and without columns that are null throughout. A compact batch of a thousand 256-byte messages is
+  256 KB; the full one is 340 KB.
+
+`presence(batch)` is the bit set of columns of a compact batch; bit numbers are part of the journal format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wherry.model import limits
+from wherry.model.errors import InvalidInput
+
+VERSION = 1
+
+_MS = pa.timestamp("ms", tz="UTC")
+_HEADERS = pa.map_(pa.string(), pa.string())
+
+MESSAGE = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("id", pa.string()),
+        pa.field("key", pa.string()),
+        pa.field("priority", pa.uint16(), nullable=False),
+        pa.field("due", _MS),
+        pa.field("expires", _MS),
+        pa.field("published", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("headers", _HEADERS),
+        pa.field("envelope", pa.binary()),
+        pa.field("payload", pa.binary(), nullable=False),
+        pa.field("blob", pa.string()),
+        pa.field("mac", pa.binary(32)),
+    ],
+    metadata={b"wherry.schema": str(VERSION).encode()},
+)
+
+DERIVED = ("offset", "published")
+STORED = tuple(name for name in MESSAGE.names if name not in DERIVED)
+BIT = {name: 1 << index for index, name in enumerate(STORED)}
+VARIABLE = ("id", "key", "envelope", "payload", "blob")
+"""Columns with a length per message; with the headers they are what counts as bytes."""
+
+DELIVERED = MESSAGE.append(pa.field("partition", pa.uint16(), nullable=False)).append(
+    pa.field("attempt", pa.uint16(), nullable=False)
+)
+"""What a consumer gets: the message, where it came from, and which try this is (1 for the first)."""
+
+IGNORED = frozenset({*DERIVED, "partition", "attempt"})
+"""Columns of a delivered batch that a publish takes no notice of, so that a batch can be passed on as it is."""
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message, for callers that have them one at a time. Times are Unix milliseconds."""
+
+    payload: bytes
+    id: str | None = None
+    key: str | None = None
+    priority: int | None = None
+    due_ms: int | None = None
+    expires_ms: int | None = None
+    headers: dict[str, str] | None = None
+    envelope: bytes | None = None
+
+
+Publishable: TypeAlias = pa.RecordBatch | pa.Table | Sequence[bytes | str | Message] | bytes | str | Message
+
+
+def compact(given: Publishable, payload_bytes_max: int = limits.PAYLOAD_BYTES_MAX) -> pa.RecordBatch:
+    """Any publishable as a checked compact batch; `InvalidInput` names the column and the first bad value."""
+    if isinstance(given, bytes | str | Message):
+        given = [given]
+    if isinstance(given, pa.Table):
+        given = _one_batch(given)
+    columns = _from_arrow(given) if isinstance(given, pa.RecordBatch) else _from_rows(given)
+    rows = len(columns["payload"])
+    if not 1 <= rows <= limits.BATCH_MESSAGES_MAX:
+        raise InvalidInput("messages", rows, f"1 to {limits.BATCH_MESSAGES_MAX} messages in one call")
+    _check(columns, payload_bytes_max)
+    kept = [name for name in STORED if name in columns and columns[name].null_count < rows]
+    if "priority" in kept and columns["priority"].null_count:
+        columns["priority"] = pc.fill_null(columns["priority"], pa.scalar(limits.PRIORITY_DEFAULT, pa.uint16()))
+    return pa.RecordBatch.from_arrays([columns[name] for name in kept], schema=_schema_of(tuple(kept)))
+
+
+def presence(batch: pa.RecordBatch) -> int:
+    """The bit set of the columns of a compact batch."""
+    return sum(BIT[name] for name in batch.schema.names)
+
+
+@lru_cache(maxsize=1024)
+def stored_schema(bits: int) -> pa.Schema:
+    """The schema of a compact batch with these columns."""
+    return _schema_of(tuple(name for name in STORED if BIT[name] & bits))
+
+
+@lru_cache(maxsize=1024)
+def _schema_of(names: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([MESSAGE.field(name) for name in names])
+
+
+def expand(batch: pa.RecordBatch, offsets: Int64, published_us: int | Int64) -> pa.RecordBatch:
+    """A compact batch as a full one."""
+    rows = batch.num_rows
+    present = set(batch.schema.names)
+    stamps = np.full(rows, published_us, np.int64) if isinstance(published_us, int) else published_us
+    arrays = []
+    for field in MESSAGE:
+        if field.name == "offset":
+            arrays.append(pa.array(offsets, pa.int64()))
+        elif field.name == "published":
+            arrays.append(pa.array(stamps, pa.int64()).view(field.type))
+        elif field.name in present:
+            arrays.append(batch.column(field.name))
+        elif field.name == "priority":
+            arrays.append(pa.array(np.full(rows, limits.PRIORITY_DEFAULT, np.uint16)))
+        else:
+            arrays.append(pa.nulls(rows, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=MESSAGE)
+
+
+def shrink(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch with all stored columns (a full one, or what bodies are taken as) as a compact one."""
+    rows = batch.num_rows
+    kept = tuple(name for name in STORED if batch.column(name).null_count < rows)
+    return pa.RecordBatch.from_arrays([batch.column(name) for name in kept], schema=_schema_of(kept))
+
+
+def edges(column: pa.Array) -> Int64:
+    """Positions in the data buffer where each value begins, and where the last one ends."""
+    raw = np.frombuffer(column.buffers()[1], np.int32)
+    return raw[column.offset : column.offset + len(column) + 1].astype(np.int64)
+
+
+def payload_sizes(batch: pa.RecordBatch) -> Int64:
+    """Bytes of each payload."""
+    sizes: Int64 = np.diff(edges(batch.column("payload")))
+    return sizes
+
+
+def content_bytes(batch: pa.RecordBatch) -> int:
+    """What a batch weighs against bounds: payloads, ids, keys, headers and envelopes, without Arrow's own overhead."""
+    total = 0
+    for name in batch.schema.names:
+        column = batch.column(name)
+        if name in VARIABLE:
+            total += _span(column)
+        elif name == "headers":
+            low, high = _ends(column)
+            total += _span(column.keys.slice(low, high - low)) + _span(column.items.slice(low, high - low))
+    return total
+
+
+def integers(batch: pa.RecordBatch, name: str, default: int) -> Int64:
+    """A numeric or time column of a compact batch as int64, nulls and a missing column as `default`."""
+    if name not in batch.schema.names:
+        return np.full(batch.num_rows, default, np.int64)
+    column = batch.column(name)
+    if name != "priority":
+        column = column.view(pa.int64())
+    if column.null_count:
+        column = column.fill_null(default)
+    return column.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _ends(column: pa.Array) -> tuple[int, int]:
+    raw = np.frombuffer(column.buffers()[1], np.int32)
+    return int(raw[column.offset]), int(raw[column.offset + len(column)])
+
+
+def _span(column: pa.Array) -> int:
+    if not len(column):
+        return 0
+    low, high = _ends(column)
+    return high - low
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _from_arrow(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    columns = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name in IGNORED:
+            continue
+        if name not in BIT:
+            raise InvalidInput("column", name, "one of " + ", ".join(STORED))
+        if name in columns:
+            raise InvalidInput("column", name, "each column once")
+        wanted = MESSAGE.field(name).type
+        columns[name] = column if column.type == wanted else _cast(name, column, wanted)
+    if "payload" not in columns:
+        raise InvalidInput("column", batch.schema.names, "a batch with a payload column")
+    return columns
+
+
+def _cast(name: str, column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    try:
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if pa.types.is_timestamp(column.type) and column.type.tz is None and pa.types.is_timestamp(wanted):
+            column = column.cast(pa.timestamp(column.type.unit, tz="UTC"))
+        return column.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as fault:
+        raise InvalidInput(name, f"{column.type}: {fault}", f"values that fit {wanted}") from None
+
+
+def _from_rows(rows: Iterable[bytes | str | Message]) -> dict[str, pa.Array]:
+    try:
+        listed = list(rows)
+    except TypeError:
+        raise InvalidInput("messages", rows, "an Arrow batch or table, or a list of bytes, str or Message") from None
+    if all(type(row) is bytes for row in listed):
+        return {"payload": pa.array(listed, pa.binary())}
+    for index, row in enumerate(listed):
+        if not isinstance(row, bytes | str | Message):
+            raise InvalidInput(f"messages[{index}]", row, "bytes, str or Message")
+    messages = [row if isinstance(row, Message) else Message(payload=_as_bytes(row)) for row in listed]
+    sources = {name: name for name in ("id", "key", "priority", "payload", "headers", "envelope")}
+    sources |= {"due": "due_ms", "expires": "expires_ms"}
+    columns = {}
+    for name, attribute in sources.items():
+        values = [getattr(message, attribute) for message in messages]
+        if name == "payload" or any(value is not None for value in values):
+            columns[name] = _built(name, values)
+    return columns
+
+
+def _as_bytes(value: bytes | str) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("payload", value, "bytes, or text that is valid Unicode") from None
+
+
+def _built(name: str, values: list[Any]) -> pa.Array:
+    wanted = MESSAGE.field(name).type
+    if name == "headers":
+        values = [None if value is None else _header_pairs(value) for value in values]
+    try:
+        if name in ("due", "expires"):
+            return pa.array(values, pa.int64()).view(wanted)
+        return pa.array(values, wanted)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, UnicodeEncodeError) as fault:
+        for index, value in enumerate(values):
+            try:
+                pa.array([value], pa.int64() if name in ("due", "expires") else wanted)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, UnicodeEncodeError):
+                raise InvalidInput(f"messages[{index}].{name}", value, f"a value that fits {wanted}") from None
+        raise InvalidInput(name, str(fault), f"values that fit {wanted}") from None
+
+
+def _header_pairs(value: object) -> list[tuple[str, str]]:
+    if not isinstance(value, dict):
+        raise InvalidInput("headers", value, "a dict of text to text")
+    for key, text in value.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise InvalidInput("headers", {key: text}, "a dict of text to text")
+    return list(value.items())
+
+
+def _check(columns: dict[str, pa.Array], payload_bytes_max: int) -> None:
+    if columns["payload"].null_count:
+        raise InvalidInput("payload", None, "bytes in every message (empty ones are allowed)")
+    _check_lengths("payload", columns["payload"], 0, payload_bytes_max)
+    for name, low, high in (("id", 1, limits.MESSAGE_ID_BYTES_MAX), ("key", 0, limits.KEY_BYTES_MAX)):
+        if name in columns:
+            _check_lengths(name, columns[name], low, high)
+    for name in ("due", "expires"):
+        if name in columns:
+            _check_times(name, columns[name])
+    if "headers" in columns:
+        _check_headers(columns["headers"])
+
+
+def _check_lengths(name: str, column: pa.Array, low: int, high: int) -> None:
+    sizes = np.diff(edges(column))
+    bad = sizes > high
+    if low:
+        bad |= (sizes < low) & ~column.is_null().to_numpy(zero_copy_only=False)
+    if bad.any():
+        index = int(np.argmax(bad))
+        raise InvalidInput(f"messages[{index}].{name}", f"{int(sizes[index])} bytes", f"{low} to {high} bytes")
+
+
+def _check_times(name: str, column: pa.Array) -> None:
+    stamps = column.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    bad = (stamps < 0) | (stamps > limits.TIME_MS_MAX)
+    if bad.any():
+        index = int(np.argmax(bad))
+        allowed = f"Unix milliseconds from 0 to {limits.TIME_MS_MAX}"
+        raise InvalidInput(f"messages[{index}].{name}", int(stamps[index]), allowed)
+
+
+def _check_headers(column: pa.Array) -> None:
+    counts = np.diff(edges(column))
+    if len(counts) and counts.max() > limits.HEADERS_MAX:
+        index = int(np.argmax(counts))
+        raise InvalidInput(f"messages[{index}].headers", f"{counts[index]} headers", f"at most {limits.HEADERS_MAX}")
+    if column.items.null_count:
+        raise InvalidInput("headers", None, "text for every header")

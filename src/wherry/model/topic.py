@@ -1,0 +1,84 @@
+"""What a topic is: its order, partitions, bounds, retention. Checked once, at creation, then trusted."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from wherry.model import check, limits
+from wherry.model.errors import InvalidInput
+
+Order = Literal["fifo", "priority", "timeline"]
+Overflow = Literal["refuse", "dead-letter", "drop-oldest"]
+Keep = Literal["settled", "age", "bytes"]
+
+ORDERS: tuple[Order, ...] = ("fifo", "priority", "timeline")
+OVERFLOWS: tuple[Overflow, ...] = ("refuse", "dead-letter", "drop-oldest")
+KEEPS: tuple[Keep, ...] = ("settled", "age", "bytes")
+
+COUNT_MAX = 1 << 48
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A named set of partitions with one order.
+
+    Parameters
+    ----------
+    name
+        1 to 1,024 bytes.
+    order
+        `fifo`; `priority` (0..65535, smallest first, fifo within equal); `timeline` (due time, never early).
+    partitions
+        1 to 65,535, the unit of order.
+    persistent
+        Whether messages are journaled unless a publish says otherwise. A topic with False never touches the disk.
+    payload_bytes_max
+        Largest body: 65,535 bytes by default, up to 1 MiB.
+    messages_max, bytes_max
+        Bounds on what waits in the topic; None for no bound of its own.
+    overflow
+        What happens to the message that does not fit: `refuse` the call, `dead-letter` the message, `drop-oldest`.
+    dead_messages_max
+        Bound on dead letters kept; when it is full a message that would die is refused (overflow) or stays in retry.
+    keep
+        `settled`: a message goes when every durable subscription settled it (a queue). `age` and `bytes`: it goes by
+        `keep_ms` or `keep_bytes`, settled or not (a stream).
+    expired
+        What happens to a message that expires unread: `drop` it or `dead-letter` it.
+    """
+
+    name: str
+    order: Order = "fifo"
+    partitions: int = 1
+    persistent: bool = True
+    payload_bytes_max: int = limits.PAYLOAD_BYTES_DEFAULT
+    messages_max: int | None = None
+    bytes_max: int | None = None
+    overflow: Overflow = "refuse"
+    dead_messages_max: int = 1_000_000
+    keep: Keep = "settled"
+    keep_ms: int | None = None
+    keep_bytes: int | None = None
+    expired: Literal["drop", "dead-letter"] = "drop"
+
+    def checked(self) -> Topic:
+        """This topic, or `InvalidInput` for the first field that breaks a rule."""
+        check.name("topic", self.name, limits.TOPIC_NAME_BYTES_MAX)
+        check.one_of("order", self.order, ORDERS)
+        check.integer("partitions", self.partitions, 1, limits.PARTITIONS_MAX)
+        check.flag("persistent", self.persistent)
+        check.integer("payload_bytes_max", self.payload_bytes_max, 1, limits.PAYLOAD_BYTES_MAX)
+        check.optional_integer("messages_max", self.messages_max, 1, COUNT_MAX)
+        check.optional_integer("bytes_max", self.bytes_max, 1, COUNT_MAX)
+        check.one_of("overflow", self.overflow, OVERFLOWS)
+        check.integer("dead_messages_max", self.dead_messages_max, 0, COUNT_MAX)
+        check.one_of("keep", self.keep, KEEPS)
+        check.optional_integer("keep_ms", self.keep_ms, 0, limits.TIME_MS_MAX)
+        check.optional_integer("keep_bytes", self.keep_bytes, 0, COUNT_MAX)
+        check.one_of("expired", self.expired, ("drop", "dead-letter"))
+        if (self.keep == "age") != (self.keep_ms is not None):
+            raise InvalidInput("keep_ms", self.keep_ms, "a time when keep='age', and only then")
+        if (self.keep == "bytes") != (self.keep_bytes is not None):
+            raise InvalidInput("keep_bytes", self.keep_bytes, "a size when keep='bytes', and only then")
+        return self

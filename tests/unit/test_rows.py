@@ -1,0 +1,84 @@
+"""docs/promises.md and the tests tell the same story.
+
+The markers are read from the source of the tests, not from what pytest collected, so that the answer is the same when
+only one test is run.
+"""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+ROW = re.compile(r"^\| (?P<id>[A-Z]\d+) \| (?P<promise>[^|]+) \| (?P<status>[^|]+) \|$")
+
+
+class Promise(NamedTuple):
+    id: str
+    status: str
+
+
+class Claim(NamedTuple):
+    """One id in one `rows(…)` marker, and where it stands."""
+
+    id: str
+    place: str
+
+
+def promises(page: str) -> list[Promise]:
+    matches = (ROW.match(line) for line in page.splitlines())
+    return [Promise(match["id"], match["status"]) for match in matches if match]
+
+
+def claims(source: str, name: str) -> Iterator[Claim]:
+    for node in ast.walk(ast.parse(source, name)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("mark.rows"):
+            place = f"{name}:{node.lineno}"
+            for argument in node.args:
+                assert isinstance(argument, ast.Constant), (
+                    f"{place}: write the row ids out, they are read from the source"
+                )
+                assert isinstance(argument.value, str), f"{place}: a row id is a string"
+                yield Claim(argument.value, place)
+
+
+PROMISES = promises((ROOT / "docs/promises.md").read_text(encoding="utf-8"))
+CLAIMS = [
+    claim
+    for path in sorted((ROOT / "tests").rglob("test_*.py"))
+    for claim in claims(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix())
+]
+
+
+def test_the_page_is_well_formed():
+    page = (ROOT / "docs/promises.md").read_text(encoding="utf-8")
+    table_lines = [line for line in page.splitlines() if re.match(r"\| [A-Z]+\d", line)]
+    assert len(PROMISES) == len(table_lines) > 0, "a row of docs/promises.md is not `| id | promise | status |`"
+    assert [row_id for row_id, count in Counter(row.id for row in PROMISES).items() if count > 1] == []
+    assert {row.status for row in PROMISES} <= {"open", "done"}
+
+
+def test_every_done_row_has_a_test():
+    claimed = {claim.id for claim in CLAIMS}
+    assert [row.id for row in PROMISES if row.status == "done" and row.id not in claimed] == []
+
+
+def test_no_test_carries_an_unknown_row():
+    known = {row.id for row in PROMISES}
+    assert [claim for claim in CLAIMS if claim.id not in known] == []
+
+
+def test_markers_are_found_wherever_pytest_accepts_them():
+    source = """
+pytestmark = [pytest.mark.rows("K1")]
+
+@pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.rows("K2", "K3"))])
+def test_one(x): ...
+
+class TestMany:
+    @pytest.mark.rows("K4")
+    async def test_two(self): ...
+"""
+    assert sorted(claims(source, "a.py")) == [("K1", "a.py:2"), ("K2", "a.py:4"), ("K3", "a.py:4"), ("K4", "a.py:8")]
