@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TypeAlias
 
@@ -15,6 +16,7 @@ from wherry.broker import backfill, browse
 from wherry.broker.browse import Search
 from wherry.broker.consumer import Consumer
 from wherry.broker.housekeeping import Housekeeper
+from wherry.broker.settle import Settler
 from wherry.broker.shard import Shard
 from wherry.core import amending, deadletters, leasing, publishing, routing, staging, stats
 from wherry.core.amending import Amended, Amendment
@@ -25,8 +27,8 @@ from wherry.core.publishing import Published, PublishOptions
 from wherry.core.stats import TopicStats
 from wherry.core.volatile import joined
 from wherry.model import ops
-from wherry.model.errors import AlreadyExists, InvalidInput, NotFound, WherryError
-from wherry.model.ops import AnyOp, Entry
+from wherry.model.errors import AlreadyExists, InvalidInput, WherryError
+from wherry.model.ops import Entry
 from wherry.model.route import Route
 from wherry.model.schema import Publishable, compact
 from wherry.model.subscription import Subscription
@@ -44,6 +46,7 @@ class Broker:
     def __init__(self, shard: Shard, housekeeper: Housekeeper) -> None:
         self._shard = shard
         self._housekeeper = housekeeper
+        self._settler = Settler(shard)
         self._background = asyncio.create_task(self._run_housekeeper(), name="wherry housekeeping")
         self._consumers = 0
 
@@ -276,6 +279,36 @@ class Broker:
         self._shard.wake(state.topic)
         return Consumer(self._shard, state, joined_as)
 
+    # Settling by token, for those who are not in this process.
+
+    async def ack(self, token: int, offsets: Sequence[int] | None = None) -> None:
+        """Done with messages of a lease; `StaleLease` if it does not hold them any more."""
+        await self._settler.ack([(token, _offsets(offsets))])
+
+    async def nack(
+        self, token: int, offsets: Sequence[int] | None = None, *, delay_ms: int | None = None, error: str = ""
+    ) -> None:
+        """Messages of a lease failed: they come back by the retry policy, or after `delay_ms`."""
+        await self._settler.nack([(token, _offsets(offsets))], delay_ms, error)
+
+    async def dead_letter(
+        self, token: int, offsets: Sequence[int] | None = None, *, reason: str = "rejected", error: str = ""
+    ) -> None:
+        """Give up on messages of a lease at once."""
+        await self._settler.dead_letter([(token, _offsets(offsets))], reason, error)
+
+    async def release(self, token: int, offsets: Sequence[int] | None = None) -> None:
+        """Hand messages of a lease back untouched: they wait again, no attempt counted."""
+        self._settler.release([(token, _offsets(offsets))])
+
+    async def renew(self, token: int, lease_ms: int | None = None) -> None:
+        """More time for a lease."""
+        self._settler.renew([token], lease_ms)
+
+    async def stage_ack(self, key: str, token: int, offsets: Sequence[int] | None = None) -> None:
+        """Ack when the stage `key` is committed; the lease must still hold then."""
+        await self._settler.stage_ack(key, [(token, _offsets(offsets))])
+
     # Messages by id.
 
     async def cancel(self, topic: str, *message_ids: str) -> None:
@@ -381,6 +414,15 @@ class Broker:
         return answer
 
 
+def _offsets(given: Sequence[int] | None) -> Int64 | None:
+    if given is None:
+        return None
+    try:
+        return np.unique(np.asarray(given, np.int64))
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInput("offsets", given, "offsets, or None for the whole lease") from None
+
+
 def _total(groups: list[deadletters.DeadGroup]) -> int:
     return sum(len(group.offsets) for group in groups)
 
@@ -415,6 +457,3 @@ def _start(wanted: Subscription, end: int, first_from: backfill.FirstFrom) -> in
         first = first_from((wanted.start_ms or 0) * 1000)
         return end if first is None else first
     return end
-
-
-__all__ = ["AnyOp", "Broker", "NotFound"]

@@ -6,18 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from wherry.broker.settle import Part, Settler
 from wherry.broker.shard import Shard
-from wherry.core import leasing, settling, staging
+from wherry.core import leasing, settling
 from wherry.core.bodies import Cold
 from wherry.core.lease import Lease
 from wherry.core.state import Consumer as ConsumerState
-from wherry.core.state import SubscriptionState, TopicState
+from wherry.core.state import SubscriptionState
 from wherry.core.volatile import separate
 from wherry.model import check, ops
 from wherry.model.errors import InvalidInput
@@ -52,14 +53,12 @@ class Received:
 class Delivery:
     """Messages on lease: an Arrow batch, and the ways to settle it, whole or by rows."""
 
-    def __init__(self, shard: Shard, topic: TopicState, batch: pa.RecordBatch, leases: list[Lease]) -> None:
-        self._shard = shard
-        self._topic = topic
+    def __init__(self, settler: Settler, batch: pa.RecordBatch, leases: list[Lease], lease_of_row: Int64) -> None:
+        self._settler = settler
         self.batch = batch
         self.tokens = [lease.token for lease in leases]
-        self._offsets = batch.column("offset").to_numpy()
-        counts = [len(lease.offset) for lease in leases]
-        self._starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        """Fencing tokens, one for each partition that the messages came from."""
+        self._lease_of_row = lease_of_row
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -89,8 +88,8 @@ class Delivery:
         """The bodies alone."""
         return self.batch.column("payload").to_pylist()
 
-    def _by_lease(self, rows: Rows) -> list[tuple[int, Int64 | None]]:
-        """Tokens, with the offsets meant under each (None for all)."""
+    def parts(self, rows: Rows = None) -> list[Part]:
+        """Tokens, with the offsets meant under each."""
         if rows is None:
             return [(token, None) for token in self.tokens]
         try:
@@ -99,92 +98,33 @@ class Delivery:
             raise InvalidInput("rows", rows, "row numbers of this delivery") from None
         if len(wanted) == 0 or wanted[0] < 0 or wanted[-1] >= len(self):
             raise InvalidInput("rows", rows, f"row numbers from 0 to {len(self) - 1}, at least one")
-        result: list[tuple[int, Int64 | None]] = []
-        for token, start, stop in zip(self.tokens, self._starts[:-1], self._starts[1:], strict=True):
-            mine = wanted[(wanted >= start) & (wanted < stop)]
-            if len(mine):
-                result.append((token, self._offsets[mine]))
-        return result
+        offsets = self.batch.column("offset").to_numpy()[wanted]
+        of_lease = self._lease_of_row[wanted]
+        return [(self.tokens[number], offsets[of_lease == number]) for number in np.unique(of_lease).tolist()]
 
     async def ack(self, rows: Rows = None) -> None:
         """Done with these messages: durable on return. `StaleLease` if a lease is over; then nothing was settled."""
-        await self._settle(rows, lambda token, offsets: settling.ack(self._shard.state, token, offsets))
+        await self._settler.ack(self.parts(rows))
 
     async def nack(self, rows: Rows = None, *, delay_ms: int | None = None, error: str = "") -> None:
         """These failed: they come back by the retry policy, or after `delay_ms`; or they are dead letters now."""
-        shard = self._shard
-
-        def step(token: int, offsets: Int64 | None) -> list[AnyOp]:
-            now_ms = shard.now().wall_ms
-            return settling.nack(shard.state, token, offsets, delay_ms, error, now_ms, shard.clock.entropy)
-
-        await self._settle(rows, step)
+        await self._settler.nack(self.parts(rows), delay_ms, error)
 
     async def dead_letter(self, rows: Rows = None, *, reason: str = "rejected", error: str = "") -> None:
         """Give up on these at once."""
-        state = self._shard.state
-        await self._settle(rows, lambda token, offsets: settling.dead_letter(state, token, offsets, reason, error))
+        await self._settler.dead_letter(self.parts(rows), reason, error)
 
     async def release(self, rows: Rows = None) -> None:
         """Hand these back untouched: they wait again, no attempt counted."""
-        parts = self._by_lease(rows)
-        self._check(parts)
-        for token, offsets in parts:
-            settling.release(self._shard.state, token, offsets)
-        self._wake()
+        self._settler.release(self.parts(rows))
 
     async def renew(self, lease_ms: int | None = None) -> None:
         """More time for long work."""
-        now = self._shard.now()
-        self._shard.upkeep(now)
-        for token in self.tokens:
-            leasing.held(self._shard.state, token)
-        for token in self.tokens:
-            leasing.renew(self._shard.state, token, lease_ms, now)
+        self._settler.renew(self.tokens, lease_ms)
 
     async def stage_ack(self, key: str, rows: Rows = None) -> None:
         """Ack when the stage `key` is committed; the lease must still hold then."""
-        shard = self._shard
-        await shard.admit_settle(1)
-        now = shard.now()
-        shard.upkeep(now)
-        parts = self._by_lease(rows)
-        self._check(parts)
-        position = 0
-        for token, offsets in parts:
-            entries = staging.stage_settle(shard.state, key, token, offsets, now.wall_us)
-            if entries:
-                position = shard.commit(entries)
-                staging.note_settle(shard.state, key, token, offsets)
-        await shard.committer.wait(position)
-
-    async def _settle(self, rows: Rows, step: SettleStep) -> None:
-        shard = self._shard
-        parts = self._by_lease(rows)
-        await shard.admit_settle(len(self))
-        now = shard.now()
-        shard.upkeep(now)
-        self._check(parts)
-        steps = [op for token, offsets in parts for op in step(token, offsets)]
-        position = shard.commit(separate(shard.state, now.wall_us, steps))
-        self._wake()
-        await shard.committer.wait(position)
-
-    def _check(self, parts: list[tuple[int, Int64 | None]]) -> None:
-        """All leases hold all of it, before any is touched: a settle is all or nothing."""
-        self._shard.committer.check()
-        for token, offsets in parts:
-            settling.rows_of(leasing.held(self._shard.state, token), offsets)
-
-    def _wake(self) -> None:
-        """Buffers have room and keys are free again: those who wait may find something."""
-        self._shard.wake(self._topic)
-
-
-class SettleStep(Protocol):
-    """How one lease of a delivery is settled."""
-
-    def __call__(self, token: int, offsets: Int64 | None) -> list[AnyOp]: ...
+        await self._settler.stage_ack(key, self.parts(rows))
 
 
 class Consumer:
@@ -194,6 +134,7 @@ class Consumer:
         self._shard = shard
         self._subscription = subscription
         self._state = state
+        self._settler = Settler(shard)
 
     @property
     def id(self) -> str:
@@ -257,7 +198,7 @@ class Consumer:
                 return await self._handed(leases)
             left_ms = None if until_ms is None else until_ms - now.steady_ms
             if left_ms is not None and left_ms <= 0:
-                return Delivery(shard, subscription.topic, pa.RecordBatch.from_pylist([], DELIVERED), [])
+                return Delivery(self._settler, pa.RecordBatch.from_pylist([], DELIVERED), [], np.empty(0, np.int64))
             await shard.changed(subscription.topic, self._wait_ms(left_ms, now.wall_ms))
 
     def _wait_ms(self, left_ms: int | None, now_ms: int) -> int | None:
@@ -276,8 +217,8 @@ class Consumer:
             batch, position = shard.store.deliver(subscription.topic.number, lease.partition, lease.offset, attempts)
             batches.append(batch)
             gate = max(gate, position)
-        batch = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
-        delivery = Delivery(shard, subscription.topic, batch, leases)
+        batch, lease_of_row = _in_order(batches, leases)
+        delivery = Delivery(self._settler, batch, leases, lease_of_row)
         if not subscription.config.acks:
             gate = max(gate, self._settle_at_once(leases))
         try:
@@ -307,3 +248,16 @@ class Consumer:
         """Deliveries as they come, for ever: push, bounded by the buffer and by the credit granted."""
         while True:
             yield await self.pull(messages, bytes_max=bytes_max, wait_ms=None)
+
+
+def _in_order(batches: list[pa.RecordBatch], leases: list[Lease]) -> tuple[pa.RecordBatch, Int64]:
+    """The messages of several partitions by rank (in a fifo: by partition), and the lease that each row is of."""
+    if len(batches) == 1:
+        return batches[0], np.zeros(batches[0].num_rows, np.int64)
+    lease_of_row = np.repeat(np.arange(len(leases)), [len(lease.offset) for lease in leases])
+    batch = pa.concat_batches(batches)
+    ranked = [lease for lease in leases if not np.array_equal(lease.rank, lease.offset)]
+    if not ranked:
+        return batch, lease_of_row
+    order = np.argsort(np.concatenate([lease.rank for lease in leases]), kind="stable")
+    return batch.take(pa.array(order)), lease_of_row[order]

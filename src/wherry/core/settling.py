@@ -88,8 +88,7 @@ def failed(
     attempts = reader.attempts(offset) + 1
     done = used_up(policy, attempts)
     if topic.dead + int(done.sum()) > topic.config.dead_messages_max:
-        done[:] = False
-        topic.count("dead_letters_full", 1)
+        done[:] = False  # the dead letters are full: it stays in retry
     result: list[AnyOp] = []
     if done.any():
         reason = f"{policy.attempts} failed deliveries"

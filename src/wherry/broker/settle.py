@@ -1,0 +1,103 @@
+"""The end of leases, by fencing token: what deliveries do in process, and what wires do for their clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wherry.broker.shard import Shard
+from wherry.core import leasing, settling, staging
+from wherry.core.volatile import separate
+from wherry.model.ops import AnyOp
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+Part: TypeAlias = tuple[int, Int64 | None]
+"""A token, and the offsets meant under it; None for everything it holds."""
+
+
+class Settler:
+    """Settles parts of leases: all parts of a call or none, durable on return."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+
+    async def ack(self, parts: Sequence[Part]) -> None:
+        """Done with these messages."""
+        state = self._shard.state
+        await self._settle(parts, lambda token, offsets: settling.ack(state, token, offsets))
+
+    async def nack(self, parts: Sequence[Part], delay_ms: int | None, error: str) -> None:
+        """These failed."""
+        shard = self._shard
+
+        def step(token: int, offsets: Int64 | None) -> list[AnyOp]:
+            now_ms = shard.now().wall_ms
+            return settling.nack(shard.state, token, offsets, delay_ms, error, now_ms, shard.clock.entropy)
+
+        await self._settle(parts, step)
+
+    async def dead_letter(self, parts: Sequence[Part], reason: str, error: str) -> None:
+        """Give up on these at once."""
+        state = self._shard.state
+        await self._settle(parts, lambda token, offsets: settling.dead_letter(state, token, offsets, reason, error))
+
+    def release(self, parts: Sequence[Part]) -> None:
+        """Hand these back untouched."""
+        topics = self._checked(parts)
+        for token, offsets in parts:
+            settling.release(self._shard.state, token, offsets)
+        self._wake(topics)
+
+    def renew(self, tokens: Sequence[int], lease_ms: int | None) -> None:
+        """More time for all of these leases."""
+        self._checked([(token, None) for token in tokens])
+        for token in tokens:
+            leasing.renew(self._shard.state, token, lease_ms, self._shard.now())
+
+    async def stage_ack(self, key: str, parts: Sequence[Part]) -> None:
+        """Ack when the stage is committed; the leases must still hold then."""
+        shard = self._shard
+        await shard.admit_settle(1)
+        self._checked(parts)
+        position = 0
+        for token, offsets in parts:
+            entries = staging.stage_settle(shard.state, key, token, offsets, shard.now().wall_us)
+            if entries:
+                position = shard.commit(entries)
+                staging.note_settle(shard.state, key, token, offsets)
+        await shard.committer.wait(position)
+
+    async def _settle(self, parts: Sequence[Part], step: Callable[[int, Int64 | None], list[AnyOp]]) -> None:
+        shard = self._shard
+        await shard.admit_settle(sum(self._count(part) for part in parts))
+        topics = self._checked(parts)
+        steps = [op for token, offsets in parts for op in step(token, offsets)]
+        position = shard.commit(separate(shard.state, shard.now().wall_us, steps))
+        self._wake(topics)
+        await shard.committer.wait(position)
+
+    def _count(self, part: Part) -> int:
+        lease = self._shard.state.leases.get(part[0])
+        return len(part[1]) if part[1] is not None else len(lease.offset) if lease is not None else 0
+
+    def _checked(self, parts: Sequence[Part]) -> list[int]:
+        """All leases hold all of it at this moment, before any is touched; the topics they are of."""
+        shard = self._shard
+        shard.committer.check()
+        shard.upkeep(shard.now())
+        topics: dict[int, None] = {}
+        for token, offsets in parts:
+            lease = leasing.held(shard.state, token)
+            settling.rows_of(lease, offsets)
+            topics[shard.state.subscriptions[lease.subscription].topic.number] = None
+        return list(topics)
+
+    def _wake(self, topics: list[int]) -> None:
+        """Buffers have room and keys are free again: those who wait may find something."""
+        for number in topics:
+            topic = self._shard.state.topics.get(number)
+            if topic is not None:
+                self._shard.wake(topic)
