@@ -11,16 +11,18 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from wherry.broker.shard import Shard
-from wherry.core.apply import ranks
 from wherry.core.bodies import Cold
 from wherry.core.leasing import Now
 from wherry.core.reader import Reader
 from wherry.core.state import SubscriptionState
 from wherry.model import ops
+from wherry.model.limits import PRIORITY_DEFAULT
 from wherry.model.ops import Entry, to_ranges
 from wherry.model.schema import integers
+from wherry.model.topic import Order
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -45,15 +47,23 @@ async def _admit_block(shard: Shard, subscription: SubscriptionState, number: in
         start, end = reader.backlog
         stop = min(start + BLOCK, end)
         offset = _present(shard, subscription, number, reader.settled.missing(start, stop))
-        batch = shard.store.take(subscription.topic.number, number, offset, ("priority", "due"))
-        order = subscription.topic.config.order
-        rank = offset if order == "fifo" else ranks(subscription.topic, 0, batch, now.wall_ms)
+        batch = shard.store.messages(subscription.topic.number, number, offset)
         due = integers(batch, "due", -1)
+        rank = _ranks(subscription.topic.config.order, offset, batch, due)
         op = ops.Admit(subscription.number, number, stop, to_ranges(offset), rank, due)
         return [Entry(now.wall_us, [op], volatile=not subscription.config.durable)], None
 
     position, _ = await shard.decide(choose)
     return position
+
+
+def _ranks(order: Order, offset: Int64, batch: pa.RecordBatch, due: Int64) -> Int64:
+    """The places that the messages would have had if the subscription had been there before them."""
+    if order == "fifo":
+        return offset
+    if order == "priority":
+        return integers(batch, "priority", PRIORITY_DEFAULT)
+    return np.where(due >= 0, due, integers(batch, "published", 0) // 1000)
 
 
 def _present(shard: Shard, subscription: SubscriptionState, number: int, offset: Int64) -> Int64:

@@ -27,7 +27,7 @@ from wherry.core.publishing import Published, PublishOptions
 from wherry.core.stats import TopicStats
 from wherry.core.volatile import joined
 from wherry.model import ops
-from wherry.model.errors import AlreadyExists, InvalidInput, WherryError
+from wherry.model.errors import AlreadyExists, InvalidInput, StorageError, WherryError
 from wherry.model.ops import Entry
 from wherry.model.route import Route
 from wherry.model.schema import Publishable, compact
@@ -44,7 +44,7 @@ class Broker:
     """
 
     def __init__(self, shard: Shard, housekeeper: Housekeeper) -> None:
-        self._shard = shard
+        self.shard = shard
         self._housekeeper = housekeeper
         self._settler = Settler(shard)
         self._background = asyncio.create_task(self._run_housekeeper(), name="wherry housekeeping")
@@ -54,7 +54,7 @@ class Broker:
         try:
             await self._housekeeper.run()
         except WherryError as fault:
-            self._shard.committer.fail(fault)
+            self.shard.committer.fail(fault)
 
     async def __aenter__(self) -> Broker:
         return self
@@ -68,14 +68,17 @@ class Broker:
         """Write what is queued and a last checkpoint, then let go of the directory."""
         self._background.cancel()
         await asyncio.gather(self._background, return_exceptions=True)
-        if self._shard.committer.failure is None:
+        if self.shard.committer.failure is None:
             await self._housekeeper.last_checkpoint()
-        await self._shard.committer.close()
-        await self._shard.writer.close()
+        await self.shard.committer.close()
+        await self.shard.writer.close()
 
     async def checkpoint(self) -> None:
         """Write a checkpoint now, so that recovery has little to read."""
-        await self._housekeeper.checkpoint()
+        try:
+            await self._housekeeper.checkpoint()
+        except OSError as fault:
+            raise StorageError(f"no checkpoint was written, and nothing is lost by it: {fault}") from fault
 
     # Topics, subscriptions, routes.
 
@@ -87,13 +90,13 @@ class Broker:
         wanted = _built(Topic, topic, fields, name="name").checked()
 
         def choose(now: leasing.Now) -> tuple[list[Entry], Topic]:
-            catalog = self._shard.state.catalog
+            catalog = self.shard.state.catalog
             number = catalog.topics.get(wanted.name)
             if number is None:
                 catalog.check_room()
                 number = catalog.next_number
             else:
-                known = self._shard.state.topics[number].config
+                known = self.shard.state.topics[number].config
                 if known == wanted:
                     return [], wanted
                 check_change(known, wanted)
@@ -105,7 +108,7 @@ class Broker:
         """Delete a topic with its messages, subscriptions and dead letters."""
 
         def choose(now: leasing.Now) -> tuple[list[Entry], None]:
-            return [Entry(now.wall_us, [ops.DeleteTopic(self._shard.state.catalog.topic(name))])], None
+            return [Entry(now.wall_us, [ops.DeleteTopic(self.shard.state.catalog.topic(name))])], None
 
         await self._durable(choose)
 
@@ -124,12 +127,12 @@ class Broker:
             return self._new_subscription(wanted, now), wanted
 
         await self._durable(choose)
-        state = self._shard.state.subscription(wanted.topic, wanted.name)
-        await backfill.run(self._shard, state)
+        state = self.shard.state.subscription(wanted.topic, wanted.name)
+        await backfill.run(self.shard, state)
         return wanted
 
     def _new_subscription(self, wanted: Subscription, now: leasing.Now) -> list[Entry]:
-        state = self._shard.state
+        state = self.shard.state
         topic = state.topic(wanted.topic)
         for known in topic.subscriptions.values():
             if known.config.name == wanted.name:
@@ -152,17 +155,17 @@ class Broker:
 
     async def unsubscribe(self, topic: str, name: str) -> None:
         """Delete a subscription; its progress and dead letters go with it."""
-        subscription = self._shard.state.subscription(topic, name)
-        await self._shard.admit_settle(1)
-        position = self._shard.remove_subscription(subscription, "")
-        await self._shard.committer.wait(position)
+        subscription = self.shard.state.subscription(topic, name)
+        await self.shard.admit_settle(1)
+        position = self.shard.remove_subscription(subscription, "")
+        await self.shard.committer.wait(position)
 
     async def put_route(self, route: Route) -> Route:
         """Create or change a route."""
         route.checked()
 
         def choose(now: leasing.Now) -> tuple[list[Entry], Route]:
-            self._shard.state.catalog.check_room()
+            self.shard.state.catalog.check_room()
             return [Entry(now.wall_us, [ops.PutRoute(route)])], route
 
         return await self._durable(choose)
@@ -171,18 +174,18 @@ class Broker:
         """Delete a route."""
 
         def choose(now: leasing.Now) -> tuple[list[Entry], None]:
-            self._shard.state.catalog.route(name)
+            self.shard.state.catalog.route(name)
             return [Entry(now.wall_us, [ops.DeleteRoute(name)])], None
 
         await self._durable(choose)
 
     def topics(self) -> list[Topic]:
         """All topics, by name."""
-        return sorted((topic.config for topic in self._shard.state.topics.values()), key=lambda topic: topic.name)
+        return sorted((topic.config for topic in self.shard.state.topics.values()), key=lambda topic: topic.name)
 
     def routes(self) -> list[Route]:
         """All routes, by name."""
-        return sorted(self._shard.state.catalog.routes.values(), key=lambda route: route.name)
+        return sorted(self.shard.state.catalog.routes.values(), key=lambda route: route.name)
 
     # Publishing.
 
@@ -193,23 +196,23 @@ class Broker:
         `expires`, `headers`), a list of bytes, text or `Message`, or one of these.
         """
         chosen = options or PublishOptions()
-        state = self._shard.state
+        state = self.shard.state
         batch = compact(messages, state.topic(topic).config.payload_bytes_max)
 
         def choose(now: leasing.Now) -> tuple[list[Entry], Published]:
             return publishing.decide(state, state.topic(topic), batch, chosen, now.wall_us)
 
-        position, answer = await self._shard.decide(choose)
+        position, answer = await self.shard.decide(choose)
         if answer.repeated:
-            position = self._shard.committer.submitted
-        await self._shard.committer.wait(position)
+            position = self.shard.committer.submitted
+        await self.shard.committer.wait(position)
         return answer
 
     async def publish_route(
         self, route: str, messages: Publishable, *, routing_key: str = "", headers: dict[str, str] | None = None
     ) -> dict[str, Published]:
         """Publish through a route: a copy for each topic that matches, all of them or none."""
-        state = self._shard.state
+        state = self.shard.state
         names = routing.targets(state.catalog.route(route), routing_key, headers or {})
         for name in names:
             state.topic(name)
@@ -231,7 +234,7 @@ class Broker:
 
     async def stage(self, key: str, topic: str, messages: Publishable, *, partition: int | None = None) -> None:
         """Put messages aside under a key; they are durable, and nobody sees them before `commit`."""
-        state = self._shard.state
+        state = self.shard.state
         batch = compact(messages, state.topic(topic).config.payload_bytes_max)
 
         def choose(now: leasing.Now) -> tuple[list[Entry], None]:
@@ -244,20 +247,21 @@ class Broker:
 
         The same key again is a success that does nothing and gives the same answer.
         """
-        state = self._shard.state
-        await self._shard.admit_settle(10_000)
+        state = self.shard.state
+        await self.shard.admit_settle(10_000)
 
-        def choose(now: leasing.Now) -> tuple[list[Entry], Int64]:
+        def choose(now: leasing.Now) -> tuple[list[Entry], staging.Committed]:
             return staging.commit(state, key, now.wall_us)
 
-        position, placed = await self._shard.decide(choose)
-        await self._shard.committer.wait(position or self._shard.committer.submitted)
+        position, committed = await self.shard.decide(choose)
+        committed.end_leases(state)
+        await self.shard.committer.wait(position or self.shard.committer.submitted)
         names = {topic.number: topic.config.name for topic in state.topics.values()}
-        return [(names.get(t, ""), p, b, c) for t, p, b, c in placed.reshape(-1, 4).tolist()]
+        return [(names.get(t, ""), p, b, c) for t, p, b, c in committed.placed.reshape(-1, 4).tolist()]
 
     async def abort(self, key: str) -> None:
         """Throw away what lies under a key."""
-        await self._durable(lambda now: (staging.abort(self._shard.state, key, now.wall_us), None))
+        await self._durable(lambda now: (staging.abort(self.shard.state, key, now.wall_us), None))
 
     # Consuming.
 
@@ -271,13 +275,13 @@ class Broker:
         buffer_bytes: int | None = None,
     ) -> Consumer:
         """Join a subscription. The buffer is the most that this consumer will ever hold unsettled."""
-        self._shard.committer.check()
+        self.shard.committer.check()
         self._consumers += 1
         name = consumer_id if consumer_id is not None else f"consumer-{self._consumers}"
-        state = self._shard.state.subscription(topic, subscription)
+        state = self.shard.state.subscription(topic, subscription)
         joined_as = leasing.join(state, name, buffer_messages, buffer_bytes)
-        self._shard.wake(state.topic)
-        return Consumer(self._shard, state, joined_as)
+        self.shard.wake(state.topic)
+        return Consumer(self.shard, state, joined_as)
 
     # Settling by token, for those who are not in this process.
 
@@ -315,7 +319,7 @@ class Broker:
         """Cancel waiting messages, all of them or none; `NotWaiting` if one is out or done."""
         if not message_ids:
             raise InvalidInput("message_ids", message_ids, "at least one id")
-        state = self._shard.state
+        state = self.shard.state
         await self._durable(
             lambda now: (amending.cancel(state, state.topic(topic), list(message_ids), now.wall_us), None)
         )
@@ -336,28 +340,27 @@ class Broker:
         except TypeError:
             allowed = "payload, priority, due_ms, expires_ms, headers"
             raise InvalidInput("fields", sorted(fields), allowed) from None
-        state = self._shard.state
+        state = self.shard.state
         return await self._durable(
             lambda now: amending.amend(state, state.topic(topic), message_id, wanted, version, now.wall_us)
         )
 
     async def get(self, topic: str, message_id: str) -> pa.RecordBatch:
         """One message by id, as a batch of one row; empty if it is not in the topic any more."""
-        return await browse.by_id(self._shard, self._shard.state.topic(topic), message_id)
+        return await browse.by_id(self.shard, self.shard.state.topic(topic), message_id)
 
-    def state_of(self, topic: str, subscription: str, message_id: str) -> str:
+    async def state_of(self, topic: str, subscription: str, message_id: str) -> str:
         """Where a message stands for a subscription: waiting, scheduled, leased, dead or settled."""
-        state = self._shard.state
-        known = state.topic(topic)
-        found = amending.find(state, known, message_id)
+        state = self.shard.state
+        found = await browse.find(self.shard, state.topic(topic), message_id)
         reader = state.subscription(topic, subscription).readers[found.partition]
-        return reader.state_of(found.offset, self._shard.now().wall_ms)
+        return reader.state_of(found.offset, self.shard.now().wall_ms)
 
     # Looking.
 
     async def browse(self, topic: str, *, partition: int = 0, start: int = 0, limit: int = 1_000) -> pa.RecordBatch:
         """Messages of a partition by offset, without consuming them."""
-        return await browse.browse(self._shard, self._shard.state.topic(topic), partition, start, limit)
+        return await browse.browse(self.shard, self.shard.state.topic(topic), partition, start, limit)
 
     async def search(self, topic: str, wanted: Search | None = None, /, **fields: object) -> pa.RecordBatch:
         """Messages by key, headers or time: `search("jobs", key="user-7", limit=10)`."""
@@ -365,30 +368,30 @@ class Broker:
             chosen = wanted if wanted is not None else Search(**fields)  # type: ignore[arg-type]
         except TypeError:
             raise InvalidInput("fields", sorted(fields), "key, headers, from_ms, to_ms, limit") from None
-        return await browse.search(self._shard, self._shard.state.topic(topic), chosen)
+        return await browse.search(self.shard, self.shard.state.topic(topic), chosen)
 
     async def scheduled(
         self, topic: str, subscription: str, *, from_ms: int | None = None, to_ms: int | None = None, limit: int = 1_000
     ) -> pa.RecordBatch:
         """What will be handed to a subscription in a time range, soonest first."""
-        known = self._shard.state.topic(topic)
-        return await browse.scheduled(self._shard, known, subscription, from_ms, to_ms, limit)
+        known = self.shard.state.topic(topic)
+        return await browse.scheduled(self.shard, known, subscription, from_ms, to_ms, limit)
 
     def stats(self, topic: str) -> TopicStats:
         """How much waits where, and how far behind each subscription is."""
-        now = self._shard.now()
-        self._shard.upkeep(now)
-        return stats.of_topic(self._shard.state, self._shard.state.topic(topic), now.wall_ms)
+        now = self.shard.now()
+        self.shard.upkeep(now)
+        return stats.of_topic(self.shard.state, self.shard.state.topic(topic), now.wall_ms)
 
     # Dead letters.
 
     async def dead_letters(self, topic: str, wanted: DeadFilter | None = None) -> pa.RecordBatch:
         """Dead letters with the whole message, the reason, the last error, attempts and times."""
-        return await browse.dead_letters(self._shard, self._shard.state.topic(topic), wanted or DeadFilter())
+        return await browse.dead_letters(self.shard, self.shard.state.topic(topic), wanted or DeadFilter())
 
     async def redrive(self, topic: str, wanted: DeadFilter | None = None, *, by: str = "") -> int:
         """Send dead letters back to wait again; how many. Those that are not dead any more are not touched."""
-        state = self._shard.state
+        state = self.shard.state
 
         def choose(now: leasing.Now) -> tuple[list[Entry], int]:
             known = state.topic(topic)
@@ -399,7 +402,7 @@ class Broker:
 
     async def discard(self, topic: str, wanted: DeadFilter, *, by: str = "") -> int:
         """Throw dead letters away; how many."""
-        state = self._shard.state
+        state = self.shard.state
 
         def choose(now: leasing.Now) -> tuple[list[Entry], int]:
             known = state.topic(topic)
@@ -409,8 +412,8 @@ class Broker:
         return await self._durable(choose)
 
     async def _durable(self, choose: backfill.Choice[backfill.T]) -> backfill.T:
-        position, answer = await self._shard.decide(choose)
-        await self._shard.committer.wait(position)
+        position, answer = await self.shard.decide(choose)
+        await self.shard.committer.wait(position)
         return answer
 
 

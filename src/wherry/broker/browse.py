@@ -128,15 +128,20 @@ async def _blocks(
 
 async def by_id(shard: Shard, topic: TopicState, message_id: str) -> pa.RecordBatch:
     """The message with an id, as a batch of one row; empty if it is not in the topic."""
+    try:
+        found = await find(shard, topic, message_id)
+    except NotFound:
+        return _joined([], LISTED)
+    return await load(shard, topic, found.partition, np.array([found.offset], np.int64))
+
+
+async def find(shard: Shard, topic: TopicState, message_id: str) -> amending.Found:
+    """Where the message with an id is, or `NotFound`."""
     while True:
         try:
-            found = amending.find(shard.state, topic, message_id)
+            return amending.find(shard.state, topic, message_id)
         except Cold as cold:
             await shard.store.load(cold)
-            continue
-        except NotFound:
-            return _joined([], LISTED)
-        return await load(shard, topic, found.partition, np.array([found.offset], np.int64))
 
 
 async def search(shard: Shard, topic: TopicState, wanted: Search) -> pa.RecordBatch:

@@ -88,6 +88,10 @@ class Delivery:
         """The bodies alone."""
         return self.batch.column("payload").to_pylist()
 
+    def token_of(self, row: int) -> int:
+        """The fencing token of one message."""
+        return self.tokens[int(self._lease_of_row[row])]
+
     def parts(self, rows: Rows = None) -> list[Part]:
         """Tokens, with the offsets meant under each."""
         if rows is None:

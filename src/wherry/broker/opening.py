@@ -79,10 +79,11 @@ async def start(
     *,
     cache_bytes: int = CACHE_BYTES_MAX,
     checkpoint_bytes: int = CHECKPOINT_BYTES,
+    owner: str | None = None,
 ) -> Broker:
     """A broker over any engine: what `open`, the simulator and tests share."""
     store = Store(files, cache_bytes_max=cache_bytes)
-    shard = await open_shard(engine, files, store, clock, f"{socket.gethostname()}:{os.getpid()}")
+    shard = await open_shard(engine, files, store, clock, owner or f"{socket.gethostname()}:{os.getpid()}")
     broker = Broker(shard, Housekeeper(shard, checkpoint_bytes))
     for subscription in list(shard.state.subscriptions.values()):
         await backfill.run(shard, subscription)

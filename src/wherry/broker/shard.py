@@ -137,10 +137,10 @@ class Shard:
         return position
 
     def replay(self, position: int, entry: Entry) -> None:
-        """An entry from the journal, on recovery."""
-        self._carry_out(apply(self.state, entry), position)
+        """An entry from the journal, on recovery. Whom it cut off is in the journal too, in the next entry."""
+        self._carry_out(apply(self.state, entry), position, live=False)
 
-    def _carry_out(self, effects: Effects, position: int) -> None:
+    def _carry_out(self, effects: Effects, position: int, *, live: bool = True) -> None:
         for key, part, index in effects.staged:
             self.staged[key, part] = (position, index)
         for stored in effects.stored:
@@ -169,7 +169,8 @@ class Shard:
             self.store.drop_topic(topic)
         for topic in effects.awake:
             self._wake(topic)
-            self._cut_off_laggards(topic)
+            if live:
+                self._cut_off_laggards(topic)
         if self.store.is_over():
             self.pressure.set()
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from wherry.core.hashing import hash_text, ranks_of
 from wherry.core.ids import Place
-from wherry.core.publishing import candidates, make_room
+from wherry.core.publishing import candidates, make_room, reserve
 from wherry.core.state import State, TopicState
 from wherry.core.volatile import joined, separate
 from wherry.model import check, limits, ops
@@ -60,7 +60,7 @@ def check_waiting(topic: TopicState, found: Found, message_id: str, now_ms: int)
     if partition.dead.has(np.array([found.offset], np.int64))[0]:
         raise NotWaiting(message_id, "dead")
     states = [reader.state_of(found.offset, now_ms) for reader in partition.readers.values()]
-    if "leased" in states:
+    if partition.leased_by_anyone(np.array([found.offset], np.int64))[0]:
         raise NotWaiting(message_id, "leased to a consumer")
     if states and all(state in ("settled", "dead") for state in states):
         raise NotWaiting(message_id, states[0])
@@ -107,28 +107,36 @@ def amend(
 
     `version` is what the caller read; None means: whatever it is now. May raise `Cold`.
     """
-    if all(getattr(change, name) is None for name in change.__slots__):
-        raise InvalidInput("change", change, "at least one field to change")
+    if not isinstance(change, Amendment) or all(getattr(change, name) is None for name in change.__slots__):
+        raise InvalidInput("change", change, "an Amendment with at least one field to change")
     check.optional_integer("version", version, 1, 1 << 62)
     found = find(state, topic, message_id)
     check_waiting(topic, found, message_id, now_us // 1000)
     partition = topic.partitions[found.partition]
+    at = np.array([found.offset], np.int64)
+    if any(reader.dead.has(at)[0] for reader in partition.readers.values()):
+        raise NotWaiting(message_id, "a dead letter of another subscription")
     actual = partition.version(found.offset)
     if version is not None and version != actual:
         raise VersionConflict(message_id, version, actual)
-    batch = _changed(state, topic, found, message_id, change)
+    batch = _changed(state, topic, found, change)
     size = content_bytes(batch)
     removals: list[AnyOp] = []
-    make_room(topic, removals, 0, max(0, size - partition.directory.bytes_of(np.array([found.offset], np.int64))))
+    growth = size - partition.directory.bytes_of(np.array([found.offset], np.int64))
+    if growth > 0:
+        make_room(topic, removals, 0, growth, spared=found)
     base = partition.next_offset
     publish = ops.Publish(topic.number, found.partition, base, 1, presence(batch), size)
     replace = ops.Replace(topic.number, found.partition, found.offset, actual + 1, publish)
-    entry = Entry(now_us, [replace], [batch], volatile=found.offset in partition.transient)
-    entries = joined([*separate(state, now_us, removals), entry])
-    return entries, Amended(message_id, found.partition, base, actual + 1)
+    transient = found.offset in partition.transient
+    before = separate(state, now_us, removals)
+    if transient:
+        before += reserve(topic, [(found.partition, base + 1)], now_us)
+    entries = joined([*before, Entry(now_us, [replace], [batch], volatile=transient)])
+    return entries, Amended(batch.column("id")[0].as_py(), found.partition, base, actual + 1)
 
 
-def _changed(state: State, topic: TopicState, found: Found, message_id: str, change: Amendment) -> pa.RecordBatch:
+def _changed(state: State, topic: TopicState, found: Found, change: Amendment) -> pa.RecordBatch:
     """The old body with the new fields; a message that had no id of its own gets its default one for keeps."""
     at = np.array([found.offset], np.int64)
     old = state.bodies.take(topic.number, found.partition, at, STORED)
@@ -148,7 +156,7 @@ def _changed(state: State, topic: TopicState, found: Found, message_id: str, cha
     for name in new.schema.names:
         if name != "payload" or change.payload is not None:
             columns[name] = new.column(name)
-    columns["id"] = pa.array([message_id], pa.string())
+    columns.setdefault("id", pa.array([f"{found.partition}-{found.offset}"], pa.string()))
     kept = [name for name in STORED if name in columns]
     schema = pa.schema([MESSAGE.field(name) for name in kept])
     return pa.RecordBatch.from_arrays([columns[name] for name in kept], schema=schema)

@@ -17,9 +17,11 @@ import pyarrow as pa
 from wherry.core.hashing import hash_strings, ranks_of
 from wherry.core.ids import Place
 from wherry.core.lease import Leases
+from wherry.core.offsets import bitmap_of, members
 from wherry.core.partition import Partition
 from wherry.core.producers import Call
 from wherry.core.reader import Reader
+from wherry.core.settling import take_out
 from wherry.core.stages import Part, Stage
 from wherry.core.state import State, SubscriptionState, TopicState
 from wherry.model import ops
@@ -91,6 +93,8 @@ def apply(state: State, entry: Entry) -> Effects:
 def _opened(step: Step, op: ops.Opened) -> None:
     step.state.epoch = op.epoch
     step.state.leases = Leases(op.epoch)
+    for stage in step.state.stages.open.values():
+        stage.lost = stage.held_settles
     for topic in step.state.topics.values():
         for partition in topic.partitions.values():
             partition.skip_to(partition.reserved)
@@ -111,6 +115,8 @@ def _delete_topic(step: Step, op: ops.DeleteTopic) -> None:
         del step.state.subscriptions[number]
         for lease in step.state.leases.of_subscription(number):
             step.state.leases.end(lease)
+    for number in topic.partitions:
+        step.state.mortal.pop((op.number, number), None)
     step.state.catalog.delete_topic(op.number, topic.config.name)
     step.effects.dropped_topics.append(op.number)
     step.effects.awake[op.number] = None
@@ -139,7 +145,11 @@ def _begin_reading(step: Step, subscription: SubscriptionState, partition: Parti
             reader.waiting.claim(absent)
         else:
             reader.backlog = (start, end)
-    if subscription.config.durable and start > 0 and not topic.is_stream():
+    if not subscription.config.durable or topic.is_stream():
+        return
+    if len(partition.finished) > len(partition.released):  # dead elsewhere, and now there is one that waits for it
+        topic.take(partition.unfinish(reader.settled.missing(start, end)))
+    if start > 0:
         _settled(step, topic, partition, partition.released.missing(0, start))
 
 
@@ -170,6 +180,9 @@ def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:
         topic.dead -= len(reader.dead)
         if partition.readers and not topic.is_stream():
             _settled(step, topic, partition, reader.settled.missing(0, partition.next_offset))
+        elif not topic.is_stream():  # what waits stays for the next subscription, but dead letters go
+            partition.release(reader.dead.offsets())
+            step.effects.touched[topic.number, number] = partition
     if op.why:
         topic.count("cut_off", 1)
     step.effects.awake[topic.number] = None
@@ -304,8 +317,8 @@ def _settle(step: Step, op: ops.Settle) -> None:
 def _settle_reader(step: Step, subscription: SubscriptionState, partition: Partition, offset: Int64) -> None:
     reader = subscription.readers[partition.number]
     if subscription.backlog_bytes:
-        unsettled = partition.next_offset - len(reader.settled)
-        subscription.backlog_bytes -= subscription.backlog_bytes * len(offset) // max(unsettled, 1)
+        unsettled = subscription.behind()
+        subscription.backlog_bytes -= subscription.backlog_bytes * len(offset) // max(unsettled, len(offset), 1)
     dead_before = len(reader.dead)
     offset = reader.settle(offset)
     topic = subscription.topic
@@ -336,10 +349,9 @@ def _bury(step: Step, op: ops.Bury) -> None:
         if not topic.is_stream():
             topic.give_back(partition.finish(op.offsets))
     else:
-        for reader in (*partition.readers.values(), *partition.ephemeral.values()):
-            reader.settle(op.offsets)
+        _end_ephemeral_leases(step, partition, op.offsets)
         _put_dead(step, partition, op.offsets, op.reason, op.error)
-        topic.give_back(partition.finish(op.offsets))
+        topic.give_back(partition.remove(op.offsets))
         topic.count("buried", len(op.offsets))
     topic.dead += len(op.offsets)
 
@@ -348,11 +360,10 @@ def _redrive(step: Step, op: ops.Redrive) -> None:
     topic = step.state.topics[op.topic]
     partition = topic.partitions[op.partition]
     subscription = step.state.subscriptions[op.subscription]
-    subscription.readers[op.partition].redrive(op.offsets)
+    subscription.readers[op.partition].redrive(op.offsets, op.ranks, op.due_ms, step.now_ms)
+    partition.immortal |= bitmap_of(op.offsets)
     if not topic.is_stream():
-        taken = partition.unfinish(op.offsets)
-        topic.messages += taken.messages
-        topic.bytes += taken.bytes
+        topic.take(partition.unfinish(op.offsets))
     topic.dead -= len(op.offsets)
     subscription.count("redriven", len(op.offsets))
     step.effects.awake[topic.number] = None
@@ -375,9 +386,21 @@ def _remove(step: Step, op: ops.Remove) -> None:
     topic = step.state.topics[op.topic]
     partition = topic.partitions[op.partition]
     offset = from_ranges(op.ranges)
+    _end_ephemeral_leases(step, partition, offset)
     topic.give_back(partition.remove(offset))
     topic.count(op.reason, len(offset))
     step.effects.touched[topic.number, partition.number] = partition
+
+
+def _end_ephemeral_leases(step: Step, partition: Partition, offset: Int64) -> None:
+    """Messages go although an ephemeral subscription holds them: its leases go on over what is left."""
+    for number, reader in partition.ephemeral.items():
+        if not members(reader.leased, offset).any():
+            continue
+        for lease in step.state.leases.of_subscription(number):
+            rows = np.flatnonzero(np.isin(lease.offset, offset))
+            if lease.partition == partition.number and len(rows):
+                take_out(step.state, lease, rows)
 
 
 def _replace(step: Step, op: ops.Replace) -> None:
@@ -388,6 +411,8 @@ def _replace(step: Step, op: ops.Replace) -> None:
     batch, index = step.next_batch()
     partition.skip_to(publish.base)
     partition.append(publish.base, 1, publish.bytes, step.at_us)
+    if step.volatile:
+        partition.transient.add(publish.base)
     _index_ids(topic, publish, batch)
     rank = int(ranks(topic, publish.base, batch, step.now_ms)[0])
     due = int(integers(batch, "due", -1)[0]) if topic.config.order != "timeline" else None
@@ -404,7 +429,7 @@ def _replace(step: Step, op: ops.Replace) -> None:
     topic.messages += 1
     topic.bytes += publish.bytes
     topic.give_back(partition.remove(np.array([op.old], np.int64)))
-    if topic.subscriptions and not topic.is_stream():
+    if partition.readers and not topic.is_stream():
         _settled(step, topic, partition, at_new)
     step.effects.touched[topic.number, partition.number] = partition
     step.effects.stored.append(Stored(op.topic, op.partition, publish.base, batch, step.at_us, index))

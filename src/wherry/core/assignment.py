@@ -86,6 +86,11 @@ class Ordered:
         share = len(self._owned[consumer])
         heapq.heappush(self._most, (-share, consumer))
         heapq.heappush(self._fewest, (share, consumer))
+        if len(self._most) + len(self._fewest) > 8 * len(self._owned) + 64:  # most rows are stale: begin anew
+            self._most = [(-len(owned), name) for name, owned in self._owned.items()]
+            self._fewest = [(len(owned), name) for name, owned in self._owned.items()]
+            heapq.heapify(self._most)
+            heapq.heapify(self._fewest)
 
     def _extreme(self, heap: list[tuple[int, str]], sign: int) -> str:
         while True:

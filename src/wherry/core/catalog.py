@@ -35,7 +35,7 @@ class Catalog:
 
     def topic(self, name: str) -> int:
         """The number of a topic, or `NotFound`."""
-        number = self.topics.get(name)
+        number = self.topics.get(name) if isinstance(name, str) else None
         if number is None:
             raise NotFound("topic", name)
         return number
@@ -49,7 +49,7 @@ class Catalog:
 
     def route(self, name: str) -> Route:
         """A route, or `NotFound`."""
-        route = self.routes.get(name)
+        route = self.routes.get(name) if isinstance(name, str) else None
         if route is None:
             raise NotFound("route", name)
         return route

@@ -8,14 +8,18 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from wherry.core.apply import ranks
+from wherry.core.offsets import members
 from wherry.core.partition import Partition
-from wherry.core.state import State, TopicState
+from wherry.core.publishing import reserve
+from wherry.core.reader import DEAD, UNKNOWN_RANK
+from wherry.core.state import TEXT_CHARS_MAX, State, TopicState
 from wherry.core.table import OffsetTable
 from wherry.core.volatile import joined, separate
 from wherry.model import check, limits, ops
 from wherry.model.errors import InvalidInput, LimitReached
 from wherry.model.ops import AnyOp, Entry
-from wherry.model.schema import STORED, content_bytes, presence, shrink
+from wherry.model.schema import STORED, content_bytes, integers, presence, shrink
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
@@ -55,6 +59,11 @@ class DeadFilter:
         for name in ("from_ms", "to_ms"):
             check.optional_integer(name, getattr(self, name), 0, limits.TIME_MS_MAX)
         check.optional_integer("partition", self.partition, 0, limits.PARTITIONS_MAX - 1)
+        if self.offsets is not None:
+            if not isinstance(self.offsets, tuple | list):
+                raise InvalidInput("offsets", self.offsets, "a tuple of offsets")
+            for offset in self.offsets:
+                check.integer("offsets", offset, 0, limits.OFFSET_MAX)
         check.integer("limit", self.limit, 1, 1 << 48)
         return self
 
@@ -77,6 +86,8 @@ class DeadGroup:
 
 def select(state: State, topic: TopicState, wanted: DeadFilter) -> list[DeadGroup]:
     """Dead letters that a filter means."""
+    if not isinstance(wanted, DeadFilter):
+        raise InvalidInput("wanted", wanted, "a DeadFilter")
     wanted.checked()
     if wanted.subscription:
         state.subscription(topic.config.name, wanted.subscription)
@@ -117,28 +128,51 @@ def _matching(state: State, rows: Int64, wanted: DeadFilter) -> npt.NDArray[np.b
 
 def redrive(state: State, topic: TopicState, groups: list[DeadGroup], by: str, now_us: int) -> list[Entry]:
     """Dead letters wait again. Those that died before any subscription are published anew. May raise `Cold`."""
+    by = check.text("by", by)[:TEXT_CHARS_MAX]
     _check_room(topic, groups)
-    steps: list[AnyOp] = []
-    entry = Entry(now_us, [])
-    bases: dict[int, int] = {}
+    steps: list[AnyOp] = [
+        ops.Redrive(topic.number, group.subscription, group.partition, group.offsets, *_places(state, topic, group), by)
+        for group in groups
+        if group.subscription
+    ]
+    anew = [group for group in groups if not group.subscription]
+    ends: dict[int, int] = {}
+    lasting = _published_anew(state, topic, anew, by, Entry(now_us, []), ends)
+    passing = _published_anew(state, topic, anew, by, Entry(now_us, [], volatile=True), ends)
+    reserved = reserve(topic, list(ends.items()), now_us) if passing.ops else []
+    return joined([*separate(state, now_us, steps), *reserved, *(entry for entry in (lasting, passing) if entry.ops)])
+
+
+def _places(state: State, topic: TopicState, group: DeadGroup) -> tuple[Int64, Int64]:
+    """Rank and due time of each dead letter; asks the bodies where a message may have died while it waited."""
+    rank = group.rows[1 + DEAD.index("rank")].copy()
+    due_ms = np.full(len(rank), -1, np.int64)
+    unknown = rank == UNKNOWN_RANK
+    if unknown.any() or topic.partitions[group.partition].has_due:
+        batch = state.bodies.take(topic.number, group.partition, group.offsets, ("priority", "due"))
+        due_ms = integers(batch, "due", -1)
+        if unknown.any():
+            rank[unknown] = ranks(topic, 0, batch, 0)[unknown]
+    return rank, due_ms
+
+
+def _published_anew(
+    state: State, topic: TopicState, groups: list[DeadGroup], by: str, entry: Entry, ends: dict[int, int]
+) -> Entry:
+    """The entry with those of the dead letters that are as lasting as it is, published once more."""
     for group in groups:
-        if group.subscription:
-            steps.append(ops.Redrive(topic.number, group.subscription, group.partition, group.offsets, by))
-        else:
-            _publish_anew(state, topic, group, by, entry, bases)
-    return joined([*separate(state, now_us, steps), *([entry] if entry.ops else [])])
-
-
-def _publish_anew(
-    state: State, topic: TopicState, group: DeadGroup, by: str, entry: Entry, bases: dict[int, int]
-) -> None:
-    batch = shrink(state.bodies.take(topic.number, group.partition, group.offsets, STORED))
-    base = bases.get(group.partition, topic.partitions[group.partition].next_offset)
-    bases[group.partition] = base + batch.num_rows
-    size = content_bytes(batch)
-    entry.ops.append(ops.Discard(topic.number, 0, group.partition, group.offsets, by))
-    entry.ops.append(ops.Publish(topic.number, group.partition, base, batch.num_rows, presence(batch), size))
-    entry.batches.append(batch)
+        partition = topic.partitions[group.partition]
+        offsets = group.offsets[members(partition.transient, group.offsets) == entry.volatile]
+        if len(offsets) == 0:
+            continue
+        batch = shrink(state.bodies.take(topic.number, group.partition, offsets, STORED))
+        base = ends.get(group.partition, partition.next_offset)
+        ends[group.partition] = base + batch.num_rows
+        size = content_bytes(batch)
+        entry.ops.append(ops.Discard(topic.number, 0, group.partition, offsets, by))
+        entry.ops.append(ops.Publish(topic.number, group.partition, base, batch.num_rows, presence(batch), size))
+        entry.batches.append(batch)
+    return entry
 
 
 def _check_room(topic: TopicState, groups: list[DeadGroup]) -> None:
@@ -154,6 +188,7 @@ def _check_room(topic: TopicState, groups: list[DeadGroup]) -> None:
 
 def discard(state: State, topic: TopicState, groups: list[DeadGroup], by: str, now_us: int) -> list[Entry]:
     """Dead letters are thrown away."""
+    by = check.text("by", by)[:TEXT_CHARS_MAX]
     steps: list[AnyOp] = [
         ops.Discard(topic.number, group.subscription, group.partition, group.offsets, by) for group in groups
     ]

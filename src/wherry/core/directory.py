@@ -81,12 +81,14 @@ class Directory:
         row = int(np.searchsorted(self.base, offset, "right")) - 1
         return row if row >= 0 and offset < self.base[row] + self.count[row] else -1
 
-    def release(self, offsets: Int64) -> list[int]:
-        """Bodies of messages (sorted, distinct) are not wanted any more; returns the bases of batches now empty."""
+    def release(self, offsets: Int64) -> list[tuple[int, int]]:
+        """Bodies of messages (sorted, distinct) are not wanted any more; returns (base, end) of batches now empty."""
         low, gone = self._by_row(offsets)
         live = self.live[low : low + len(gone)]
         live -= gone
-        emptied: list[int] = self.base[low : low + len(gone)][(live == 0) & (gone > 0)].tolist()
+        rows = low + np.flatnonzero((live == 0) & (gone > 0))
+        base = self.base[rows]
+        emptied = list(zip(base.tolist(), (base + self.count[rows]).tolist(), strict=True))
         if emptied:
             self._drop_leading()
         return emptied
@@ -103,10 +105,10 @@ class Directory:
         return int((size * waiting // count - size * (waiting - gone) // count).sum())
 
     def share_of(self, offsets: Int64) -> int:
-        """Bytes of these messages by the proportional rule, whether they wait or not."""
+        """Bytes of these messages by the proportional rule, rounded up, whether they wait or not."""
         low, some = self._by_row(offsets)
         rows = slice(low, low + len(some))
-        return int((self.bytes[rows] * some // self.count[rows]).sum())
+        return int((-(-self.bytes[rows] * some // self.count[rows])).sum())
 
     def unfinish(self, offsets: Int64) -> int:
         """Messages count against the bounds again; returns the bytes that takes."""

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from wherry.core.runs import Pairs
+from wherry.core.runs import NOTHING, Pairs, count_up_to
 from wherry.core.table import OffsetTable
 from wherry.core.waiting import Cut, Waiting
 
@@ -153,13 +153,24 @@ class KeyGate:
         rank, offset = self._behind.columns()
         return Pairs(np.concatenate((rank, self._rank)), np.concatenate((offset, self._offset)))
 
+    def offsets(self) -> Int64:
+        """See `Waiting`."""
+        return np.concatenate((self._behind.offsets(), self._offset))
+
     def _free(self) -> Int64:
         return np.flatnonzero(~self._busy.has(self._hash)).astype(np.int64)
 
     def _look_ahead(self, n: int, now_ms: int) -> None:
-        """Move messages from behind the gate into the parking place until `n` are free or it is full."""
-        while len(self._free()) < n and len(self._rank) < PARKED_MAX:
-            seen = self._behind.peek(max(n, WINDOW), now_ms)
+        """Move messages from behind the gate into the parking place, until the first `n` that are free are in it.
+
+        That `n` are free is not enough: something more urgent may have come behind the gate since they were parked.
+        """
+        while len(self._rank) < PARKED_MAX:
+            free = self._free()
+            seen = self._behind.peek(1 if len(free) >= n else min(max(n, WINDOW), PARKED_MAX - len(self._rank)), now_ms)
+            if len(free) >= n:
+                last = free[n - 1]
+                seen = seen if count_up_to(seen, (int(self._rank[last]), int(self._offset[last]))) else NOTHING
             if len(seen.rank) == 0:
                 return
             hashes = self._hashes_of(seen.offset)

@@ -72,13 +72,13 @@ class Leases:
 
     def expired(self, now_ms: int) -> list[Lease]:
         """Leases whose deadline has passed, oldest first; they stay until `end`."""
-        late = []
+        late: dict[int, Lease] = {}  # a lease renewed twice to one deadline is in the heap twice
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             deadline_ms, token = heapq.heappop(self._deadlines)
             lease = self._by_token.get(token)
             if lease is not None and lease.deadline_ms == deadline_ms:
-                late.append(lease)
-        return late
+                late[token] = lease
+        return list(late.values())
 
     def next_deadline_ms(self) -> int | None:
         """When the next lease ends, or earlier."""

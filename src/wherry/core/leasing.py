@@ -69,22 +69,22 @@ def leave(state: State, subscription: SubscriptionState, consumer: str) -> None:
 
 @dataclass(slots=True)
 class Budget:
-    """How much one pull may still hand out. The first message always fits, however large it is."""
+    """How much one pull may still hand out. The first message may be as large as `first_bytes`."""
 
     messages: int
     bytes: int
-    first: bool = True
+    first_bytes: int
 
     def fitting(self, sizes: Int64) -> int:
         """How many of these fit, in order."""
         fit = int(np.searchsorted(np.cumsum(sizes), self.bytes, "right"))
-        return 1 if fit == 0 and self.first and len(sizes) else fit
+        return 1 if fit == 0 and len(sizes) and sizes[0] <= self.first_bytes else fit
 
     def spend(self, sizes: Int64) -> None:
         """Some were handed out."""
         self.messages -= len(sizes)
         self.bytes -= int(sizes.sum())
-        self.first = False
+        self.first_bytes = 0
 
 
 def lease(
@@ -94,10 +94,12 @@ def lease(
 
     Raises `Cold` when bodies must be loaded first; then nothing was handed out.
     """
+    room = consumer.buffer_bytes - consumer.out_bytes
     budget = Budget(
         min(messages, consumer.buffer_messages - consumer.out_messages, consumer.credit),
-        min(size, consumer.buffer_bytes - consumer.out_bytes),
-        first=consumer.out_messages == 0 or size <= consumer.buffer_bytes - consumer.out_bytes,
+        min(size, room),
+        # One message above the buffer is handed to a consumer that holds nothing: else nobody would ever get it.
+        first_bytes=room if consumer.out_messages else BUFFER_MAX,
     )
     granted: list[Lease] = []
     if budget.messages <= 0 or budget.bytes <= 0:

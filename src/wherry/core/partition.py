@@ -27,6 +27,8 @@ class Freed(NamedTuple):
 
     messages: int
     bytes: int
+    dead: int = 0
+    """Dead letters that went with it."""
 
 
 class Partition:
@@ -40,6 +42,7 @@ class Partition:
         "expiry",
         "finished",
         "has_due",
+        "immortal",
         "next_offset",
         "number",
         "overdue",
@@ -63,13 +66,15 @@ class Partition:
         self.ephemeral: dict[int, Reader] = {}
         self.dead = OffsetTable(DEAD)
         self.expiry = SortedRuns()
+        self.immortal = BitMap64()
+        """Messages that came back from the dead: they do not expire a second time."""
         self.overdue = np.empty(0, np.int64)
         """Messages that expired while somebody held them: they go when they would come back."""
         self.versions = OffsetTable(("version",))
         self.transient = BitMap64()
         """Messages that were never journaled, so no journaled operation may name them. Empty after a restart."""
-        self.emptied: list[int] = []
-        """Bases of batches that no durable subscription wants; the shell drops their bodies."""
+        self.emptied: list[tuple[int, int]] = []
+        """Base and end of batches that no durable subscription wants; the shell drops their bodies."""
 
     def skip_to(self, base: int) -> None:
         """Offsets up to `base` belonged to transient messages that are gone."""
@@ -134,35 +139,58 @@ class Partition:
             self.versions.remove(offset)
         if self.transient:
             self.transient -= bitmap_of(offset)
+        if self.immortal:
+            self.immortal -= bitmap_of(offset)
 
     def remove(self, offset: Int64) -> Freed:
-        """These go from every subscription, wherever they stand; leases on them end."""
+        """These go from every subscription that waits for them. A dead letter stays: only people let it go."""
+        alive = ~self.dead.has(offset)
         for reader in (*self.readers.values(), *self.ephemeral.values()):
-            reader.settle(offset)
-        self.dead.remove(offset)
+            dead = reader.dead.has(offset)
+            reader.settle(offset[~dead])
+            alive &= ~dead
         freed = self._finish(offset)
-        self.release(offset)
+        self.release(offset[alive])
         return freed
 
-    def leased(self, offset: Int64) -> npt.NDArray[np.bool_]:
-        """Which messages somebody holds right now."""
-        out = np.zeros(len(offset), np.bool_)
+    def forget(self, offset: Int64) -> Freed:
+        """These vanished with an earlier life of the process, dead letters and all."""
+        tables = [self.dead, *(reader.dead for reader in self.readers.values())]
+        dead = sum(int(table.has(offset).sum()) for table in tables)
+        for table in tables:
+            table.remove(offset)
         for reader in self.readers.values():
-            out |= members(reader.leased, offset)
-        return out
+            reader.settle(offset)
+        freed = self._finish(offset)
+        self.release(offset)
+        return freed._replace(dead=dead)
+
+    def leased(self, offset: Int64) -> npt.NDArray[np.bool_]:
+        """Which messages a durable subscription holds right now; an ephemeral one never holds up the topic."""
+        return _leased_by(self.readers, offset)
+
+    def leased_by_anyone(self, offset: Int64) -> npt.NDArray[np.bool_]:
+        """Which messages somebody holds right now, readers that live in memory only included."""
+        return self.leased(offset) | _leased_by(self.ephemeral, offset)
 
     def droppable(self) -> list[int]:
         """Bases of emptied batches that no ephemeral reader is still on its way to; they are forgotten here."""
         if not self.emptied:
             return []
-        low = min((reader.settled.floor for reader in self.ephemeral.values()), default=None)
-        if low is None:
-            going, self.emptied = self.emptied, []
-        else:
-            going = [base for base in self.emptied if base < low]
-            self.emptied = [base for base in self.emptied if base >= low]
-        return going
+        emptied, self.emptied = self.emptied, []
+        if not self.ephemeral:
+            return [base for base, _ in emptied]
+        low = min(reader.settled.floor for reader in self.ephemeral.values())
+        self.emptied = [batch for batch in emptied if batch[1] > low]
+        return [base for base, end in emptied if end <= low]
 
     def version(self, offset: int) -> int:
         """How often the message was amended, plus one."""
         return int(self.versions.get(np.array([offset], np.int64), "version", 1)[0])
+
+
+def _leased_by(readers: dict[int, Reader], offset: Int64) -> npt.NDArray[np.bool_]:
+    out = np.zeros(len(offset), np.bool_)
+    for reader in readers.values():
+        out |= members(reader.leased, offset)
+    return out

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -10,15 +13,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from wherry.core.directory import Directory
 from wherry.core.hashing import hash_strings, ranks_of
 from wherry.core.ids import Place
 from wherry.core.partition import Partition
+from wherry.core.producers import Call
 from wherry.core.state import State, TopicState
 from wherry.core.volatile import joined, separate
 from wherry.model import check, limits, ops
-from wherry.model.errors import DuplicateId, InvalidInput, LimitReached
+from wherry.model.errors import DuplicateId, InvalidInput, LimitReached, OutOfSequence
 from wherry.model.ops import AnyOp, Entry, to_ranges
-from wherry.model.schema import content_bytes, presence
+from wherry.model.schema import content_bytes, content_sizes, presence
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
@@ -88,22 +93,22 @@ def decide(
 ) -> tuple[list[Entry], Published]:
     """The entries that a publish writes (none for a repeat), and the answer. Raises `Cold` when bodies are needed."""
     options.checked(topic)
-    parts = split(topic, batch, options.partition)
     if options.producer is not None and options.sequence is not None:
         earlier = topic.producers.repeated(options.producer, options.sequence, batch.num_rows)
         if earlier is not None:
-            bases = earlier.placed[1::3].tolist()
-            return [], _answer(batch.num_rows, parts, bases, repeated=True)
+            return [], _answer_again(topic, batch, options.producer, earlier)
+    parts = split(topic, batch, options.partition)
     check_ids(state, topic, batch)
     persistent = topic.config.persistent if options.persistent is None else options.persistent
     sizes = [content_bytes(part.batch) for part in parts]
     removals: list[AnyOp] = []
-    live = make_room(topic, removals, batch.num_rows, sum(sizes))
+    live = make_room(topic, removals, batch.num_rows, sum(sizes), [part.batch for part in parts])
     entry = Entry(now_us, [], volatile=not persistent)
     before = separate(state, now_us, removals)
     bases = _place(topic, parts, sizes, live, entry)
     if not persistent:
-        before += _reserve(topic, parts, bases, now_us)
+        ends = [(part.partition, base + part.batch.num_rows) for part, base in zip(parts, bases, strict=True)]
+        before += reserve(topic, ends, now_us)
     if options.producer is not None and options.sequence is not None:
         placed = [
             n for part, base in zip(parts, bases, strict=True) for n in (part.partition, base, part.batch.num_rows)
@@ -121,8 +126,12 @@ def split(topic: TopicState, batch: pa.RecordBatch, partition: int | None) -> li
     count = topic.config.partitions
     if partition is not None or count == 1:
         return [Part(partition or 0, None, batch)]
-    turn = topic.turn % count
     topic.turn += 1
+    return _split_by_key(batch, count, (topic.turn - 1) % count)
+
+
+def _split_by_key(batch: pa.RecordBatch, count: int, turn: int) -> list[Part]:
+    """Rows by key over `count` partitions; those without one go to partition `turn`."""
     if "key" not in batch.schema.names:
         return [Part(turn, None, batch)]
     keys = batch.column("key")
@@ -150,14 +159,19 @@ def check_ids(state: State, topic: TopicState, batch: pa.RecordBatch) -> None:
         allowed = "an id that does not look like a default id (digits, a dash, digits)"
         raise InvalidInput(f"messages[{row}].id", ids[row].as_py(), allowed)
     given = ids.drop_null()
-    counts = pc.value_counts(given)
-    twice = pc.filter(counts.field(0), pc.greater(counts.field(1), 1))
-    if len(twice):
-        raise DuplicateId(twice.to_pylist())
+    check_distinct(given)
     rows, places = topic.ids.find(ranks_of(hash_strings(given)))
     taken = [text for row, text in candidates(state, topic, rows, places) if given[row].as_py() == text]
     if taken:
         raise DuplicateId(taken)
+
+
+def check_distinct(ids: pa.Array) -> None:
+    """`DuplicateId` if an id is there twice."""
+    counts = pc.value_counts(ids.drop_null())
+    twice = pc.filter(counts.field(0), pc.greater(counts.field(1), 1))
+    if len(twice):
+        raise DuplicateId(twice.to_pylist())
 
 
 def candidates(state: State, topic: TopicState, rows: Int64, places: Int64) -> list[tuple[int, str]]:
@@ -171,67 +185,92 @@ def candidates(state: State, topic: TopicState, rows: Int64, places: Int64) -> l
     return found
 
 
-def make_room(topic: TopicState, removals: list[AnyOp], messages: int, size: int) -> int:
-    """How many of the new messages may wait. Adds what has to go first; raises `LimitReached` for `refuse`."""
+def make_room(
+    topic: TopicState,
+    removals: list[AnyOp],
+    messages: int,
+    size: int,
+    batches: Sequence[pa.RecordBatch] = (),
+    spared: tuple[int, int] | None = None,
+) -> int:
+    """How many of the new messages may wait. Adds what has to go first; raises `LimitReached` for `refuse`.
+
+    `batches` are the new messages, of which the first ones may wait and the others be dead letters: without them it is
+    all or none. `spared` (partition, offset) is never dropped. No new message and some bytes: one that waits grows.
+    """
     config = topic.config
     over_messages = 0 if config.messages_max is None else topic.messages + messages - config.messages_max
     over_bytes = 0 if config.bytes_max is None else topic.bytes + size - config.bytes_max
     if over_messages <= 0 and over_bytes <= 0:
         return messages
-    if config.overflow == "dead-letter":
-        fit = _fitting(topic, messages, size)
+    if config.overflow == "dead-letter" and messages:
+        fit = _fitting(topic, messages, size, batches)
         if topic.dead + messages - fit > config.dead_messages_max:
             raise LimitReached("dead letters of the topic", config.dead_messages_max, topic.dead + messages - fit)
         return fit
     too_big = (config.messages_max or messages) < messages or (config.bytes_max or size) < size
-    if config.overflow == "drop-oldest" and not too_big and _drop_oldest(topic, removals, over_messages, over_bytes):
-        return messages
+    if config.overflow == "drop-oldest" and not too_big:
+        dropped = _drop_oldest(topic, over_messages, over_bytes, spared)
+        if dropped is not None:
+            removals += dropped
+            return messages
     if over_messages > 0 and config.messages_max is not None:
         raise LimitReached("messages of the topic", config.messages_max, topic.messages + messages)
     raise LimitReached("bytes of the topic", config.bytes_max or 0, topic.bytes + size)
 
 
-def _fitting(topic: TopicState, messages: int, size: int) -> int:
-    """How many of the first messages fit, bytes counted by the average of the call."""
+def _fitting(topic: TopicState, messages: int, size: int, batches: Sequence[pa.RecordBatch]) -> int:
+    """How many of the first messages fit."""
     fit = messages
     if topic.config.messages_max is not None:
         fit = min(fit, max(0, topic.config.messages_max - topic.messages))
-    if topic.config.bytes_max is not None and size:
-        fit = min(fit, max(0, topic.config.bytes_max - topic.bytes) * messages // size)
+    if topic.config.bytes_max is not None and topic.bytes + size > topic.config.bytes_max:
+        sizes = np.concatenate([np.empty(0, np.int64), *(content_sizes(batch) for batch in batches)])
+        fit = min(fit, int(np.searchsorted(np.cumsum(sizes), topic.config.bytes_max - topic.bytes, "right")))
     return fit
 
 
-def _drop_oldest(topic: TopicState, removals: list[AnyOp], over_messages: int, over_bytes: int) -> bool:
-    """Remove the oldest messages that nobody holds, until as much is free; False when there are not enough."""
-    for partition in topic.partitions.values():
-        while over_messages > 0 or over_bytes > 0:
-            rows = partition.directory
-            average = max(1, topic.bytes // max(topic.messages, 1))
-            wanted = max(over_messages, -(-over_bytes // average), 1)
-            old = _oldest(partition, wanted)
-            if len(old) == 0:
-                break
-            freed = rows.bytes_of(old)
-            removals.append(ops.Remove(topic.number, partition.number, to_ranges(old), "dropped"))
+def _drop_oldest(
+    topic: TopicState, over_messages: int, over_bytes: int, spared: tuple[int, int] | None
+) -> list[AnyOp] | None:
+    """What to remove: the oldest messages that nobody holds, batch by batch; None when there are not enough."""
+    rows_of = {number: partition.directory for number, partition in topic.partitions.items()}
+    heads = [(int(rows.published_us[0]), number, 0) for number, rows in rows_of.items() if len(rows)]
+    heapq.heapify(heads)
+    dropped: list[AnyOp] = []
+    while heads and (over_messages > 0 or over_bytes > 0):
+        _, number, row = heapq.heappop(heads)
+        rows = rows_of[number]
+        old = _oldest(topic.partitions[number], int(rows.base[row]), int(rows.count[row]), spared)
+        old = old[: _enough(rows, old, over_messages, over_bytes)]
+        if len(old):
+            dropped.append(ops.Remove(topic.number, number, to_ranges(old), "dropped"))
             over_messages -= len(old)
-            over_bytes -= freed
-            if over_bytes > 0 or over_messages > 0:
-                break
-    return over_messages <= 0 and over_bytes <= 0
+            over_bytes -= rows.bytes_of(old)
+        if row + 1 < len(rows):
+            following = row + 1 + int(np.argmax(rows.waiting[row + 1 :] > 0))
+            if rows.waiting[following]:
+                heapq.heappush(heads, (int(rows.published_us[following]), number, following))
+    return dropped if over_messages <= 0 and over_bytes <= 0 else None
 
 
-def _oldest(partition: Partition, count: int) -> Int64:
-    held = sum(len(reader.leased) for reader in partition.readers.values())
-    old = partition.finished.first_missing(count + held, partition.next_offset)
-    return old[~partition.leased(old)][:count] if held else old
+def _oldest(partition: Partition, base: int, count: int, spared: tuple[int, int] | None) -> Int64:
+    """Messages of one batch that count against the bounds and that nobody holds."""
+    old = partition.finished.missing(base, base + count)
+    old = old[~partition.leased(old)]
+    return old[old != spared[1]] if spared is not None and spared[0] == partition.number else old
+
+
+def _enough(rows: Directory, old: Int64, over_messages: int, over_bytes: int) -> int:
+    """How many of these have to go: bytes are given back in proportion, so the number is searched for."""
+    return bisect_left(range(len(old)), True, key=lambda n: n >= over_messages and rows.bytes_of(old[:n]) >= over_bytes)
 
 
 def _place(topic: TopicState, parts: list[Part], sizes: list[int], live: int, entry: Entry) -> list[int]:
     """Offsets for each part; rows beyond `live` go to the dead letters."""
     bases, left = [], live
     for part, size in zip(parts, sizes, strict=True):
-        partition = topic.partition(part.partition)
-        base = partition.next_offset
+        base = topic.next_offset(part.partition)
         bases.append(base)
         fit = min(left, part.batch.num_rows)
         left -= fit
@@ -244,13 +283,16 @@ def _place(topic: TopicState, parts: list[Part], sizes: list[int], live: int, en
     return bases
 
 
-def _reserve(topic: TopicState, parts: list[Part], bases: list[int], now_us: int) -> list[Entry]:
-    """Transient messages leave no trace, so their offsets are reserved ahead, and never given twice."""
-    reserves: list[AnyOp] = []
-    for part, base in zip(parts, bases, strict=True):
-        end = base + part.batch.num_rows
-        if end > topic.partition(part.partition).reserved:
-            reserves.append(ops.Reserve(topic.number, part.partition, end + TRANSIENT_RESERVE))
+def reserve(topic: TopicState, ends: list[tuple[int, int]], now_us: int) -> list[Entry]:
+    """Transient messages leave no trace, so their offsets are reserved ahead, and never given twice.
+
+    `ends` are partitions, and the offset after the last new one in each.
+    """
+    reserves: list[AnyOp] = [
+        ops.Reserve(topic.number, number, end + TRANSIENT_RESERVE)
+        for number, end in ends
+        if number not in topic.partitions or end > topic.partitions[number].reserved
+    ]
     return [Entry(now_us, reserves)] if reserves else []
 
 
@@ -260,6 +302,18 @@ def _add(
     check.integer("offset", base + batch.num_rows, 0, limits.OFFSET_MAX)
     entry.ops.append(ops.Publish(topic.number, partition, base, batch.num_rows, presence(batch), size, dead))
     entry.batches.append(batch)
+
+
+def _answer_again(topic: TopicState, batch: pa.RecordBatch, producer: str, earlier: Call) -> Published:
+    """The answer of the first call: its turn is not known any more, but only one turn leads to the same places."""
+    placed = earlier.placed.reshape(-1, 3).tolist()
+    if len(placed) == 1:
+        return _answer(batch.num_rows, [Part(placed[0][0], None, batch)], [placed[0][1]], repeated=True)
+    for turn, _, _ in placed:
+        parts = _split_by_key(batch, topic.config.partitions, turn)
+        if [(part.partition, part.batch.num_rows) for part in parts] == [(row[0], row[2]) for row in placed]:
+            return _answer(batch.num_rows, parts, [row[1] for row in placed], repeated=True)
+    raise OutOfSequence(producer, earlier.first, "was used before with messages of other keys")
 
 
 def _answer(count: int, parts: list[Part], bases: list[int], *, repeated: bool) -> Published:

@@ -31,6 +31,9 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 HELD = ("attempts", "first_ms", "last_ms", "until_ms", "rank", "hash", "error")
 _NONE = np.empty(0, np.int64)
 
+UNKNOWN_RANK = -1
+"""Of a message that died while it waited: its body says where it belongs."""
+
 DEAD = ("attempts", "first_ms", "last_ms", "dead_ms", "rank", "reason", "error")
 
 
@@ -97,10 +100,10 @@ class Reader:
             return
         later = np.flatnonzero(due_ms > now_ms)
         if len(later):
+            self.waiting.claim(base + later)
             self._hold(base + later, rank[later], due_ms[later])
 
     def _hold(self, offset: Int64, rank: Int64, until_ms: Int64) -> None:
-        self.waiting.claim(offset)
         self.held.put(offset, attempts=0, first_ms=0, last_ms=0, until_ms=until_ms, rank=rank, hash=0, error=0)
         self.delayed.add(until_ms, offset)
 
@@ -173,6 +176,8 @@ class Reader:
         if rest and len(self.dead):
             at = offsets_of(rest)
             rest -= bitmap_of(at[self.dead.has(at)])
+        if rest and self.backlog is not None:
+            rest.remove_range(*self.backlog)
         if rest:
             self.waiting.discard(offsets_of(rest))
 
@@ -217,11 +222,14 @@ class Reader:
             error=error,
         )
 
-    def redrive(self, offset: Int64) -> None:
+    def ranks(self, offset: Int64) -> Int64:
+        """Places of waiting messages as far as they are known without their bodies, else `UNKNOWN_RANK`."""
+        return self.held.get(offset, "rank", offset if self._order == "fifo" else UNKNOWN_RANK)
+
+    def redrive(self, offset: Int64, rank: Int64, due_ms: Int64, now_ms: int) -> None:
         """Dead letters wait again, with no attempts against them."""
-        rank = self.dead.get(offset, "rank", 0)
         self.dead.remove(offset)
-        self.waiting.put_back(rank, offset)
+        self.admit_late(offset, rank, due_ms, now_ms)
 
     def replace(self, old: int, new: int, rank: int, due_ms: int | None, now_ms: int) -> None:
         """`new` takes the place of the waiting message `old`; where `old` was settled, `new` is too."""
@@ -266,8 +274,12 @@ class Reader:
         ready = self.waiting.ready(now_ms)
         unsettled = end - len(self.settled)
         leased, dead = len(self.leased), len(self.dead)
-        pending = 0 if self.backlog is None else self.backlog[1] - self.settled.count_below(self.backlog[1])
+        pending = 0 if self.backlog is None else len(self.settled.missing(*self.backlog))
         return Counts(ready, leased, max(0, unsettled - ready - leased - dead - pending), dead)
+
+    def waiting_offsets(self) -> Int64:
+        """Messages that may be handed out, now or at their rank's time."""
+        return np.sort(self.waiting.offsets())
 
     def scheduled(self, from_ms: int, to_ms: int) -> Pairs:
         """Messages that wait for a time in `from_ms..to_ms`, as (time, offset), ascending."""

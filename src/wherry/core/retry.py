@@ -7,6 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from wherry.model.limits import TIME_MS_MAX
 from wherry.model.subscription import Retry
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -19,7 +20,9 @@ def delays_ms(policy: Retry, attempts: Int64, entropy: Float) -> Int64:
     `entropy` holds one number in 0..1 for each message.
     """
     with np.errstate(over="ignore"):
-        plain = np.minimum(policy.first_ms * np.power(policy.factor, np.maximum(attempts - 1, 0)), policy.cap_ms)
+        # Bounded before it is multiplied: infinity times a first delay of zero is not a number.
+        growth = np.minimum(np.power(float(policy.factor), np.maximum(attempts - 1, 0)), float(TIME_MS_MAX))
+    plain = np.minimum(policy.first_ms * growth, policy.cap_ms)
     spread = 1.0 + policy.jitter * (2.0 * entropy - 1.0)
     return np.maximum(np.rint(plain * spread), 0).astype(np.int64)
 

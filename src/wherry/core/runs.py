@@ -63,7 +63,7 @@ def sort_pairs(rank: Int64, offset: Int64) -> Pairs:
     return Pairs(packed >> _ROW_BITS, offset[packed & _ROW_MASK])
 
 
-def _count_to(pairs: Pairs, bound: tuple[int, int]) -> int:
+def count_up_to(pairs: Pairs, bound: tuple[int, int]) -> int:
     """How many of the sorted pairs are at or below `bound`."""
     low = int(np.searchsorted(pairs.rank, bound[0], "left"))
     high = int(np.searchsorted(pairs.rank, bound[0], "right"))
@@ -175,6 +175,11 @@ class SortedRuns:
         """Make the front hold the `n` smallest pairs (or all there are, or all up to `rank_max`), none of them gone."""
         if self._tail:
             self._absorb_tail()
+        self._refill(n, rank_max)
+        while self._gone and self._drop_gone():
+            self._refill(n, rank_max)
+
+    def _refill(self, n: int, rank_max: int | None) -> None:
         while len(self._front.rank) < n and self._runs:
             if rank_max is not None and min(int(run.rank[0]) for run in self._runs) > rank_max:
                 break
@@ -182,24 +187,23 @@ class SortedRuns:
             if len(self._front.rank):
                 block = Pairs(*(np.concatenate(both) for both in zip(self._front, block, strict=True)))
             self._front = block
-        if self._gone:
-            self._drop_gone(n, rank_max)
 
-    def _drop_gone(self, n: int, rank_max: int | None) -> None:
+    def _drop_gone(self) -> bool:
+        """Drop discarded pairs from the front; whether there were any."""
         dead = members(self._gone, self._front.offset)
         if not dead.any():
-            return
+            return False
         self._gone -= bitmap_of(self._front.offset[dead])
         self._front = Pairs(self._front.rank[~dead], self._front.offset[~dead])
         self._size -= int(dead.sum())
-        self._fill(n, rank_max)
+        return True
 
     def _absorb_tail(self) -> None:
         """Sort the tail; what belongs before the end of the front goes there, the rest becomes a run."""
         new = self._sorted_tail()
         if len(self._front.rank):
             bound = (int(self._front.rank[-1]), int(self._front.offset[-1]))
-            early = _count_to(new, bound)
+            early = count_up_to(new, bound)
             if early:
                 self._front = _merge(self._front, Pairs(new.rank[:early], new.offset[:early]))
                 self._shorten_front()
@@ -253,7 +257,7 @@ class SortedRuns:
         heads: list[Pairs] = []
         rest: list[Pairs] = []
         for run in self._runs:
-            stop = _count_to(run, min(bounds)) if bounds else len(run.rank)
+            stop = count_up_to(run, min(bounds)) if bounds else len(run.rank)
             heads.append(Pairs(run.rank[:stop], run.offset[:stop]))
             if stop < len(run.rank):
                 rest.append(_without_slack(Pairs(run.rank[stop:], run.offset[stop:])))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from wherry.core.lease import Lease
 from wherry.core.leasing import held
 from wherry.core.retry import delays_ms, used_up
-from wherry.core.state import State
+from wherry.core.state import TEXT_CHARS_MAX, State
 from wherry.model import check, ops
 from wherry.model.errors import InvalidInput, LimitReached, StaleLease
 from wherry.model.limits import TIME_MS_MAX
@@ -71,7 +71,7 @@ def nack(
 ) -> list[AnyOp]:
     """Messages failed: they come back by the retry policy (or after `delay_ms`), or become dead letters."""
     check.optional_integer("delay_ms", delay_ms, 0, LEASE_MS_MAX)
-    _check_text("error", error)
+    error = check.text("error", error)[:TEXT_CHARS_MAX]
     lease = held(state, token)
     rows = rows_of(lease, offsets)
     return failed(state, lease, rows, delay_ms, error, now_ms, entropy)
@@ -87,7 +87,7 @@ def failed(
     reader = subscription.readers[lease.partition]
     attempts = reader.attempts(offset) + 1
     done = used_up(policy, attempts)
-    if topic.dead + int(done.sum()) > topic.config.dead_messages_max:
+    if subscription.config.durable and topic.dead + int(done.sum()) > topic.config.dead_messages_max:
         done[:] = False  # the dead letters are full: it stays in retry
     result: list[AnyOp] = []
     if done.any():
@@ -106,14 +106,14 @@ def failed(
 
 def dead_letter(state: State, token: int, offsets: Int64 | None, reason: str, error: str) -> list[AnyOp]:
     """The consumer gives up on messages: dead letters at once."""
-    _check_text("reason", reason)
-    _check_text("error", error)
+    reason = check.text("reason", reason)[:TEXT_CHARS_MAX]
+    error = check.text("error", error)[:TEXT_CHARS_MAX]
     lease = held(state, token)
     rows = rows_of(lease, offsets)
     subscription = state.subscriptions[lease.subscription]
     topic = subscription.topic
     count = len(lease.offset) if rows is None else len(rows)
-    if topic.dead + count > topic.config.dead_messages_max:
+    if subscription.config.durable and topic.dead + count > topic.config.dead_messages_max:
         raise LimitReached("dead letters of the topic", topic.config.dead_messages_max, topic.dead + count)
     offset, rank = take_out(state, lease, rows)
     return [_bury(state, lease, offset, rank, reason, error)]
@@ -135,8 +135,3 @@ def release(state: State, token: int, offsets: Int64 | None) -> None:
     reader = state.subscriptions[lease.subscription].readers[lease.partition]
     offset, rank = take_out(state, lease, rows)
     reader.give_back(rank, offset)
-
-
-def _check_text(field: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise InvalidInput(field, value, "text")

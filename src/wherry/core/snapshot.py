@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from typing import TypeAlias
 
 import msgspec
@@ -16,7 +17,7 @@ from pyroaring import BitMap64
 
 from wherry.core.offsets import OffsetSet, offsets_of
 from wherry.core.partition import Partition
-from wherry.core.reader import Reader
+from wherry.core.reader import DEAD, HELD, Reader
 from wherry.core.runs import RUN_MAX, Pairs, SortedRuns
 from wherry.core.stages import Part, Stage
 from wherry.core.state import State, SubscriptionState, TopicState
@@ -66,6 +67,7 @@ class PartitionImage(msgspec.Struct, frozen=True, array_like=True):
     expiry: Int64
     versions: Int64
     transient: bytes
+    immortal: bytes
     readers: list[ReaderImage]
 
 
@@ -160,6 +162,7 @@ def _topic_image(topic: TopicState, leased: Leased) -> TopicImage:
 
 
 def _partition_image(partition: Partition, leased: Leased) -> PartitionImage:
+    mortal, overdue = partition.expiry.columns(), partition.overdue
     return PartitionImage(
         partition.number,
         partition.next_offset,
@@ -169,9 +172,10 @@ def _partition_image(partition: Partition, leased: Leased) -> PartitionImage:
         _set_image(partition.finished),
         _set_image(partition.released),
         partition.dead.columns().ravel(),
-        np.concatenate(partition.expiry.columns()),
+        np.concatenate((mortal.rank, np.zeros(len(overdue), np.int64), mortal.offset, overdue)),
         partition.versions.columns().ravel(),
         partition.transient.serialize(),
+        partition.immortal.serialize(),
         [
             _reader_image(number, reader, leased.get((number, partition.number), []))
             for number, reader in partition.readers.items()
@@ -241,6 +245,7 @@ def _load_partition(state: State, topic: TopicState, image: PartitionImage) -> N
     partition = topic.partition(image.number)
     partition.next_offset, partition.reserved, partition.has_due = image.next_offset, image.reserved, image.has_due
     partition.directory.load(_table(image.directory, 6))
+    partition.immortal = BitMap64.deserialize(image.immortal)
     partition.finished, partition.released = _load_set(image.finished), _load_set(image.released)
     _load_table(partition.dead, image.dead)
     _load_table(partition.versions, image.versions)
@@ -250,9 +255,7 @@ def _load_partition(state: State, topic: TopicState, image: PartitionImage) -> N
         state.mortal[topic.number, partition.number] = None
     for reader_image in image.readers:
         _load_reader(state, topic, partition, reader_image)
-    lost = offsets_of(BitMap64.deserialize(image.transient))
-    topic.dead -= int(partition.dead.has(lost).sum())
-    topic.give_back(partition.remove(lost))
+    topic.give_back(partition.forget(offsets_of(BitMap64.deserialize(image.transient))))
 
 
 def _load_reader(state: State, topic: TopicState, partition: Partition, image: ReaderImage) -> None:
@@ -282,36 +285,56 @@ def _insert_in_blocks(runs: SortedRuns, rank: Int64, offset: Int64) -> None:
         runs.insert(rank[start : start + RUN_MAX], offset[start : start + RUN_MAX])
 
 
+VOLATILE_COUNTERS = frozenset({"cut_off"})
+"""Counted also for ephemeral subscriptions, which no journal knows."""
+
+
 def digest(state: State) -> str:
-    """A fingerprint of the durable state: equal after replay, whatever order it was indexed in."""
+    """A fingerprint of the durable state: equal after replay, whatever order it was indexed in.
+
+    Topics that ever had transient messages are left out: those are in one life of the state only.
+    """
     canon = hashlib.blake2b(digest_size=16)
     image = dump(state)
-    for topic in sorted(image.topics, key=lambda each: each.number):
-        if any(partition.reserved for partition in topic.partitions):
-            continue  # transient messages are in one life of the state only
-        head = (topic.number, topic.config, topic.messages, topic.bytes, topic.dead, sorted(topic.counters.items()))
+    texts = np.array([zlib.crc32(text.encode()) for text in image.texts], np.int64)
+    lasting = [topic for topic in image.topics if not any(partition.reserved for partition in topic.partitions)]
+    for topic in sorted(lasting, key=lambda each: each.number):
+        # An ephemeral subscription that was cut off is counted, and leaves no other trace.
+        counters = sorted((name, count) for name, count in topic.counters.items() if name != "cut_off")
+        head = (topic.number, topic.config, topic.messages, topic.bytes, topic.dead, counters)
         canon.update(repr(head).encode())
         canon.update(repr(topic.producers).encode())
         for partition in sorted(topic.partitions, key=lambda each: each.number):
-            _digest_partition(canon, partition)
+            _digest_partition(canon, partition, texts)
+    numbers = {topic.number for topic in lasting}
     for each in sorted(image.subscriptions, key=lambda each: each.number):
-        canon.update(repr((each.number, each.topic, each.config, sorted(each.counters.items()))).encode())
-    canon.update(repr((image.routes, image.stages, image.committed, image.texts)).encode())
+        if each.topic in numbers:
+            canon.update(repr((each.number, each.topic, each.config, sorted(each.counters.items()))).encode())
+    canon.update(repr((image.routes, image.stages, image.committed)).encode())
     return canon.hexdigest()
 
 
-def _digest_partition(canon: hashlib.blake2b, image: PartitionImage) -> None:
+def _digest_partition(canon: hashlib.blake2b, image: PartitionImage, texts: Int64) -> None:
     canon.update(repr((image.number, image.next_offset, image.has_due)).encode())
     canon.update(image.directory.tobytes())
     for offsets in (image.finished, image.released):
         _digest_set(canon, offsets)
-    for table in (image.dead, image.versions):
-        canon.update(table.tobytes())
+    canon.update(image.versions.tobytes())
+    _digest_table(canon, image.dead, DEAD, texts)
     for reader in sorted(image.readers, key=lambda each: each.subscription):
         canon.update(repr((reader.subscription, reader.start, reader.backlog)).encode())
         _digest_set(canon, reader.settled)
-        for table in (reader.held, reader.dead):
-            canon.update(table.tobytes())
+        _digest_table(canon, reader.held, HELD, texts)
+        _digest_table(canon, reader.dead, DEAD, texts)
+
+
+def _digest_table(canon: hashlib.blake2b, flat: Int64, names: tuple[str, ...], texts: Int64) -> None:
+    """Texts by what they say: their numbers depend on what else was said in this life."""
+    rows = _table(flat, 1 + len(names))
+    for index, name in enumerate(names, 1):
+        if name in ("reason", "error"):
+            rows[index] = texts[rows[index]]
+    canon.update(rows.tobytes())
 
 
 def _digest_set(canon: hashlib.blake2b, image: SetImage) -> None:

@@ -51,6 +51,8 @@ class Stage:
     parts: list[Part] = field(default_factory=list)
     held_settles: bool = False
     settles: list[StagedSettle] = field(default_factory=list)
+    lost: bool = False
+    """Whether a restart took settles from it."""
 
     def bytes(self) -> int:
         """Content bytes put aside."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from wherry.core.lease import Lease
 from wherry.core.leasing import held
-from wherry.core.publishing import check_ids, make_room, split
+from wherry.core.publishing import check_distinct, check_ids, make_room, split
 from wherry.core.settling import rows_of, take_out
 from wherry.core.stages import STAGE_BYTES_MAX, STAGES_MAX, Stage, StagedSettle
 from wherry.core.state import State, TopicState
-from wherry.core.volatile import joined, separate
+from wherry.core.volatile import separate
 from wherry.model import check, limits, ops
 from wherry.model.errors import LimitReached, NotFound, StageLost
 from wherry.model.ops import AnyOp, Entry, to_ranges
@@ -68,38 +69,59 @@ def _check_open(state: State, key: str) -> None:
     check_key(key)
     if key in state.stages.committed:
         raise StageLost(key, "it was committed before; choose another key")
+    if key in state.stages.open:
+        _check_whole(state.stages.open[key])
     if key not in state.stages.open and len(state.stages.open) >= STAGES_MAX:
         raise LimitReached("open stages", STAGES_MAX, len(state.stages.open) + 1)
 
 
-def commit(state: State, key: str, now_us: int) -> tuple[list[Entry], Int64]:
-    """Make everything under a key visible by one entry; where it went: `topic, partition, base, count` a part.
+def _check_whole(stage: Stage) -> None:
+    if stage.lost:
+        raise StageLost(stage.key, "it held leases, and a restart ended them")
+
+
+class Committed(NamedTuple):
+    """What a commit leads to: `topic, partition, base, count` for each part, and the rows that leave each lease."""
+
+    placed: Int64
+    settled: list[tuple[Lease, Int64 | None]]
+
+    def end_leases(self, state: State) -> None:
+        """After the entries were applied; the decision itself changes nothing, since it may be made again."""
+        for lease, rows in self.settled:
+            take_out(state, lease, rows)
+
+
+def commit(state: State, key: str, now_us: int) -> tuple[list[Entry], Committed]:
+    """Make everything under a key visible by one entry.
 
     A key that was committed before is a success that does nothing. May raise `Cold`.
     """
     check_key(key)
     before = state.stages.committed.get(key)
     if before is not None:
-        return [], before
+        return [], Committed(before, [])
     stage = state.stages.open.get(key)
     if stage is None:
         raise NotFound("stage", key)
-    if stage.held_settles and not stage.settles:
-        raise StageLost(key, "it held leases, and a restart ended them")
-    leases = [(held(state, settle.token), settle.offsets) for settle in stage.settles]
-    rows = [rows_of(lease, offsets) for lease, offsets in leases]
-    removals, bases = _place(state, stage)
+    _check_whole(stage)
+    settled: list[tuple[Lease, Int64 | None]] = []
     settles: list[AnyOp] = []
-    for (lease, _), picked in zip(leases, rows, strict=True):
-        offset, _ = take_out(state, lease, picked)
-        settles.append(ops.Settle(lease.subscription, lease.partition, to_ranges(offset), "acked"))
+    for token in dict.fromkeys(settle.token for settle in stage.settles):
+        lease = held(state, token)
+        offsets = np.unique(np.concatenate([settle.offsets for settle in stage.settles if settle.token == token]))
+        settled.append((lease, rows_of(lease, offsets)))
+        settles.append(ops.Settle(lease.subscription, lease.partition, to_ranges(offsets), "acked"))
+    removals, bases = _place(state, stage)
     placed = [
         n
         for part, base in zip(stage.parts, bases, strict=True)
         for n in (part.topic, part.partition, base, part.messages)
+        if base >= 0
     ]
-    entry = Entry(now_us, [ops.Commit(key, np.array(bases, np.int64))])
-    return joined([*separate(state, now_us, [*removals, *settles]), entry]), np.array(placed, np.int64)
+    # One list of steps: were the commit joined afterwards, a volatile settle would part it from the lasting ones.
+    entries = separate(state, now_us, [*removals, *settles, ops.Commit(key, np.array(bases, np.int64))])
+    return entries, Committed(np.array(placed, np.int64), settled)
 
 
 def _place(state: State, stage: Stage) -> tuple[list[AnyOp], list[int]]:
@@ -107,17 +129,22 @@ def _place(state: State, stage: Stage) -> tuple[list[AnyOp], list[int]]:
     removals: list[AnyOp] = []
     nexts: dict[tuple[int, int], int] = {}
     bases, totals = [], dict[int, tuple[int, int]]()
+    ids: dict[int, list[pa.Array]] = {}
     for part in stage.parts:
         topic = state.topics.get(part.topic)
         if topic is None:
             bases.append(-1)
             continue
         check_ids(state, topic, part.batch)
-        base = nexts.get((part.topic, part.partition), topic.partition(part.partition).next_offset)
+        if "id" in part.batch.schema.names:
+            ids.setdefault(part.topic, []).append(part.batch.column("id"))
+        base = nexts.get((part.topic, part.partition), topic.next_offset(part.partition))
         nexts[part.topic, part.partition] = base + part.messages
         bases.append(base)
         messages, size = totals.get(part.topic, (0, 0))
         totals[part.topic] = (messages + part.messages, size + part.bytes)
+    for columns in ids.values():
+        check_distinct(pa.concat_arrays(columns))
     for number, (messages, size) in totals.items():
         live = make_room(state.topics[number], removals, messages, size)
         if live < messages:

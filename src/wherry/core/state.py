@@ -101,6 +101,13 @@ class SubscriptionState:
         """Where this subscription starts in a partition."""
         return int(self.starts[partition if len(self.starts) > 1 else 0])
 
+    def behind(self) -> int:
+        """Messages that it has neither settled nor buried."""
+        return sum(
+            self.topic.partitions[number].next_offset - len(reader.settled) - len(reader.dead)
+            for number, reader in self.readers.items()
+        )
+
     def count(self, what: str, by: int) -> None:
         """Add to a counter that people look at (settled, failed, dead, redriven, …)."""
         self.counters[what] = self.counters.get(what, 0) + by
@@ -143,10 +150,21 @@ class TopicState:
             partition = self.partitions[number] = Partition(number)
         return partition
 
+    def next_offset(self, number: int) -> int:
+        """The next offset of a partition, for a decision: those change nothing, so none is made here."""
+        partition = self.partitions.get(number)
+        return 0 if partition is None else partition.next_offset
+
     def give_back(self, freed: Freed) -> None:
-        """Messages and bytes no longer count against the bounds."""
+        """Messages, bytes and dead letters no longer count against the bounds."""
         self.messages -= freed.messages
         self.bytes -= freed.bytes
+        self.dead -= freed.dead
+
+    def take(self, taken: Freed) -> None:
+        """Messages and bytes count against the bounds again."""
+        self.messages += taken.messages
+        self.bytes += taken.bytes
 
     def count(self, what: str, by: int) -> None:
         """Add to a counter that people look at (published, cancelled, expired, …)."""
@@ -217,6 +235,7 @@ class KeyHasher:
 def key_hashes(keys: pa.Array) -> Int64:
     """Hashes of keys as int64, 0 for a message without a key."""
     hashes = hash_strings(keys).view(np.int64)
+    hashes = np.where(hashes == 0, 1, hashes)  # an empty key hashes to 0, and is a key nevertheless
     if keys.null_count:
         hashes = np.where(keys.is_null().to_numpy(zero_copy_only=False), 0, hashes)
     return hashes

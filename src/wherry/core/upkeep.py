@@ -7,17 +7,22 @@ It costs next to nothing when nothing is due.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from wherry.core.ids import PARTITION_SHIFT
 from wherry.core.leasing import Now
+from wherry.core.offsets import members
 from wherry.core.partition import Partition
 from wherry.core.settling import Entropy, failed
 from wherry.core.state import State, SubscriptionState, TopicState
 from wherry.core.volatile import separate
 from wherry.model import ops
 from wherry.model.ops import AnyOp, Entry, to_ranges
+
+Int64: TypeAlias = npt.NDArray[np.int64]
 
 STAGE_MS_MAX = 3_600_000
 """A stage that is not committed within an hour is aborted."""
@@ -45,15 +50,32 @@ def _expire(topic: TopicState, partition: Partition, now_ms: int) -> list[AnyOp]
         return []
     offset = partition.expiry.take(partition.expiry.count_to(now_ms), now_ms).offset
     offset = np.unique(np.concatenate((offset, partition.overdue)))
-    offset = offset[~partition.finished.contains(offset)]
+    offset = offset[~(partition.finished.contains(offset) | members(partition.immortal, offset))]
     held = partition.leased(offset)
     partition.overdue, offset = offset[held], offset[~held]
     if len(offset) == 0:
         return []
-    if topic.config.expired == "dead-letter" and topic.dead + len(offset) <= topic.config.dead_messages_max:
-        ranks = np.zeros(len(offset), np.int64)
-        return [ops.Bury(topic.number, 0, partition.number, offset, ranks, "expired", "", failed=False)]
-    return [ops.Remove(topic.number, partition.number, to_ranges(offset), "expired")]
+    buried = _bury_expired(topic, partition, offset) if topic.config.expired == "dead-letter" else []
+    # What found no room among the dead letters goes; what did is not touched by a removal.
+    return [*buried, ops.Remove(topic.number, partition.number, to_ranges(offset), "expired")]
+
+
+def _bury_expired(topic: TopicState, partition: Partition, offset: Int64) -> list[AnyOp]:
+    """A dead letter of each subscription that had not settled it, or of nobody where there is no subscription."""
+    room = max(0, topic.config.dead_messages_max - topic.dead)
+    if not partition.readers:
+        return [_bury(topic, 0, partition, offset[:room], np.zeros(len(offset[:room]), np.int64))] if room else []
+    buried: list[AnyOp] = []
+    for number, reader in partition.readers.items():
+        unread = offset[~(reader.settled.contains(offset) | reader.dead.has(offset))][:room]
+        room -= len(unread)
+        if len(unread):
+            buried.append(_bury(topic, number, partition, unread, reader.ranks(unread)))
+    return buried
+
+
+def _bury(topic: TopicState, subscription: int, partition: Partition, offset: Int64, ranks: Int64) -> AnyOp:
+    return ops.Bury(topic.number, subscription, partition.number, offset, ranks, "expired", "", failed=False)
 
 
 def housekeeping(state: State, now_us: int) -> Iterator[Entry]:
@@ -74,11 +96,7 @@ def overrun(state: State, topic: TopicState) -> Iterator[SubscriptionState]:
         config = subscription.config
         if config.buffer_messages is None and config.buffer_bytes is None:
             continue
-        behind = sum(
-            topic.partitions[number].next_offset - len(reader.settled)
-            for number, reader in subscription.readers.items()
-        )
-        too_many = config.buffer_messages is not None and behind > config.buffer_messages
+        too_many = config.buffer_messages is not None and subscription.behind() > config.buffer_messages
         too_large = config.buffer_bytes is not None and subscription.backlog_bytes > config.buffer_bytes
         if too_many or too_large:
             yield subscription

@@ -19,7 +19,7 @@ from wherry.model.ops import AnyOp, Entry, from_ranges, to_ranges
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-ALIGNED = ("offsets", "ranks", "hashes", "until_ms")
+ALIGNED = ("offsets", "ranks", "hashes", "until_ms", "due_ms")
 """Columns of an operation with one value for each message."""
 
 

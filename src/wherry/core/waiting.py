@@ -54,6 +54,9 @@ class Waiting(Protocol):
     def columns(self) -> Pairs:
         """What a checkpoint must keep to put every waiting message back at its place."""
 
+    def offsets(self) -> Int64:
+        """Every waiting message, in no order: for audits."""
+
 
 class Fifo:
     """Arrival order: a cursor over the log. Costs nothing per waiting message.
@@ -130,6 +133,10 @@ class Fifo:
         """Nothing: a fifo is rebuilt from what is not settled, held or dead."""
         return NOTHING
 
+    def offsets(self) -> Int64:
+        """See `Waiting`."""
+        return np.concatenate((self._back.columns().offset, self._claimed.missing(0, self._end)))
+
 
 class Ranked:
     """By priority, or by due time (`timed`): then nothing is handed out before its rank."""
@@ -178,6 +185,10 @@ class Ranked:
     def columns(self) -> Pairs:
         """Every pair, for a checkpoint."""
         return self._runs.columns()
+
+    def offsets(self) -> Int64:
+        """See `Waiting`."""
+        return self._runs.columns().offset
 
     def bytes(self) -> int:
         """Memory of the index."""

@@ -70,12 +70,22 @@ class Shelf:
         self.loaded: dict[tuple[str, int], Block] = {}
 
     def put(self, cached: Cached) -> None:
-        """A batch comes into memory; bases only grow."""
+        """A batch comes into memory.
+
+        Bases only grow as messages are published. On recovery they come in the order of the journal, which has the
+        body of a staged batch where it was staged and not where it was committed.
+        """
         if self._end == len(self._base):
             self._make_room()
-        self._base[self._end] = cached.base
-        self._stop[self._end] = cached.base + cached.count
-        self._slots.append(cached)
+        row = len(self._slots)
+        if row and cached.base < self._base[self._end - 1]:
+            row = int(np.searchsorted(self._base[self._start : self._end], cached.base))
+        at = self._start + row
+        for column in (self._base, self._stop):
+            column[at + 1 : self._end + 1] = column[at : self._end].copy()
+        self._base[at] = cached.base
+        self._stop[at] = cached.base + cached.count
+        self._slots.insert(row, cached)
         self._end += 1
 
     def drop(self, base: int) -> Cached | None:

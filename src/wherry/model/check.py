@@ -54,6 +54,17 @@ def name(field: str, value: object, bytes_max: int) -> str:
     return value
 
 
+def text(field: str, value: object) -> str:
+    """Any text that can be stored: lone surrogates cannot."""
+    if not isinstance(value, str):
+        raise InvalidInput(field, value, "text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(field, value, "text that is valid Unicode") from None
+    return value
+
+
 def graphic(field: str, value: object, chars_max: int) -> str:
     """An identifier of visible characters: no spaces, no control characters."""
     if not isinstance(value, str) or not 1 <= len(value) <= chars_max or not value.isprintable() or " " in value:

@@ -154,7 +154,7 @@ class Fail(Op, frozen=True, tag="fail"):
 class Bury(Op, frozen=True, tag="bury"):
     """Messages became dead letters; `failed` says whether this was one more failed attempt.
 
-    Subscription 0 means: of every subscription, since the message itself did not fit or expired.
+    Subscription 0 means: of nobody, since the message died before there was a subscription.
     """
 
     topic: int
@@ -168,12 +168,14 @@ class Bury(Op, frozen=True, tag="bury"):
 
 
 class Redrive(Op, frozen=True, tag="redrive"):
-    """Dead letters of a subscription wait again, with a clean sheet."""
+    """Dead letters of a subscription wait again, with a clean sheet; not before their due times (-1 for none)."""
 
     topic: int
     subscription: int
     partition: int
     offsets: Int64
+    ranks: Int64
+    due_ms: Int64
     by: str
 
 

@@ -27,6 +27,19 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     headers: dict[str, str] = {}
     any_header: bool = False
 
+    def check(self) -> None:
+        """`InvalidInput` for the first field that breaks a rule."""
+        check.name("binding.topic", self.topic, limits.TOPIC_NAME_BYTES_MAX)
+        if len(check.text("binding.match", self.match).encode()) > limits.KEY_BYTES_MAX:
+            raise InvalidInput("binding.match", self.match, f"text of at most {limits.KEY_BYTES_MAX} bytes")
+        if not isinstance(self.headers, dict):
+            raise InvalidInput("binding.headers", self.headers, "a dict of text to text")
+        check.integer("binding.headers", len(self.headers), 0, limits.HEADERS_MAX)
+        for pair in self.headers.items():
+            for text in pair:
+                check.text("binding.headers", text)
+        check.flag("binding.any_header", self.any_header)
+
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A named rule set: `direct`, `fanout`, `pattern` or `headers`."""
@@ -39,13 +52,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """This route, or `InvalidInput` for the first field that breaks a rule."""
         check.name("route", self.name, limits.ROUTE_NAME_CHARS_MAX)
         check.one_of("kind", self.kind, KINDS)
+        if not isinstance(self.bindings, tuple | list):
+            raise InvalidInput("bindings", self.bindings, "a tuple of Binding")
         check.integer("bindings", len(self.bindings), 0, BINDINGS_MAX)
         for binding in self.bindings:
-            check.name("binding.topic", binding.topic, limits.TOPIC_NAME_BYTES_MAX)
-            if not isinstance(binding.match, str) or len(binding.match.encode()) > limits.KEY_BYTES_MAX:
-                raise InvalidInput("binding.match", binding.match, f"text of at most {limits.KEY_BYTES_MAX} bytes")
-            check.integer("binding.headers", len(binding.headers), 0, limits.HEADERS_MAX)
-            check.flag("binding.any_header", binding.any_header)
+            if not isinstance(binding, Binding):
+                raise InvalidInput("bindings", binding, "a Binding each")
+            binding.check()
             if self.kind == "headers" and not binding.headers:
                 raise InvalidInput("binding.headers", binding.headers, "at least one header for a headers route")
         return self

@@ -12,7 +12,7 @@ Two shapes of the same batch:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -167,6 +167,20 @@ def content_bytes(batch: pa.RecordBatch) -> int:
     return total
 
 
+def content_sizes(batch: pa.RecordBatch) -> Int64:
+    """What each message of a batch weighs; together they are `content_bytes`."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for name in batch.schema.names:
+        column = batch.column(name)
+        if name in VARIABLE:
+            sizes += np.diff(edges(column))
+        elif name == "headers":
+            pairs = edges(column)
+            for texts in (column.keys, column.items):
+                sizes += np.diff(edges(texts)[pairs])
+    return sizes
+
+
 def integers(batch: pa.RecordBatch, name: str, default: int) -> Int64:
     """A numeric or time column of a compact batch as int64, nulls and a missing column as `default`."""
     if name not in batch.schema.names:
@@ -224,10 +238,13 @@ def _cast(name: str, column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _from_rows(rows: Iterable[bytes | str | Message]) -> dict[str, pa.Array]:
+    allowed = "an Arrow batch or table, or a list of bytes, str or Message"
+    if isinstance(rows, Mapping | Set):  # iterating one would publish its keys, in any order
+        raise InvalidInput("messages", rows, allowed)
     try:
         listed = list(rows)
     except TypeError:
-        raise InvalidInput("messages", rows, "an Arrow batch or table, or a list of bytes, str or Message") from None
+        raise InvalidInput("messages", rows, allowed) from None
     if all(type(row) is bytes for row in listed):
         return {"payload": pa.array(listed, pa.binary())}
     for index, row in enumerate(listed):
@@ -317,5 +334,6 @@ def _check_headers(column: pa.Array) -> None:
     if len(counts) and counts.max() > limits.HEADERS_MAX:
         index = int(np.argmax(counts))
         raise InvalidInput(f"messages[{index}].headers", f"{counts[index]} headers", f"at most {limits.HEADERS_MAX}")
-    if column.items.null_count:
+    low, high = _ends(column)
+    if column.items.slice(low, high - low).null_count:
         raise InvalidInput("headers", None, "text for every header")

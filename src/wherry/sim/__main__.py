@@ -1,0 +1,77 @@
+"""`python -m wherry.sim --seeds 1000`, or `--seed 42` to see one run again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from os import cpu_count
+from pathlib import Path
+
+from wherry.sim.run import run
+
+SHOWN_MAX = 10
+
+
+def main() -> int:
+    """Run seeds, print what failed and how to see it again."""
+    parser = argparse.ArgumentParser(prog="python -m wherry.sim", description=__doc__)
+    parser.add_argument("--seed", type=int, help="run this one seed and show its plan")
+    parser.add_argument("--seeds", type=int, default=100, help="run so many seeds (100)")
+    parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
+    given = parser.parse_args()
+    if given.seed is not None:
+        return _one(given.seed)
+    return _many(range(given.first, given.first + given.seeds))
+
+
+def _one(seed: int) -> int:
+    result = run(seed)
+    print(f"seed {seed}: {result.plan}")
+    print(
+        f"sent {len(result.history.sent)}, delivered {len(result.history.got)}, settled {len(result.history.settled)}, "
+        f"dead {len(result.history.buried)}, lives {len(result.history.lives)}, trace {result.trace}"
+    )
+    for violation in result.violations:
+        print(f"  {violation}")
+    return 1 if result.violations else 0
+
+
+def try_seed(seed: int) -> list[str]:
+    """What is wrong with a seed; a run that ends in an exception is wrong as well."""
+    try:
+        return run(seed).violations
+    except Exception as fault:
+        return list(_causes(fault))
+
+
+def _causes(fault: BaseException) -> Iterator[str]:
+    if isinstance(fault, BaseExceptionGroup):
+        for each in fault.exceptions:
+            yield from _causes(each)
+        return
+    last = traceback.extract_tb(fault.__traceback__)[-1]
+    yield f"{type(fault).__name__}: {fault} ({last.name}, line {last.lineno} of {Path(last.filename).name})"
+
+
+def _many(seeds: range) -> int:
+    started = time.monotonic()
+    failed = 0
+    with ProcessPoolExecutor(cpu_count() or 1) as pool:
+        for done, (seed, violations) in enumerate(zip(seeds, pool.map(try_seed, seeds, chunksize=4), strict=True), 1):
+            if violations:
+                failed += 1
+                print(f"\rseed {seed} failed; see it again with: make sim SEED={seed}")
+                for violation in violations[:SHOWN_MAX]:
+                    print(f"  {violation}")
+            if sys.stderr.isatty() or done == len(seeds):
+                print(f"\r{done} of {len(seeds)} seeds, {failed} failed", end="", file=sys.stderr, flush=True)
+    print(f"\n{len(seeds)} seeds in {time.monotonic() - started:.0f} s: {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""What clients did and saw. Checkers read this and nothing else, so they can not share a mistake with the broker.
+
+Times are virtual seconds: `start` when a client asked, `end` when it had the answer. What the broker did lies between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+Outcome: TypeAlias = Literal["ok", "refused", "unknown"]
+"""Unknown: the broker died before it answered. Refused: it said no, and nothing may have happened."""
+
+SubscriptionKey: TypeAlias = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Sent:
+    """One message that somebody tried to publish; its name is its payload and unique."""
+
+    name: str
+    topic: str
+    start: float
+    end: float
+    outcome: Outcome
+    persistent: bool = True
+    key: str | None = None
+    priority: int | None = None
+    due_ms: int | None = None
+    expires_ms: int | None = None
+    partition: int | None = None
+    offset: int | None = None
+    group: int = 0
+    """Messages of one call or one transaction have one group: all of them are there, or none."""
+    dead: bool = False
+
+
+@dataclass(slots=True)
+class Got:
+    """One message in one delivery."""
+
+    name: str
+    subscription: SubscriptionKey
+    consumer: str
+    partition: int
+    offset: int
+    priority: int
+    due_ms: int | None
+    key: str | None
+    attempt: int
+    token: int
+    start: float
+    end: float
+    seen_ms: int
+    """The latest wall time that anybody had seen by then."""
+    life: int
+    """The epoch of the broker that handed it out."""
+    delivery: int
+    row: int
+
+
+@dataclass(slots=True)
+class Settled:
+    """One message that a consumer tried to settle, or a lease it tried to renew."""
+
+    kind: Literal["ack", "nack", "dead", "release", "renew"]
+    name: str
+    subscription: SubscriptionKey
+    token: int
+    start: float
+    end: float
+    outcome: Outcome
+    stale: bool
+    delay_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Changed:
+    """A message that somebody tried to cancel or amend."""
+
+    kind: Literal["cancel", "amend"]
+    name: str
+    topic: str
+    start: float
+    end: float
+    outcome: Outcome
+    due_ms: int | None = None
+    priority: int | None = None
+
+
+@dataclass(slots=True)
+class Buried:
+    """A dead letter that somebody saw at the end, or that was sent back (`redriven`)."""
+
+    name: str
+    topic: str
+    subscription: str
+    reason: str
+    attempts: int
+
+
+@dataclass(slots=True)
+class Redriven:
+    """Dead letters were sent back at some time between `start` and `end`."""
+
+    topic: str
+    start: float
+    end: float
+
+
+@dataclass(slots=True)
+class Sampled:
+    """What a topic said of itself."""
+
+    topic: str
+    at: float
+    messages: int
+    messages_max: int | None
+    dead: int
+    dead_max: int
+
+
+@dataclass(slots=True)
+class Life:
+    """One run of the broker process: a digest of the state it found on the disk, and of the one it left."""
+
+    number: int
+    """Its epoch, which is in the tokens it gave."""
+    start: float
+    end: float = float("inf")
+    left: str | None = None
+    found: str | None = None
+
+
+@dataclass(slots=True)
+class History:
+    """Everything, in the order it ended."""
+
+    sent: list[Sent] = field(default_factory=list)
+    got: list[Got] = field(default_factory=list)
+    settled: list[Settled] = field(default_factory=list)
+    changed: list[Changed] = field(default_factory=list)
+    buried: list[Buried] = field(default_factory=list)
+    redriven: list[Redriven] = field(default_factory=list)
+    sampled: list[Sampled] = field(default_factory=list)
+    left: dict[str, float] = field(default_factory=dict)
+    """When consumers left: whatever they held was free from then on."""
+    lives: list[Life] = field(default_factory=list)
+    remaining: list[tuple[SubscriptionKey, str]] = field(default_factory=list)
+    """Messages handed out by the last drain, after which every subscription was empty."""
+    faults: list[str] = field(default_factory=list)
+    """What the world itself found wrong: an audit that failed, an error nobody may see."""

@@ -1,0 +1,160 @@
+"""Those who operate: cancel, amend, send dead letters back, look around, write checkpoints; and the faults."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from random import Random
+
+from wherry.model.errors import WherryError
+from wherry.sim.disk import DiskFaults
+from wherry.sim.history import Changed, Outcome, Redriven, Sampled, Sent
+from wherry.sim.world import CAPACITY_BYTES, LOST, World
+
+
+@dataclass
+class Operator:
+    """Somebody with a console."""
+
+    world: World
+    random: Random
+
+    async def run(self) -> None:
+        """Something now and then."""
+        doings = (self.change, self.change, self.redrive, self.sample, self.sample, self.look, self.checkpoint)
+        while not self.world.ending:
+            await asyncio.sleep(self.random.expovariate(3))
+            try:
+                await self.random.choice(doings)()
+            except LOST:
+                continue
+            except WherryError as fault:
+                self.world.note("operator", str(fault))
+
+    async def change(self) -> None:
+        """Cancel or amend a message that was published not long ago."""
+        known = [sent for sent in self.world.history.sent[-30:] if sent.outcome == "ok" and sent.offset is not None]
+        if not known:
+            return
+        sent = self.random.choice(known)
+        if self.random.random() < 0.5:
+            await self._cancel(sent)
+        else:
+            await self._amend(sent)
+
+    async def _cancel(self, sent: Sent) -> None:
+        await self._try("cancel", sent, None)
+
+    async def _amend(self, sent: Sent) -> None:
+        due_ms = self.world.clock.wall_us() // 1000 + self.random.choice((0, 700))
+        await self._try("amend", sent, due_ms)
+
+    async def _try(self, kind: str, sent: Sent, due_ms: int | None) -> None:
+        start = self.world.now()
+        message_id = f"id-{sent.name}"
+        outcome: Outcome = "ok"
+        try:
+            if kind == "cancel":
+                await self.world.call(lambda broker: broker.cancel(sent.topic, message_id))
+            else:
+                await self.world.call(lambda broker: broker.amend(sent.topic, message_id, due_ms=due_ms))
+        except LOST:
+            outcome = "unknown"
+        except WherryError as fault:
+            self.world.note(kind, str(fault))
+            outcome = "refused"
+        self.world.history.changed.append(
+            Changed(
+                kind="cancel" if kind == "cancel" else "amend",
+                name=sent.name,
+                topic=sent.topic,
+                start=start,
+                end=self.world.now(),
+                outcome=outcome,
+                due_ms=due_ms,
+            )
+        )
+
+    async def redrive(self) -> None:
+        """Send all dead letters of a topic back."""
+        topic = self.random.choice(self.world.plan.topics)
+        start = self.world.now()
+        self.world.history.redriven.append(Redriven(topic.name, start, float("inf")))
+        await self.world.call(lambda broker: broker.redrive(topic.name, by="sim"))
+        self.world.history.redriven[-1].end = self.world.now()
+
+    async def sample(self) -> None:
+        """What a topic says of itself."""
+        topic = self.random.choice(self.world.plan.topics)
+
+        async def ask(broker):  # type: ignore[no-untyped-def]
+            return broker.stats(topic.name)
+
+        stats = await self.world.call(ask)
+        self.world.note("stats", stats)
+        self.world.history.sampled.append(
+            Sampled(
+                topic.name, self.world.now(), stats.messages, topic.messages_max, stats.dead, topic.dead_messages_max
+            )
+        )
+
+    async def look(self) -> None:
+        """Browse, search, list: nothing may change by it."""
+        topic = self.random.choice(self.world.plan.topics)
+        await self.world.call(lambda broker: broker.browse(topic.name, limit=20))
+        await self.world.call(lambda broker: broker.search(topic.name, key="a", limit=5))
+        for config in self.world.plan.subscriptions:
+            await self.world.call(lambda b, c=config: b.scheduled(c.topic, c.name))  # type: ignore[misc]
+
+    async def checkpoint(self) -> None:
+        """Ask for a checkpoint."""
+        await self.world.call(lambda broker: broker.checkpoint())
+
+
+@dataclass
+class Nemesis:
+    """The faults: crashes of both kinds, clean restarts, a lying or full disk, a clock that jumps."""
+
+    world: World
+    random: Random
+
+    async def run(self) -> None:
+        """Until the run ends."""
+        plan = self.world.plan
+        while not self.world.ending:
+            await asyncio.sleep(self.random.expovariate(4))
+            if self.random.random() < plan.crashes / 4:
+                await self.crash()
+            if plan.clock_jumps and self.random.random() < 0.1:
+                self.world.clock.jump(self.random.choice((-60_000, -500, 500, 60_000)))
+            if plan.disk_faults and self.random.random() < 0.2:
+                self.disk_fault()
+
+    async def crash(self) -> None:
+        """Power, kill or a clean stop; the supervisor starts the broker again."""
+        kind = self.random.random()
+        if kind < 0.2:
+            await self.world.close()
+        else:
+            self.world.end_life(power=kind < 0.7)
+
+    def disk_fault(self) -> None:
+        """For a while, something is wrong with the disk."""
+        disk = self.world.disk
+        kind = self.random.choice(("slow", "sync", "write", "full", "well", "well"))
+        self.world.note("disk", kind)
+        disk.faults = DiskFaults()
+        disk.capacity_bytes = CAPACITY_BYTES
+        if kind == "slow":
+            disk.faults = replace(disk.faults, delay_us_max=100_000)
+        elif kind == "sync":
+            disk.faults = replace(disk.faults, sync_fails=0.02)
+        elif kind == "write":
+            disk.faults = replace(disk.faults, write_fails=0.02)
+        elif kind == "full":
+            disk.capacity_bytes = CAPACITY_BYTES - disk.free_bytes()
+
+    def heal(self) -> None:
+        """The disk is well again."""
+        self.world.disk.faults = DiskFaults()
+        self.world.disk.capacity_bytes = CAPACITY_BYTES

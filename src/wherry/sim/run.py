@@ -1,0 +1,154 @@
+"""One run from one seed: everybody at work, faults, then peace: restart, drain everything, check."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from random import Random
+
+from wherry.broker.broker import Broker
+from wherry.model.errors import StaleLease, WherryError
+from wherry.sim import loop
+from wherry.sim.checkers import check_all
+from wherry.sim.consumers import Receiver
+from wherry.sim.history import Buried, History
+from wherry.sim.operators import Nemesis, Operator
+from wherry.sim.plan import Plan, draw
+from wherry.sim.producers import Producer, name_of
+from wherry.sim.world import LOST, World
+
+DRAIN_TURNS = 400
+QUIET_S = 900.0
+"""Longer than any delay in a run: after so long a wait nothing may be scheduled any more."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of a run."""
+
+    seed: int
+    plan: Plan
+    violations: list[str]
+    trace: str
+    history: History
+
+
+def run(seed: int) -> Result:
+    """Run one seed to its end and check it."""
+    random = Random(f"{seed}/plan")
+    plan = draw(random)
+    worlds: list[World] = []
+
+    async def main() -> None:
+        world = World(seed, plan)
+        worlds.append(world)
+        await _live(world, Random(f"{seed}/life"))
+
+    racing = Random(f"{seed}/racing") if plan.racing else None
+    loop.run(main(), random=racing, steps_max=3_000_000, virtual_s_max=86_400.0)
+    world = worlds[0]
+    return Result(seed, plan, check_all(world.history, plan), world.trace(), world.history)
+
+
+async def _live(world: World, random: Random) -> None:
+    await world.boot()
+    await _set_up(world)
+    nemesis = Nemesis(world, random)
+    receivers = [
+        Receiver(world, f"{config.name}-{number}", config, Random(random.getrandbits(64)))
+        for config in world.plan.subscriptions
+        for number in range(world.plan.consumers)
+    ]
+    producers = [
+        Producer(world, f"p{number}", Random(random.getrandbits(64))) for number in range(world.plan.producers)
+    ]
+    helpers = [nemesis.run(), Operator(world, Random(random.getrandbits(64))).run(), _supervise(world)]
+    async with asyncio.TaskGroup() as group:
+        others = [group.create_task(work) for work in (*helpers, *(each.run() for each in receivers))]
+        async with asyncio.TaskGroup() as work:
+            for producer in producers:
+                work.create_task(producer.run(world.plan.publishes))
+        await asyncio.sleep(world.plan.seconds / 4)
+        world.ending = True
+        nemesis.heal()
+        await asyncio.sleep(2)
+        for task in others:
+            task.cancel()
+    await _rest(world)
+
+
+async def _supervise(world: World) -> None:
+    """Start the broker again whenever it is down."""
+    while True:
+        if world.broker is None and not world.closing:
+            await world.boot()
+        await asyncio.sleep(0.05)
+
+
+async def _set_up(world: World) -> None:
+    for topic in world.plan.topics:
+        await world.call(lambda broker, topic=topic: broker.create_topic(topic))  # type: ignore[misc]
+    for config in world.plan.subscriptions:
+        await world.call(lambda broker, config=config: broker.subscribe(config))  # type: ignore[misc]
+
+
+async def _rest(world: World) -> None:
+    """One more restart, then everything that is owed is handed out, and what died is looked at."""
+    if world.broker is None:
+        await world.boot()
+    world.end_life(power=True)
+    await world.boot()
+    for config in world.plan.subscriptions:
+        receiver = Receiver(world, f"{config.name}-last", config, Random(0))
+        await _drain(world, receiver)
+    await world.call(lambda broker: _list_dead(world, broker))
+    world.history.faults += await world.call(lambda broker: _leftovers(world, broker))
+    world.digest()
+
+
+async def _drain(world: World, receiver: Receiver) -> None:
+    quiet = False
+    for _ in range(DRAIN_TURNS):
+        try:
+            got = await receiver.pull(500, wait_ms=0)
+            if got is not None and len(got):
+                quiet = False
+                world.history.remaining += [(receiver.subscription, name_of(m.payload)) for m in got]
+                if receiver.config.acks:
+                    await receiver.settle("ack", got, None)
+            elif quiet:
+                return
+            else:
+                quiet = True
+                await asyncio.sleep(QUIET_S)
+        except (*LOST, StaleLease) as fault:
+            world.history.faults.append(f"drain: {type(fault).__name__}: {fault}")
+            return
+    world.history.faults.append(f"drain: {receiver.subscription} never became empty")
+
+
+async def _list_dead(world: World, broker: Broker) -> None:
+    for topic in world.plan.topics:
+        for row in (await broker.dead_letters(topic.name)).to_pylist():
+            world.history.buried.append(
+                Buried(name_of(row["payload"]), topic.name, row["subscription"], row["reason"], row["attempts"])
+            )
+
+
+async def _leftovers(world: World, broker: Broker) -> list[str]:
+    """After the drain a subscription must say itself that nothing waits, and the topic that nothing is held back."""
+    faults = []
+    for topic in world.plan.topics:
+        try:
+            stats = broker.stats(topic.name)
+        except WherryError as fault:
+            faults.append(f"stats: {fault}")
+            continue
+        faults += [
+            f"leftover: {topic.name}/{each.name} says {each.ready} ready, {each.leased} leased, {each.lag} behind"
+            for each in stats.subscriptions
+            if each.ready or each.leased or each.scheduled or each.lag
+        ]
+        if stats.messages:
+            faults.append(f"leftover: {topic.name} still counts {stats.messages} messages against its bounds")
+    return faults
