@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TypeAlias
 
@@ -24,9 +25,10 @@ from wherry.core.assignment import make as make_assignment
 from wherry.core.catalog import check_change
 from wherry.core.deadletters import DeadFilter
 from wherry.core.publishing import Published, PublishOptions
+from wherry.core.state import Deed
 from wherry.core.stats import TopicStats
 from wherry.core.volatile import joined
-from wherry.model import ops
+from wherry.model import check, ops
 from wherry.model.errors import AlreadyExists, InvalidInput, StorageError, WherryError
 from wherry.model.ops import Entry
 from wherry.model.route import Route
@@ -35,6 +37,10 @@ from wherry.model.subscription import Subscription
 from wherry.model.topic import Topic
 
 Int64: TypeAlias = npt.NDArray[np.int64]
+
+
+REDRIVES_A_SECOND = 10
+"""Steps a second of a redrive with a rate."""
 
 
 class Broker:
@@ -162,6 +168,8 @@ class Broker:
 
     async def put_route(self, route: Route) -> Route:
         """Create or change a route."""
+        if not isinstance(route, Route):
+            raise InvalidInput("route", route, "a Route")
         route.checked()
 
         def choose(now: leasing.Now) -> tuple[list[Entry], Route]:
@@ -195,7 +203,9 @@ class Broker:
         `messages` is an Arrow batch or table with a `payload` column (and any of `id`, `key`, `priority`, `due`,
         `expires`, `headers`), a list of bytes, text or `Message`, or one of these.
         """
-        chosen = options or PublishOptions()
+        chosen = PublishOptions() if options is None else options
+        if not isinstance(chosen, PublishOptions):
+            raise InvalidInput("options", options, "PublishOptions, or None")
         state = self.shard.state
         batch = compact(messages, state.topic(topic).config.payload_bytes_max)
 
@@ -248,7 +258,6 @@ class Broker:
         The same key again is a success that does nothing and gives the same answer.
         """
         state = self.shard.state
-        await self.shard.admit_settle(10_000)
 
         def choose(now: leasing.Now) -> tuple[list[Entry], staging.Committed]:
             return staging.commit(state, key, now.wall_us)
@@ -389,16 +398,41 @@ class Broker:
         """Dead letters with the whole message, the reason, the last error, attempts and times."""
         return await browse.dead_letters(self.shard, self.shard.state.topic(topic), wanted or DeadFilter())
 
-    async def redrive(self, topic: str, wanted: DeadFilter | None = None, *, by: str = "") -> int:
-        """Send dead letters back to wait again; how many. Those that are not dead any more are not touched."""
+    async def redrive(
+        self, topic: str, wanted: DeadFilter | None = None, *, by: str = "", rate: int | None = None
+    ) -> int:
+        """Send dead letters back to wait again; how many. Those that are not dead any more are not touched.
+
+        With a `rate`, at most so many a second: what made them die may not bear all of them at once. `by` says who
+        asked for it, in `audit`.
+        """
+        chosen = wanted or DeadFilter()
+        if rate is None:
+            return await self._redrive(topic, chosen, by)
+        check.integer("rate", rate, 1, 1 << 40)
+        done = 0
+        while done < chosen.limit:
+            step = min(chosen.limit - done, max(1, rate // REDRIVES_A_SECOND))
+            count = await self._redrive(topic, replace(chosen, limit=step), by)
+            done += count
+            if count < step:
+                break
+            await asyncio.sleep(step / rate)
+        return done
+
+    async def _redrive(self, topic: str, wanted: DeadFilter, by: str) -> int:
         state = self.shard.state
 
         def choose(now: leasing.Now) -> tuple[list[Entry], int]:
             known = state.topic(topic)
-            groups = deadletters.select(state, known, wanted or DeadFilter())
+            groups = deadletters.select(state, known, wanted)
             return deadletters.redrive(state, known, groups, by, now.wall_us), _total(groups)
 
         return await self._durable(choose)
+
+    def audit(self, topic: str) -> list[Deed]:
+        """Who sent dead letters of a topic back or threw them away, when and how many; the last ones, newest last."""
+        return list(self.shard.state.topic(topic).deeds)
 
     async def discard(self, topic: str, wanted: DeadFilter, *, by: str = "") -> int:
         """Throw dead letters away; how many."""

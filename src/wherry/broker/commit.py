@@ -118,8 +118,7 @@ class Committer:
         if self._room is not None:
             self._room.set_result(None)
             self._room = None
-        if not isinstance(fault, Closed):
-            self._on_failure(fault)
+        self._on_failure(fault)
 
     async def close(self) -> None:
         """Write what is queued, then refuse everything."""

@@ -21,7 +21,7 @@ from wherry.core.state import Consumer as ConsumerState
 from wherry.core.state import SubscriptionState
 from wherry.core.volatile import separate
 from wherry.model import check, ops
-from wherry.model.errors import InvalidInput
+from wherry.model.errors import InvalidInput, NotFound
 from wherry.model.limits import TIME_MS_MAX
 from wherry.model.ops import AnyOp, to_ranges
 from wherry.model.schema import DELIVERED
@@ -163,6 +163,8 @@ class Consumer:
         shard, subscription = self._shard, self._subscription
         if shard.committer.failure is not None or subscription.number not in shard.state.subscriptions:
             return
+        if subscription.consumers.get(self.id) is not self._state:  # closed before, and the id may be another's by now
+            return
         leasing.leave(shard.state, subscription, self.id)
         if not subscription.config.durable and not subscription.consumers:
             shard.remove_subscription(subscription, "")
@@ -192,7 +194,8 @@ class Consumer:
             shard.check_subscription(subscription)
             now = shard.now()
             shard.upkeep(now)
-            leasing.consumer_of(subscription, self.id)
+            if leasing.consumer_of(subscription, self.id) is not self._state:
+                raise NotFound("consumer", self.id)
             try:
                 leases = leasing.lease(shard.state, subscription, self._state, messages, bytes_max, now)
             except Cold as cold:

@@ -26,7 +26,7 @@ from wherry.journal.files import Files
 from wherry.journal.shelf import Cached
 from wherry.journal.store import Store
 from wherry.model import ops
-from wherry.model.errors import CutOff, DiskFull, TooLarge, WherryError
+from wherry.model.errors import CutOff, DiskFull, LimitReached, TooLarge, WherryError
 from wherry.model.ops import Entry
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -84,6 +84,7 @@ class Shard:
             except Cold as cold:
                 await self.store.load(cold)
                 continue
+            self._check_memory(entries)
             encoded = self._encoded(entries)
             size = sum(each[1] for each in encoded)
             left = self._room_left(size, len(encoded), essential=False) if size else None
@@ -143,6 +144,8 @@ class Shard:
     def _carry_out(self, effects: Effects, position: int, *, live: bool = True) -> None:
         for key, part, index in effects.staged:
             self.staged[key, part] = (position, index)
+        if effects.stored:
+            self._upkept = (-1, -1)  # what came may have expired already, in this very millisecond
         for stored in effects.stored:
             at, index = position, stored.batch_index
             if stored.staged is not None:
@@ -217,6 +220,13 @@ class Shard:
             waiting = self._waiters.get(topic.number)
             if waiting is not None and waiter in waiting:
                 waiting.remove(waiter)
+
+    def _check_memory(self, entries: Sequence[Entry]) -> None:
+        """Transient messages can not be moved to disk: what does not fit the budget of memory is refused."""
+        new = sum(batch.nbytes for entry in entries if entry.volatile for batch in entry.batches)
+        total = self.store.transient_bytes + new
+        if new and self.files is not None and total > self.store.cache_bytes_max:
+            raise LimitReached("memory for transient messages", self.store.cache_bytes_max, total)
 
     async def _wait_for_memory(self) -> None:
         while self.store.is_over() and self.store.cached_bytes > HARD_CACHE_FACTOR * self.store.cache_bytes_max:

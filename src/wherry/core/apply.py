@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from wherry.core.producers import Call
 from wherry.core.reader import Reader
 from wherry.core.settling import take_out
 from wherry.core.stages import Part, Stage
-from wherry.core.state import State, SubscriptionState, TopicState
+from wherry.core.state import Deed, State, SubscriptionState, TopicState
 from wherry.model import ops
 from wherry.model.limits import PRIORITY_DEFAULT
 from wherry.model.ops import Entry, from_ranges
@@ -366,6 +366,8 @@ def _redrive(step: Step, op: ops.Redrive) -> None:
         topic.take(partition.unfinish(op.offsets))
     topic.dead -= len(op.offsets)
     subscription.count("redriven", len(op.offsets))
+    name = subscription.config.name
+    topic.deeds.append(Deed(step.now_ms, "redriven", op.by, name, op.partition, len(op.offsets)))
     step.effects.awake[topic.number] = None
 
 
@@ -379,7 +381,10 @@ def _discard(step: Step, op: ops.Discard) -> None:
         topic.dead -= len(op.offsets)
         partition.release(op.offsets)
         step.effects.touched[topic.number, partition.number] = partition
-    topic.count("discarded", len(op.offsets))
+    what: Literal["redriven", "discarded"] = "redriven" if op.redriven else "discarded"
+    topic.count(what, len(op.offsets))
+    name = step.state.subscriptions[op.subscription].config.name if op.subscription else ""
+    topic.deeds.append(Deed(step.now_ms, what, op.by, name, op.partition, len(op.offsets)))
 
 
 def _remove(step: Step, op: ops.Remove) -> None:

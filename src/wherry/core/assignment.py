@@ -20,6 +20,9 @@ class Strategy(Protocol):
     helps: bool
     """Whether an idle consumer may also pull from a lagging partition that is not its own."""
 
+    rotates: bool
+    """Whether a consumer of a fifo begins each pull at the next of its partitions, else at the most preferred one."""
+
     def join(self, consumer: str) -> None: ...
 
     def leave(self, consumer: str) -> None: ...
@@ -35,6 +38,7 @@ class Ordered:
     """
 
     helps = False
+    rotates = True
 
     def __init__(self, partitions: int) -> None:
         self._owned: dict[str, list[int]] = {}
@@ -107,6 +111,7 @@ class Balanced:
     """
 
     helps = True
+    rotates = True
 
     def __init__(self, partitions: int) -> None:
         self._owners = Ordered(partitions)
@@ -139,6 +144,7 @@ class Shared:
     """Every consumer pulls from every partition."""
 
     helps = False
+    rotates = True
 
     def __init__(self, partitions: int) -> None:
         self._all = range(partitions)

@@ -152,7 +152,9 @@ def _places(state: State, topic: TopicState, group: DeadGroup) -> tuple[Int64, I
         batch = state.bodies.take(topic.number, group.partition, group.offsets, ("priority", "due"))
         due_ms = integers(batch, "due", -1)
         if unknown.any():
-            rank[unknown] = ranks(topic, 0, batch, 0)[unknown]
+            published_ms = topic.partitions[group.partition].directory.published_of(group.offsets) // 1000
+            place = np.where(due_ms >= 0, due_ms, published_ms) if topic.config.order == "timeline" else None
+            rank[unknown] = (ranks(topic, 0, batch, 0) if place is None else place)[unknown]
     return rank, due_ms
 
 
@@ -169,7 +171,7 @@ def _published_anew(
         base = ends.get(group.partition, partition.next_offset)
         ends[group.partition] = base + batch.num_rows
         size = content_bytes(batch)
-        entry.ops.append(ops.Discard(topic.number, 0, group.partition, offsets, by))
+        entry.ops.append(ops.Discard(topic.number, 0, group.partition, offsets, by, redriven=True))
         entry.ops.append(ops.Publish(topic.number, group.partition, base, batch.num_rows, presence(batch), size))
         entry.batches.append(batch)
     return entry

@@ -150,6 +150,11 @@ class Directory:
             row += 1
         return int(self.published_us[row]) if row < len(self) else None
 
+    def published_of(self, offsets: Int64) -> Int64:
+        """When each of these messages, which are still here, was published."""
+        published: Int64 = self.published_us[np.searchsorted(self.base, offsets, "right") - 1]
+        return published
+
     def first_published_from(self, at_us: int) -> int | None:
         """The base of the first batch published at or after a time; None when there is none."""
         stamps = np.maximum.accumulate(self.published_us) if len(self) else self.published_us

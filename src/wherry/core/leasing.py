@@ -52,6 +52,8 @@ def join(
     if count > limits.CONSUMERS_PER_SUBSCRIPTION_MAX:
         raise LimitReached("consumers of the subscription", limits.CONSUMERS_PER_SUBSCRIPTION_MAX, count)
     joined = Consumer(consumer, buffer_messages or BUFFER_MESSAGES_DEFAULT, buffer_bytes or BUFFER_BYTES_DEFAULT)
+    joined.turn = subscription.turn  # those who come for one pull only begin at different partitions too
+    subscription.turn += 1
     subscription.consumers[consumer] = joined
     subscription.assignment.join(consumer)
     return joined
@@ -156,8 +158,8 @@ def _turns(subscription: SubscriptionState, consumer: Consumer, count: int, now_
     for number in own:
         subscription.readers[number].wake(now_ms)
     if subscription.topic.config.order == "fifo" or len(own) == 1:
-        turn = subscription.turn % max(len(own), 1)
-        subscription.turn += 1
+        turn = consumer.turn % max(len(own), 1) if subscription.assignment.rotates else 0
+        consumer.turn += 1
         yielded = [(number, count) for number in (*own[turn:], *own[:turn])]
     else:
         yielded = _quotas([(number, subscription.readers[number]) for number in own], count, now_ms)

@@ -169,6 +169,14 @@ class Partition:
         """Which messages a durable subscription holds right now; an ephemeral one never holds up the topic."""
         return _leased_by(self.readers, offset)
 
+    def on_the_way(self, offset: Int64) -> npt.NDArray[np.bool_]:
+        """Which messages a new durable subscription has not got into its order yet."""
+        out = np.zeros(len(offset), np.bool_)
+        for reader in self.readers.values():
+            if reader.backlog is not None:
+                out |= (offset >= reader.backlog[0]) & (offset < reader.backlog[1])
+        return out
+
     def leased_by_anyone(self, offset: Int64) -> npt.NDArray[np.bool_]:
         """Which messages somebody holds right now, readers that live in memory only included."""
         return self.leased(offset) | _leased_by(self.ephemeral, offset)

@@ -93,13 +93,15 @@ def decide(
 ) -> tuple[list[Entry], Published]:
     """The entries that a publish writes (none for a repeat), and the answer. Raises `Cold` when bodies are needed."""
     options.checked(topic)
+    persistent = topic.config.persistent if options.persistent is None else options.persistent
     if options.producer is not None and options.sequence is not None:
         earlier = topic.producers.repeated(options.producer, options.sequence, batch.num_rows)
         if earlier is not None:
-            return [], _answer_again(topic, batch, options.producer, earlier)
+            answer = _answer_again(topic, batch, options.producer, earlier)
+            answer.durable = persistent
+            return [], answer
     parts = split(topic, batch, options.partition)
     check_ids(state, topic, batch)
-    persistent = topic.config.persistent if options.persistent is None else options.persistent
     sizes = [content_bytes(part.batch) for part in parts]
     removals: list[AnyOp] = []
     live = make_room(topic, removals, batch.num_rows, sum(sizes), [part.batch for part in parts])

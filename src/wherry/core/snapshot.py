@@ -20,7 +20,7 @@ from wherry.core.partition import Partition
 from wherry.core.reader import DEAD, HELD, Reader
 from wherry.core.runs import RUN_MAX, Pairs, SortedRuns
 from wherry.core.stages import Part, Stage
-from wherry.core.state import State, SubscriptionState, TopicState
+from wherry.core.state import Deed, State, SubscriptionState, TopicState
 from wherry.core.table import OffsetTable
 from wherry.model.route import Route
 from wherry.model.schema import stored_schema
@@ -82,6 +82,7 @@ class TopicImage(msgspec.Struct, frozen=True, array_like=True):
     counters: dict[str, int]
     producers: Calls
     ids: Int64
+    deeds: list[Deed]
     partitions: list[PartitionImage]
 
 
@@ -157,6 +158,7 @@ def _topic_image(topic: TopicState, leased: Leased) -> TopicImage:
         dict(topic.counters),
         topic.producers.dump(),
         np.concatenate(ids),
+        list(topic.deeds),
         [_partition_image(partition, leased) for partition in topic.partitions.values()],
     )
 
@@ -236,6 +238,7 @@ def _load_topic(image: TopicImage) -> TopicState:
     topic.messages, topic.bytes, topic.dead = image.messages, image.bytes, image.dead
     topic.counters = dict(image.counters)
     topic.producers.load(image.producers)
+    topic.deeds.extend(image.deeds)
     half = len(image.ids) // 2
     topic.ids.add(image.ids[:half], image.ids[half:])
     return topic

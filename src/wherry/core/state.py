@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,9 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 
 TEXTS_MAX = 65_536
 TEXT_CHARS_MAX = 1_024
+
+DEEDS_MAX = 1_000
+"""Redrives and discards of dead letters remembered for each topic."""
 
 
 class Texts:
@@ -66,6 +70,19 @@ class Consumer:
     credit: int = 1 << 62
     out_messages: int = 0
     out_bytes: int = 0
+    turn: int = 0
+    """Which of its partitions comes first in its next pull."""
+
+
+class Deed(NamedTuple):
+    """Somebody sent dead letters back (`redriven`) or threw them away (`discarded`)."""
+
+    at_ms: int
+    what: Literal["redriven", "discarded"]
+    by: str
+    subscription: str
+    partition: int
+    messages: int
 
 
 class SubscriptionState:
@@ -121,6 +138,7 @@ class TopicState:
         "config",
         "counters",
         "dead",
+        "deeds",
         "ids",
         "messages",
         "number",
@@ -140,6 +158,7 @@ class TopicState:
         self.messages = 0
         self.bytes = 0
         self.dead = 0
+        self.deeds: deque[Deed] = deque(maxlen=DEEDS_MAX)
         self.turn = 0
         self.counters: dict[str, int] = {}
 

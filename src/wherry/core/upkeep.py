@@ -51,7 +51,7 @@ def _expire(topic: TopicState, partition: Partition, now_ms: int) -> list[AnyOp]
     offset = partition.expiry.take(partition.expiry.count_to(now_ms), now_ms).offset
     offset = np.unique(np.concatenate((offset, partition.overdue)))
     offset = offset[~(partition.finished.contains(offset) | members(partition.immortal, offset))]
-    held = partition.leased(offset)
+    held = partition.leased(offset) | partition.on_the_way(offset)
     partition.overdue, offset = offset[held], offset[~held]
     if len(offset) == 0:
         return []

@@ -61,6 +61,9 @@ class Store:
         self._read_bytes_max = read_cache_bytes_max
         self._next_segment = 1
         self.cached_bytes = 0
+        """Of messages that a flush can move to a segment."""
+        self.transient_bytes = 0
+        """Of messages that must stay in memory."""
         self.cache_bytes_max = cache_bytes_max
         self.garbage: list[str] = []
         """Segment files that nothing needs once the next checkpoint is durable."""
@@ -70,7 +73,7 @@ class Store:
         cached.size = int(cached.batch.nbytes) + OVERHEAD_BYTES
         self._shelf(cached.topic, cached.partition).put(cached)
         self._order.append(cached)
-        self.cached_bytes += cached.size
+        self._count(cached, cached.size)
 
     def drop(self, topic: int, partition: int, bases: list[int]) -> None:
         """Nobody wants these batches any more."""
@@ -84,7 +87,13 @@ class Store:
 
     def _forget(self, cached: Cached) -> None:
         cached.dropped = True
-        self.cached_bytes -= cached.size
+        self._count(cached, -cached.size)
+
+    def _count(self, cached: Cached, size: int) -> None:
+        if cached.position:
+            self.cached_bytes += size
+        else:
+            self.transient_bytes += size
 
     def drop_topic(self, topic: int) -> None:
         """A topic is gone with everything in it."""

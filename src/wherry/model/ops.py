@@ -180,13 +180,14 @@ class Redrive(Op, frozen=True, tag="redrive"):
 
 
 class Discard(Op, frozen=True, tag="discard"):
-    """Dead letters were thrown away by somebody."""
+    """Dead letters were thrown away by somebody; or published anew in the same entry (`redriven`)."""
 
     topic: int
     subscription: int
     partition: int
     offsets: Int64
     by: str
+    redriven: bool = False
 
 
 class Remove(Op, frozen=True, tag="remove"):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
-from wherry.model.limits import PRIORITY_DEFAULT
 from wherry.model.subscription import Subscription
 from wherry.sim.history import Changed, Got, History, Sent, Settled, SubscriptionKey
 from wherry.sim.plan import Plan
@@ -33,19 +32,19 @@ def check_all(history: History, plan: Plan) -> list[str]:
 
 
 def ledger(history: History, plan: Plan) -> Iterator[str]:
-    """Each acknowledged publish was delivered to each subscription, or is in a known terminal place."""
-    seen = {(got.subscription, got.name) for got in history.got}
-    buried = _buried(history)
+    """Each acknowledged publish was settled by each subscription, or is in a known terminal place.
+
+    Delivered is not enough: what was delivered and never acked must have come again, or be a dead letter now.
+    """
+    done = _acked(history) | _handed_without_acks(history, plan) | _buried(history)
     gone = _maybe_gone(history)
     dropping = {topic.name for topic in plan.topics if topic.overflow == "drop-oldest" and topic.messages_max}
     for sent in history.sent:
-        if sent.outcome != "ok" or not sent.persistent or sent.topic in dropping:
+        if sent.outcome != "ok" or not sent.persistent or sent.topic in dropping or sent.name in gone:
             continue
         for config in _of_topic(plan, sent.topic):
-            place = ((sent.topic, config.name), sent.name)
-            if place in seen or place in buried or ((sent.topic, ""), sent.name) in buried or sent.name in gone:
-                continue
-            yield f"{sent.name} was acknowledged at {sent.end:.3f} and never reached {config.name}"
+            if done.isdisjoint({((sent.topic, config.name), sent.name), ((sent.topic, ""), sent.name)}):
+                yield f"{sent.name} was acknowledged at {sent.end:.3f}, and {config.name} has lost it"
 
 
 def nothing_invented(history: History, plan: Plan) -> Iterator[str]:
@@ -310,6 +309,18 @@ def _of_topic(plan: Plan, topic: str) -> list[Subscription]:
     return [config for config in plan.subscriptions if config.topic == topic]
 
 
+def _acked(history: History) -> set[Place]:
+    """What may have been acked: an ack that was not refused."""
+    return {
+        (each.subscription, each.name) for each in history.settled if each.kind == "ack" and each.outcome != "refused"
+    }
+
+
+def _handed_without_acks(history: History, plan: Plan) -> set[Place]:
+    silent = {(config.topic, config.name) for config in plan.subscriptions if not config.acks}
+    return {(got.subscription, got.name) for got in history.got if got.subscription in silent}
+
+
 def _buried(history: History) -> set[Place]:
     return {((buried.topic, buried.subscription), buried.name) for buried in history.buried}
 
@@ -340,9 +351,4 @@ def _name(changed: Changed) -> str:
 
 
 def _redriven_between(history: History, start: float, end: float) -> bool:
-    return any(each.start < end and each.end > start for each in history.redriven)
-
-
-def rank_of(sent: Sent) -> int:
-    """The priority that a message was sent with."""
-    return PRIORITY_DEFAULT if sent.priority is None else sent.priority
+    return any(each.start <= end and each.end >= start for each in history.redriven)

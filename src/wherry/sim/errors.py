@@ -32,3 +32,7 @@ class Killed(ConnectionError):
 
 class Crashed(OSError):
     """The process that had the disk open is dead; only code that outlived its own crash can see this."""
+
+
+class BootRefused(SimError):
+    """The broker did not start on what it had written itself: a finding, not a fault of the world."""

@@ -17,10 +17,10 @@ from wherry.broker.opening import start
 from wherry.core import snapshot
 from wherry.core.audit import audit
 from wherry.journal.disk import DiskEngine
-from wherry.model.errors import Closed, Fenced, StorageError, WriterFailed
+from wherry.model.errors import Closed, Corrupt, Fenced, StorageError, WriterFailed
 from wherry.sim.clock import SimClock
 from wherry.sim.disk import DiskFaults, SimDisk
-from wherry.sim.errors import Killed
+from wherry.sim.errors import BootRefused, Killed
 from wherry.sim.history import History, Life
 from wherry.sim.plan import Plan
 from wherry.sim.process import Process
@@ -86,6 +86,8 @@ class World:
             process = Process("broker")
             try:
                 broker = await process.call(self._start())
+            except Corrupt as fault:
+                raise BootRefused(f"the broker found its own disk damaged: {fault}") from fault
             except (OSError, StorageError) as fault:
                 self.note("boot failed", str(fault))
                 if not isinstance(fault, Killed):

@@ -1,0 +1,34 @@
+"""`python -m bench [--only core]`: measures, prints a table, writes a JSON list for comparing over time."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from bench import core
+from bench.figure import Figure, table
+
+PARTS = {"core": core.figures}
+
+
+def main() -> None:
+    """Run the parts, print and write."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", choices=sorted(PARTS), help="one part")
+    parser.add_argument("--out", type=Path, default=Path("build/bench.json"), help="where the figures go")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the size: to see that it runs")
+    given = parser.parse_args()
+    scale = 10 if given.quick else 1
+    figures: list[Figure] = []
+    for name, measure in PARTS.items():
+        if given.only in (None, name):
+            figures += measure(scale)
+    print(table(figures))
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps([figure.row() for figure in figures], indent=2) + "\n")
+    print(f"\nwritten to {given.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""The queue in process: 256-byte messages, batches of 1,000, disk engine, fsync before every confirm.
+
+Each throughput is the median of several rounds, its limit measured between the rounds: the machine is noisy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import resource
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+import wherry
+from bench.figure import Figure
+from wherry.core.leasing import join
+from wherry.core.runs import SortedRuns
+from wherry.core.waiting import Fifo
+
+SIZE = 256
+ROWS = 1_000
+IN_FLIGHT = 8
+ROUNDS = 5
+
+
+def figures(scale: int) -> list[Figure]:
+    """Everything about the core."""
+    result: list[Figure] = []
+    with tempfile.TemporaryDirectory(dir=_disk(), prefix="bench-") as folder:
+        root = Path(folder)
+        result += _throughput(root, 1_000 // scale)
+        for order in ("priority", "timeline"):
+            result += _index(order, 1_000_000 // scale, 10_000_000 // scale)
+        result += _pulls(10_000_000 // scale)
+        result += _recovery(root, 10_000_000 // scale)
+    result += _consumers(1_000_000 // scale)
+    return result
+
+
+def _disk() -> Path:
+    """The build folder: a temporary folder of the system may be in memory."""
+    folder = Path("build")
+    folder.mkdir(exist_ok=True)
+    return folder.resolve()
+
+
+def messages() -> pa.RecordBatch:
+    """One batch."""
+    payloads = [os.urandom(SIZE) for _ in range(ROWS)]
+    return pa.RecordBatch.from_arrays([pa.array(payloads, pa.binary())], names=["payload"])
+
+
+def _throughput(root: Path, batches: int) -> list[Figure]:
+    raw_single, raw_group, published, end_to_end = [], [], [], []
+    batch = messages()
+    body = os.urandom(batch.nbytes)
+    for number in range(ROUNDS):
+        raw_single.append(_raw(root / "raw", body, batches // 2, 1))
+        published.append(asyncio.run(_publish(root / f"publish-{number}", batch, batches // 2)))
+        raw_group.append(_raw(root / "raw", body, batches // 2, IN_FLIGHT))
+        end_to_end.append(asyncio.run(_end_to_end(root / f"flow-{number}", batch, batches)))
+    rate, flow = statistics.median(published), statistics.median(end_to_end)
+    single, group = statistics.median(raw_single), statistics.median(raw_group)
+    of_one = "raw write+fdatasync of the same bytes, one batch at a time"
+    of_many = f"raw write+fdatasync of the same bytes, {IN_FLIGHT} batches at a time"
+    return [
+        Figure("core.publish", rate, "msgs/s", of_one, single),
+        Figure("core.publish_grouped", rate, "msgs/s", of_many, group),
+        Figure("core.publish_pull_ack", flow, "msgs/s", "600,000 msgs/s", 600_000),
+        Figure("core.publish_pull_ack_of_limit", flow, "msgs/s", of_many, group),
+    ]
+
+
+def _raw(path: Path, body: bytes, count: int, at_once: int) -> float:
+    """Messages a second that the disk alone would take."""
+    fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+    try:
+        start = time.perf_counter()
+        for _ in range(count // at_once):
+            os.writev(fd, [body] * at_once)
+            os.fdatasync(fd)
+        seconds = time.perf_counter() - start
+    finally:
+        os.close(fd)
+        path.unlink()
+    return count // at_once * at_once * ROWS / seconds
+
+
+async def _publish(path: Path, batch: pa.RecordBatch, count: int) -> float:
+    async with wherry.open(path, cache_bytes=2 << 30) as broker:
+        await broker.create_topic("bench")
+        await broker.subscribe("bench", "reader")
+        await broker.publish("bench", batch)
+        start = time.perf_counter()
+        await _many(lambda: broker.publish("bench", batch), count)
+        seconds = time.perf_counter() - start
+    shutil.rmtree(path)
+    return count * ROWS / seconds
+
+
+async def _many(call: Callable[[], Awaitable[object]], count: int) -> None:
+    """So many calls, `IN_FLIGHT` of them at a time."""
+    left = count
+
+    async def work() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            await call()
+
+    await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
+
+
+async def _end_to_end(path: Path, batch: pa.RecordBatch, count: int) -> float:
+    async with wherry.open(path) as broker:
+        await broker.create_topic("bench")
+        await broker.subscribe("bench", "reader")
+        consumer = await broker.consumer("bench", "reader")
+
+        async def consume() -> None:
+            left = count * ROWS
+            acks: list[asyncio.Task[None]] = []
+            while left:
+                got = await consumer.pull(ROWS, wait_ms=None)
+                left -= len(got)
+                acks.append(asyncio.ensure_future(got.ack()))
+                if len(acks) >= IN_FLIGHT:
+                    await acks.pop(0)
+            await asyncio.gather(*acks)
+
+        start = time.perf_counter()
+        await asyncio.gather(_many(lambda: broker.publish("bench", batch), count), consume())
+        seconds = time.perf_counter() - start
+    shutil.rmtree(path)
+    return count * ROWS / seconds
+
+
+def _ranks(order: str, count: int) -> np.ndarray:
+    return np.random.default_rng(7).integers(0, 65_536 if order == "priority" else 10**10, count)
+
+
+def _loaded(order: str, count: int) -> tuple[SortedRuns, float]:
+    ranks = _ranks(order, count)
+    index = SortedRuns()
+    start = time.perf_counter()
+    for base in range(0, count, ROWS):
+        index.insert(ranks[base : base + ROWS].copy(), np.arange(base, base + ROWS, dtype=np.int64))
+    return index, time.perf_counter() - start
+
+
+def _index(order: str, count: int, backlog: int) -> list[Figure]:
+    index, load_s = _loaded(order, count)
+    start = time.perf_counter()
+    for _ in range(count // ROWS):
+        index.take(ROWS)
+    drain_s = time.perf_counter() - start
+    small = _pull_s(order, 10_000)
+    large_index, _ = _loaded(order, backlog)
+    weight = large_index.bytes() / len(large_index)
+    large = _drain_s(large_index, 200)
+    return [
+        Figure(f"core.{order}_load", count / load_s, "msgs/s", "1 M msgs/s", 1e6),
+        Figure(f"core.{order}_drain", count / drain_s, "msgs/s", "1 M msgs/s", 1e6),
+        Figure(f"core.{order}_pull_at_10m", large * 1e6, "us per 1,000", "the same at a backlog of 10 k", small * 1e6),
+        Figure(f"core.{order}_index_bytes", weight, "bytes per message", "24 bytes", 24),
+    ]
+
+
+def _pull_s(order: str, count: int) -> float:
+    """Seconds for a pull of 1,000 at a small backlog, over many fresh indexes."""
+    return statistics.median(_drain_s(_loaded(order, count)[0], count // ROWS) for _ in range(30))
+
+
+def _drain_s(index: SortedRuns, pulls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(pulls):
+        index.take(ROWS)
+    return (time.perf_counter() - start) / pulls
+
+
+def _pulls(backlog: int) -> list[Figure]:
+    """A fifo has a cursor only: its memory for a waiting message."""
+    gc.collect()
+    queue = Fifo(0)
+    for base in range(0, backlog, ROWS):
+        queue.admit(base, ROWS, np.empty(0, np.int64))
+    from wherry.core.directory import Directory  # noqa: PLC0415
+
+    directory = Directory()
+    for base in range(0, backlog, ROWS):
+        directory.append(base, ROWS, SIZE * ROWS, 0)
+    weight = (directory.columns().nbytes * 2 + 200) / backlog
+    return [Figure("core.fifo_index_bytes", weight, "bytes per message", "1 byte", 1)]
+
+
+def _recovery(root: Path, count: int) -> list[Figure]:
+    """Reopen a topic in which messages wait: fifo, and priority, whose index must be rebuilt."""
+    result = []
+    for order in ("fifo", "priority"):
+        path = root / f"recovery-{order}"
+        asyncio.run(_fill(path, order, count))
+        start = time.perf_counter()
+        asyncio.run(_reopen(path, count))
+        seconds = time.perf_counter() - start
+        result.append(Figure(f"core.recovery_{order}", seconds, f"s for {count:,} waiting", "20 s", 20))
+        shutil.rmtree(path)
+    return result
+
+
+async def _fill(path: Path, order: str, count: int) -> None:
+    batch = messages()
+    ranks = _ranks("priority", count)
+    async with wherry.open(path) as broker:
+        await broker.create_topic("bench", order=order)
+        await broker.subscribe("bench", "reader")
+        bases = iter(range(0, count, ROWS))
+
+        async def one() -> None:
+            base = next(bases)
+            columns = [batch.column("payload"), pa.array(ranks[base : base + ROWS], pa.uint16())]
+            await broker.publish("bench", pa.RecordBatch.from_arrays(columns, names=["payload", "priority"]))
+
+        await _many(one, count // ROWS)
+        # A crash, not a clean close: the directory is left as it is.
+        broker.shard.writer._file.close()  # type: ignore[attr-defined]
+        broker._background.cancel()
+        await asyncio.gather(broker._background, return_exceptions=True)
+        broker.shard.files.unlock()  # type: ignore[union-attr]
+
+
+async def _reopen(path: Path, count: int) -> None:
+    async with wherry.open(path) as broker:
+        assert broker.stats("bench").subscriptions[0].ready == count
+        consumer = await broker.consumer("bench", "reader")
+        assert len(await consumer.pull(ROWS)) == ROWS
+
+
+def _consumers(count: int) -> list[Figure]:
+    return asyncio.run(_join_many(count))
+
+
+async def _join_many(count: int) -> list[Figure]:
+    async with wherry.open() as broker:
+        await broker.create_topic("bench", partitions=16)
+        await broker.subscribe("bench", "reader")
+        subscription = broker.shard.state.subscription("bench", "reader")
+        gc.collect()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        start = time.perf_counter()
+        for number in range(count):
+            join(subscription, f"consumer-{number}", None, None)
+        seconds = time.perf_counter() - start
+        weight = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / count
+        return [
+            Figure("core.consumers_joined", count / seconds, "joins/s", "1,000,000 consumers", 1e6),
+            Figure("core.consumer_bytes", weight, f"bytes each, {count:,} joined", "1 KiB", 1024),
+        ]

@@ -1,0 +1,220 @@
+"""Bugs planted on purpose, one for each checker: a checker that never found anything has proved nothing.
+
+Each plant patches one small thing of the real broker for as long as its context lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from wherry.core import leasing, publishing, settling, staging
+from wherry.core import reader as readers
+from wherry.core.keys import KeyGate
+from wherry.core.lease import Lease, Leases
+from wherry.core.producers import Producers
+from wherry.core.runs import Pairs, SortedRuns
+from wherry.core.stages import Stage
+from wherry.core.waiting import Fifo, Ranked
+from wherry.journal.disk_writer import DiskWriter
+from wherry.sim import run
+from wherry.sim.world import World
+
+
+@contextmanager
+def patched(owner: object, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace an attribute by what `make` gives for the old one, and put it back afterwards."""
+    old = getattr(owner, name)
+    setattr(owner, name, make(old))
+    try:
+        yield
+    finally:
+        setattr(owner, name, old)
+
+
+def skip_sync() -> Any:
+    """From some moment on, the disk says it synced and did not."""
+
+    def make(set_up: Any) -> Any:
+        async def then_lie(world: World) -> None:
+            await set_up(world)
+            world.disk.skip_sync = True
+
+        return then_lie
+
+    return patched(run, "_set_up", make)
+
+
+def drop_an_ack() -> Any:
+    """An ack is confirmed and not written down."""
+
+    def make(ack: Any) -> Any:
+        def forgetful(state: Any, token: int, offsets: Any) -> Any:
+            steps = ack(state, token, offsets)
+            return steps if token % 3 else []
+
+        return forgetful
+
+    return patched(settling, "ack", make)
+
+
+def deliver_early() -> Any:
+    """Time is read a second ahead where it decides what is due."""
+
+    def make(peek: Any) -> Any:
+        return lambda self, n, now_ms: peek(self, n, now_ms + 1_000)
+
+    return patched(Ranked, "peek", make)
+
+
+@contextmanager
+def ignore_the_fence() -> Iterator[None]:
+    """A lease that is over is still good."""
+    graveyard: dict[int, Lease] = {}
+
+    def remember(grant: Any) -> Any:
+        def keep(self: Leases, *args: Any) -> Lease:
+            lease: Lease = grant(self, *args)
+            graveyard[lease.token] = lease
+            return lease
+
+        return keep
+
+    def held(_: Any) -> Any:
+        return lambda state, token, consumer=None: state.leases.get(token) or graveyard[token]
+
+    with (
+        patched(Leases, "grant", remember),
+        patched(leasing, "held", held),
+        patched(settling, "held", held),
+    ):
+        yield
+
+
+def forget_a_dead_letter() -> Any:
+    """A message that should be buried is thrown away."""
+
+    def make(_: Any) -> Any:
+        def lose(self: readers.Reader, offset: Any, *args: Any, **options: Any) -> None:
+            self.settle(offset)
+
+        return lose
+
+    return patched(readers.Reader, "bury", make)
+
+
+def break_key_order() -> Any:
+    """The gate lets every key through."""
+    return patched(KeyGate, "_free", lambda _: lambda self: np.arange(len(self._hash), dtype=np.int64))
+
+
+def end_leases_early() -> Any:
+    """A lease is over most of a second before its time, and somebody else gets the messages."""
+
+    def make(grant: Any) -> Any:
+        return lambda self, sub, who, partition, columns, at_ms: grant(self, sub, who, partition, columns, at_ms - 900)
+
+    return patched(Leases, "grant", make)
+
+
+def break_order() -> Any:
+    """A pull gives its messages backwards."""
+
+    def make(first: Any) -> Any:
+        def reverse(self: Fifo, n: int) -> Any:
+            pairs, back = first(self, n)
+            return Pairs(pairs.rank[::-1], pairs.offset[::-1]), back if back is None else back[::-1]
+
+        return reverse
+
+    return patched(Fifo, "_first", make)
+
+
+def exceed_the_bound() -> Any:
+    """A full topic takes more."""
+    return patched(publishing, "make_room", lambda _: lambda topic, removals, messages, *rest, **more: messages)
+
+
+def forget_a_repeat() -> Any:
+    """A repeated call is taken for a new one."""
+    return patched(Producers, "repeated", lambda _: lambda self, producer, first, count: None)
+
+
+def commit_half() -> Any:
+    """A transaction makes only its first part visible."""
+
+    def make(commit: Any) -> Any:
+        def half(state: Any, key: str, now_us: int) -> Any:
+            stage: Stage | None = state.stages.open.get(key)
+            if stage is not None:
+                del stage.parts[1:]
+            return commit(state, key, now_us)
+
+        return half
+
+    return patched(staging, "commit", make)
+
+
+def lose_a_message() -> Any:
+    """The index forgets messages when it sorts."""
+
+    def make(sorted_tail: Any) -> Any:
+        def short(self: SortedRuns) -> Pairs:
+            pairs = sorted_tail(self)
+            return Pairs(pairs.rank[:3], pairs.offset[:3])
+
+        return short
+
+    return patched(SortedRuns, "_sorted_tail", make)
+
+
+def replay_differently() -> Any:
+    """Recovery counts one attempt too many."""
+
+    def make(tries: Any) -> Any:
+        def more(self: readers.Reader, offset: Any, now_ms: int) -> Any:
+            attempts, first = tries(self, offset, now_ms)
+            return (attempts if self.leased else attempts + 1), first
+
+        return more
+
+    return patched(readers.Reader, "_tries", make)
+
+
+def confirm_too_soon() -> Any:
+    """A group is confirmed before it is written."""
+
+    def make(append: Any) -> Any:
+        async def hasty(self: DiskWriter, bodies: Any, expected: int) -> Any:
+            from wherry.journal.engine import Appended  # noqa: PLC0415  a plant is no part of the tree
+
+            if expected % 5 == 4:
+                self.last += len(bodies)
+                return Appended(self.last)
+            return await append(self, bodies, expected)
+
+        return hasty
+
+    return patched(DiskWriter, "append", make)
+
+
+PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
+    "skip an fsync": (skip_sync, 0, ("ledger", "replay_equals_live", "acked_stays_acked", "BootRefused")),
+    "confirm too soon": (confirm_too_soon, 0, ("ledger", "replay_equals_live", "acked_stays_acked", "BootRefused")),
+    "drop an ack": (drop_an_ack, 1, ("acked_stays_acked",)),
+    "deliver early": (deliver_early, 0, ("nothing_early",)),
+    "ignore the fence": (ignore_the_fence, 3, ("fencing",)),
+    "forget a dead letter": (forget_a_dead_letter, 1, ("ledger",)),
+    "break key order": (break_key_order, 2, ("order_per_key",)),
+    "end leases early": (end_leases_early, 1, ("one_lease_at_a_time",)),
+    "break order": (break_order, 1, ("order_in_pull",)),
+    "exceed the bound": (exceed_the_bound, 19, ("bounds_held",)),
+    "forget a repeat": (forget_a_repeat, 0, ("dedup",)),
+    "commit half": (commit_half, 4, ("all_or_nothing", "ledger")),
+    "lose a message": (lose_a_message, 1, ("ledger",)),
+    "replay differently": (replay_differently, 0, ("replay_equals_live",)),
+}
+"""A name, how it is planted, a seed that is known to show it, and the checkers of which one must find it."""

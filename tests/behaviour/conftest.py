@@ -1,0 +1,25 @@
+"""Fixtures of the behaviour tests; what they are made of is in `world`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.behaviour.world import RESTARTS, Home, VirtualClock
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    """Virtual time, shared with the broker of `home`."""
+    return VirtualClock()
+
+
+@pytest.fixture
+def home(tmp_path: Path, clock: VirtualClock) -> Home:
+    """A directory for a broker, and the broker's life cycle."""
+    return Home(tmp_path, clock)
+
+
+@pytest.fixture(params=RESTARTS)
+def how(request: pytest.FixtureRequest) -> str:
+    """Each way to restart."""
+    return str(request.param)

@@ -1,0 +1,69 @@
+"""kill -9 of a real process under load, again and again: nothing confirmed is lost, nothing acked comes back."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import wherry
+
+LIVES = 50
+WORKER = Path(__file__).with_name("worker.py")
+
+
+def one_life(path, life, seconds):
+    """Start a worker, kill it after a while, and return the whole lines it had written."""
+    process = subprocess.Popen([sys.executable, WORKER, path, str(life)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"open\n"
+        os.set_blocking(process.stdout.fileno(), False)
+        written = bytearray()
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            written += process.stdout.read() or b""
+            time.sleep(0.005)
+    finally:
+        process.send_signal(signal.SIGKILL)
+    process.wait()
+    os.set_blocking(process.stdout.fileno(), True)
+    written += process.stdout.read()
+    process.stdout.close()
+    return [line.decode().split() for line in written.split(b"\n")[:-1]]
+
+
+async def drain(path):
+    names = []
+    async with wherry.open(path) as broker, await broker.consumer("jobs", "workers") as consumer:
+        while got := (await consumer.pull(1_000)).payloads():
+            names += [payload.decode() for payload in got]
+    return names
+
+
+@pytest.mark.rows("A15", "A16", "G1", "G20", "D13")
+def test_fifty_kills_lose_nothing_and_bring_nothing_back(tmp_path):
+    random = Random(7)
+    published, acking, acked = set(), set(), set()
+    for life in range(LIVES):
+        for words in one_life(tmp_path / "data", life, random.uniform(0.02, 0.25)):
+            if words[0] == "published":
+                first, count = int(words[2]), int(words[3])
+                published |= {f"{words[1]}/{number}" for number in range(first, first + count)}
+            elif words[0] == "acking":
+                back = acked.intersection(words[1:])
+                assert not back, f"acked before, and handed out again in life {life}: {sorted(back)[:5]}"
+                acking.update(words[1:])
+            else:
+                acked.update(words[1:])
+    left = asyncio.run(drain(tmp_path / "data"))
+    assert len(published) > LIVES * 20
+    assert acked, "the consumers never got anywhere"
+    assert len(set(left)) == len(left), "a message waits twice"
+    assert not acked.intersection(left), "acked, and waits again"
+    lost = published - acking - set(left)
+    assert not lost, f"{len(lost)} of {len(published)} confirmed messages are lost: {sorted(lost)[:5]}"
