@@ -7,13 +7,12 @@ journal long ──────────────────────�
 from __future__ import annotations
 
 import asyncio
-import errno
 
 from wherry.broker.shard import Shard
 from wherry.core import snapshot, upkeep
 from wherry.journal import checkpoint as checkpoints
 from wherry.journal.checkpoint import Checkpoint
-from wherry.model.errors import Closed, DiskFull, WherryError
+from wherry.model.errors import StorageError, WherryError
 
 TICK_MS = 1_000
 CHECKPOINT_BYTES = 256 << 20
@@ -21,7 +20,7 @@ CHECKPOINT_BYTES = 256 << 20
 
 
 class Housekeeper:
-    """Runs until cancelled. A full disk is not an error here: it tries again later."""
+    """Runs until cancelled. A disk that is full or failing is no reason to stop here: it tries again later."""
 
     def __init__(self, shard: Shard, checkpoint_bytes: int = CHECKPOINT_BYTES) -> None:
         self._shard = shard
@@ -38,11 +37,10 @@ class Housekeeper:
             self._do_time()
             try:
                 await self._do_space()
-            except DiskFull:
-                pass
-            except OSError as fault:
-                if fault.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
+                self._shard.trouble = None
+            except (StorageError, OSError) as fault:
+                # Segments and checkpoints are written whole or not at all, so nothing is lost: try again later.
+                self._shard.trouble = fault
             finally:
                 self._shard.relieve()
 
@@ -50,6 +48,9 @@ class Housekeeper:
         shard = self._shard
         wait_ms = upkeep.due_in_ms(shard.state, shard.now())
         wait_ms = TICK_MS if wait_ms is None else min(max(wait_ms, 1), TICK_MS)
+        if shard.trouble is not None:
+            await asyncio.sleep(TICK_MS / 1000)  # a disk that said no is not asked again at once
+            return
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 await shard.pressure.wait()
@@ -107,5 +108,5 @@ class Housekeeper:
         """At a clean close: recovery then has nothing to replay. A disk that is full or broken does not matter."""
         try:
             await self.checkpoint()
-        except (WherryError, OSError, Closed):
+        except (WherryError, OSError):
             return

@@ -15,10 +15,11 @@ import numpy.typing as npt
 from wherry.broker.clock import Clock
 from wherry.broker.commit import Committer
 from wherry.core import upkeep
-from wherry.core.apply import Effects, apply
+from wherry.core.apply import apply
 from wherry.core.bodies import Cold
 from wherry.core.leasing import Now
 from wherry.core.state import State, SubscriptionState, TopicState
+from wherry.core.step import Effects
 from wherry.journal.checkpoint import StagedAt
 from wherry.journal.codec import Parts, encode
 from wherry.journal.engine import Writer
@@ -26,7 +27,7 @@ from wherry.journal.files import Files
 from wherry.journal.shelf import Cached
 from wherry.journal.store import Store
 from wherry.model import ops
-from wherry.model.errors import CutOff, DiskFull, LimitReached, TooLarge, WherryError
+from wherry.model.errors import CutOff, DiskFull, LimitReached, StorageError, TooLarge, WherryError
 from wherry.model.ops import Entry
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -52,6 +53,8 @@ class Shard:
         self.cut: dict[int, str] = {}
         """Why subscriptions were cut off, the last ones."""
         self.pressure = asyncio.Event()
+        self.trouble: Exception | None = None
+        """Why the last flush or checkpoint failed, None once one has worked."""
         self._relief: asyncio.Future[None] | None = None
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
         self._upkept: tuple[int, int] = (-1, -1)
@@ -235,6 +238,8 @@ class Shard:
             if self._relief is None:
                 self._relief = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._relief)
+            if self.trouble is not None and self.store.is_over():
+                raise StorageError(f"memory is full, and its messages cannot be moved to the disk: {self.trouble}")
 
     def relieve(self) -> None:
         """A flush is done, or failed: publishers that wait for memory look again."""

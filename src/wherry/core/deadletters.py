@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from wherry.core.apply import ranks
+from wherry.core.apply_publishes import ranks
 from wherry.core.offsets import members
 from wherry.core.partition import Partition
 from wherry.core.publishing import reserve

@@ -230,6 +230,10 @@ class Reader:
         """Dead letters wait again, with no attempts against them."""
         self.dead.remove(offset)
         self.admit_late(offset, rank, due_ms, now_ms)
+        if self._order == "fifo":  # an amended message does not stand at its offset: the row remembers where
+            moved = (rank != offset) & ~self.held.has(offset)
+            zeros = dict.fromkeys(("attempts", "first_ms", "last_ms", "until_ms", "hash", "error"), 0)
+            self.held.put(offset[moved], rank=rank[moved], **zeros)
 
     def replace(self, old: int, new: int, rank: int, due_ms: int | None, now_ms: int) -> None:
         """`new` takes the place of the waiting message `old`; where `old` was settled, `new` is too."""

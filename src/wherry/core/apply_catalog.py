@@ -1,0 +1,149 @@
+"""Applying what changes the catalog: owners, topics, subscriptions and what they begin with, routes."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wherry.core.lease import Leases
+from wherry.core.partition import Partition
+from wherry.core.reader import Reader
+from wherry.core.state import SubscriptionState, TopicState
+from wherry.core.step import Handler, Step, settled
+from wherry.model import ops
+from wherry.model.ops import from_ranges
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+
+def _opened(step: Step, op: ops.Opened) -> None:
+    step.state.epoch = op.epoch
+    step.state.leases = Leases(op.epoch)
+    for stage in step.state.stages.open.values():
+        stage.lost = stage.held_settles
+    for topic in step.state.topics.values():
+        for partition in topic.partitions.values():
+            partition.skip_to(partition.reserved)
+
+
+def _put_topic(step: Step, op: ops.PutTopic) -> None:
+    known = step.state.topics.get(op.number)
+    if known is None:
+        step.state.topics[op.number] = TopicState(op.number, op.topic)
+    else:
+        known.config = op.topic
+    step.state.catalog.put_topic(op.number, op.topic)
+
+
+def _delete_topic(step: Step, op: ops.DeleteTopic) -> None:
+    topic = step.state.topics.pop(op.number)
+    for number in topic.subscriptions:
+        del step.state.subscriptions[number]
+        for lease in step.state.leases.of_subscription(number):
+            step.state.leases.end(lease)
+    for number in topic.partitions:
+        step.state.mortal.pop((op.number, number), None)
+    step.state.catalog.delete_topic(op.number, topic.config.name)
+    step.effects.dropped_topics.append(op.number)
+    step.effects.awake[op.number] = None
+
+
+def _put_subscription(step: Step, op: ops.PutSubscription) -> None:
+    topic = step.state.topics[op.topic]
+    subscription = SubscriptionState(op.number, op.subscription, topic, op.starts)
+    step.state.subscriptions[op.number] = subscription
+    topic.subscriptions[op.number] = subscription
+    if op.subscription.durable:
+        step.state.catalog.put_subscription(op.number, op.topic, op.subscription)
+    for partition in topic.partitions.values():
+        _begin_reading(step, subscription, partition)
+
+
+def _begin_reading(step: Step, subscription: SubscriptionState, partition: Partition) -> None:
+    start = min(subscription.start_of(partition.number), partition.next_offset)
+    reader = step.state.new_reader(subscription, partition.number, start)
+    topic, end = subscription.topic, partition.next_offset
+    if start < end:
+        _settle_absent(reader, partition, start, end)
+        if topic.config.order == "fifo" and not partition.has_due:
+            reader.admit(start, np.arange(start, end, dtype=np.int64), None, step.now_ms)
+            absent = reader.settled.within(start, end)
+            reader.waiting.claim(absent)
+        else:
+            reader.backlog = (start, end)
+    if not subscription.config.durable or topic.is_stream():
+        return
+    if len(partition.finished) > len(partition.released):  # dead elsewhere, and now there is one that waits for it
+        topic.take(partition.unfinish(reader.settled.missing(start, end)))
+    if start > 0:
+        settled(step, topic, partition, partition.released.missing(0, start))
+
+
+def _settle_absent(reader: Reader, partition: Partition, start: int, end: int) -> None:
+    """What is released, or died before any subscription, is nothing to this reader."""
+    wanted = partition.released.missing(start, end)
+    if len(partition.dead):
+        wanted = wanted[~partition.dead.has(wanted)]
+    absent = np.setdiff1d(np.arange(start, end, dtype=np.int64), wanted, assume_unique=True)
+    reader.settled.add(absent)
+
+
+def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:
+    subscription = step.state.subscriptions.pop(op.number)
+    topic = subscription.topic
+    del topic.subscriptions[op.number]
+    for lease in step.state.leases.of_subscription(op.number):
+        step.state.leases.end(lease)
+    if subscription.config.durable:
+        step.state.catalog.delete_subscription(topic.number, subscription.config.name)
+    for number, reader in subscription.readers.items():
+        partition = topic.partitions[number]
+        if not subscription.config.durable:
+            del partition.ephemeral[op.number]
+            step.effects.touched[topic.number, number] = partition
+            continue
+        del partition.readers[op.number]
+        topic.dead -= len(reader.dead)
+        if partition.readers and not topic.is_stream():
+            settled(step, topic, partition, reader.settled.missing(0, partition.next_offset))
+        elif not topic.is_stream():  # what waits stays for the next subscription, but dead letters go
+            partition.release(reader.dead.offsets())
+            step.effects.touched[topic.number, number] = partition
+    if op.why:
+        topic.count("cut_off", 1)
+    step.effects.awake[topic.number] = None
+
+
+def _admit(step: Step, op: ops.Admit) -> None:
+    subscription = step.state.subscriptions[op.subscription]
+    reader = subscription.readers[op.partition]
+    offset = from_ranges(op.ranges)
+    reader.admit_late(offset, op.ranks, op.due_ms, step.now_ms)
+    assert reader.backlog is not None
+    start, end = reader.backlog
+    gone = np.setdiff1d(reader.settled.missing(start, op.stop), offset, assume_unique=True)
+    reader.settled.add(gone)
+    reader.backlog = (op.stop, end) if op.stop < end else None
+    step.effects.awake[subscription.topic.number] = None
+
+
+def _put_route(step: Step, op: ops.PutRoute) -> None:
+    step.state.catalog.routes[op.route.name] = op.route
+
+
+def _delete_route(step: Step, op: ops.DeleteRoute) -> None:
+    del step.state.catalog.routes[op.name]
+
+
+HANDLERS: dict[type[ops.Op], Handler] = {
+    ops.Opened: _opened,
+    ops.PutTopic: _put_topic,
+    ops.DeleteTopic: _delete_topic,
+    ops.PutSubscription: _put_subscription,
+    ops.DeleteSubscription: _delete_subscription,
+    ops.Admit: _admit,
+    ops.PutRoute: _put_route,
+    ops.DeleteRoute: _delete_route,
+}

@@ -1,0 +1,90 @@
+"""One entry on its way into the state, and what the shell must do after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.core.partition import Partition
+from wherry.core.state import State, TopicState
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+
+class Stored(NamedTuple):
+    """A batch that became part of a partition."""
+
+    topic: int
+    partition: int
+    base: int
+    batch: pa.RecordBatch
+    published_us: int
+    batch_index: int
+    """Which batch of the entry it was, or"""
+    staged: tuple[str, int] | None = None
+    """which part of a stage."""
+
+
+@dataclass(slots=True)
+class Effects:
+    """What the shell has to do after a step: keep bodies, look for emptied batches, wake consumers."""
+
+    stored: list[Stored] = field(default_factory=list)
+    touched: dict[tuple[int, int], Partition] = field(default_factory=dict)
+    awake: dict[int, None] = field(default_factory=dict)
+    """Topics in which something may have become ready."""
+    staged: list[tuple[str, int, int]] = field(default_factory=list)
+    """Key, number of the part, and which batch of the entry it was."""
+    ended: list[str] = field(default_factory=list)
+    """Keys of stages that are over."""
+    dropped_topics: list[int] = field(default_factory=list)
+
+
+class Step(NamedTuple):
+    """One entry on its way through the operations."""
+
+    state: State
+    at_us: int
+    volatile: bool
+    batches: list[pa.RecordBatch]
+    effects: Effects
+    total: int
+
+    def next_batch(self) -> tuple[pa.RecordBatch, int]:
+        """The next batch of the entry, and its number."""
+        index = self.total - len(self.batches)
+        return self.batches.pop(0), index
+
+    @property
+    def now_ms(self) -> int:
+        """The time of the entry."""
+        return self.at_us // 1000
+
+
+def settled(step: Step, topic: TopicState, partition: Partition, offset: Int64) -> None:
+    """A durable subscription is done with messages: what nobody else waits for leaves the bounds and the log."""
+    topic.give_back(partition.settled(offset))
+    step.effects.touched[topic.number, partition.number] = partition
+
+
+def put_dead(step: Step, partition: Partition, offset: Int64, reason: str, error: str) -> None:
+    """Messages became dead letters of nobody: they died before there was a subscription to bury them."""
+    partition.dead.put(
+        offset,
+        attempts=0,
+        first_ms=step.now_ms,
+        last_ms=step.now_ms,
+        dead_ms=step.now_ms,
+        rank=0,
+        reason=step.state.texts.number(reason),
+        error=step.state.texts.number(error),
+    )
+
+
+Handler: TypeAlias = Callable[[Step, Any], None]
+"""How one kind of operation moves the state."""
