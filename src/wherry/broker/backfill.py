@@ -6,15 +6,13 @@ into `Admit` operations, block by block. A restart goes on where the last block 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from wherry.broker.shard import Shard
-from wherry.core.bodies import Cold
 from wherry.core.leasing import Now
 from wherry.core.reader import Reader
 from wherry.core.state import SubscriptionState
@@ -25,9 +23,6 @@ from wherry.model.schema import integers
 from wherry.model.topic import Order
 
 Int64: TypeAlias = npt.NDArray[np.int64]
-T = TypeVar("T")
-Choice: TypeAlias = Callable[[Now], tuple[list[Entry], T]]
-FirstFrom: TypeAlias = Callable[[int], int | None]
 
 BLOCK = 8_192
 
@@ -71,6 +66,3 @@ def _present(shard: Shard, subscription: SubscriptionState, number: int, offset:
     partition = subscription.topic.partitions[number]
     offset = offset[~partition.released.contains(offset)]
     return offset[~partition.dead.has(offset)] if len(partition.dead) else offset
-
-
-__all__ = ["Choice", "Cold", "FirstFrom", "T", "run"]

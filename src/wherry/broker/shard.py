@@ -32,6 +32,8 @@ from wherry.model.ops import Entry
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 T = TypeVar("T")
+Choice: TypeAlias = Callable[[Now], tuple[list[Entry], T]]
+"""A decision: entries and an answer. It may be made more than once before its entries are written."""
 
 HARD_CACHE_FACTOR = 2
 """Publishers wait when memory holds this many times its budget and the flush has not caught up."""
@@ -71,7 +73,7 @@ class Shard:
         for entry in upkeep.due(self.state, now, self.clock.entropy):
             self.commit([entry])
 
-    async def decide(self, choose: Callable[[Now], tuple[list[Entry], T]]) -> tuple[int, T]:
+    async def decide(self, choose: Choice[T]) -> tuple[int, T]:
         """Make a decision that adds messages: load what it needs, find room, write, apply.
 
         Returns the position to wait for and the answer. `choose` may be asked more than once; it changes nothing.

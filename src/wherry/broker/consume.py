@@ -1,0 +1,79 @@
+"""Consuming: join a subscription; settle leases by token, for those who are not in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wherry.broker.consumer import Consumer
+from wherry.broker.face import Face
+from wherry.broker.settle import Settler
+from wherry.core import leasing
+from wherry.model.errors import InvalidInput
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+
+class Host(Face):
+    """The calls of those who consume."""
+
+    _settler: Settler
+    _consumers: int
+
+    async def consumer(
+        self,
+        topic: str,
+        subscription: str,
+        consumer_id: str | None = None,
+        *,
+        buffer_messages: int | None = None,
+        buffer_bytes: int | None = None,
+    ) -> Consumer:
+        """Join a subscription. The buffer is the most that this consumer will ever hold unsettled."""
+        self.shard.committer.check()
+        self._consumers += 1
+        name = consumer_id if consumer_id is not None else f"consumer-{self._consumers}"
+        state = self.shard.state.subscription(topic, subscription)
+        joined_as = leasing.join(state, name, buffer_messages, buffer_bytes)
+        self.shard.wake(state.topic)
+        return Consumer(self.shard, state, joined_as)
+
+    async def ack(self, token: int, offsets: Sequence[int] | None = None) -> None:
+        """Done with messages of a lease; `StaleLease` if it does not hold them any more."""
+        await self._settler.ack([(token, _offsets(offsets))])
+
+    async def nack(
+        self, token: int, offsets: Sequence[int] | None = None, *, delay_ms: int | None = None, error: str = ""
+    ) -> None:
+        """Messages of a lease failed: they come back by the retry policy, or after `delay_ms`."""
+        await self._settler.nack([(token, _offsets(offsets))], delay_ms, error)
+
+    async def dead_letter(
+        self, token: int, offsets: Sequence[int] | None = None, *, reason: str = "rejected", error: str = ""
+    ) -> None:
+        """Give up on messages of a lease at once."""
+        await self._settler.dead_letter([(token, _offsets(offsets))], reason, error)
+
+    async def release(self, token: int, offsets: Sequence[int] | None = None) -> None:
+        """Hand messages of a lease back untouched: they wait again, no attempt counted."""
+        self._settler.release([(token, _offsets(offsets))])
+
+    async def renew(self, token: int, lease_ms: int | None = None) -> None:
+        """More time for a lease."""
+        self._settler.renew([token], lease_ms)
+
+    async def stage_ack(self, key: str, token: int, offsets: Sequence[int] | None = None) -> None:
+        """Ack when the stage `key` is committed; the lease must still hold then."""
+        await self._settler.stage_ack(key, [(token, _offsets(offsets))])
+
+
+def _offsets(given: Sequence[int] | None) -> Int64 | None:
+    if given is None:
+        return None
+    try:
+        return np.unique(np.asarray(given, np.int64))
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInput("offsets", given, "offsets, or None for the whole lease") from None

@@ -1,0 +1,16 @@
+"""What every face of the broker has: the shard, and the way to make a decision durable."""
+
+from __future__ import annotations
+
+from wherry.broker.shard import Choice, Shard, T
+
+
+class Face:
+    """One group of calls on a shard; `Broker` is all of them together."""
+
+    shard: Shard
+
+    async def _durable(self, choose: Choice[T]) -> T:
+        position, answer = await self.shard.decide(choose)
+        await self.shard.committer.wait(position)
+        return answer

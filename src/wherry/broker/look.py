@@ -1,0 +1,83 @@
+"""Messages by id and by what is in them: get, cancel, amend, browse, search, and how much waits where."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from wherry.broker import browse
+from wherry.broker.browse import Search
+from wherry.broker.face import Face
+from wherry.core import amending, stats
+from wherry.core.amending import Amended, Amendment
+from wherry.core.stats import TopicStats
+from wherry.model.errors import InvalidInput
+
+
+class Looker(Face):
+    """The calls that look at waiting messages, and change them in place."""
+
+    async def cancel(self, topic: str, *message_ids: str) -> None:
+        """Cancel waiting messages, all of them or none; `NotWaiting` if one is out or done."""
+        if not message_ids:
+            raise InvalidInput("message_ids", message_ids, "at least one id")
+        state = self.shard.state
+        await self._durable(
+            lambda now: (amending.cancel(state, state.topic(topic), list(message_ids), now.wall_us), None)
+        )
+
+    async def amend(
+        self,
+        topic: str,
+        message_id: str,
+        change: Amendment | None = None,
+        /,
+        *,
+        version: int | None = None,
+        **fields: object,
+    ) -> Amended:
+        """Change a waiting message: `amend("jobs", id, due_ms=…, version=1)`. A stale version is refused."""
+        try:
+            wanted = change if change is not None else Amendment(**fields)  # type: ignore[arg-type]
+        except TypeError:
+            allowed = "payload, priority, due_ms, expires_ms, headers"
+            raise InvalidInput("fields", sorted(fields), allowed) from None
+        state = self.shard.state
+        return await self._durable(
+            lambda now: amending.amend(state, state.topic(topic), message_id, wanted, version, now.wall_us)
+        )
+
+    async def get(self, topic: str, message_id: str) -> pa.RecordBatch:
+        """One message by id, as a batch of one row; empty if it is not in the topic any more."""
+        return await browse.by_id(self.shard, self.shard.state.topic(topic), message_id)
+
+    async def state_of(self, topic: str, subscription: str, message_id: str) -> str:
+        """Where a message stands for a subscription: waiting, scheduled, leased, dead or settled."""
+        state = self.shard.state
+        found = await browse.find(self.shard, state.topic(topic), message_id)
+        reader = state.subscription(topic, subscription).readers[found.partition]
+        return reader.state_of(found.offset, self.shard.now().wall_ms)
+
+    async def browse(self, topic: str, *, partition: int = 0, start: int = 0, limit: int = 1_000) -> pa.RecordBatch:
+        """Messages of a partition by offset, without consuming them."""
+        return await browse.browse(self.shard, self.shard.state.topic(topic), partition, start, limit)
+
+    async def search(self, topic: str, wanted: Search | None = None, /, **fields: object) -> pa.RecordBatch:
+        """Messages by key, headers or time: `search("jobs", key="user-7", limit=10)`."""
+        try:
+            chosen = wanted if wanted is not None else Search(**fields)  # type: ignore[arg-type]
+        except TypeError:
+            raise InvalidInput("fields", sorted(fields), "key, headers, from_ms, to_ms, limit") from None
+        return await browse.search(self.shard, self.shard.state.topic(topic), chosen)
+
+    async def scheduled(
+        self, topic: str, subscription: str, *, from_ms: int | None = None, to_ms: int | None = None, limit: int = 1_000
+    ) -> pa.RecordBatch:
+        """What will be handed to a subscription in a time range, soonest first."""
+        known = self.shard.state.topic(topic)
+        return await browse.scheduled(self.shard, known, subscription, from_ms, to_ms, limit)
+
+    def stats(self, topic: str) -> TopicStats:
+        """How much waits where, and how far behind each subscription is."""
+        now = self.shard.now()
+        self.shard.upkeep(now)
+        return stats.of_topic(self.shard.state, self.shard.state.topic(topic), now.wall_ms)

@@ -1,0 +1,88 @@
+"""Publishing, plain, through routes, and in transactions."""
+
+from __future__ import annotations
+
+from wherry.broker.face import Face
+from wherry.core import leasing, publishing, routing, staging
+from wherry.core.publishing import Published, PublishOptions
+from wherry.core.volatile import joined
+from wherry.model.errors import InvalidInput
+from wherry.model.ops import Entry
+from wherry.model.schema import Publishable, compact
+
+
+class Publisher(Face):
+    """The calls that add messages."""
+
+    async def publish(self, topic: str, messages: Publishable, options: PublishOptions | None = None) -> Published:
+        """Publish messages to a topic; on return they are on disk (unless they are transient).
+
+        `messages` is an Arrow batch or table with a `payload` column (and any of `id`, `key`, `priority`, `due`,
+        `expires`, `headers`), a list of bytes, text or `Message`, or one of these.
+        """
+        chosen = PublishOptions() if options is None else options
+        if not isinstance(chosen, PublishOptions):
+            raise InvalidInput("options", options, "PublishOptions, or None")
+        state = self.shard.state
+        batch = compact(messages, state.topic(topic).config.payload_bytes_max)
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], Published]:
+            return publishing.decide(state, state.topic(topic), batch, chosen, now.wall_us)
+
+        position, answer = await self.shard.decide(choose)
+        if answer.repeated:
+            position = self.shard.committer.submitted
+        await self.shard.committer.wait(position)
+        return answer
+
+    async def publish_route(
+        self, route: str, messages: Publishable, *, routing_key: str = "", headers: dict[str, str] | None = None
+    ) -> dict[str, Published]:
+        """Publish through a route: a copy for each topic that matches, all of them or none."""
+        state = self.shard.state
+        names = routing.targets(state.catalog.route(route), routing_key, headers or {})
+        for name in names:
+            state.topic(name)
+        sizes = [state.topic(name).config.payload_bytes_max for name in names]
+        batch = compact(messages, min(sizes)) if sizes else None
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], dict[str, Published]]:
+            entries: list[Entry] = []
+            answers = {}
+            for name in names if batch is not None else ():
+                new, answers[name] = publishing.decide(state, state.topic(name), batch, PublishOptions(), now.wall_us)
+                entries += new
+            lasting = [entry for entry in entries if not entry.volatile]
+            return joined([*lasting, *(entry for entry in entries if entry.volatile)]), answers
+
+        return await self._durable(choose)
+
+    async def stage(self, key: str, topic: str, messages: Publishable, *, partition: int | None = None) -> None:
+        """Put messages aside under a key; they are durable, and nobody sees them before `commit`."""
+        state = self.shard.state
+        batch = compact(messages, state.topic(topic).config.payload_bytes_max)
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], None]:
+            return staging.stage_publish(state, key, state.topic(topic), batch, partition, now.wall_us), None
+
+        await self._durable(choose)
+
+    async def commit(self, key: str) -> list[tuple[str, int, int, int]]:
+        """Make everything under a key visible at once: `(topic, partition, first offset, count)` for each part.
+
+        The same key again is a success that does nothing and gives the same answer.
+        """
+        state = self.shard.state
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], staging.Committed]:
+            return staging.commit(state, key, now.wall_us)
+
+        position, committed = await self.shard.decide(choose)
+        committed.end_leases(state)
+        await self.shard.committer.wait(position or self.shard.committer.submitted)
+        names = {topic.number: topic.config.name for topic in state.topics.values()}
+        return [(names.get(t, ""), p, b, c) for t, p, b, c in committed.placed.reshape(-1, 4).tolist()]
+
+    async def abort(self, key: str) -> None:
+        """Throw away what lies under a key."""
+        await self._durable(lambda now: (staging.abort(self.shard.state, key, now.wall_us), None))
