@@ -21,6 +21,7 @@ import pyarrow as pa
 
 import wherry
 from bench.figure import Figure
+from wherry.core.directory import Directory
 from wherry.core.leasing import join
 from wherry.core.runs import SortedRuns
 from wherry.core.waiting import Fifo
@@ -192,8 +193,6 @@ def _pulls(backlog: int) -> list[Figure]:
     queue = Fifo(0)
     for base in range(0, backlog, ROWS):
         queue.admit(base, ROWS, np.empty(0, np.int64))
-    from wherry.core.directory import Directory  # noqa: PLC0415
-
     directory = Directory()
     for base in range(0, backlog, ROWS):
         directory.append(base, ROWS, SIZE * ROWS, 0)
@@ -243,6 +242,11 @@ async def _reopen(path: Path, count: int) -> None:
         assert len(await consumer.pull(ROWS)) == ROWS
 
 
+def _resident() -> int:
+    """Bytes of memory in use."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
 def _consumers(count: int) -> list[Figure]:
     return asyncio.run(_join_many(count))
 
@@ -253,12 +257,12 @@ async def _join_many(count: int) -> list[Figure]:
         await broker.subscribe("bench", "reader")
         subscription = broker.shard.state.subscription("bench", "reader")
         gc.collect()
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = _resident()
         start = time.perf_counter()
         for number in range(count):
             join(subscription, f"consumer-{number}", None, None)
         seconds = time.perf_counter() - start
-        weight = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / count
+        weight = (_resident() - before) / count
         return [
             Figure("core.consumers_joined", count / seconds, "joins/s", "1,000,000 consumers", 1e6),
             Figure("core.consumer_bytes", weight, f"bytes each, {count:,} joined", "1 KiB", 1024),
