@@ -85,7 +85,7 @@ class Housekeeper:
         if shard.files is None or shard.committer.submitted == self._checkpointed:
             return
         async with self.lock:
-            shard.store.sweep(shard.wanted)
+            shard.store.sweep(shard.wants_any)
             garbage, shard.store.garbage = shard.store.garbage, []
             position = shard.committer.submitted
             staged = shard.staged_rows()

@@ -265,6 +265,15 @@ class Shard:
             wanted |= ~reader.settled.contains(offsets)
         return wanted
 
+    def wants_any(self, topic: int, partition: int, start: int, stop: int) -> bool:
+        """Whether somebody wants any body of `start..stop`; a matter of counting, however many there are."""
+        state = self.state.topics.get(topic)
+        found = state.partitions.get(partition) if state is not None else None
+        if found is None:
+            return False
+        done = [found.released, *(reader.settled for reader in found.ephemeral.values())]
+        return any(each.count_below(stop) - each.count_below(start) < stop - start for each in done)
+
     def staged_rows(self) -> list[StagedAt]:
         """Where the bodies of open stages are, for a checkpoint."""
         return [(key, part, position, index) for (key, part), (position, index) in self.staged.items()]

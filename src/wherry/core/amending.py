@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from wherry.core.hashing import hash_text, ranks_of
 from wherry.core.ids import Place
-from wherry.core.publishing import candidates, make_room, reserve
+from wherry.core.publishing import candidates, reserve
+from wherry.core.room import make_room
 from wherry.core.state import State, TopicState
 from wherry.core.volatile import joined, separate
 from wherry.model import check, limits, ops

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from wherry.core.lease import Lease
 from wherry.core.leasing import held
-from wherry.core.publishing import check_distinct, check_ids, make_room, split
+from wherry.core.publishing import check_distinct, check_ids, split
+from wherry.core.room import make_room
 from wherry.core.settling import rows_of, take_out
 from wherry.core.stages import STAGE_BYTES_MAX, STAGES_MAX, Stage, StagedSettle
 from wherry.core.state import State, TopicState

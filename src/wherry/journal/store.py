@@ -219,13 +219,12 @@ class Store:
                 shelf.segments.append(sealed)
             self.drop(topic, partition, [cached.base for cached in group if not cached.dropped])
 
-    def sweep(self, wanted: Wanted) -> None:
-        """Segments in which nobody wants anything any more become garbage."""
+    def sweep(self, wants_any: Callable[[int, int, int, int], bool]) -> None:
+        """Segments in which nobody wants anything (topic, partition, from, to) any more become garbage."""
         for (topic, partition), shelf in self._shelves.items():
             kept = []
             for segment in shelf.segments:
-                offsets = np.arange(segment.first, segment.last + 1, dtype=np.int64)
-                if wanted(topic, partition, offsets).any():
+                if wants_any(topic, partition, segment.first, segment.last + 1):
                     kept.append(segment)
                 else:
                     self.garbage.append(segment.path)

@@ -1,0 +1,103 @@
+"""Bounds of a topic: how much of a publish fits, and what has to go to make room for it."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.core.directory import Directory
+from wherry.core.partition import Partition
+from wherry.core.state import TopicState
+from wherry.model import ops
+from wherry.model.errors import LimitReached
+from wherry.model.ops import AnyOp, to_ranges
+from wherry.model.schema import content_sizes
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+
+def make_room(
+    topic: TopicState,
+    removals: list[AnyOp],
+    messages: int,
+    size: int,
+    batches: Sequence[pa.RecordBatch] = (),
+    spared: tuple[int, int] | None = None,
+) -> int:
+    """How many of the new messages may wait. Adds what has to go first; raises `LimitReached` for `refuse`.
+
+    `batches` are the new messages, of which the first ones may wait and the others be dead letters: without them it is
+    all or none. `spared` (partition, offset) is never dropped. No new message and some bytes: one that waits grows.
+    """
+    config = topic.config
+    over_messages = 0 if config.messages_max is None else topic.messages + messages - config.messages_max
+    over_bytes = 0 if config.bytes_max is None else topic.bytes + size - config.bytes_max
+    if over_messages <= 0 and over_bytes <= 0:
+        return messages
+    if config.overflow == "dead-letter" and messages:
+        fit = _fitting(topic, messages, size, batches)
+        if topic.dead + messages - fit > config.dead_messages_max:
+            raise LimitReached("dead letters of the topic", config.dead_messages_max, topic.dead + messages - fit)
+        return fit
+    too_big = (config.messages_max or messages) < messages or (config.bytes_max or size) < size
+    if config.overflow == "drop-oldest" and not too_big:
+        dropped = _drop_oldest(topic, over_messages, over_bytes, spared)
+        if dropped is not None:
+            removals += dropped
+            return messages
+    if over_messages > 0 and config.messages_max is not None:
+        raise LimitReached("messages of the topic", config.messages_max, topic.messages + messages)
+    raise LimitReached("bytes of the topic", config.bytes_max or 0, topic.bytes + size)
+
+
+def _fitting(topic: TopicState, messages: int, size: int, batches: Sequence[pa.RecordBatch]) -> int:
+    """How many of the first messages fit."""
+    fit = messages
+    if topic.config.messages_max is not None:
+        fit = min(fit, max(0, topic.config.messages_max - topic.messages))
+    if topic.config.bytes_max is not None and topic.bytes + size > topic.config.bytes_max:
+        sizes = np.concatenate([np.empty(0, np.int64), *(content_sizes(batch) for batch in batches)])
+        fit = min(fit, int(np.searchsorted(np.cumsum(sizes), topic.config.bytes_max - topic.bytes, "right")))
+    return fit
+
+
+def _drop_oldest(
+    topic: TopicState, over_messages: int, over_bytes: int, spared: tuple[int, int] | None
+) -> list[AnyOp] | None:
+    """What to remove: the oldest messages that nobody holds, batch by batch; None when there are not enough."""
+    rows_of = {number: partition.directory for number, partition in topic.partitions.items()}
+    heads = [(int(rows.published_us[0]), number, 0) for number, rows in rows_of.items() if len(rows)]
+    heapq.heapify(heads)
+    dropped: list[AnyOp] = []
+    while heads and (over_messages > 0 or over_bytes > 0):
+        _, number, row = heapq.heappop(heads)
+        rows = rows_of[number]
+        old = _oldest(topic.partitions[number], int(rows.base[row]), int(rows.count[row]), spared)
+        old = old[: _enough(rows, old, over_messages, over_bytes)]
+        if len(old):
+            dropped.append(ops.Remove(topic.number, number, to_ranges(old), "dropped"))
+            over_messages -= len(old)
+            over_bytes -= rows.bytes_of(old)
+        if row + 1 < len(rows):
+            following = row + 1 + int(np.argmax(rows.waiting[row + 1 :] > 0))
+            if rows.waiting[following]:
+                heapq.heappush(heads, (int(rows.published_us[following]), number, following))
+    return dropped if over_messages <= 0 and over_bytes <= 0 else None
+
+
+def _oldest(partition: Partition, base: int, count: int, spared: tuple[int, int] | None) -> Int64:
+    """Messages of one batch that count against the bounds and that nobody holds."""
+    old = partition.finished.missing(base, base + count)
+    old = old[~partition.leased(old)]
+    return old[old != spared[1]] if spared is not None and spared[0] == partition.number else old
+
+
+def _enough(rows: Directory, old: Int64, over_messages: int, over_bytes: int) -> int:
+    """How many of these have to go: bytes are given back in proportion, so the number is searched for."""
+    return bisect_left(range(len(old)), True, key=lambda n: n >= over_messages and rows.bytes_of(old[:n]) >= over_bytes)
