@@ -15,6 +15,7 @@ from wherry.sim.history import Buried, History
 from wherry.sim.operators import Nemesis, Operator
 from wherry.sim.plan import Plan, draw
 from wherry.sim.producers import Producer, name_of
+from wherry.sim.rot import rot
 from wherry.sim.world import LOST, World
 
 DRAIN_TURNS = 400
@@ -43,6 +44,7 @@ def run(seed: int) -> Result:
         world = World(seed, plan)
         worlds.append(world)
         await _live(world, Random(f"{seed}/life"))
+        await rot(world, Random(f"{seed}/rot"))
 
     racing = Random(f"{seed}/racing") if plan.racing else None
     loop.run(main(), random=racing, steps_max=3_000_000, virtual_s_max=86_400.0)
