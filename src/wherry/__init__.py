@@ -14,6 +14,8 @@ from wherry.broker.clock import Clock, SystemClock
 from wherry.broker.consumer import Consumer, Delivery, Received
 from wherry.broker.opening import open  # noqa: A004  the name people look for: wherry.open
 from wherry.core.amending import Amended, Amendment
+from wherry.core.assignment import Strategy
+from wherry.core.assignment import register as register_assignment
 from wherry.core.deadletters import DeadFilter
 from wherry.core.publishing import Published, PublishOptions
 from wherry.core.stats import SubscriptionStats, TopicStats
@@ -76,6 +78,7 @@ __all__ = [
     "StageLost",
     "StaleLease",
     "StorageError",
+    "Strategy",
     "Subscription",
     "SubscriptionStats",
     "SystemClock",
@@ -86,4 +89,5 @@ __all__ = [
     "WherryError",
     "WriterFailed",
     "open",
+    "register_assignment",
 ]

@@ -160,3 +160,28 @@ def test_a_flipped_bit_in_the_middle_of_the_journal_is_refused_with_file_and_pla
         asyncio.run(reopen())
     assert at - 1_000 < found.value.at < at
     assert journal.read_bytes() == data, "a damaged journal must be left as it is"
+
+
+def test_nothing_is_handed_out_before_it_is_durable_also_from_memory_that_is_over_its_budget(tmp_path):
+    async def main():
+        async with wherry.open(tmp_path, cache_bytes=1 << 20) as broker:
+            await broker.create_topic("t")
+            await broker.subscribe("t", "readers")
+            reader = await broker.consumer("t", "readers")
+            append, go = broker.shard.writer.append, asyncio.Event()
+
+            async def held_back(bodies, expected):
+                await go.wait()
+                return await append(bodies, expected)
+
+            broker.shard.writer.append = held_back
+            publishing = [asyncio.create_task(broker.publish("t", [b"x" * 1_000] * 500)) for _ in range(4)]
+            pulling = asyncio.create_task(reader.pull(100, wait_ms=None))
+            await asyncio.sleep(0.3)
+            assert not pulling.done()
+            assert not any(task.done() for task in publishing)
+            go.set()
+            assert len(await pulling) == 100
+            await asyncio.gather(*publishing)
+
+    asyncio.run(main())

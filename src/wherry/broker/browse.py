@@ -1,6 +1,7 @@
 """Looking without touching: browse, search, list what is scheduled, list dead letters.
 
-Nothing here changes a delivery count, an order or a lease. Long scans go block by block and let others run between.
+Nothing here changes a delivery count, an order or a lease, and nothing is shown before it is durable. Long scans go
+block by block and let others run between.
 """
 
 from __future__ import annotations
@@ -132,7 +133,9 @@ async def by_id(shard: Shard, topic: TopicState, message_id: str) -> pa.RecordBa
         found = await find(shard, topic, message_id)
     except NotFound:
         return _joined([], LISTED)
-    return await load(shard, topic, found.partition, np.array([found.offset], np.int64))
+    batch = await load(shard, topic, found.partition, np.array([found.offset], np.int64))
+    await shard.committer.wait(shard.committer.submitted)
+    return batch
 
 
 async def find(shard: Shard, topic: TopicState, message_id: str) -> amending.Found:
@@ -206,6 +209,7 @@ async def scheduled(
             listed = await load(shard, topic, number, offset)
             times = pa.array(at, pa.int64()).view(SCHEDULED.field("at").type)
             batches.append(pa.RecordBatch.from_arrays([*listed.columns, times], schema=SCHEDULED))
+    await shard.committer.wait(shard.committer.submitted)
     batch = _joined(batches, SCHEDULED)
     order = pc.sort_indices(batch.column("at").view(pa.int64()))
     return batch.take(order).slice(0, limit)
@@ -213,6 +217,7 @@ async def scheduled(
 
 async def dead_letters(shard: Shard, topic: TopicState, wanted: DeadFilter) -> pa.RecordBatch:
     """Dead letters that a filter means, with the whole message and what happened to it."""
+    shard.upkeep(shard.now())
     batches = []
     for group in deadletters.select(shard.state, topic, wanted):
         listed = await load(shard, topic, group.partition, group.offsets)
@@ -226,6 +231,7 @@ async def dead_letters(shard: Shard, topic: TopicState, wanted: DeadFilter) -> p
             *(pa.array(rows[name], pa.int64()).view(_TIME) for name in ("first_ms", "last_ms", "dead_ms")),
         ]
         batches.append(pa.RecordBatch.from_arrays([*listed.columns, *columns], schema=DEAD_LETTERS))
+    await shard.committer.wait(shard.committer.submitted)
     return _joined(batches, DEAD_LETTERS)
 
 

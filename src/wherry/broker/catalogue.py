@@ -60,8 +60,6 @@ class Catalogue(Face):
         """Create a subscription: `subscribe("jobs", "workers", lease_ms=60_000)`. The same again is no error."""
         if name is not None:
             fields = {"name": name, **fields}
-        if fields.get("durable") is False and "start" not in fields:
-            fields["start"] = "latest"
         wanted = _built(Subscription, subscription, fields, name="topic").checked()
         make_assignment(wanted.assignment, 1)
 

@@ -192,6 +192,8 @@ class Consumer:
         while True:
             shard.committer.check()
             shard.check_subscription(subscription)
+            if not subscription.config.acks:  # what is handed over is settled at once, and that must fit
+                await shard.admit_settle(messages)
             now = shard.now()
             shard.upkeep(now)
             if leasing.consumer_of(subscription, self.id) is not self._state:
@@ -202,6 +204,7 @@ class Consumer:
                 await shard.store.load(cold)
                 continue
             if leases:
+                shard.expect(leases[0].deadline_ms)
                 return await self._handed(leases)
             left_ms = None if until_ms is None else until_ms - now.steady_ms
             if left_ms is not None and left_ms <= 0:

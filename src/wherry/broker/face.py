@@ -12,5 +12,6 @@ class Face:
 
     async def _durable(self, choose: Choice[T]) -> T:
         position, answer = await self.shard.decide(choose)
-        await self.shard.committer.wait(position)
+        # An answer without an entry of its own rests on what others have written, which must be durable just the same.
+        await self.shard.committer.wait(position or self.shard.committer.submitted)
         return answer

@@ -12,9 +12,11 @@ from wherry.broker.shard import Shard
 from wherry.core import snapshot, upkeep
 from wherry.journal import checkpoint as checkpoints
 from wherry.journal.checkpoint import Checkpoint
-from wherry.model.errors import StorageError, WherryError
+from wherry.model.errors import Fenced, StorageError, WherryError, WriterFailed
 
 TICK_MS = 1_000
+ROOM_BYTES = 4_096
+LONELY_MS = 60_000
 CHECKPOINT_BYTES = 256 << 20
 """Journal written since the last checkpoint before the next one: what recovery reads at most, more or less."""
 
@@ -28,19 +30,23 @@ class Housekeeper:
         self._written = 0
         self._checkpointed = shard.writer.last
         self._last_slow_ms = 0
+        self._lonely: dict[int, int] = {}
         self.lock = asyncio.Lock()
 
     async def run(self) -> None:
         """Wake for time and for pressure, for ever."""
         while True:
             await self._sleep()
-            self._do_time()
             try:
+                self._do_time()
                 await self._do_space()
                 self._shard.trouble = None
+            except (WriterFailed, Fenced):
+                raise
             except (StorageError, OSError) as fault:
                 # Segments and checkpoints are written whole or not at all, so nothing is lost: try again later.
                 self._shard.trouble = fault
+                await self._shard.writer.make_room(ROOM_BYTES)
             finally:
                 self._shard.relieve()
 
@@ -48,6 +54,7 @@ class Housekeeper:
         shard = self._shard
         wait_ms = upkeep.due_in_ms(shard.state, shard.now())
         wait_ms = TICK_MS if wait_ms is None else min(max(wait_ms, 1), TICK_MS)
+        shard.wake_at_ms = shard.clock.steady_ms() + wait_ms
         if shard.trouble is not None:
             await asyncio.sleep(TICK_MS / 1000)  # a disk that said no is not asked again at once
             return
@@ -66,6 +73,15 @@ class Housekeeper:
             self._last_slow_ms = now.steady_ms
             for entry in upkeep.housekeeping(shard.state, now.wall_us):
                 shard.commit([entry])
+            self._remove_lonely(now.steady_ms)
+
+    def _remove_lonely(self, steady_ms: int) -> None:
+        """An ephemeral subscription that no consumer has joined for a while would hold bodies for ever."""
+        lonely = [each for each in self._shard.state.subscriptions.values() if each.number < 0 and not each.consumers]
+        self._lonely = {each.number: self._lonely.get(each.number, steady_ms) for each in lonely}
+        for each in lonely:
+            if steady_ms - self._lonely[each.number] >= LONELY_MS:
+                self._shard.remove_subscription(each, f"it is ephemeral, and had no consumer for {LONELY_MS} ms")
 
     async def _do_space(self) -> None:
         shard = self._shard
@@ -74,7 +90,7 @@ class Housekeeper:
             return
         flushed = shard.store.is_over()
         if flushed:
-            await shard.store.flush(shard.wanted)
+            await shard.store.flush(shard.wanted, shard.committer.durable)
             shard.relieve()
         if flushed or shard.writer.stored_bytes() - self._written > self._checkpoint_bytes:
             await self.checkpoint()

@@ -55,6 +55,8 @@ class Shard:
         self.cut: dict[int, str] = {}
         """Why subscriptions were cut off, the last ones."""
         self.pressure = asyncio.Event()
+        self.wake_at_ms = 0
+        """When the housekeeper means to look again, by the steady clock."""
         self.trouble: Exception | None = None
         """Why the last flush or checkpoint failed, None once one has worked."""
         self._relief: asyncio.Future[None] | None = None
@@ -69,6 +71,9 @@ class Shard:
         """Do what the time calls for; before every decision."""
         if (now.wall_ms, now.steady_ms) == self._upkept:
             return
+        messages = upkeep.due_messages(self.state, now)
+        if messages and self._room_left(_settle_bytes(messages), 1, essential=True) is not None:
+            return  # a disk without even its reserve: for leases and expiry, time stands still until space returns
         self._upkept = (now.wall_ms, now.steady_ms)
         for entry in upkeep.due(self.state, now, self.clock.entropy):
             self.commit([entry])
@@ -102,7 +107,7 @@ class Shard:
 
     async def admit_settle(self, messages: int) -> None:
         """Make sure that settling so many messages can be journaled, before anything is taken out of a lease."""
-        size = 512 + 48 * messages
+        size = _settle_bytes(messages)
         left = self._room_left(size, 1, essential=True)
         if left is not None:
             await self.writer.make_room(size + self.committer.pending_bytes)
@@ -116,8 +121,16 @@ class Shard:
         return self.writer.admit(size + pending, essential=essential, entries=entries + queued)
 
     def commit(self, entries: Sequence[Entry]) -> int:
-        """Write and apply entries; the position to wait for (0: nothing to wait for)."""
-        return self._write(self._encoded(entries))
+        """Write and apply entries that are not new messages; the position to wait for (0: nothing to wait for).
+
+        Raises `DiskFull`, with nothing changed, when not even the space kept back for them is left.
+        """
+        encoded = self._encoded(entries)
+        size = sum(each[1] for each in encoded)
+        left = self._room_left(size, len(encoded), essential=True) if size else None
+        if left is not None:
+            raise DiskFull(size, left)
+        return self._write(encoded)
 
     def _encoded(self, entries: Sequence[Entry]) -> list[tuple[Parts, int, Entry]]:
         encoded: list[tuple[Parts, int, Entry]] = []
@@ -179,12 +192,24 @@ class Shard:
             self._wake(topic)
             if live:
                 self._cut_off_laggards(topic)
-        if self.store.is_over():
+        if self.store.is_over() or (effects.stored and self.state.mortal and self._is_due_before_wake()):
+            self.pressure.set()
+
+    def _is_due_before_wake(self) -> bool:
+        now = self.now()
+        wait_ms = upkeep.due_in_ms(self.state, now)
+        return wait_ms is not None and now.steady_ms + wait_ms < self.wake_at_ms
+
+    def expect(self, deadline_ms: int) -> None:
+        """A lease ends at a time: have the housekeeper look by then, so that those who wait get it at once."""
+        if deadline_ms < self.wake_at_ms:
             self.pressure.set()
 
     def _cut_off_laggards(self, number: int) -> None:
         topic = self.state.topics.get(number)
-        for subscription in upkeep.overrun(self.state, topic) if topic is not None else ():
+        if topic is None or self._room_left(_settle_bytes(1), 1, essential=True) is not None:
+            return
+        for subscription in upkeep.overrun(self.state, topic):
             why = "it fell further behind than the buffer it declared"
             self.remove_subscription(subscription, why)
 
@@ -227,11 +252,13 @@ class Shard:
                 waiting.remove(waiter)
 
     def _check_memory(self, entries: Sequence[Entry]) -> None:
-        """Transient messages can not be moved to disk: what does not fit the budget of memory is refused."""
-        new = sum(batch.nbytes for entry in entries if entry.volatile for batch in entry.batches)
-        total = self.store.transient_bytes + new
-        if new and self.files is not None and total > self.store.cache_bytes_max:
-            raise LimitReached("memory for transient messages", self.store.cache_bytes_max, total)
+        """Transient messages, and all of them without a disk, stay in memory: beyond its budget they are refused."""
+        stays = self.files is None
+        new = sum(batch.nbytes for entry in entries if entry.volatile or stays for batch in entry.batches)
+        total = new + (self.store.cached_bytes if stays else self.store.transient_bytes)
+        if new and total > self.store.cache_bytes_max:
+            what = "memory of the broker" if stays else "memory for transient messages"
+            raise LimitReached(what, self.store.cache_bytes_max, total)
 
     async def _wait_for_memory(self) -> None:
         while self.store.is_over() and self.store.cached_bytes > HARD_CACHE_FACTOR * self.store.cache_bytes_max:
@@ -277,3 +304,8 @@ class Shard:
     def staged_rows(self) -> list[StagedAt]:
         """Where the bodies of open stages are, for a checkpoint."""
         return [(key, part, position, index) for (key, part), (position, index) in self.staged.items()]
+
+
+def _settle_bytes(messages: int) -> int:
+    """At most what a journal entry that settles, fails or removes so many messages takes."""
+    return 512 + 64 * messages

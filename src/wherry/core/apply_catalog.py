@@ -73,21 +73,13 @@ def _begin_reading(step: Step, subscription: SubscriptionState, partition: Parti
             reader.waiting.claim(absent)
         else:
             reader.backlog = (start, end)
-    if not subscription.config.durable or topic.is_stream():
-        return
-    if len(partition.finished) > len(partition.released):  # dead elsewhere, and now there is one that waits for it
-        topic.take(partition.unfinish(reader.settled.missing(start, end)))
-    if start > 0:
+    if subscription.config.durable and start > 0 and not topic.is_stream():
         settled(step, topic, partition, partition.released.missing(0, start))
 
 
 def _settle_absent(reader: Reader, partition: Partition, start: int, end: int) -> None:
-    """What is released, or died before any subscription, is nothing to this reader."""
-    wanted = partition.released.missing(start, end)
-    if len(partition.dead):
-        wanted = wanted[~partition.dead.has(wanted)]
-    absent = np.setdiff1d(np.arange(start, end, dtype=np.int64), wanted, assume_unique=True)
-    reader.settled.add(absent)
+    """What is finished is nothing to a new reader: it may be kept still, but only as the dead letter of another."""
+    reader.settled.add(partition.finished.within(start, end))
 
 
 def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:

@@ -29,11 +29,13 @@ TAIL_MAX = 1 << 15
 """Pairs collected before they are sorted into a run: about 2 ms of sorting."""
 
 RUN_MAX = 1 << 18
-"""Runs are merged up to this size: about 15 ms of sorting, the longest pause this index makes."""
+"""Runs are merged up to this size: about 15 ms of sorting on a quiet machine, the longest pause this index makes."""
 
 MERGE_FAN = 4
 BLOCK = 1 << 15
 """Pairs that a refill reads, spread over the runs."""
+
+SLACK = 1.2
 
 _ROW_BITS = 20
 _ROW_MASK = (1 << _ROW_BITS) - 1
@@ -260,7 +262,8 @@ class SortedRuns:
             stop = count_up_to(run, min(bounds)) if bounds else len(run.rank)
             heads.append(Pairs(run.rank[:stop], run.offset[:stop]))
             if stop < len(run.rank):
-                rest.append(_without_slack(Pairs(run.rank[stop:], run.offset[stop:])))
+                rest.append(Pairs(run.rank[stop:], run.offset[stop:]))
+        _trim_one(rest)
         self._runs = rest
         return sort_pairs(np.concatenate([h.rank for h in heads]), np.concatenate([h.offset for h in heads]))
 
@@ -280,9 +283,12 @@ class SortedRuns:
                 yield Pairs(pairs.rank[alive], pairs.offset[alive])
 
 
-def _without_slack(run: Pairs) -> Pairs:
-    """A run whose consumed head is a quarter of what it keeps alive is copied, so that memory follows the backlog."""
-    root = run.rank.base
-    if isinstance(root, np.ndarray) and len(root) > len(run.rank) * 5 // 4:
-        return Pairs(run.rank.copy(), run.offset.copy())
-    return run
+def _trim_one(runs: list[Pairs]) -> None:
+    """Copy the run that keeps most consumed pairs alive, if they are a fifth of it, so that memory follows the backlog.
+
+    One run a refill: all of them at once would be a pause of tens of milliseconds at ten million messages.
+    """
+    slack = [(len(run.rank.base) / len(run.rank) if isinstance(run.rank.base, np.ndarray) else 1.0) for run in runs]
+    most = max(range(len(runs)), key=slack.__getitem__, default=-1)
+    if most >= 0 and slack[most] > SLACK:
+        runs[most] = Pairs(runs[most].rank.copy(), runs[most].offset.copy())

@@ -44,6 +44,21 @@ def due(state: State, now: Now, entropy: Entropy) -> Iterator[Entry]:
             yield from separate(state, now.wall_us, _expire(topic, partition, now.wall_ms))
 
 
+def due_messages(state: State, now: Now) -> int:
+    """How many messages `due` would deal with, at most."""
+    deadline_ms = state.leases.next_deadline_ms()
+    count = 0
+    if deadline_ms is not None and deadline_ms <= now.steady_ms:
+        count = sum(len(lease.offset) for lease in state.leases.all())
+    for topic, number in state.mortal:
+        partition = state.topics[topic].partitions[number]
+        first = partition.expiry.first_rank()
+        if first is not None and first <= now.wall_ms:
+            count += partition.expiry.count_to(now.wall_ms) * (1 + len(partition.readers))
+        count += len(partition.overdue) * (1 + len(partition.readers))
+    return count
+
+
 def _expire(topic: TopicState, partition: Partition, now_ms: int) -> list[AnyOp]:
     first = partition.expiry.first_rank()
     if (first is None or first > now_ms) and not len(partition.overdue):

@@ -26,7 +26,7 @@ from typing import Final
 from wherry.journal.disk_scan import Frame, Survey, survey, walk
 from wherry.journal.disk_space import Spares
 from wherry.journal.disk_writer import DiskWriter, Layout, begin_file
-from wherry.journal.engine import Record, Writer
+from wherry.journal.engine import Record, Vouched, Writer
 from wherry.journal.files import Bytes, File, Files
 from wherry.journal.format import FILE_HEADER_BYTES
 from wherry.model.errors import Closed, Corrupt, DiskFull
@@ -72,11 +72,14 @@ class DiskEngine:
         self._layout.check()
         self._writer: DiskWriter | None = None
 
-    async def open(self) -> Writer:
+    async def open(self, vouched: Vouched | None = None) -> Writer:
         """Lock, survey, and only then repair: a damaged journal is left as it was found."""
         self._files.lock()
         try:
-            self._writer = await self._repair(await survey(self._files))
+            found = await survey(self._files)
+            if vouched is not None:
+                _check_complete(found, await vouched())
+            self._writer = await self._repair(found)
         except BaseException:
             self._files.unlock()
             raise
@@ -138,3 +141,9 @@ class DiskEngine:
             parts.append(bytes(found.leftover_end - end))
         if parts:
             await file.write(start, parts)
+
+
+def _check_complete(found: Survey, vouched: int) -> None:
+    if found.last < vouched:
+        path, at = (found.kept[-1].path, found.kept[-1].end) if found.kept else ("journal", 0)
+        raise Corrupt(path, at, f"the journal ends with entry {found.last}, and a checkpoint vouches for {vouched}")

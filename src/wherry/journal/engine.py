@@ -6,7 +6,7 @@ expected position on every append, the lease only decides who tries.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -99,11 +99,18 @@ class Writer(Protocol):
     async def close(self) -> None: ...
 
 
+Vouched: TypeAlias = Callable[[], Awaitable[int]]
+
+
 class Engine(Protocol):
     """Keeps journals."""
 
-    async def open(self) -> Writer:
-        """Take the shard: find the end of the journal, cut a torn tail, refuse a damaged middle with `Corrupt`."""
+    async def open(self, vouched: Vouched | None = None) -> Writer:
+        """Take the shard: find the end of the journal, cut a torn tail, refuse a damaged middle with `Corrupt`.
+
+        `vouched` is asked, once the shard is taken, which position must be there: a checkpoint may know of entries
+        that nothing in the journal vouches for.
+        """
 
     def read(self, start: int) -> AsyncIterator[Record]:
         """Entries from position `start` (or the first kept one, if later) to the end, in order, checked."""

@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from wherry.journal.engine import Appended, Fenced, Outcome, Record, TooLarge, Writer
+from wherry.journal.engine import Appended, Fenced, Outcome, Record, TooLarge, Vouched, Writer
 from wherry.journal.files import Bytes
 from wherry.journal.format import byte_count
 from wherry.model.errors import Closed
@@ -40,7 +40,7 @@ class MemoryEngine:
         self.stored_bytes = 0
         self.owner: MemoryWriter | None = None
 
-    async def open(self) -> Writer:
+    async def open(self, vouched: Vouched | None = None) -> Writer:
         """Take the shard from whoever had it."""
         self.owner = MemoryWriter(self)
         return self.owner

@@ -191,15 +191,20 @@ class Store:
         """Whether memory holds more than its budget, so that a flush is due."""
         return self._files is not None and self.cached_bytes > self.cache_bytes_max
 
-    async def flush(self, wanted: Wanted) -> None:
-        """Move the oldest half of the memory budget to segments."""
+    async def flush(self, wanted: Wanted, durable: int) -> None:
+        """Move the oldest half of the memory budget to segments, as far as the journal is durable.
+
+        A segment has no gate any more, so a batch that is not durable yet must stay where it has one.
+        """
         assert self._files is not None
         target = self.cached_bytes - self.cache_bytes_max // 2
         picked: dict[tuple[int, int], list[Cached]] = {}
         for cached in self._order:
             if target <= 0:
                 break
-            if not cached.dropped and cached.position:  # transient messages are never on disk
+            if (
+                not cached.dropped and cached.position and cached.gate <= durable
+            ):  # transient messages are never on disk
                 picked.setdefault((cached.topic, cached.partition), []).append(cached)
                 target -= cached.size
         for (topic, partition), batches in picked.items():

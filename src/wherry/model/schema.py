@@ -232,6 +232,8 @@ def _cast(name: str, column: pa.Array, wanted: pa.DataType) -> pa.Array:
             column = column.dictionary_decode()
         if pa.types.is_timestamp(column.type) and column.type.tz is None and pa.types.is_timestamp(wanted):
             column = column.cast(pa.timestamp(column.type.unit, tz="UTC"))
+        if pa.types.is_timestamp(column.type) and wanted == _MS and column.type.unit in ("us", "ns"):
+            column = pc.ceil_temporal(column, unit="millisecond")  # up: never early
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as fault:
         raise InvalidInput(name, f"{column.type}: {fault}", f"values that fit {wanted}") from None

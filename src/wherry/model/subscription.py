@@ -53,6 +53,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         `latest` unless told otherwise, and is gone with its last consumer.
     start, start_offset, start_ms
         `earliest`, `latest`, at an offset of every partition, or at the first message published at or after a time.
+        None: `earliest` for a durable one, `latest` for an ephemeral one.
     acks
         False is at-most-once: a pulled message counts as settled the moment it is handed over.
     key_order
@@ -62,7 +63,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     retry
         What happens after a nack or a lost lease.
     assignment
-        How partitions are given to consumers: `balanced`, `shared`, `exclusive`, or a registered strategy.
+        How partitions are given to consumers: `balanced`, `ordered`, `shared`, `exclusive`, or a registered strategy.
     buffer_messages, buffer_bytes
         How far behind this subscription may fall; beyond it the subscription is cut off, not the topic.
     """
@@ -70,7 +71,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     topic: str
     name: str
     durable: bool = True
-    start: Start = "earliest"
+    start: Start | None = None
     start_offset: int | None = None
     start_ms: int | None = None
     acks: bool = True
@@ -82,11 +83,12 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     buffer_bytes: int | None = None
 
     def checked(self) -> Subscription:
-        """This subscription, or `InvalidInput` for the first field that breaks a rule."""
+        """This subscription with its start filled in, or `InvalidInput` for the first field that breaks a rule."""
         check.name("topic", self.topic, limits.TOPIC_NAME_BYTES_MAX)
         check.name("subscription", self.name, limits.SUBSCRIPTION_NAME_CHARS_MAX)
         check.flag("durable", self.durable)
-        check.one_of("start", self.start, STARTS)
+        if self.start is not None:
+            check.one_of("start", self.start, STARTS)
         check.optional_integer("start_offset", self.start_offset, 0, limits.OFFSET_MAX)
         check.optional_integer("start_ms", self.start_ms, 0, limits.TIME_MS_MAX)
         check.flag("acks", self.acks)
@@ -104,4 +106,6 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             raise InvalidInput("start_ms", self.start_ms, "a time when start='time', and only then")
         if self.key_order and not self.acks:
             raise InvalidInput("key_order", self.key_order, "False when acks=False: without acks nothing is ever out")
+        if self.start is None:
+            return msgspec.structs.replace(self, start="earliest" if self.durable else "latest")
         return self

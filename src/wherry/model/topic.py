@@ -32,7 +32,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     partitions
         1 to 65,535, the unit of order.
     persistent
-        Whether messages are journaled unless a publish says otherwise. A topic with False never touches the disk.
+        Whether messages are journaled unless a publish says otherwise; False keeps its messages in memory only.
     payload_bytes_max
         Largest body: 65,535 bytes by default, up to 1 MiB.
     messages_max, bytes_max
@@ -43,7 +43,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         Bound on dead letters kept; when it is full a message that would die is refused (overflow) or stays in retry.
     keep
         `settled`: a message goes when every durable subscription settled it (a queue). `age` and `bytes`: it goes by
-        `keep_ms` or `keep_bytes`, settled or not (a stream).
+        `keep_ms` or `keep_bytes` (of each partition), settled or not (a stream).
     expired
         What happens to a message that expires unread: `drop` it or `dead-letter` it.
     """

@@ -20,6 +20,7 @@ from wherry.core.runs import Pairs, SortedRuns
 from wherry.core.stages import Stage
 from wherry.core.waiting import Fifo, Ranked
 from wherry.journal.disk_writer import DiskWriter
+from wherry.journal.store import Store
 from wherry.sim import run
 from wherry.sim.world import World
 
@@ -201,9 +202,19 @@ def confirm_too_soon() -> Any:
     return patched(DiskWriter, "append", make)
 
 
+def hand_out_too_soon() -> Any:
+    """Messages go to consumers before they are durable."""
+
+    def make(deliver: Any) -> Any:
+        return lambda self, *args: (deliver(self, *args)[0], 0)
+
+    return patched(Store, "deliver", make)
+
+
 PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "skip an fsync": (skip_sync, 0, ("ledger", "replay_equals_live", "acked_stays_acked", "BootRefused")),
     "confirm too soon": (confirm_too_soon, 0, ("ledger", "replay_equals_live", "acked_stays_acked", "BootRefused")),
+    "hand out too soon": (hand_out_too_soon, 0, ("ledger",)),
     "drop an ack": (drop_an_ack, 1, ("acked_stays_acked",)),
     "deliver early": (deliver_early, 0, ("nothing_early",)),
     "ignore the fence": (ignore_the_fence, 3, ("fencing",)),

@@ -44,7 +44,7 @@ async def _flip(world: World, random: Random) -> tuple[str, int]:
     files.lock()
     sizes = await files.list()
     files.unlock()
-    path = random.choice([name for name in sizes if sizes[name]])
+    path = random.choice([name for name in sizes if world.disk.durable(name)])
     content = world.disk.durable(path) or b""
     used = len(content.rstrip(b"\0")) or len(content)
     byte = random.randrange(used)
