@@ -23,10 +23,10 @@ def world() -> SimDisk:
     return SimDisk(Random(5), DiskFaults(stalls=0.0), capacity_bytes=CAPACITY)
 
 
-async def opened(disk: SimDisk, **options: int):
+async def opened(disk: SimDisk, cache_bytes: int = 256 << 20):
     files = disk.open()
     engine = DiskEngine(files, file_bytes=128 << 10, reserve_bytes=24 << 10, entry_bytes_max=32 << 10)
-    broker = await start(engine, files, SimClock(Random(1)), **options)
+    broker = await start(engine, files, SimClock(Random(1)), cache_bytes=cache_bytes)
     await broker.create_topic("t")
     await broker.subscribe("t", "readers")
     return broker
@@ -72,15 +72,16 @@ def test_a_full_disk_refuses_publishes_while_consuming_goes_on_and_recovers_when
     run(main())
 
 
-def test_what_a_full_disk_took_is_there_after_a_power_cut():
+@pytest.mark.parametrize("cache_bytes", [256 << 20, 1 << 20])
+def test_what_a_full_disk_took_is_there_after_a_power_cut(cache_bytes):
     async def main():
         disk = world()
-        broker = await opened(disk)
+        broker = await opened(disk, cache_bytes)
         taken = await fill(broker)
         reader = await broker.consumer("t", "readers")
         await (await reader.pull(7)).ack()
         disk.crash()
-        again = await opened(disk)
+        again = await opened(disk, cache_bytes)
         assert again.stats("t").subscriptions[0].ready == taken - 7
 
     run(main())
@@ -174,7 +175,7 @@ def test_nothing_is_handed_out_before_it_is_durable_also_from_memory_that_is_ove
                 await go.wait()
                 return await append(bodies, expected)
 
-            broker.shard.writer.append = held_back
+            broker.shard.writer.append = held_back  # type: ignore[method-assign]
             publishing = [asyncio.create_task(broker.publish("t", [b"x" * 1_000] * 500)) for _ in range(4)]
             pulling = asyncio.create_task(reader.pull(100, wait_ms=None))
             await asyncio.sleep(0.3)

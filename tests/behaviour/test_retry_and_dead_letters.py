@@ -283,7 +283,7 @@ async def test_the_topic_remembers_who_redrove_and_who_threw_away(home: Home, ho
 
 @pytest.mark.rows("A12")
 def test_a_redrive_with_a_rate_takes_its_time():
-    async def main() -> list[tuple[float, int]]:
+    async def main() -> list[tuple[int, int]]:
         loop = asyncio.get_running_loop()
         engine = MemoryEngine()
         broker = await start(engine, None, SimClock(Random(1)))

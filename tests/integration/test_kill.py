@@ -20,20 +20,22 @@ WORKER = Path(__file__).with_name("worker.py")
 def one_life(path, life, seconds):
     """Start a worker, kill it after a while, and return the whole lines it had written."""
     process = subprocess.Popen([sys.executable, WORKER, path, str(life)], stdout=subprocess.PIPE)
+    told = process.stdout
+    assert told is not None
     try:
-        assert process.stdout.readline() == b"open\n"
-        os.set_blocking(process.stdout.fileno(), False)
+        assert told.readline() == b"open\n"
+        os.set_blocking(told.fileno(), False)
         written = bytearray()
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            written += process.stdout.read() or b""
+            written += told.read() or b""
             time.sleep(0.005)
     finally:
         process.send_signal(signal.SIGKILL)
     process.wait()
-    os.set_blocking(process.stdout.fileno(), True)
-    written += process.stdout.read()
-    process.stdout.close()
+    os.set_blocking(told.fileno(), True)
+    written += told.read()
+    told.close()
     return [line.decode().split() for line in written.split(b"\n")[:-1]]
 
 
@@ -48,7 +50,9 @@ async def drain(path):
 @pytest.mark.rows("A15", "A16", "G1", "G20", "D13")
 def test_fifty_kills_lose_nothing_and_bring_nothing_back(tmp_path):
     random = Random(7)
-    published, acking, acked = set(), set(), set()
+    published: set[str] = set()
+    acking: set[str] = set()
+    acked: set[str] = set()
     for life in range(LIVES):
         for words in one_life(tmp_path / "data", life, random.uniform(0.02, 0.25)):
             if words[0] == "published":

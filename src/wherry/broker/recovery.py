@@ -71,10 +71,18 @@ async def _replay(shard: Shard, engine: Engine, point: Checkpoint | None) -> Non
             continue
         shard.replay(record.position, entry)
         expected = record.position + 1
-        if shard.store.is_over():
-            await shard.store.flush(shard.wanted, shard.writer.last)
+        if shard.store.is_over() and shard.trouble is None:
+            await _make_memory(shard)
     if bodies is not None:
         bodies.check()
+
+
+async def _make_memory(shard: Shard) -> None:
+    """A disk that is full is no reason not to open: consuming is what makes it emptier. Memory then holds the rest."""
+    try:
+        await shard.store.flush(shard.wanted, shard.writer.last)
+    except OSError as fault:
+        shard.trouble = fault
 
 
 def _decoded(record: Record) -> Entry:

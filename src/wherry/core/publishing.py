@@ -150,18 +150,25 @@ def check_ids(state: State, topic: TopicState, batch: pa.RecordBatch) -> None:
     """`DuplicateId` if an id is in the topic already, or twice in the batch."""
     if "id" not in batch.schema.names:
         return
+    check_new_ids(batch)
+    given = batch.column("id").drop_null()
+    rows, places = topic.ids.find(ranks_of(hash_strings(given)))
+    taken = [text for row, text in candidates(state, topic, rows, places) if given[row].as_py() == text]
+    if taken:
+        raise DuplicateId(taken)
+
+
+def check_new_ids(batch: pa.RecordBatch) -> None:
+    """`InvalidInput` or `DuplicateId` if the ids of a batch cannot be right, whatever is in the topic."""
+    if "id" not in batch.schema.names:
+        return
     ids = batch.column("id")
     reserved = pc.match_substring_regex(ids, DEFAULT_ID)
     if pc.any(reserved).as_py():
         row = pc.index(reserved, True).as_py()
         allowed = "an id that does not look like a default id (digits, a dash, digits)"
         raise InvalidInput(f"messages[{row}].id", ids[row].as_py(), allowed)
-    given = ids.drop_null()
-    check_distinct(given)
-    rows, places = topic.ids.find(ranks_of(hash_strings(given)))
-    taken = [text for row, text in candidates(state, topic, rows, places) if given[row].as_py() == text]
-    if taken:
-        raise DuplicateId(taken)
+    check_distinct(ids)
 
 
 def check_distinct(ids: pa.Array) -> None:

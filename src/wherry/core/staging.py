@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from wherry.core.lease import Lease
 from wherry.core.leasing import held
-from wherry.core.publishing import check_distinct, check_ids, split
+from wherry.core.publishing import check_distinct, check_ids, check_new_ids, split
 from wherry.core.room import make_room
 from wherry.core.settling import rows_of, take_out
 from wherry.core.stages import STAGE_BYTES_MAX, STAGES_MAX, Stage, StagedSettle
@@ -35,6 +35,7 @@ def stage_publish(
     """Put messages aside. They get offsets when the stage is committed."""
     check.optional_integer("partition", partition, 0, topic.config.partitions - 1)
     _check_open(state, key)
+    check_new_ids(batch)
     size = content_bytes(batch)
     total = state.stages.bytes() + size
     if total > STAGE_BYTES_MAX:

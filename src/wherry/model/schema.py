@@ -62,6 +62,8 @@ DELIVERED = MESSAGE.append(pa.field("partition", pa.uint16(), nullable=False)).a
 IGNORED = frozenset({*DERIVED, "partition", "attempt"})
 """Columns of a delivered batch that a publish takes no notice of, so that a batch can be passed on as it is."""
 
+WHOLE = ("priority", "due", "expires")
+
 Int64 = npt.NDArray[np.int64]
 
 
@@ -276,6 +278,9 @@ def _built(name: str, values: list[Any]) -> pa.Array:
     wanted = MESSAGE.field(name).type
     if name == "headers":
         values = [None if value is None else _header_pairs(value) for value in values]
+    for index, value in enumerate(values) if name in WHOLE else ():
+        if isinstance(value, float):  # Arrow would cut it off without a word
+            raise InvalidInput(f"messages[{index}].{name}", value, "a whole number")
     try:
         if name in ("due", "expires"):
             return pa.array(values, pa.int64()).view(wanted)

@@ -1,0 +1,120 @@
+"""Makes `entries_v1/`, `checkpoint_v1` and `segment_v1.arrow` as version 1 first wrote them. Run once for each version.
+
+PYTHONPATH=src:. python tests/golden/make_entries_v1.py
+
+Until version 1 is released it may be run again after a change of the format; from then on the files never change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from tests.golden.entries_v1 import AT_US, ENTRIES, MESSAGES, PLAIN, WHOLE
+from wherry.core import snapshot
+from wherry.core.apply import apply
+from wherry.core.state import State
+from wherry.journal import checkpoint, codec, segment
+from wherry.journal.checkpoint import Checkpoint
+from wherry.journal.realfiles import RealFiles
+from wherry.journal.segment import Segment
+from wherry.journal.shelf import Cached
+from wherry.journal.store import Store
+from wherry.model import ops
+from wherry.model.ops import Entry
+from wherry.model.schema import expand, presence
+from wherry.model.subscription import Subscription
+from wherry.model.topic import Topic
+
+HERE = Path(__file__).parent
+FOLDER = HERE / "entries_v1"
+CHECKPOINT = HERE / "checkpoint_v1"
+SEGMENT = HERE / "segment_v1.arrow"
+
+
+def entry_bytes(name: str) -> bytes:
+    parts, _, _ = codec.encode(ENTRIES[name])
+    return b"".join(parts)
+
+
+def column(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(values, np.int64)
+
+
+STEPS = [
+    Entry(AT_US, [ops.Opened(1, "host:1")]),
+    Entry(
+        AT_US, [ops.PutTopic(1, Topic(name="fifo", partitions=2)), ops.PutTopic(2, Topic(name="p", order="priority"))]
+    ),
+    Entry(AT_US, [ops.PutSubscription(3, 1, Subscription(topic="fifo", name="a", key_order=True), column(0))]),
+    Entry(AT_US, [ops.PutSubscription(4, 2, Subscription(topic="p", name="b"), column(0))]),
+    Entry(AT_US, [ops.PutRoute(ENTRIES["route"].ops[0].route)]),  # type: ignore[union-attr]
+    Entry(AT_US + 1, [ops.Publish(1, 0, 0, 3, presence(PLAIN), 11)], [PLAIN]),
+    Entry(AT_US + 2, [ops.Publish(1, 1, 0, 2, presence(MESSAGES), 11)], [MESSAGES]),
+    Entry(
+        AT_US + 3,
+        [ops.Publish(2, 0, 0, 2, presence(MESSAGES), 11), ops.Sequenced(2, "p", 5, 2, column(0, 0, 2))],
+        [MESSAGES],
+    ),
+    Entry(AT_US + 4, [ops.Publish(1, 0, 3, 2, presence(MESSAGES), 11, "overflow")], [MESSAGES]),
+    Entry(AT_US + 5, [ops.Settle(3, 0, column(1, 2), "acked")]),
+    Entry(AT_US + 6, [ops.Fail(3, 0, column(0), column(0), column(77), column(1_800_000_000_000), "no")]),
+    Entry(AT_US + 7, [ops.Bury(2, 4, 0, column(1), column(65_535), "rejected", "bad", failed=True)]),
+    Entry(AT_US + 8, [ops.Replace(1, 0, 2, 2, ops.Publish(1, 0, 5, 1, presence(WHOLE), 40))], [WHOLE]),
+    Entry(AT_US + 9, [ops.Stage("open", 1, 0, 2, presence(MESSAGES), 11)], [MESSAGES]),
+    Entry(AT_US + 9, [ops.Stage("done", 1, 1, 2, presence(MESSAGES), 11)], [MESSAGES]),
+    Entry(AT_US + 9, [ops.Commit("done", column(2))]),
+]
+"""A little life, whose state the golden checkpoint holds."""
+
+
+def lived() -> State:
+    state = State(Store(None))
+    for entry in STEPS:
+        apply(state, entry)
+    return state
+
+
+def made_checkpoint() -> Checkpoint:
+    store = Store(None)
+    store.put(Cached(1, 0, 0, PLAIN, AT_US + 1, 6, 0, 6, 0))
+    store.put(Cached(1, 1, 2, MESSAGES, AT_US + 9, 15, 0, 16, 0))
+    store._shelf(2, 0).segments.append(
+        Segment(2, 0, "segments/2/0/0-1.arrow", 99, column(0, 1, 2, 3, 4, 5).reshape(6, 1))
+    )
+    return Checkpoint(16, 6, snapshot.dump(lived()), store.image(), [("open", 0, 14, 0)])
+
+
+def checkpoint_bytes() -> bytes:
+    return b"".join(checkpoint.encode(made_checkpoint()))
+
+
+def segment_batches() -> list[pa.RecordBatch]:
+    """Three blocks: the offsets have gaps, and one body is as large as a block."""
+    large = pa.RecordBatch.from_arrays([pa.array([b"x" * segment.BLOCK_BYTES, b"y"])], names=["payload"])
+    return [
+        expand(PLAIN, column(0, 1, 5), AT_US),
+        expand(MESSAGES, column(7, 8), column(AT_US + 1, AT_US + 2)),
+        expand(WHOLE, column(9), AT_US),
+        expand(large, column(11, 12), AT_US + 3),
+    ]
+
+
+async def written(root: Path) -> Segment:
+    return await segment.write(RealFiles(root), 1, 0, "segment.arrow", segment_batches())
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name in ENTRIES:
+        FOLDER.joinpath(name).write_bytes(entry_bytes(name))
+    CHECKPOINT.write_bytes(checkpoint_bytes())
+    made = asyncio.run(written(HERE))
+    HERE.joinpath(made.path).rename(SEGMENT)
+
+
+if __name__ == "__main__":
+    main()
