@@ -18,6 +18,7 @@ from wherry.core.assignment import Strategy
 from wherry.core.assignment import register as register_assignment
 from wherry.core.deadletters import DeadFilter
 from wherry.core.publishing import Published, PublishOptions
+from wherry.core.state import Deed
 from wherry.core.stats import SubscriptionStats, TopicStats
 from wherry.model.errors import (
     AlreadyExists,
@@ -58,6 +59,7 @@ __all__ = [
     "Corrupt",
     "CutOff",
     "DeadFilter",
+    "Deed",
     "Delivery",
     "DiskFull",
     "DuplicateId",

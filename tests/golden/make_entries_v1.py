@@ -8,6 +8,8 @@ Until version 1 is released it may be run again after a change of the format; fr
 from __future__ import annotations
 
 import asyncio
+import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -93,18 +95,21 @@ def checkpoint_bytes() -> bytes:
 
 
 def segment_batches() -> list[pa.RecordBatch]:
-    """Three blocks: the offsets have gaps, and one body is as large as a block."""
-    large = pa.RecordBatch.from_arrays([pa.array([b"x" * segment.BLOCK_BYTES, b"y"])], names=["payload"])
+    """Three blocks; offsets have gaps where settled messages were left out."""
     return [
         expand(PLAIN, column(0, 1, 5), AT_US),
         expand(MESSAGES, column(7, 8), column(AT_US + 1, AT_US + 2)),
         expand(WHOLE, column(9), AT_US),
-        expand(large, column(11, 12), AT_US + 3),
     ]
 
 
 async def written(root: Path) -> Segment:
-    return await segment.write(RealFiles(root), 1, 0, "segment.arrow", segment_batches())
+    files = RealFiles(root)
+    files.lock()
+    try:
+        return await segment.write(files, 1, 0, SEGMENT.name, segment_batches())
+    finally:
+        files.unlock()
 
 
 def main() -> None:
@@ -112,8 +117,9 @@ def main() -> None:
     for name in ENTRIES:
         FOLDER.joinpath(name).write_bytes(entry_bytes(name))
     CHECKPOINT.write_bytes(checkpoint_bytes())
-    made = asyncio.run(written(HERE))
-    HERE.joinpath(made.path).rename(SEGMENT)
+    with tempfile.TemporaryDirectory() as root:
+        made = asyncio.run(written(Path(root)))
+        shutil.copyfile(Path(root, made.path), SEGMENT)
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def decode(body: pa.Buffer) -> Entry:
         for schema, size in zip(schemas, control.lengths, strict=True):
             batches.append(pa.ipc.read_record_batch(body.slice(at, size), schema))
             at = _aligned(at + size)
-    except (struct.error, msgspec.DecodeError, pa.ArrowInvalid, ValueError, OSError) as fault:
+    except (struct.error, msgspec.DecodeError, pa.ArrowException, ValueError, OSError, NotImplementedError) as fault:
         raise Undecodable(str(fault)) from fault
     return Entry(control.at_us, control.ops, batches)
 

@@ -21,8 +21,7 @@ from wherry.journal.files import Files
 from wherry.journal.segment import Segment, SegmentImage
 from wherry.journal.shelf import OVERHEAD_BYTES, Block, Cached, Piece, Shelf
 from wherry.model.errors import Corrupt
-from wherry.model.limits import PRIORITY_DEFAULT
-from wherry.model.schema import DELIVERED, MESSAGE, expand, payload_sizes
+from wherry.model.schema import DELIVERED, MESSAGE, absent, expand, payload_sizes
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 Wanted: TypeAlias = Callable[[int, int, Int64], npt.NDArray[np.bool_]]
@@ -303,13 +302,5 @@ def _joined(pieces: list[Piece], schema: pa.Schema, count: int) -> pa.RecordBatc
 def _shaped(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     batch = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
     present = set(batch.schema.names)
-    columns = [
-        batch.column(field.name) if field.name in present else _absent(field, batch.num_rows) for field in schema
-    ]
+    columns = [batch.column(field.name) if field.name in present else absent(field, batch.num_rows) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _absent(field: pa.Field, count: int) -> pa.Array:
-    if field.name == "priority":
-        return pa.array(np.full(count, PRIORITY_DEFAULT, np.uint16))
-    return pa.nulls(count, field.type)

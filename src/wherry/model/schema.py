@@ -64,6 +64,9 @@ IGNORED = frozenset({*DERIVED, "partition", "attempt"})
 
 WHOLE = ("priority", "due", "expires")
 
+ABSENT_CACHED_MAX = 8_192
+"""Absent columns up to this many rows are shared: pulls of one size ask for the same ones again and again."""
+
 Int64 = npt.NDArray[np.int64]
 
 
@@ -130,11 +133,21 @@ def expand(batch: pa.RecordBatch, offsets: Int64, published_us: int | Int64) -> 
             arrays.append(pa.array(stamps, pa.int64()).view(field.type))
         elif field.name in present:
             arrays.append(batch.column(field.name))
-        elif field.name == "priority":
-            arrays.append(pa.array(np.full(rows, limits.PRIORITY_DEFAULT, np.uint16)))
         else:
-            arrays.append(pa.nulls(rows, field.type))
+            arrays.append(absent(field, rows))
     return pa.RecordBatch.from_arrays(arrays, schema=MESSAGE)
+
+
+def absent(field: pa.Field, rows: int) -> pa.Array:
+    """A stored column that a batch does not have: nulls, or the default priority."""
+    return _absent(field, rows) if rows <= ABSENT_CACHED_MAX else _absent.__wrapped__(field, rows)
+
+
+@lru_cache(maxsize=64)
+def _absent(field: pa.Field, rows: int) -> pa.Array:
+    if field.name == "priority":
+        return pa.array(np.full(rows, limits.PRIORITY_DEFAULT, np.uint16))
+    return pa.nulls(rows, field.type)
 
 
 def shrink(batch: pa.RecordBatch) -> pa.RecordBatch:

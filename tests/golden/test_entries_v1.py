@@ -1,0 +1,187 @@
+"""What version 1 wrote must always open and give exactly its values; writing it again gives the same bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import get_args
+
+import google_crc32c
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.golden import make_entries_v1 as made
+from tests.golden.entries_v1 import AT_US, ENTRIES, MESSAGES, PLAIN, WHOLE
+from wherry.core import snapshot
+from wherry.core.state import State
+from wherry.journal import checkpoint, codec, segment
+from wherry.journal.realfiles import RealFiles
+from wherry.journal.segment import Segment
+from wherry.journal.store import Store
+from wherry.model import ops
+from wherry.model.errors import Corrupt
+from wherry.model.schema import MESSAGE
+
+
+def plain(value: object) -> object:
+    """Structs and arrays as values that compare."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, msgspec.Struct):
+        return [type(value).__name__, *(plain(getattr(value, name)) for name in value.__struct_fields__)]
+    return value
+
+
+def test_there_is_an_entry_of_every_operation():
+    kinds = {kind.__struct_config__.tag for kind in get_args(ops.AnyOp)}
+    assert set(ENTRIES) == kinds
+    assert {path.name for path in made.FOLDER.iterdir()} == kinds
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_an_entry_opens_and_gives_its_values(name):
+    got, wanted = codec.decode(pa.py_buffer(made.FOLDER.joinpath(name).read_bytes())), ENTRIES[name]
+    assert got.at_us == AT_US
+    assert plain(got.ops) == plain(wanted.ops)
+    assert [batch.schema for batch in got.batches] == [batch.schema for batch in wanted.batches]
+    assert got.batches == wanted.batches
+    for batch in got.batches:
+        batch.validate(full=True)
+
+
+@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if not entry.batches])
+def test_the_same_bytes_are_still_written(name):
+    """How Arrow lays out a batch is its own affair, as long as it reads what it wrote."""
+    assert made.entry_bytes(name) == made.FOLDER.joinpath(name).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["pub", "open"])
+def test_a_short_entry_is_no_entry(name):
+    data = made.FOLDER.joinpath(name).read_bytes()
+    control = 4 + int.from_bytes(data[:4], "little")
+    for length in range(control):
+        with pytest.raises(codec.Undecodable):
+            codec.decode(pa.py_buffer(data[:length]))
+
+
+def test_an_operation_of_a_later_version_is_no_entry():
+    body = msgspec.msgpack.encode([AT_US, [["levitate", 1]], []])
+    with pytest.raises(codec.Undecodable, match="levitate"):
+        codec.decode(pa.py_buffer(len(body).to_bytes(4, "little") + body))
+
+
+def test_the_checkpoint_opens_and_gives_the_state():
+    point = checkpoint.decode("golden", made.CHECKPOINT.read_bytes())
+    wanted = made.made_checkpoint()
+    assert (point.position, point.floor, point.staged) == (wanted.position, wanted.floor, wanted.staged)
+    assert plain(point.store) == plain(wanted.store)
+    state = State(Store(None))
+    snapshot.load(state, point.state)
+    assert snapshot.digest(state) == snapshot.digest(made.lived())
+
+
+def test_the_state_of_the_checkpoint_is_what_it_was():
+    """By hand, so that a change of both sides at once is noticed."""
+    state = State(Store(None))
+    snapshot.load(state, checkpoint.decode("golden", made.CHECKPOINT.read_bytes()).state)
+    fifo, ranked = state.topic("fifo"), state.topic("p")
+    assert (fifo.messages, fifo.dead, ranked.messages, ranked.dead) == (6, 2, 1, 1)
+    first, second = fifo.partitions[0], fifo.partitions[1]
+    assert (first.next_offset, first.released.within(0, 6).tolist(), first.version(5)) == (6, [1, 2], 2)
+    assert second.next_offset == 4
+    reader = state.subscription("fifo", "a").readers[0]
+    assert [reader.state_of(offset, AT_US // 1000) for offset in range(6)] == [
+        *("scheduled", "settled", "settled", "settled", "settled", "waiting")
+    ]
+    assert reader.attempts(np.array([0])).tolist() == [1]
+    assert ranked.producers.repeated("p", 5, 2) is not None
+    assert list(state.catalog.routes) == ["r"]
+    assert (list(state.stages.open), list(state.stages.committed)) == (["open"], ["done"])
+
+
+def test_the_same_checkpoint_is_still_written():
+    assert made.checkpoint_bytes() == made.CHECKPOINT.read_bytes()
+
+
+@pytest.mark.parametrize("at", [0, 5, 12, 17, 21, 24, 300, -1])
+def test_a_flipped_bit_of_a_checkpoint_is_noticed(at):
+    data = bytearray(made.CHECKPOINT.read_bytes())
+    data[at] ^= 1
+    with pytest.raises(Corrupt, match="golden at byte"):
+        checkpoint.decode("golden", data)
+
+
+@pytest.mark.parametrize("length", [0, 23, 24, 500])
+def test_a_cut_checkpoint_is_noticed(length):
+    with pytest.raises(Corrupt, match="golden at byte"):
+        checkpoint.decode("golden", made.CHECKPOINT.read_bytes()[:length])
+
+
+def test_a_checkpoint_of_a_later_version_is_named():
+    body = b"\x90"
+    head = checkpoint._HEAD.pack(b"WHCP", 2, len(body), google_crc32c.value(body))
+    data = head + checkpoint._CRC.pack(google_crc32c.value(head)) + body
+    with pytest.raises(Corrupt, match="version 2 is newer than this Wherry reads"):
+        checkpoint.decode("golden", data)
+
+
+def test_the_segment_opens_with_plain_pyarrow():
+    with pa.OSFile(str(made.SEGMENT)) as file:
+        reader = pa.ipc.open_file(file)
+        assert reader.schema == MESSAGE
+        assert reader.schema.metadata == {b"wherry.schema": b"1"}
+        table = reader.read_all()
+    assert reader.num_record_batches == 3
+    assert table.column("offset").to_pylist() == [0, 1, 5, 7, 8, 9]
+    bodies = [batch.column("payload").to_pylist() for batch in (PLAIN, MESSAGES, WHOLE)]
+    assert table.column("payload").to_pylist() == [payload for each in bodies for payload in each]
+    assert table.column("id").to_pylist() == [None, None, None, "mine", None, "i"]
+    assert table.column("key").to_pylist() == [None, None, None, "k", "", "schlüssel"]
+    assert table.column("priority").to_pylist() == [32_768, 32_768, 32_768, 0, 65_535, 7]
+    assert table.column("due").cast(pa.int64()).to_pylist() == [None, None, None, 0, None, 1]
+    assert table.column("published").cast(pa.int64()).to_pylist() == [AT_US] * 3 + [AT_US + 1, AT_US + 2, AT_US]
+    assert table.column("headers").to_pylist()[3:] == [[("h", "1"), ("", "2")], None, [("n", "v")]]
+    assert table.column("mac").to_pylist()[5] == bytes(range(32))
+
+
+def sealed(root: Path) -> Segment:
+    return asyncio.run(made.written(root))
+
+
+def test_the_same_segment_is_still_written(tmp_path):
+    made_now = sealed(tmp_path)
+    with pa.OSFile(str(made.SEGMENT)) as old, pa.OSFile(str(tmp_path / made_now.path)) as new:
+        assert pa.ipc.open_file(new).read_all() == pa.ipc.open_file(old).read_all()
+    assert made_now.bytes == tmp_path.joinpath(made_now.path).stat().st_size
+    assert made_now.blocks[:3].tolist() == [[0, 7, 9], [5, 8, 9], [3, 2, 1]]
+    assert (made_now.first, made_now.last, made_now.rows) == (0, 9, 6)
+    assert segment.from_image(made_now.image()).blocks.tolist() == made_now.blocks.tolist()
+
+
+def test_the_blocks_of_the_segment_are_read_one_by_one(tmp_path):
+    """By the table that a checkpoint keeps; a flipped bit is noticed in its own block only."""
+    table = sealed(tmp_path)
+    path = tmp_path / table.path
+    data = bytearray(path.read_bytes())
+    data[int(table.blocks[3, 1]) + 200] ^= 1
+    path.write_bytes(data)
+
+    async def read(number: int) -> pa.RecordBatch:
+        files = RealFiles(tmp_path)
+        files.lock()
+        try:
+            return await segment.read_block(files, table, number)
+        finally:
+            files.unlock()
+
+    batches = made.segment_batches()
+    assert asyncio.run(read(0)) == batches[0]
+    assert asyncio.run(read(2)) == batches[2]
+    with pytest.raises(Corrupt, match=f"{table.path} at byte {table.blocks[3, 1]}: block 1 of the segment"):
+        asyncio.run(read(1))
+    assert table.blocks_for(np.array([6, 7])).tolist() == [1]
+    assert table.blocks_for(np.array([0, 9, 99])).tolist() == [0, 2]
