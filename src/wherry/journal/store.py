@@ -302,5 +302,7 @@ def _joined(pieces: list[Piece], schema: pa.Schema, count: int) -> pa.RecordBatc
 def _shaped(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     batch = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
     present = set(batch.schema.names)
-    columns = [batch.column(field.name) if field.name in present else absent(field, batch.num_rows) for field in schema]
+    columns = [
+        batch.column(field.name) if field.name in present else absent(field.name, batch.num_rows) for field in schema
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

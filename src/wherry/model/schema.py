@@ -28,6 +28,7 @@ from wherry.model.errors import InvalidInput
 VERSION = 1
 
 _MS = pa.timestamp("ms", tz="UTC")
+_PUBLISHED = pa.timestamp("us", tz="UTC")
 _HEADERS = pa.map_(pa.string(), pa.string())
 
 MESSAGE = pa.schema(
@@ -38,7 +39,7 @@ MESSAGE = pa.schema(
         pa.field("priority", pa.uint16(), nullable=False),
         pa.field("due", _MS),
         pa.field("expires", _MS),
-        pa.field("published", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("published", _PUBLISHED, nullable=False),
         pa.field("headers", _HEADERS),
         pa.field("envelope", pa.binary()),
         pa.field("payload", pa.binary(), nullable=False),
@@ -48,8 +49,9 @@ MESSAGE = pa.schema(
     metadata={b"wherry.schema": str(VERSION).encode()},
 )
 
+COLUMNS = tuple(MESSAGE.names)
 DERIVED = ("offset", "published")
-STORED = tuple(name for name in MESSAGE.names if name not in DERIVED)
+STORED = tuple(name for name in COLUMNS if name not in DERIVED)
 BIT = {name: 1 << index for index, name in enumerate(STORED)}
 VARIABLE = ("id", "key", "envelope", "payload", "blob")
 """Columns with a length per message; with the headers they are what counts as bytes."""
@@ -126,28 +128,26 @@ def expand(batch: pa.RecordBatch, offsets: Int64, published_us: int | Int64) -> 
     present = set(batch.schema.names)
     stamps = np.full(rows, published_us, np.int64) if isinstance(published_us, int) else published_us
     arrays = []
-    for field in MESSAGE:
-        if field.name == "offset":
+    for name in COLUMNS:
+        if name == "offset":
             arrays.append(pa.array(offsets, pa.int64()))
-        elif field.name == "published":
-            arrays.append(pa.array(stamps, pa.int64()).view(field.type))
-        elif field.name in present:
-            arrays.append(batch.column(field.name))
+        elif name == "published":
+            arrays.append(pa.array(stamps, pa.int64()).view(_PUBLISHED))
         else:
-            arrays.append(absent(field, rows))
+            arrays.append(batch.column(name) if name in present else absent(name, rows))
     return pa.RecordBatch.from_arrays(arrays, schema=MESSAGE)
 
 
-def absent(field: pa.Field, rows: int) -> pa.Array:
+def absent(name: str, rows: int) -> pa.Array:
     """A stored column that a batch does not have: nulls, or the default priority."""
-    return _absent(field, rows) if rows <= ABSENT_CACHED_MAX else _absent.__wrapped__(field, rows)
+    return _absent(name, rows) if rows <= ABSENT_CACHED_MAX else _absent.__wrapped__(name, rows)
 
 
 @lru_cache(maxsize=64)
-def _absent(field: pa.Field, rows: int) -> pa.Array:
-    if field.name == "priority":
+def _absent(name: str, rows: int) -> pa.Array:
+    if name == "priority":
         return pa.array(np.full(rows, limits.PRIORITY_DEFAULT, np.uint16))
-    return pa.nulls(rows, field.type)
+    return pa.nulls(rows, MESSAGE.field(name).type)
 
 
 def shrink(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,0 +1,247 @@
+"""What may be published, and the two shapes of a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wherry.model import schema
+from wherry.model.errors import InvalidInput
+from wherry.model.limits import (
+    BATCH_MESSAGES_MAX,
+    HEADERS_MAX,
+    KEY_BYTES_MAX,
+    MESSAGE_ID_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
+    TIME_MS_MAX,
+)
+from wherry.model.schema import (
+    DELIVERED,
+    MESSAGE,
+    STORED,
+    Message,
+    compact,
+    content_bytes,
+    content_sizes,
+    edges,
+    expand,
+    integers,
+    payload_sizes,
+    presence,
+    shrink,
+    stored_schema,
+)
+
+messages = st.lists(
+    st.builds(
+        Message,
+        payload=st.binary(max_size=20),
+        id=st.none() | st.text(min_size=1, max_size=9),
+        key=st.none() | st.text(max_size=9),
+        priority=st.none() | st.integers(0, 65_535),
+        due_ms=st.none() | st.integers(0, TIME_MS_MAX),
+        expires_ms=st.none() | st.integers(0, TIME_MS_MAX),
+        headers=st.none() | st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=3),
+        envelope=st.none() | st.binary(max_size=5),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def test_the_bits_of_the_columns_are_part_of_the_journal_format():
+    """Never change these: entries that were written name their columns by them."""
+    assert schema.BIT == {
+        "id": 1 << 0,
+        "key": 1 << 1,
+        "priority": 1 << 2,
+        "due": 1 << 3,
+        "expires": 1 << 4,
+        "headers": 1 << 5,
+        "envelope": 1 << 6,
+        "payload": 1 << 7,
+        "blob": 1 << 8,
+        "mac": 1 << 9,
+    }
+    assert presence(compact(Message(payload=b"", key="k", due_ms=1))) == 0b1000_1010
+    assert stored_schema(0b1000_1010).names == ["key", "due", "payload"]
+
+
+def test_the_schema_is_version_1():
+    """Segments have it, and Spark reads it: add a column at the end and raise the version, or leave it alone."""
+    assert MESSAGE.metadata == {b"wherry.schema": b"1"}
+    assert [(field.name, str(field.type), field.nullable) for field in MESSAGE] == [
+        ("offset", "int64", False),
+        ("id", "string", True),
+        ("key", "string", True),
+        ("priority", "uint16", False),
+        ("due", "timestamp[ms, tz=UTC]", True),
+        ("expires", "timestamp[ms, tz=UTC]", True),
+        ("published", "timestamp[us, tz=UTC]", False),
+        ("headers", "map<string, string>", True),
+        ("envelope", "binary", True),
+        ("payload", "binary", False),
+        ("blob", "string", True),
+        ("mac", "fixed_size_binary[32]", True),
+    ]
+
+
+BODIES = [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        BODIES,
+        ("a", b"b"),
+        ["a", Message(payload=b"b")],
+        (body for body in BODIES),
+        np.array(BODIES, object),
+        pa.RecordBatch.from_pydict({"payload": BODIES}),
+        pa.table({"payload": BODIES}),
+        pa.table({"payload": pa.chunked_array([[b"a"], [], [b"b"]])}),
+        pa.table({"payload": ["a", "b"]}),
+        pa.table({"payload": pa.array(BODIES, pa.large_binary())}),
+        pa.table({"payload": pa.array(BODIES).dictionary_encode()}),
+        pa.table({"payload": [b"x", *BODIES, b"y"]}).slice(1, 2),
+        pa.table({"payload": BODIES, "offset": [7, 8], "partition": [1, 1], "attempt": [1, 2]}),
+        pa.table({"payload": BODIES, "key": pa.nulls(2, pa.string()), "headers": pa.nulls(2)}),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_every_accepted_kind(given):
+    batch = compact(given)
+    assert batch.to_pydict() == {"payload": BODIES}
+    assert batch.schema == stored_schema(presence(batch))
+
+
+@pytest.mark.parametrize("given", [b"a", "a", Message(payload=b"a")])
+def test_one_message_is_a_batch_of_one(given):
+    assert compact(given).to_pydict() == {"payload": [b"a"]}
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([5_000, None], pa.int64()),
+        pa.array([5_000, None], pa.timestamp("ms")),
+        pa.array([5, None], pa.timestamp("s", tz="UTC")),
+        pa.array([5_000_000, None], pa.timestamp("us", tz="Europe/Berlin")),
+        pa.array([5_000_000_000, None], pa.timestamp("ns")),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_times_of_every_unit(column):
+    batch = compact(pa.table({"payload": BODIES, "due": column}))
+    assert integers(batch, "due", -1).tolist() == [5_000, -1]
+
+
+def test_a_missing_priority_is_the_middle_one():
+    batch = compact([Message(payload=b"", priority=3), Message(payload=b"")])
+    assert batch.column("priority").to_pylist() == [3, 32_768]
+    assert integers(compact([b""]), "priority", 32_768).tolist() == [32_768]
+
+
+def test_a_delivered_batch_can_be_published_as_it_is():
+    delivered = pa.RecordBatch.from_pylist(
+        [
+            dict.fromkeys(DELIVERED.names)
+            | {"payload": b"x", "priority": 9, "offset": 4, "partition": 1, "attempt": 2, "published": 5}
+        ],
+        DELIVERED,
+    )
+    assert compact(delivered).to_pydict() == {"priority": [9], "payload": [b"x"]}
+
+
+@given(messages)
+def test_compact_keeps_every_value(given):
+    rows = expand(compact(given), np.arange(len(given)), 7).to_pylist()
+    for row, message in zip(rows, given, strict=True):
+        assert (row["payload"], row["id"], row["key"], row["envelope"]) == (
+            message.payload,
+            message.id,
+            message.key,
+            message.envelope,
+        )
+        assert row["priority"] == (32_768 if message.priority is None else message.priority)
+        assert row["headers"] == (None if message.headers is None else list(message.headers.items()))
+    batch = compact(given)
+    for name, field in (("due", "due_ms"), ("expires", "expires_ms")):
+        expected = [-1 if getattr(message, field) is None else getattr(message, field) for message in given]
+        assert integers(batch, name, -1).tolist() == expected
+
+
+@given(messages, st.integers(0, 5))
+def test_expand_and_shrink(given, start):
+    batch = compact(given).slice(start)
+    offsets = np.arange(batch.num_rows) * 3
+    full = expand(batch, offsets, np.arange(batch.num_rows) + 100)
+    assert full.schema == MESSAGE
+    assert full.column("offset").to_pylist() == offsets.tolist()
+    assert full.column("published").view(pa.int64()).to_pylist() == list(range(100, 100 + batch.num_rows))
+    if batch.num_rows:
+        again = shrink(full)
+        assert expand(again, offsets, 5).to_pylist() == expand(batch, offsets, 5).to_pylist()
+        assert "priority" in again.schema.names, "a full batch always has one"
+
+
+@given(messages, st.integers(0, 5), st.integers(0, 6))
+def test_what_a_batch_weighs(given, start, count):
+    def weight(message):
+        texts = [message.id, message.key, *(message.headers or {}).keys(), *(message.headers or {}).values()]
+        return len(message.payload) + len(message.envelope or b"") + sum(len((text or "").encode()) for text in texts)
+
+    part = compact(given).slice(start, count)
+    expected = [weight(message) for message in given[start : start + count]]
+    assert content_sizes(part).tolist() == expected
+    assert content_bytes(part) == sum(expected)
+    assert payload_sizes(part).tolist() == [len(message.payload) for message in given[start : start + count]]
+    assert len(edges(part.column("payload"))) == part.num_rows + 1
+
+
+def test_both_edges_of_each_bound():
+    fits = Message(
+        payload=b"x" * PAYLOAD_BYTES_MAX,
+        id="i" * MESSAGE_ID_BYTES_MAX,
+        key="k" * KEY_BYTES_MAX,
+        priority=65_535,
+        due_ms=TIME_MS_MAX,
+        expires_ms=0,
+        headers={str(number): "" for number in range(HEADERS_MAX)},
+    )
+    assert compact(fits).num_rows == 1
+    for field, value in {
+        "payload": b"x" * (PAYLOAD_BYTES_MAX + 1),
+        "id": "i" * (MESSAGE_ID_BYTES_MAX + 1),
+        "key": "k" * (KEY_BYTES_MAX + 1),
+        "priority": 65_536,
+        "due_ms": TIME_MS_MAX + 1,
+        "expires_ms": -1,
+        "headers": {str(number): "" for number in range(HEADERS_MAX + 1)},
+    }.items():
+        with pytest.raises(InvalidInput, match=rf"messages\[0\].{field.removesuffix('_ms')}: got "):
+            compact(Message(**{"payload": b"", field: value}))  # type: ignore[arg-type]
+
+
+def test_a_batch_has_at_most_a_million_messages():
+    column = pa.nulls(BATCH_MESSAGES_MAX + 1, pa.binary()).fill_null(b"")
+    assert compact(pa.table({"payload": column[1:]})).num_rows == BATCH_MESSAGES_MAX
+    with pytest.raises(InvalidInput, match="messages: got 1000001; allowed: 1 to 1000000 messages in one call"):
+        compact(pa.table({"payload": column}))
+
+
+def test_a_header_without_a_value_is_refused_only_in_the_rows_that_are_published():
+    headers = pa.array([[("a", None)], [("a", "b")]], pa.map_(pa.string(), pa.string()))
+    table = pa.table({"payload": BODIES, "headers": headers})
+    assert compact(table.slice(1)).column("headers").to_pylist() == [[("a", "b")]]
+    with pytest.raises(InvalidInput, match="headers: got None; allowed: text for every header"):
+        compact(table)
+
+
+def test_columns_are_in_the_order_of_the_schema():
+    batch = compact(pa.table({"payload": BODIES, "key": ["a", "b"], "id": ["c", "d"]}))
+    assert batch.schema.names == ["id", "key", "payload"]
+    assert [name for name in STORED if name in batch.schema.names] == batch.schema.names
