@@ -72,11 +72,7 @@ class Search:
         """This search, or `InvalidInput`."""
         if self.key is not None and not isinstance(self.key, str):
             raise InvalidInput("key", self.key, "text")
-        if self.headers is not None and not (
-            isinstance(self.headers, dict)
-            and all(isinstance(text, str) for pair in self.headers.items() for text in pair)
-        ):
-            raise InvalidInput("headers", self.headers, "a dict of text to text")
+        check.headers("headers", self.headers)
         check.optional_integer("from_ms", self.from_ms, 0, limits.TIME_MS_MAX)
         check.optional_integer("to_ms", self.to_ms, 0, limits.TIME_MS_MAX)
         check.integer("limit", self.limit, 1, LIMIT_MAX)

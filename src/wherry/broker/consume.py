@@ -12,7 +12,7 @@ from wherry.broker.consumer import Consumer
 from wherry.broker.face import Face
 from wherry.broker.settle import Settler
 from wherry.core import leasing
-from wherry.model.errors import InvalidInput
+from wherry.model import check
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
@@ -73,7 +73,4 @@ class Host(Face):
 def _offsets(given: Sequence[int] | None) -> Int64 | None:
     if given is None:
         return None
-    try:
-        return np.unique(np.asarray(given, np.int64))
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidInput("offsets", given, "offsets, or None for the whole lease") from None
+    return check.whole_numbers("offsets", given, "at least one offset, or None for the whole lease")

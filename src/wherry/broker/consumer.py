@@ -96,12 +96,10 @@ class Delivery:
         """Tokens, with the offsets meant under each."""
         if rows is None:
             return [(token, None) for token in self.tokens]
-        try:
-            wanted = np.unique(np.asarray(rows, np.int64))
-        except (TypeError, ValueError, OverflowError):
-            raise InvalidInput("rows", rows, "row numbers of this delivery") from None
-        if len(wanted) == 0 or wanted[0] < 0 or wanted[-1] >= len(self):
-            raise InvalidInput("rows", rows, f"row numbers from 0 to {len(self) - 1}, at least one")
+        allowed = f"row numbers from 0 to {len(self) - 1}, at least one"
+        wanted = check.whole_numbers("rows", rows, allowed)
+        if wanted[0] < 0 or wanted[-1] >= len(self):
+            raise InvalidInput("rows", rows, allowed)
         offsets = self.batch.column("offset").to_numpy()[wanted]
         of_lease = self._lease_of_row[wanted]
         return [(self.tokens[number], offsets[of_lease == number]) for number in np.unique(of_lease).tolist()]

@@ -67,6 +67,8 @@ class Looker(Face):
             chosen = wanted if wanted is not None else Search(**fields)  # type: ignore[arg-type]
         except TypeError:
             raise InvalidInput("fields", sorted(fields), "key, headers, from_ms, to_ms, limit") from None
+        if not isinstance(chosen, Search):
+            raise InvalidInput("wanted", chosen, "a Search, or its fields by name")
         return await browse.search(self.shard, self.shard.state.topic(topic), chosen)
 
     async def scheduled(

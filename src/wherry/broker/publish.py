@@ -6,6 +6,7 @@ from wherry.broker.face import Face
 from wherry.core import leasing, publishing, routing, staging
 from wherry.core.publishing import Published, PublishOptions
 from wherry.core.volatile import joined
+from wherry.model import check
 from wherry.model.errors import InvalidInput
 from wherry.model.ops import Entry
 from wherry.model.schema import Publishable, compact
@@ -40,6 +41,8 @@ class Publisher(Face):
     ) -> dict[str, Published]:
         """Publish through a route: a copy for each topic that matches, all of them or none."""
         state = self.shard.state
+        check.text("routing_key", routing_key)
+        check.headers("headers", headers)
         names = routing.targets(state.catalog.route(route), routing_key, headers or {})
         for name in names:
             state.topic(name)

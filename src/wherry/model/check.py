@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import numpy as np
+import numpy.typing as npt
+
 from wherry.model.errors import InvalidInput
 
 
@@ -24,6 +27,18 @@ def number(field: str, value: object, low: float, high: float) -> float:
 def optional_integer(field: str, value: object, low: int, high: int) -> int | None:
     """None, or an int in `low..high`."""
     return None if value is None else integer(field, value, low, high)
+
+
+def whole_numbers(field: str, value: object, allowed: str) -> npt.NDArray[np.int64]:
+    """A flat, non-empty list or array of whole numbers, sorted and without repeats; a mask of flags is none."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        raise InvalidInput(field, value, allowed) from None
+    fits = array.ndim == 1 and len(array) > 0 and array.dtype.kind in "iu"
+    if not fits or (array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max):
+        raise InvalidInput(field, value, allowed)
+    return np.unique(array.astype(np.int64))
 
 
 def flag(field: str, value: object) -> bool:
@@ -70,3 +85,11 @@ def graphic(field: str, value: object, chars_max: int) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= chars_max or not value.isprintable() or " " in value:
         raise InvalidInput(field, value, f"1 to {chars_max} graphic characters (no spaces)")
     return value
+
+
+def headers(field: str, value: object) -> None:
+    """None, or a dict of text to text."""
+    if value is None:
+        return
+    if not isinstance(value, dict) or not all(isinstance(each, str) for pair in value.items() for each in pair):
+        raise InvalidInput(field, value, "a dict of text to text")

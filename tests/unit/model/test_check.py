@@ -18,13 +18,13 @@ def test_whole_numbers_both_ends_included(value):
 
 @pytest.mark.parametrize("value", [2, 10, True, 5.0, "5", None])
 def test_what_is_no_whole_number(value):
-    with pytest.raises(InvalidInput, match="^n: got .*; allowed: a whole number from 3 to 9$"):
+    with pytest.raises(InvalidInput, match=r"^n: got .*; allowed: a whole number from 3 to 9$"):
         check.integer("n", value, 3, 9)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1, True, "1"])
 def test_what_is_no_number(value):
-    with pytest.raises(InvalidInput, match="^n: got .*; allowed: a number from 0 to 1$"):
+    with pytest.raises(InvalidInput, match=r"^n: got .*; allowed: a number from 0 to 1$"):
         check.number("n", value, 0, 1)
 
 
@@ -34,9 +34,9 @@ def test_names_are_counted_in_bytes_and_identifiers_in_characters():
     for wrong in ("é" * 5, "", "a\tb", "\x7f", "\ud800", 5, b"a"):
         with pytest.raises(InvalidInput, match="text of 1 to 8 UTF-8 bytes"):
             check.name("n", wrong, 8)
-    for wrong in ("a b", "a\u00a0b", "", "é" * 9, "\n", None):
+    for bad in ("a b", "a\u00a0b", "", "é" * 9, "\n", None):
         with pytest.raises(InvalidInput, match="1 to 8 graphic characters"):
-            check.graphic("n", wrong, 8)
+            check.graphic("n", bad, 8)
 
 
 def test_words_flags_and_text():

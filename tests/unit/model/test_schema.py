@@ -146,13 +146,8 @@ def test_a_missing_priority_is_the_middle_one():
 
 
 def test_a_delivered_batch_can_be_published_as_it_is():
-    delivered = pa.RecordBatch.from_pylist(
-        [
-            dict.fromkeys(DELIVERED.names)
-            | {"payload": b"x", "priority": 9, "offset": 4, "partition": 1, "attempt": 2, "published": 5}
-        ],
-        DELIVERED,
-    )
+    row = {"payload": b"x", "priority": 9, "offset": 4, "partition": 1, "attempt": 2, "published": 5}
+    delivered = pa.RecordBatch.from_pylist([dict.fromkeys(DELIVERED.names) | row], DELIVERED)
     assert compact(delivered).to_pydict() == {"priority": [9], "payload": [b"x"]}
 
 
@@ -160,12 +155,8 @@ def test_a_delivered_batch_can_be_published_as_it_is():
 def test_compact_keeps_every_value(given):
     rows = expand(compact(given), np.arange(len(given)), 7).to_pylist()
     for row, message in zip(rows, given, strict=True):
-        assert (row["payload"], row["id"], row["key"], row["envelope"]) == (
-            message.payload,
-            message.id,
-            message.key,
-            message.envelope,
-        )
+        for name in ("payload", "id", "key", "envelope"):
+            assert row[name] == getattr(message, name)
         assert row["priority"] == (32_768 if message.priority is None else message.priority)
         assert row["headers"] == (None if message.headers is None else list(message.headers.items()))
     batch = compact(given)

@@ -1,0 +1,70 @@
+"""Bodies of a partition in memory: found wherever they lie, in the order asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wherry.core.bodies import Cold
+from wherry.journal.shelf import Cached
+from wherry.journal.store import Store
+from wherry.model.schema import Message, compact
+
+sizes = st.lists(st.integers(1, 4), min_size=1, max_size=12)
+
+
+def store_of(counts, order):
+    """Batches in any order of arrival; the body of each message is its offset, some have a key."""
+    bases = np.concatenate(([0], np.cumsum(counts)))[:-1].tolist()
+    store = Store(None)
+    for row in order:
+        base, count = bases[row], counts[row]
+        rows = [Message(payload=b"%d" % o, key=str(o) if row % 2 else None) for o in range(base, base + count)]
+        store.put(Cached(1, 0, base, compact(rows), base, base + 1, 0, base + 1, 0))
+    return store, bases
+
+
+@given(sizes, st.randoms(use_true_random=False), st.data())
+def test_bodies_are_found_in_any_order(counts, random, data):
+    order = list(range(len(counts)))
+    if data.draw(st.booleans()):
+        random.shuffle(order)
+    store, bases = store_of(counts, order)
+    dropped = data.draw(st.sets(st.sampled_from(range(len(counts))), max_size=len(counts) - 1))
+    store.drop(1, 0, [bases[row] for row in dropped])
+    here = [o for row, base in enumerate(bases) if row not in dropped for o in range(base, base + counts[row])]
+    asked = data.draw(st.lists(st.sampled_from(here), min_size=1, unique=True) | st.just(here))
+    offsets = np.array(asked, np.int64)
+    taken = store.take(1, 0, offsets, ("key", "payload", "priority"))
+    assert taken.column("payload").to_pylist() == [b"%d" % o for o in asked]
+    row_of = {o: row for row, base in enumerate(bases) for o in range(base, base + counts[row])}
+    assert taken.column("key").to_pylist() == [str(o) if row_of[o] % 2 else None for o in asked]
+    assert taken.column("priority").to_pylist() == [32_768] * len(asked)
+    assert store.sizes(1, 0, offsets).tolist() == [len(b"%d" % o) for o in asked]
+    delivered, gate = store.deliver(1, 0, offsets, np.ones(len(offsets), np.int64))
+    assert delivered.column("offset").to_pylist() == asked
+    assert gate == max(bases[row_of[o]] + 1 for o in asked)
+    assert store.messages(1, 0, offsets).column("published").cast("int64").to_pylist() == [
+        bases[row_of[o]] for o in asked
+    ]
+    if dropped:
+        lost = bases[min(dropped)]
+        with pytest.raises(Cold) as cold:
+            store.take(1, 0, np.array([lost, asked[0]], np.int64), ("payload",))
+        assert cold.value.offsets.tolist() == [lost]
+    rows = store.image().cached.reshape(-1, 7)
+    assert sorted(rows[:, 2].tolist()) == [base for row, base in enumerate(bases) if row not in dropped]
+
+
+def test_memory_is_counted_and_given_back():
+    store, bases = store_of([3] * 40, range(40))
+    full = store.cached_bytes
+    store.drop(1, 0, bases[:20])
+    assert 0 < store.cached_bytes < full
+    assert store.journal_floor() == bases[20] + 1
+    store.drop(1, 0, bases)
+    assert (store.cached_bytes, store.journal_floor()) == (0, None)
+    store.drop(1, 0, [7, 99])
+    store.drop(2, 0, [0])
