@@ -21,7 +21,7 @@ from wherry.core.stages import Stage
 from wherry.core.waiting import Fifo, Ranked
 from wherry.journal.disk_writer import DiskWriter
 from wherry.journal.store import Store
-from wherry.sim import run
+from wherry.sim import run, world
 from wherry.sim.world import World
 
 
@@ -202,19 +202,24 @@ def confirm_too_soon() -> Any:
     return patched(DiskWriter, "append", make)
 
 
-def hand_out_too_soon() -> Any:
-    """Messages go to consumers before they are durable."""
+@contextmanager
+def hand_out_too_soon() -> Iterator[None]:
+    """Messages go to consumers before they are durable; on a slow disk, where it matters."""
 
     def make(deliver: Any) -> Any:
         return lambda self, *args: (deliver(self, *args)[0], 0)
 
-    return patched(Store, "deliver", make)
+    def slow(faults: Any) -> Any:
+        return lambda: faults(delay_us_min=50_000, delay_us_max=400_000)
+
+    with patched(Store, "deliver", make), patched(world, "DiskFaults", slow):
+        yield
 
 
 PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "skip an fsync": (skip_sync, 0, ("ledger", "replay_equals_live", "acked_stays_acked", "BootRefused")),
     "confirm too soon": (confirm_too_soon, 0, ("ledger", "replay_equals_live", "acked_stays_acked", "BootRefused")),
-    "hand out too soon": (hand_out_too_soon, 0, ("ledger",)),
+    "hand out too soon": (hand_out_too_soon, 1, ("ledger",)),
     "drop an ack": (drop_an_ack, 1, ("acked_stays_acked",)),
     "deliver early": (deliver_early, 0, ("nothing_early",)),
     "ignore the fence": (ignore_the_fence, 3, ("fencing",)),
