@@ -68,9 +68,7 @@ def _begin_reading(step: Step, subscription: SubscriptionState, partition: Parti
     if start < end:
         _settle_absent(reader, partition, start, end)
         if topic.config.order == "fifo" and not partition.has_due:
-            reader.admit(start, np.arange(start, end, dtype=np.int64), None, step.now_ms)
-            absent = reader.settled.within(start, end)
-            reader.waiting.claim(absent)
+            reader.begin(end)
         else:
             reader.backlog = (start, end)
     if subscription.config.durable and start > 0 and not topic.is_stream():
@@ -79,7 +77,7 @@ def _begin_reading(step: Step, subscription: SubscriptionState, partition: Parti
 
 def _settle_absent(reader: Reader, partition: Partition, start: int, end: int) -> None:
     """What is finished is nothing to a new reader: it may be kept still, but only as the dead letter of another."""
-    reader.settled.add(partition.finished.within(start, end))
+    reader.settled.absorb(partition.finished, start, end)
 
 
 def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:

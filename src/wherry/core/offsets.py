@@ -108,12 +108,24 @@ class OffsetSet:
 
     def within(self, start: int, stop: int) -> Int64:
         """The offsets of `start..stop` that are in the set."""
+        return offsets_of(self._slice(start, stop))
+
+    def absorb(self, other: OffsetSet, start: int, stop: int) -> None:
+        """Add what another set has of `start..stop`; a long prefix costs nothing per offset."""
+        self.above |= other._slice(start, stop)
+        self._raise_floor()
+
+    def copy(self) -> OffsetSet:
+        """A set of its own."""
+        return OffsetSet(self.floor, self.above.copy())
+
+    def _slice(self, start: int, stop: int) -> BitMap64:
         asked = BitMap64()
         asked.add_range(start, stop)
         inside = asked & self.above
         if start < self.floor:
             inside.add_range(start, min(stop, self.floor))
-        return offsets_of(inside)
+        return inside
 
     def count_below(self, stop: int) -> int:
         """How many members are below `stop`."""

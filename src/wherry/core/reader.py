@@ -49,7 +49,19 @@ class Counts(NamedTuple):
 class Reader:
     """Where the messages of a partition stand for one subscription, from `start` on."""
 
-    __slots__ = ("_order", "backlog", "dead", "delayed", "gate", "held", "leased", "settled", "start", "waiting")
+    __slots__ = (
+        "_fifo",
+        "_order",
+        "backlog",
+        "dead",
+        "delayed",
+        "gate",
+        "held",
+        "leased",
+        "settled",
+        "start",
+        "waiting",
+    )
 
     def __init__(self, order: Order, start: int, hashes_of: Hashes | None = None) -> None:
         self._order = order
@@ -61,7 +73,8 @@ class Reader:
         self.held = OffsetTable(HELD)
         self.delayed = Delayed(self.held)
         self.dead = OffsetTable(DEAD)
-        plain = Fifo(start) if order == "fifo" else Ranked(timed=order == "timeline")
+        self._fifo = Fifo(start) if order == "fifo" else None
+        plain: Waiting = self._fifo or Ranked(timed=order == "timeline")
         self.gate = KeyGate(plain, hashes_of) if hashes_of is not None else None
         self.waiting: Waiting = self.gate or plain
 
@@ -84,12 +97,18 @@ class Reader:
             hashes = self.held.get(until, "hash", 0)
             self.gate.hold(until[hashes != 0], hashes[hashes != 0])
 
+    def begin(self, end: int) -> None:
+        """In a fifo: everything below `end` that is not settled waits."""
+        assert self._fifo is not None
+        self._fifo.resume(self.settled.copy(), end)
+
     def _load_fifo(self, held: Int64, delayed: BitMap64, end: int) -> None:
-        self.waiting.admit(self.start, end - self.start, _NONE)
-        elsewhere = [self.settled.within(self.start, end), self.dead.offsets(), held]
+        claimed = self.settled.copy()
+        claimed.add(np.unique(np.concatenate((self.dead.offsets(), held))))
         if self.backlog is not None:
-            elsewhere.append(np.arange(*self.backlog, dtype=np.int64))
-        self.waiting.claim(np.unique(np.concatenate(elsewhere)))
+            claimed.add_range(*self.backlog)
+        assert self._fifo is not None
+        self._fifo.resume(claimed, end)
         again = held[~members(delayed, held)]
         self.waiting.put_back(self.held.get(again, "rank", 0), again)
 
@@ -116,10 +135,8 @@ class Reader:
 
     def pass_over(self, base: int, count: int) -> None:
         """Messages that are not for this reader: they count as settled."""
-        if self._order == "fifo":
-            offset = np.arange(base, base + count, dtype=np.int64)
-            self.waiting.admit(base, count, offset)
-            self.waiting.claim(offset)
+        if self._fifo is not None:
+            self._fifo.skip(base, count)
         self.settled.add_range(base, base + count)
 
     def wake(self, now_ms: int) -> None:

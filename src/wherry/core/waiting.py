@@ -78,6 +78,15 @@ class Fifo:
             self._claimed.add_range(self._end, base)
         self._end = base + count
 
+    def skip(self, base: int, count: int) -> None:
+        """Nothing of `base .. base+count` waits here, however much that is."""
+        self.admit(base, count, _NONE)
+        self._claimed.add_range(base, base + count)
+
+    def resume(self, claimed: OffsetSet, end: int) -> None:
+        """Begin with everything below `end` waiting, but what is `claimed`."""
+        self._claimed, self._end = claimed, end
+
     def put_back(self, rank: Int64, offset: Int64) -> None:
         """See `Waiting`; also for messages that the cursor has not reached, which then no longer come by it."""
         self._claimed.add(offset[~self._claimed.contains(offset)])

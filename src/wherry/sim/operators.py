@@ -123,6 +123,8 @@ class Nemesis:
         plan = self.world.plan
         while not self.world.ending:
             await asyncio.sleep(self.random.expovariate(4))
+            if self.world.ending:
+                return
             if self.random.random() < plan.crashes / 4:
                 await self.crash()
             if plan.clock_jumps and self.random.random() < 0.1:

@@ -1,0 +1,126 @@
+"""A core on the desk: one topic, calls in a line each, and the ways to go through a restart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.property.shell import Shell
+from wherry.core import amending, deadletters, leasing, publishing, settling, upkeep
+from wherry.core.amending import Amendment
+from wherry.core.audit import audit
+from wherry.core.deadletters import DeadFilter
+from wherry.core.lease import Lease
+from wherry.core.leasing import Now
+from wherry.core.publishing import Published, PublishOptions
+from wherry.core.state import SubscriptionState, TopicState
+from wherry.core.stats import SubscriptionStats, of_subscription
+from wherry.core.volatile import separate
+from wherry.model import ops
+from wherry.model.ops import AnyOp, Entry
+from wherry.model.schema import compact
+from wherry.model.subscription import Retry, Subscription
+from wherry.model.topic import Topic
+
+PLENTY = 1 << 30
+
+
+class Desk:
+    """The topic is `t` (number 1), its subscriptions are named as you like; time moves by hand."""
+
+    def __init__(self, **topic: Any) -> None:
+        self.shell = Shell()
+        self.ms = 1_000_000
+        self.shell.opened(self.now)
+        self.commit([Entry(self.now.wall_us, [ops.PutTopic(1, Topic(name="t", **topic).checked())])])
+
+    @property
+    def now(self) -> Now:
+        return Now(self.ms * 1000, self.ms)
+
+    @property
+    def topic(self) -> TopicState:
+        return self.shell.state.topic("t")
+
+    def commit(self, entries: list[Entry]) -> None:
+        self.shell.commit(entries)
+        audit(self.shell.state)
+
+    def do(self, steps: list[AnyOp]) -> None:
+        self.commit(separate(self.shell.state, self.now.wall_us, steps))
+
+    def subscribe(self, name: str = "s", *, start: int = 0, **fields: Any) -> SubscriptionState:
+        config = Subscription(topic="t", name=name, **{"retry": Retry(attempts=1, jitter=0.0), **fields}).checked()
+        state = self.shell.state
+        number = state.catalog.next_number
+        if not config.durable:
+            state.last_ephemeral -= 1
+            number = state.last_ephemeral
+        starts = np.array([start], np.int64)
+        op = ops.PutSubscription(number, 1, config, starts)
+        self.commit([Entry(self.now.wall_us, [op], volatile=not config.durable)])
+        leasing.join(self.subscription(name), "c", None, None)
+        return self.subscription(name)
+
+    def subscription(self, name: str = "s") -> SubscriptionState:
+        return self.shell.state.subscription("t", name)
+
+    def publish(self, *messages: Any, **options: Any) -> Published:
+        batch = compact(list(messages))
+        wanted = PublishOptions(**options)
+        entries, answer = publishing.decide(self.shell.state, self.topic, batch, wanted, self.now.wall_us)
+        self.commit(entries)
+        return answer
+
+    def pull(self, name: str = "s", n: int = 100, size: int = PLENTY) -> list[Lease]:
+        subscription = self.subscription(name)
+        consumer = leasing.consumer_of(subscription, "c")
+        return leasing.lease(self.shell.state, subscription, consumer, n, size, self.now)
+
+    def offsets(self, name: str = "s") -> list[int]:
+        """What a pull gives, handed back at once."""
+        leases = self.pull(name)
+        for lease in leases:
+            settling.release(self.shell.state, lease.token, None)
+        return [offset for lease in leases for offset in lease.offset.tolist()]
+
+    def ack(self, lease: Lease) -> None:
+        self.do(settling.ack(self.shell.state, lease.token, None))
+
+    def nack(self, lease: Lease, error: str = "", delay_ms: int | None = None) -> None:
+        entropy = np.zeros
+        self.do(settling.nack(self.shell.state, lease.token, None, delay_ms, error, self.ms, entropy))
+
+    def cancel(self, *ids: str) -> None:
+        self.commit(amending.cancel(self.shell.state, self.topic, list(ids), self.now.wall_us))
+
+    def amend(self, message_id: str, **change: Any) -> amending.Amended:
+        wanted = Amendment(**change)
+        entries, new = amending.amend(self.shell.state, self.topic, message_id, wanted, None, self.now.wall_us)
+        self.commit(entries)
+        return new
+
+    def redrive(self, **wanted: Any) -> int:
+        groups = deadletters.select(self.shell.state, self.topic, DeadFilter(**wanted))
+        self.commit(deadletters.redrive(self.shell.state, self.topic, groups, "", self.now.wall_us))
+        return sum(len(group.offsets) for group in groups)
+
+    def upkeep(self, ms: int = 0) -> None:
+        """Time passes, and what it calls for is done."""
+        self.ms += ms
+        for entry in upkeep.due(self.shell.state, self.now, np.zeros):
+            self.commit([entry])
+
+    def stats(self, name: str = "s") -> SubscriptionStats:
+        return of_subscription(self.subscription(name), self.ms)
+
+    def recover(self, by: str) -> None:
+        """Go on with what the journal, or a checkpoint, tells; without transient messages both are the same state."""
+        other = self.shell.replayed() if by == "replay" else self.shell.reloaded()
+        assert other.digest() == self.shell.digest()
+        self.shell = other
+        self.shell.opened(self.now)
+        audit(self.shell.state)
+        for subscription in self.shell.state.subscriptions.values():
+            leasing.join(subscription, "c", None, None)
