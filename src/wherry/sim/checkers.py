@@ -38,14 +38,14 @@ def ledger(history: History, plan: Plan) -> Iterator[str]:
     was delivered once must be there for all, acknowledged or not: nothing leaves the broker before it is durable.
     """
     seen = {got.name for got in history.got}
-    done = _acked(history) | _handed_without_acks(history, plan) | _buried(history)
+    done = _acked(history) | _buried(history)
     gone = _maybe_gone(history)
     dropping = {topic.name for topic in plan.topics if topic.overflow == "drop-oldest" and topic.messages_max}
     for sent in history.sent:
         promised = sent.outcome == "ok" or (sent.outcome == "unknown" and sent.name in seen)
         if not promised or not sent.persistent or sent.topic in dropping or sent.name in gone:
             continue
-        for config in _of_topic(plan, sent.topic):
+        for config in _with_acks(plan, sent.topic):
             if done.isdisjoint({((sent.topic, config.name), sent.name), ((sent.topic, ""), sent.name)}):
                 yield f"{sent.name} was acknowledged or delivered by {sent.end:.3f}, and {config.name} has lost it"
 
@@ -257,7 +257,7 @@ def all_or_nothing(history: History, plan: Plan) -> Iterator[str]:
     for group in groups.values():
         if any(not sent.persistent or sent.name in gone or sent.topic in dropping for sent in group):
             continue
-        if any(not _of_topic(plan, sent.topic) for sent in group):
+        if any(not _with_acks(plan, sent.topic) for sent in group):
             continue
         there = [sent.name for sent in group if sent.name in seen]
         if there and len(there) < len(group):
@@ -308,8 +308,9 @@ def _configs(plan: Plan) -> dict[SubscriptionKey, Subscription]:
     return {(config.topic, config.name): config for config in plan.subscriptions}
 
 
-def _of_topic(plan: Plan, topic: str) -> list[Subscription]:
-    return [config for config in plan.subscriptions if config.topic == topic]
+def _with_acks(plan: Plan, topic: str) -> list[Subscription]:
+    """Subscriptions that are promised every message: without acks, what was on its way at a crash is lost."""
+    return [config for config in plan.subscriptions if config.topic == topic and config.acks]
 
 
 def _acked(history: History) -> set[Place]:
@@ -317,11 +318,6 @@ def _acked(history: History) -> set[Place]:
     return {
         (each.subscription, each.name) for each in history.settled if each.kind == "ack" and each.outcome != "refused"
     }
-
-
-def _handed_without_acks(history: History, plan: Plan) -> set[Place]:
-    silent = {(config.topic, config.name) for config in plan.subscriptions if not config.acks}
-    return {(got.subscription, got.name) for got in history.got if got.subscription in silent}
 
 
 def _buried(history: History) -> set[Place]:
