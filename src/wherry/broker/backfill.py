@@ -37,7 +37,7 @@ async def run(shard: Shard, subscription: SubscriptionState) -> None:
 
 async def _admit_block(shard: Shard, subscription: SubscriptionState, number: int, reader: Reader) -> int:
     def choose(now: Now) -> tuple[list[Entry], None]:
-        if reader.backlog is None:
+        if reader.backlog is None or subscription.number not in shard.state.subscriptions:
             return [], None
         start, end = reader.backlog
         stop = min(start + BLOCK, end)

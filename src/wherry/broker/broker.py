@@ -16,7 +16,7 @@ from wherry.broker.publish import Publisher
 from wherry.broker.settle import Settler
 from wherry.broker.shard import Shard
 from wherry.broker.undertaker import Undertaker
-from wherry.model.errors import StorageError, WherryError
+from wherry.model.errors import StorageError, WherryError, WriterFailed
 
 
 class Broker(Catalogue, Publisher, Host, Looker, Undertaker):
@@ -35,8 +35,11 @@ class Broker(Catalogue, Publisher, Host, Looker, Undertaker):
     async def _run_housekeeper(self) -> None:
         try:
             await self._housekeeper.run()
-        except WherryError as fault:
-            self.shard.committer.fail(fault)
+        except Exception as fault:  # whatever it is: without the housekeeper, memory and leases would stand still
+            why = fault if isinstance(fault, WherryError) else WriterFailed(f"housekeeping ended: {fault!r}")
+            self.shard.committer.fail(why)
+            if not isinstance(fault, WherryError):
+                raise
 
     async def __aenter__(self) -> Broker:
         return self
@@ -48,12 +51,15 @@ class Broker(Catalogue, Publisher, Host, Looker, Undertaker):
 
     async def close(self) -> None:
         """Write what is queued and a last checkpoint, then let go of the directory."""
-        self._background.cancel()
-        await asyncio.gather(self._background, return_exceptions=True)
-        if self.shard.committer.failure is None:
-            await self._housekeeper.last_checkpoint()
-        await self.shard.committer.close()
-        await self.shard.writer.close()
+        self.shard.committer.closing = True  # else those who go on publishing would keep it open
+        try:
+            self._background.cancel()
+            await asyncio.gather(self._background, return_exceptions=True)
+            if self.shard.committer.failure is None:
+                await self._housekeeper.last_checkpoint()
+            await self.shard.committer.close()
+        finally:
+            await self.shard.writer.close()
 
     async def checkpoint(self) -> None:
         """Write a checkpoint now, so that recovery has little to read."""

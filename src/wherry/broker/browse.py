@@ -79,16 +79,22 @@ class Search:
         return self
 
 
-async def load(shard: Shard, topic: TopicState, partition: int, offsets: Int64) -> pa.RecordBatch:
-    """Messages as a listed batch, from memory or disk."""
+async def load(
+    shard: Shard, topic: TopicState, partition: int, offsets: Int64
+) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
+    """Messages as a listed batch, from memory or disk, and which of them are still there: others go on meanwhile."""
+    there = np.ones(len(offsets), np.bool_)
     while True:
+        if shard.state.topics.get(topic.number) is not topic:
+            raise NotFound("topic", topic.config.name)
+        there &= ~topic.partitions[partition].released.contains(offsets)
         try:
-            batch = shard.store.messages(topic.number, partition, offsets)
+            batch = shard.store.messages(topic.number, partition, offsets[there])
         except Cold as cold:
             await shard.store.load(cold)
             continue
-        numbers = pa.array(np.full(len(offsets), partition, np.uint16))
-        return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=LISTED)
+        numbers = pa.array(np.full(batch.num_rows, partition, np.uint16))
+        return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=LISTED), there
 
 
 async def browse(shard: Shard, topic: TopicState, partition: int, start: int, limit: int) -> pa.RecordBatch:
@@ -117,7 +123,7 @@ async def _blocks(
         offsets = partition.released.missing(start, end)
         start = end
         if len(offsets):
-            yield await load(shard, topic, partition.number, offsets)
+            yield (await load(shard, topic, partition.number, offsets))[0]
             await asyncio.sleep(0)
         elif partition.released.floor > start:
             start = min(partition.released.floor, stop)
@@ -129,7 +135,7 @@ async def by_id(shard: Shard, topic: TopicState, message_id: str) -> pa.RecordBa
         found = await find(shard, topic, message_id)
     except NotFound:
         return _joined([], LISTED)
-    batch = await load(shard, topic, found.partition, np.array([found.offset], np.int64))
+    batch, _ = await load(shard, topic, found.partition, np.array([found.offset], np.int64))
     await shard.committer.wait(shard.committer.submitted)
     return batch
 
@@ -202,8 +208,8 @@ async def scheduled(
     batches = []
     for number, at, offset in rows:
         if len(offset):
-            listed = await load(shard, topic, number, offset)
-            times = pa.array(at, pa.int64()).view(SCHEDULED.field("at").type)
+            listed, there = await load(shard, topic, number, offset)
+            times = pa.array(at[there], pa.int64()).view(SCHEDULED.field("at").type)
             batches.append(pa.RecordBatch.from_arrays([*listed.columns, times], schema=SCHEDULED))
     await shard.committer.wait(shard.committer.submitted)
     batch = _joined(batches, SCHEDULED)
@@ -216,11 +222,11 @@ async def dead_letters(shard: Shard, topic: TopicState, wanted: DeadFilter) -> p
     shard.upkeep(shard.now())
     batches = []
     for group in deadletters.select(shard.state, topic, wanted):
-        listed = await load(shard, topic, group.partition, group.offsets)
-        rows = dict(zip(DEAD, group.rows[1:], strict=True))
+        listed, there = await load(shard, topic, group.partition, group.offsets)
+        rows = dict(zip(DEAD, group.rows[1:, there], strict=True))
         texts = np.array(shard.state.texts.texts, object)
         columns = [
-            pa.array([group.name] * len(group.offsets), pa.string()),
+            pa.array([group.name] * listed.num_rows, pa.string()),
             pa.array(texts[rows["reason"]], pa.string()),
             pa.array(texts[rows["error"]], pa.string()),
             pa.array(rows["attempts"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -68,7 +69,8 @@ class Catalogue(Face):
 
         await self._durable(choose)
         state = self.shard.state.subscription(wanted.topic, wanted.name)
-        await backfill.run(self.shard, state)
+        # The broker owns the work: somebody who stops waiting for it must not leave the subscription half filled.
+        await asyncio.shield(self.shard.keep(backfill.run(self.shard, state)))
         return wanted
 
     def _new_subscription(self, wanted: Subscription, now: leasing.Now) -> list[Entry]:
@@ -95,8 +97,9 @@ class Catalogue(Face):
 
     async def unsubscribe(self, topic: str, name: str) -> None:
         """Delete a subscription; its progress and dead letters go with it."""
-        subscription = self.shard.state.subscription(topic, name)
+        self.shard.state.subscription(topic, name)
         await self.shard.admit_settle(1)
+        subscription = self.shard.state.subscription(topic, name)
         position = self.shard.remove_subscription(subscription, "")
         await self.shard.committer.wait(position)
 

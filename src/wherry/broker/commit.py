@@ -36,6 +36,7 @@ class Committer:
         self.submitted = writer.last
         self.durable = writer.last
         self.failure: WherryError | None = None
+        self.closing = False
 
     def submit(self, parts: Parts, size: int) -> int:
         """Queue an entry; its position. It is written at the end of this turn of the loop, with all others of it."""
@@ -51,11 +52,14 @@ class Committer:
         """Raise what ended the journal, if it has."""
         if self.failure is not None:
             raise self.failure
+        if self.closing:
+            raise Closed("the broker is closing")
 
     async def wait(self, position: int) -> None:
         """Until everything up to `position` is durable."""
         while position > self.durable:
-            self.check()
+            if self.failure is not None:
+                raise self.failure
             waiter = self._waiters.get(position)
             if waiter is None:
                 waiter = self._waiters[position] = asyncio.get_running_loop().create_future()
@@ -73,8 +77,10 @@ class Committer:
         try:
             while self._pending:
                 await self._write_group()
-        except (WherryError, OSError) as fault:
-            self.fail(fault if isinstance(fault, WherryError) else WriterFailed(str(fault)))
+        except BaseException as fault:
+            self.fail(fault if isinstance(fault, WherryError) else WriterFailed(f"{type(fault).__name__}: {fault}"))
+            if not isinstance(fault, WherryError | OSError):
+                raise
         finally:
             self._task = None
 
@@ -121,7 +127,8 @@ class Committer:
         self._on_failure(fault)
 
     async def close(self) -> None:
-        """Write what is queued, then refuse everything."""
+        """Write what is queued, then refuse everything. Nothing new is taken once `closing` is set."""
+        self.closing = True
         while self._task is not None and self.failure is None:
             await asyncio.shield(self._task)
         self.fail(Closed("the broker is closed"))

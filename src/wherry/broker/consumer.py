@@ -33,6 +33,7 @@ Rows: TypeAlias = Sequence[int] | Int64 | None
 
 PULL_MESSAGES_MAX = 65_536
 PULL_BYTES_DEFAULT = 16 << 20
+DUE_LOOK_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,8 @@ class Consumer:
     def _wait_ms(self, left_ms: int | None, now_ms: int) -> int | None:
         """How long nothing can happen by itself: until the next due time at most."""
         times = [reader.next_at_ms(now_ms) for reader in self._subscription.readers.values()]
-        waits = [max(1, at - now_ms) for at in times if at is not None and at > now_ms]
+        # A due time is by the wall clock, which may be set forward meanwhile: look again after a second.
+        waits = [min(max(1, at - now_ms), DUE_LOOK_MS) for at in times if at is not None and at > now_ms]
         if left_ms is not None:
             waits.append(left_ms)
         return min(waits) if waits else None
@@ -225,7 +227,7 @@ class Consumer:
             batch, position = shard.store.deliver(subscription.topic.number, lease.partition, lease.offset, attempts)
             batches.append(batch)
             gate = max(gate, position)
-        batch, lease_of_row = _in_order(batches, leases)
+        batch, lease_of_row = _in_order(batches, leases, fifo=subscription.topic.config.order == "fifo")
         delivery = Delivery(self._settler, batch, leases, lease_of_row)
         if not subscription.config.acks:
             gate = max(gate, self._settle_at_once(leases))
@@ -248,9 +250,12 @@ class Consumer:
         shard = self._shard
         steps: list[AnyOp] = []
         for lease in leases:
-            offset, _ = settling.take_out(shard.state, lease, None)
+            offset, _ = settling.columns_of(lease, None)
             steps.append(ops.Settle(lease.subscription, lease.partition, to_ranges(offset), "acked"))
-        return shard.commit(separate(shard.state, shard.now().wall_us, steps))
+        position = shard.commit(separate(shard.state, shard.now().wall_us, steps))
+        for lease in leases:
+            settling.take_out(shard.state, lease, None)
+        return position
 
     async def stream(self, messages: int = 1_000, *, bytes_max: int = PULL_BYTES_DEFAULT) -> AsyncIterator[Delivery]:
         """Deliveries as they come, for ever: push, bounded by the buffer and by the credit granted."""
@@ -258,14 +263,13 @@ class Consumer:
             yield await self.pull(messages, bytes_max=bytes_max, wait_ms=None)
 
 
-def _in_order(batches: list[pa.RecordBatch], leases: list[Lease]) -> tuple[pa.RecordBatch, Int64]:
+def _in_order(batches: list[pa.RecordBatch], leases: list[Lease], *, fifo: bool) -> tuple[pa.RecordBatch, Int64]:
     """The messages of several partitions by rank (in a fifo: by partition), and the lease that each row is of."""
     if len(batches) == 1:
         return batches[0], np.zeros(batches[0].num_rows, np.int64)
     lease_of_row = np.repeat(np.arange(len(leases)), [len(lease.offset) for lease in leases])
     batch = pa.concat_batches(batches)
-    ranked = [lease for lease in leases if not np.array_equal(lease.rank, lease.offset)]
-    if not ranked:
+    if fifo:
         return batch, lease_of_row
     order = np.argsort(np.concatenate([lease.rank for lease in leases]), kind="stable")
     return batch.take(pa.array(order)), lease_of_row[order]

@@ -88,11 +88,11 @@ class Housekeeper:
         if shard.files is None:
             await shard.writer.trim(shard.committer.durable + 1)
             return
-        flushed = shard.store.is_over()
-        if flushed:
-            await shard.store.flush(shard.wanted, shard.committer.durable)
+        long = shard.writer.stored_bytes() - self._written > self._checkpoint_bytes
+        if long or shard.store.is_over():
+            before = self._checkpointed if long else 0
+            await shard.store.flush(shard.wanted, shard.committer.durable, before)
             shard.relieve()
-        if flushed or shard.writer.stored_bytes() - self._written > self._checkpoint_bytes:
             await self.checkpoint()
 
     async def checkpoint(self) -> None:

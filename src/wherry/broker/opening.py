@@ -85,6 +85,10 @@ async def start(
     store = Store(files, cache_bytes_max=cache_bytes)
     shard = await open_shard(engine, files, store, clock, owner or f"{socket.gethostname()}:{os.getpid()}")
     broker = Broker(shard, Housekeeper(shard, checkpoint_bytes))
-    for subscription in list(shard.state.subscriptions.values()):
-        await backfill.run(shard, subscription)
+    try:
+        for subscription in list(shard.state.subscriptions.values()):
+            await backfill.run(shard, subscription)
+    except BaseException:
+        await broker.close()
+        raise
     return broker

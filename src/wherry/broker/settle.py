@@ -10,12 +10,17 @@ import numpy.typing as npt
 
 from wherry.broker.shard import Shard
 from wherry.core import leasing, settling, staging
+from wherry.core.settling import Ending, Failure
 from wherry.core.volatile import separate
 from wherry.model.ops import AnyOp
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 Part: TypeAlias = tuple[int, Int64 | None]
 """A token, and the offsets meant under it; None for everything it holds."""
+
+
+Step: TypeAlias = Callable[[Ending, int, Int64 | None], list[AnyOp]]
+"""How one part is settled: its operations, and in the ending what leaves its lease."""
 
 
 class Settler:
@@ -27,22 +32,26 @@ class Settler:
     async def ack(self, parts: Sequence[Part]) -> None:
         """Done with these messages."""
         state = self._shard.state
-        await self._settle(parts, lambda token, offsets: settling.ack(state, token, offsets))
+        await self._settle(parts, lambda ending, token, offsets: settling.ack(state, ending, token, offsets))
 
     async def nack(self, parts: Sequence[Part], delay_ms: int | None, error: str) -> None:
         """These failed."""
         shard = self._shard
 
-        def step(token: int, offsets: Int64 | None) -> list[AnyOp]:
-            now_ms = shard.now().wall_ms
-            return settling.nack(shard.state, token, offsets, delay_ms, error, now_ms, shard.clock.entropy)
+        def step(ending: Ending, token: int, offsets: Int64 | None) -> list[AnyOp]:
+            failure = Failure(error, shard.now().wall_ms, shard.clock.entropy, delay_ms)
+            return settling.nack(shard.state, ending, token, offsets, failure)
 
         await self._settle(parts, step)
 
     async def dead_letter(self, parts: Sequence[Part], reason: str, error: str) -> None:
         """Give up on these at once."""
         state = self._shard.state
-        await self._settle(parts, lambda token, offsets: settling.dead_letter(state, token, offsets, reason, error))
+
+        def step(ending: Ending, token: int, offsets: Int64 | None) -> list[AnyOp]:
+            return settling.dead_letter(state, ending, token, offsets, reason, error)
+
+        await self._settle(parts, step)
 
     def release(self, parts: Sequence[Part]) -> None:
         """Hand these back untouched."""
@@ -70,12 +79,14 @@ class Settler:
                 staging.note_settle(shard.state, key, token, offsets)
         await shard.committer.wait(position)
 
-    async def _settle(self, parts: Sequence[Part], step: Callable[[int, Int64 | None], list[AnyOp]]) -> None:
+    async def _settle(self, parts: Sequence[Part], step: Step) -> None:
         shard = self._shard
         await shard.admit_settle(sum(self._count(part) for part in parts))
         topics = self._checked(parts)
-        steps = [op for token, offsets in parts for op in step(token, offsets)]
+        ending = Ending()
+        steps = [op for token, offsets in parts for op in step(ending, token, offsets)]
         position = shard.commit(separate(shard.state, shard.now().wall_us, steps))
+        ending.carry_out(shard.state)
         self._wake(topics)
         await shard.committer.wait(position)
 

@@ -6,8 +6,8 @@ Everything here that changes state is synchronous; awaits only wait for disk, fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from wherry.journal.files import Files
 from wherry.journal.shelf import Cached
 from wherry.journal.store import Store
 from wherry.model import ops
-from wherry.model.errors import CutOff, DiskFull, LimitReached, StorageError, TooLarge, WherryError
+from wherry.model.errors import CutOff, DiskFull, LimitReached, StorageError, TooLarge, WherryError, WriterFailed
 from wherry.model.ops import Entry
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -62,6 +62,7 @@ class Shard:
         self._relief: asyncio.Future[None] | None = None
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
         self._upkept: tuple[int, int] = (-1, -1)
+        self._kept: set[asyncio.Task[None]] = set()
 
     def now(self) -> Now:
         """Both clocks, read once for a decision."""
@@ -71,12 +72,13 @@ class Shard:
         """Do what the time calls for; before every decision."""
         if (now.wall_ms, now.steady_ms) == self._upkept:
             return
-        messages = upkeep.due_messages(self.state, now)
-        if messages and self._room_left(_settle_bytes(messages), 1, essential=True) is not None:
-            return  # a disk without even its reserve: for leases and expiry, time stands still until space returns
         self._upkept = (now.wall_ms, now.steady_ms)
-        for entry in upkeep.due(self.state, now, self.clock.entropy):
+        for entry in upkeep.due(self.state, now, self.clock.entropy, self._admits_settle):
             self.commit([entry])
+
+    def _admits_settle(self, messages: int) -> bool:
+        """Without even its reserve, a full disk stops leases from ending and messages from expiring."""
+        return self._room_left(_settle_bytes(messages), 1, essential=True) is None
 
     async def decide(self, choose: Choice[T]) -> tuple[int, T]:
         """Make a decision that adds messages: load what it needs, find room, write, apply.
@@ -146,20 +148,28 @@ class Shard:
 
     def _write(self, encoded: list[tuple[Parts, int, Entry]]) -> int:
         position = 0
+        awake: dict[int, None] = {}
         for parts, size, entry in encoded:
-            if entry.volatile:
-                self.committer.check()
-                self._carry_out(apply(self.state, entry), 0)
-            else:
+            self.committer.check()
+            try:
+                effects = apply(self.state, entry)
+            except Exception as fault:
+                # Not journaled, so replay never meets it; but the state may be half changed, and must not go on.
+                self.committer.fail(WriterFailed(f"an entry could not be applied: {fault!r}"))
+                raise
+            if not entry.volatile:
                 position = self.committer.submit(parts, size)
-                self._carry_out(apply(self.state, entry), position)
+            self._carry_out(effects, 0 if entry.volatile else position)
+            awake |= effects.awake
+        for topic in awake:
+            self._cut_off_laggards(topic)
         return position
 
     def replay(self, position: int, entry: Entry) -> None:
         """An entry from the journal, on recovery. Whom it cut off is in the journal too, in the next entry."""
-        self._carry_out(apply(self.state, entry), position, live=False)
+        self._carry_out(apply(self.state, entry), position)
 
-    def _carry_out(self, effects: Effects, position: int, *, live: bool = True) -> None:
+    def _carry_out(self, effects: Effects, position: int) -> None:
         for key, part, index in effects.staged:
             self.staged[key, part] = (position, index)
         if effects.stored:
@@ -190,8 +200,6 @@ class Shard:
             self.store.drop_topic(topic)
         for topic in effects.awake:
             self._wake(topic)
-            if live:
-                self._cut_off_laggards(topic)
         if self.store.is_over() or (effects.stored and self.state.mortal and self._is_due_before_wake()):
             self.pressure.set()
 
@@ -259,6 +267,13 @@ class Shard:
         if new and total > self.store.cache_bytes_max:
             what = "memory of the broker" if stays else "memory for transient messages"
             raise LimitReached(what, self.store.cache_bytes_max, total)
+
+    def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something to its end, whoever asked for it."""
+        task = asyncio.create_task(work)
+        self._kept.add(task)
+        task.add_done_callback(self._kept.discard)
+        return task
 
     async def _wait_for_memory(self) -> None:
         while self.store.is_over() and self.store.cached_bytes > HARD_CACHE_FACTOR * self.store.cache_bytes_max:

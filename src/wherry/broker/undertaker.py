@@ -38,6 +38,9 @@ class Undertaker(Face):
         if rate is None:
             return await self._redrive(topic, chosen, by)
         check.integer("rate", rate, 1, 1 << 40)
+        # Only what is dead by now: what dies again on the way must not be sent round and round.
+        now_ms = self.shard.now().wall_ms + 1
+        chosen = replace(chosen, to_ms=now_ms if chosen.to_ms is None else min(chosen.to_ms, now_ms))
         done = 0
         while done < chosen.limit:
             step = min(chosen.limit - done, max(1, rate // REDRIVES_A_SECOND))

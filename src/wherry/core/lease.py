@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
+HEAP_SLACK = 64
+
 EPOCH_SHIFT = 40
 """A token is the epoch of the owner and a counter, so a later owner's tokens are always higher."""
 
@@ -69,20 +71,30 @@ class Leases:
     def end(self, lease: Lease) -> None:
         """The lease is over."""
         self._by_token.pop(lease.token, None)
+        if len(self._deadlines) > 2 * len(self._by_token) + HEAP_SLACK:
+            self._deadlines = [(each.deadline_ms, each.token) for each in self._by_token.values()]
+            heapq.heapify(self._deadlines)
 
-    def expired(self, now_ms: int) -> list[Lease]:
-        """Leases whose deadline has passed, oldest first; they stay until `end`."""
-        late: dict[int, Lease] = {}  # a lease renewed twice to one deadline is in the heap twice
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            deadline_ms, token = heapq.heappop(self._deadlines)
-            lease = self._by_token.get(token)
-            if lease is not None and lease.deadline_ms == deadline_ms:
-                late[token] = lease
-        return list(late.values())
+    def expired(self, now_ms: int) -> Lease | None:
+        """The lease whose deadline passed first, if one has; it is the answer until `end`."""
+        self._drop_stale()
+        if not self._deadlines or self._deadlines[0][0] > now_ms:
+            return None
+        return self._by_token[self._deadlines[0][1]]
 
     def next_deadline_ms(self) -> int | None:
-        """When the next lease ends, or earlier."""
+        """When the next lease ends."""
+        self._drop_stale()
         return self._deadlines[0][0] if self._deadlines else None
+
+    def _drop_stale(self) -> None:
+        """Deadlines of leases that are over or were renewed."""
+        while self._deadlines:
+            deadline_ms, token = self._deadlines[0]
+            lease = self._by_token.get(token)
+            if lease is not None and lease.deadline_ms == deadline_ms:
+                return
+            heapq.heappop(self._deadlines)
 
     def of_consumer(self, subscription: int, consumer: str) -> list[Lease]:
         """What one consumer holds."""

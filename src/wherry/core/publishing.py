@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wherry.core.hashing import hash_strings, ranks_of
-from wherry.core.ids import Place
+from wherry.core.ids import PARTITION_SHIFT
 from wherry.core.producers import Call
 from wherry.core.room import make_room
 from wherry.core.state import State, TopicState
@@ -181,12 +181,13 @@ def check_distinct(ids: pa.Array) -> None:
 
 def candidates(state: State, topic: TopicState, rows: Int64, places: Int64) -> list[tuple[int, str]]:
     """Rows with the real id of each candidate place that is still in the topic."""
-    found = []
-    for row, place in zip(rows.tolist(), places.tolist(), strict=True):
-        partition, offset = Place.unpack(place)
-        if offset not in topic.partitions[partition].released:
-            body = state.bodies.take(topic.number, partition, np.array([offset], np.int64), ("id",))
-            found.append((row, body.column("id")[0].as_py()))
+    found: list[tuple[int, str]] = []
+    numbers, offsets = places >> PARTITION_SHIFT, places & ((1 << PARTITION_SHIFT) - 1)
+    for number in np.unique(numbers).tolist():
+        mine = np.flatnonzero(numbers == number)
+        mine = mine[~topic.partitions[number].released.contains(offsets[mine])]
+        bodies = state.bodies.take(topic.number, number, offsets[mine], ("id",))
+        found += zip(rows[mine].tolist(), bodies.column("id").to_pylist(), strict=True)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from wherry.core.lease import Lease
 from wherry.core.leasing import held
 from wherry.core.retry import delays_ms, used_up
-from wherry.core.state import TEXT_CHARS_MAX, State
+from wherry.core.state import TEXT_CHARS_MAX, State, TopicState
 from wherry.model import check, ops
 from wherry.model.errors import InvalidInput, LimitReached, StaleLease
 from wherry.model.limits import TIME_MS_MAX
@@ -38,84 +39,132 @@ def rows_of(lease: Lease, offsets: Int64 | None) -> Int64 | None:
     return np.unique(rows)
 
 
-def take_out(state: State, lease: Lease, rows: Int64 | None) -> tuple[Int64, Int64]:
-    """Offsets (sorted) and ranks of some rows, which leave the lease and the consumer's buffer."""
-    subscription = state.subscriptions[lease.subscription]
-    consumer = subscription.consumers.get(lease.consumer)
+def columns_of(lease: Lease, rows: Int64 | None) -> tuple[Int64, Int64]:
+    """Offsets (sorted) and ranks of some rows of a lease."""
     picked = slice(None) if rows is None else rows
-    offset, rank, size = lease.offset[picked], lease.rank[picked], lease.size[picked]
-    if consumer is not None:
-        consumer.out_messages -= len(offset)
-        consumer.out_bytes -= int(size.sum())
-    if rows is None or len(rows) == len(lease.offset):
-        state.leases.end(lease)
-    else:
-        keep = np.ones(len(lease.offset), np.bool_)
-        keep[rows] = False
-        lease.offset, lease.rank, lease.size = lease.offset[keep], lease.rank[keep], lease.size[keep]
+    offset, rank = lease.offset[picked], lease.rank[picked]
     if len(offset) > 1 and not bool((offset[1:] > offset[:-1]).all()):
         order = np.argsort(offset, kind="stable")
         offset, rank = offset[order], rank[order]
     return offset, rank
 
 
-def ack(state: State, token: int, offsets: Int64 | None) -> list[AnyOp]:
+def take_out(state: State, lease: Lease, rows: Int64 | None) -> None:
+    """Some rows leave the lease and the consumer's buffer."""
+    subscription = state.subscriptions.get(lease.subscription)
+    consumer = subscription.consumers.get(lease.consumer) if subscription is not None else None
+    picked = slice(None) if rows is None else rows
+    if consumer is not None:
+        consumer.out_messages -= len(lease.offset[picked])
+        consumer.out_bytes -= int(lease.size[picked].sum())
+    if rows is None or len(rows) == len(lease.offset):
+        state.leases.end(lease)
+        return
+    keep = np.ones(len(lease.offset), np.bool_)
+    keep[rows] = False
+    lease.offset, lease.rank, lease.size = lease.offset[keep], lease.rank[keep], lease.size[keep]
+
+
+class Ending:
+    """What a settle of several leases will take out of them, once its entry is written: all of it or nothing."""
+
+    __slots__ = ("_dead", "_taken")
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[Lease, Int64 | None]] = []
+        self._dead: dict[int, int] = {}
+
+    def add(self, lease: Lease, rows: Int64 | None) -> tuple[Int64, Int64]:
+        """Offsets and ranks that will leave a lease."""
+        self._taken.append((lease, rows))
+        return columns_of(lease, rows)
+
+    def dead_after(self, topic: TopicState, more: int) -> int:
+        """Dead letters of a topic with those decided here so far, and so many more."""
+        return topic.dead + self._dead.get(topic.number, 0) + more
+
+    def bury(self, topic: TopicState, count: int) -> None:
+        """So many more dead letters are decided."""
+        self._dead[topic.number] = self._dead.get(topic.number, 0) + count
+
+    def carry_out(self, state: State) -> None:
+        """The entry is written: the rows leave their leases."""
+        for lease, rows in self._taken:
+            if state.leases.get(lease.token) is lease:
+                take_out(state, lease, rows)
+
+
+def ack(state: State, ending: Ending, token: int, offsets: Int64 | None) -> list[AnyOp]:
     """Messages are done."""
     lease = held(state, token)
-    offset, _ = take_out(state, lease, rows_of(lease, offsets))
+    offset, _ = ending.add(lease, rows_of(lease, offsets))
     return [ops.Settle(lease.subscription, lease.partition, to_ranges(offset), "acked")]
 
 
-def nack(
-    state: State, token: int, offsets: Int64 | None, delay_ms: int | None, error: str, now_ms: int, entropy: Entropy
-) -> list[AnyOp]:
-    """Messages failed: they come back by the retry policy (or after `delay_ms`), or become dead letters."""
-    check.optional_integer("delay_ms", delay_ms, 0, LEASE_MS_MAX)
-    error = check.text("error", error)[:TEXT_CHARS_MAX]
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a delivery failed: why, when, how long until it may come back (None: by the policy), and chance."""
+
+    error: str
+    now_ms: int
+    entropy: Entropy
+    delay_ms: int | None = None
+
+    def checked(self) -> Failure:
+        """This failure with its text cut to what is kept, or `InvalidInput`."""
+        check.optional_integer("delay_ms", self.delay_ms, 0, LEASE_MS_MAX)
+        return replace(self, error=check.text("error", self.error)[:TEXT_CHARS_MAX])
+
+
+def nack(state: State, ending: Ending, token: int, offsets: Int64 | None, failure: Failure) -> list[AnyOp]:
+    """Messages failed: they come back by the retry policy (or after a delay), or become dead letters."""
+    failure = failure.checked()
     lease = held(state, token)
-    rows = rows_of(lease, offsets)
-    return failed(state, lease, rows, delay_ms, error, now_ms, entropy)
+    return failed(state, ending, lease, rows_of(lease, offsets), failure)
 
 
-def failed(
-    state: State, lease: Lease, rows: Int64 | None, delay_ms: int | None, error: str, now_ms: int, entropy: Entropy
-) -> list[AnyOp]:
+def failed(state: State, ending: Ending, lease: Lease, rows: Int64 | None, failure: Failure) -> list[AnyOp]:
     """One more failed attempt for rows of a lease."""
     subscription = state.subscriptions[lease.subscription]
     policy, topic = subscription.config.retry, subscription.topic
-    offset, rank = take_out(state, lease, rows)
+    offset, rank = ending.add(lease, rows)
     reader = subscription.readers[lease.partition]
     attempts = reader.attempts(offset) + 1
     done = used_up(policy, attempts)
-    if subscription.config.durable and topic.dead + int(done.sum()) > topic.config.dead_messages_max:
+    dying = int(done.sum())
+    if subscription.config.durable and ending.dead_after(topic, dying) > topic.config.dead_messages_max:
         done[:] = False  # the dead letters are full: it stays in retry
     result: list[AnyOp] = []
     if done.any():
+        ending.bury(topic, dying)
         reason = f"{policy.attempts} failed deliveries"
-        result.append(_bury(state, lease, offset[done], rank[done], reason, error))
+        result.append(_bury(state, lease, offset[done], rank[done], reason, failure.error))
     again = ~done
     if again.any():
-        delays = delays_ms(policy, attempts[again], entropy(int(again.sum())))
-        if delay_ms is not None:
-            delays[:] = delay_ms
-        until = np.minimum(now_ms + delays, TIME_MS_MAX)
+        delays = delays_ms(policy, attempts[again], failure.entropy(int(again.sum())))
+        if failure.delay_ms is not None:
+            delays[:] = failure.delay_ms
+        until = np.minimum(failure.now_ms + delays, TIME_MS_MAX)
         hashes = reader.key_hashes(offset[again])
-        result.append(ops.Fail(subscription.number, lease.partition, offset[again], rank[again], hashes, until, error))
+        number, at = subscription.number, lease.partition
+        result.append(ops.Fail(number, at, offset[again], rank[again], hashes, until, failure.error))
     return result
 
 
-def dead_letter(state: State, token: int, offsets: Int64 | None, reason: str, error: str) -> list[AnyOp]:
+def dead_letter(
+    state: State, ending: Ending, token: int, offsets: Int64 | None, reason: str, error: str
+) -> list[AnyOp]:
     """The consumer gives up on messages: dead letters at once."""
     reason = check.text("reason", reason)[:TEXT_CHARS_MAX]
     error = check.text("error", error)[:TEXT_CHARS_MAX]
     lease = held(state, token)
-    rows = rows_of(lease, offsets)
     subscription = state.subscriptions[lease.subscription]
     topic = subscription.topic
-    count = len(lease.offset) if rows is None else len(rows)
-    if subscription.config.durable and topic.dead + count > topic.config.dead_messages_max:
-        raise LimitReached("dead letters of the topic", topic.config.dead_messages_max, topic.dead + count)
-    offset, rank = take_out(state, lease, rows)
+    offset, rank = ending.add(lease, rows_of(lease, offsets))
+    total = ending.dead_after(topic, len(offset))
+    if subscription.config.durable and total > topic.config.dead_messages_max:
+        raise LimitReached("dead letters of the topic", topic.config.dead_messages_max, total)
+    ending.bury(topic, len(offset))
     return [_bury(state, lease, offset, rank, reason, error)]
 
 
@@ -133,5 +182,6 @@ def release(state: State, token: int, offsets: Int64 | None) -> None:
     lease = held(state, token)
     rows = rows_of(lease, offsets)
     reader = state.subscriptions[lease.subscription].readers[lease.partition]
-    offset, rank = take_out(state, lease, rows)
+    offset, rank = columns_of(lease, rows)
+    take_out(state, lease, rows)
     reader.give_back(rank, offset)

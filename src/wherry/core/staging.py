@@ -91,7 +91,8 @@ class Committed(NamedTuple):
     def end_leases(self, state: State) -> None:
         """After the entries were applied; the decision itself changes nothing, since it may be made again."""
         for lease, rows in self.settled:
-            take_out(state, lease, rows)
+            if state.leases.get(lease.token) is lease:
+                take_out(state, lease, rows)
 
 
 def commit(state: State, key: str, now_us: int) -> tuple[list[Entry], Committed]:

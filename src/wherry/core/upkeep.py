@@ -6,7 +6,7 @@ It costs next to nothing when nothing is due.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ from wherry.core.ids import PARTITION_SHIFT
 from wherry.core.leasing import Now
 from wherry.core.offsets import members
 from wherry.core.partition import Partition
-from wherry.core.settling import Entropy, failed
+from wherry.core.settling import Ending, Entropy, Failure, failed
 from wherry.core.state import State, SubscriptionState, TopicState
 from wherry.core.volatile import separate
 from wherry.model import ops
@@ -29,41 +29,46 @@ STAGE_MS_MAX = 3_600_000
 
 IDS_SLACK = 4_096
 
+EXPIRE_STEP = 65_536
 
-def due(state: State, now: Now, entropy: Entropy) -> Iterator[Entry]:
-    """Entries that the time calls for; each must be applied before the next is asked for."""
-    for lease in state.leases.expired(now.steady_ms):
-        steps = failed(state, lease, None, None, "the lease expired", now.wall_ms, entropy)
+Admits: TypeAlias = Callable[[int], bool]
+
+
+def due(state: State, now: Now, entropy: Entropy, admits: Admits = lambda _: True) -> Iterator[Entry]:
+    """Entries that the time calls for; each must be applied before the next is asked for.
+
+    `admits` says whether an entry about so many messages can be journaled; what it does not admit waits for space.
+    """
+    while (lease := state.leases.expired(now.steady_ms)) is not None and admits(len(lease.offset)):
+        ending = Ending()
+        steps = failed(state, ending, lease, None, Failure("the lease expired", now.wall_ms, entropy))
         yield from separate(state, now.wall_us, steps)
+        ending.carry_out(state)
     for topic_number, number in list(state.mortal):
         topic = state.topics.get(topic_number)
         partition = topic.partitions[number] if topic is not None else None
         if topic is None or partition is None or not (len(partition.expiry) or len(partition.overdue)):
             del state.mortal[topic_number, number]
         else:
-            yield from separate(state, now.wall_us, _expire(topic, partition, now.wall_ms))
+            yield from _expire(state, topic, partition, now, admits)
 
 
-def due_messages(state: State, now: Now) -> int:
-    """How many messages `due` would deal with, at most."""
-    deadline_ms = state.leases.next_deadline_ms()
-    count = 0
-    if deadline_ms is not None and deadline_ms <= now.steady_ms:
-        count = sum(len(lease.offset) for lease in state.leases.all())
-    for topic, number in state.mortal:
-        partition = state.topics[topic].partitions[number]
+def _expire(state: State, topic: TopicState, partition: Partition, now: Now, admits: Admits) -> Iterator[Entry]:
+    """Expired messages, at most `EXPIRE_STEP` in one entry: a million at once would not fit one."""
+    while True:
         first = partition.expiry.first_rank()
-        if first is not None and first <= now.wall_ms:
-            count += partition.expiry.count_to(now.wall_ms) * (1 + len(partition.readers))
-        count += len(partition.overdue) * (1 + len(partition.readers))
-    return count
+        count = partition.expiry.count_to(now.wall_ms) if first is not None and first <= now.wall_ms else 0
+        count = min(count, EXPIRE_STEP)
+        total = count + len(partition.overdue)
+        if not total or not admits(total * (1 + len(partition.readers))):
+            return
+        offset = partition.expiry.take(count, now.wall_ms).offset
+        yield from separate(state, now.wall_us, _expired(topic, partition, offset))
+        if count < EXPIRE_STEP:
+            return
 
 
-def _expire(topic: TopicState, partition: Partition, now_ms: int) -> list[AnyOp]:
-    first = partition.expiry.first_rank()
-    if (first is None or first > now_ms) and not len(partition.overdue):
-        return []
-    offset = partition.expiry.take(partition.expiry.count_to(now_ms), now_ms).offset
+def _expired(topic: TopicState, partition: Partition, offset: Int64) -> list[AnyOp]:
     offset = np.unique(np.concatenate((offset, partition.overdue)))
     offset = offset[~(partition.finished.contains(offset) | members(partition.immortal, offset))]
     held = partition.leased(offset) | partition.on_the_way(offset)
@@ -123,7 +128,9 @@ def _trim(topic: TopicState, partition: Partition, now_us: int) -> list[AnyOp]:
     if len(rows) == 0:
         return []
     if topic.config.keep_ms is not None:
-        old = rows.published_us + topic.config.keep_ms * 1000 <= now_us
+        # Stamps are by the wall clock: one from the future must not hold back all that came after it.
+        stamps = np.minimum.accumulate(rows.published_us[::-1])[::-1]
+        old = stamps + topic.config.keep_ms * 1000 <= now_us
         count = int(np.argmin(old)) if not old.all() else len(rows)
     else:
         newest_first = np.cumsum(rows.bytes[::-1])

@@ -58,7 +58,7 @@ class Block(NamedTuple):
 class Shelf:
     """Bodies of one partition by offset."""
 
-    __slots__ = ("_base", "_end", "_slots", "_start", "_stop", "loaded", "segments")
+    __slots__ = ("_base", "_end", "_slots", "_start", "_stop", "hits", "loaded", "segments")
 
     def __init__(self) -> None:
         self._base = np.zeros(16, np.int64)
@@ -68,6 +68,8 @@ class Shelf:
         self._end = 0
         self.segments: list[Segment] = []
         self.loaded: dict[tuple[str, int], Block] = {}
+        self.hits: list[tuple[str, int]] = []
+        """Blocks that the last question found."""
 
     def put(self, cached: Cached) -> None:
         """A batch comes into memory.
@@ -155,6 +157,7 @@ class Shelf:
 
     def _from_blocks(self, offsets: Int64, at: Int64) -> tuple[list[Piece], Int64]:
         pieces: list[Piece] = []
+        self.hits = []
         found = np.zeros(len(offsets), np.bool_)
         for segment, number in self.blocks_for(np.sort(offsets)):
             block = self.loaded.get((segment.path, number))
@@ -163,6 +166,7 @@ class Shelf:
             place = np.minimum(np.searchsorted(block.offsets, offsets), len(block.offsets) - 1)
             mine = np.flatnonzero(block.offsets[place] == offsets)
             if len(mine):
+                self.hits.append((segment.path, number))
                 rows = place[mine]
                 found[mine] = True
                 pieces.append(Piece(at[mine], block.batch.take(pa.array(rows)), block.published_us[rows], 0))

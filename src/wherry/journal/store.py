@@ -6,7 +6,7 @@ Batches that were settled in the meantime never reach a segment: short-lived tra
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -54,8 +54,10 @@ class Store:
     ) -> None:
         self._files = files
         self._shelves: dict[tuple[int, int], Shelf] = {}
-        self._order: deque[Cached] = deque()
+        self._order: dict[tuple[int, int, int], Cached] = {}
+        """Batches in memory, oldest first."""
         self._recent: OrderedDict[tuple[tuple[int, int], str, int], int] = OrderedDict()
+        self._pinned: set[tuple[tuple[int, int], str, int]] = set()
         self._read_bytes = 0
         self._read_bytes_max = read_cache_bytes_max
         self._next_segment = 1
@@ -71,7 +73,7 @@ class Store:
         """A batch was published."""
         cached.size = int(cached.batch.nbytes) + OVERHEAD_BYTES
         self._shelf(cached.topic, cached.partition).put(cached)
-        self._order.append(cached)
+        self._order[cached.topic, cached.partition, cached.base] = cached
         self._count(cached, cached.size)
 
     def drop(self, topic: int, partition: int, bases: list[int]) -> None:
@@ -81,11 +83,10 @@ class Store:
             cached = shelf.drop(base) if shelf is not None else None
             if cached is not None:
                 self._forget(cached)
-        while self._order and self._order[0].dropped:
-            self._order.popleft()
 
     def _forget(self, cached: Cached) -> None:
         cached.dropped = True
+        del self._order[cached.topic, cached.partition, cached.base]
         self._count(cached, -cached.size)
 
     def _count(self, cached: Cached, size: int) -> None:
@@ -99,9 +100,8 @@ class Store:
         for key in [key for key in self._shelves if key[0] == topic]:
             shelf = self._shelves.pop(key)
             self.garbage += [segment.path for segment in shelf.segments]
-        for cached in self._order:
-            if cached.topic == topic and not cached.dropped:
-                self._forget(cached)
+        for cached in [cached for cached in self._order.values() if cached.topic == topic]:
+            self._forget(cached)
 
     def _shelf(self, topic: int, partition: int) -> Shelf:
         shelf = self._shelves.get((topic, partition))
@@ -110,9 +110,15 @@ class Store:
         return shelf
 
     def _pieces(self, topic: int, partition: int, offsets: Int64) -> list[Piece]:
-        pieces, missing = self._shelf(topic, partition).pieces(offsets)
+        shelf = self._shelves.get((topic, partition))
+        if shelf is None:
+            raise Cold(topic, partition, offsets)
+        pieces, missing = shelf.pieces(offsets)
         if len(missing):
+            # What this decision has found must still be there when it is made again, with the rest loaded.
+            self._pinned |= {((topic, partition), path, number) for path, number in shelf.hits}
             raise Cold(topic, partition, missing)
+        self._pinned.clear()
         return pieces
 
     def sizes(self, topic: int, partition: int, offsets: Int64) -> Int64:
@@ -156,18 +162,21 @@ class Store:
 
     async def load(self, cold: Cold) -> None:
         """Bring bodies from segments into memory, so that the decision that wanted them can be made again."""
-        shelf = self._shelf(cold.topic, cold.partition)
+        key = (cold.topic, cold.partition)
+        shelf = self._shelves.get(key)
         wanted = np.sort(cold.offsets)
-        blocks = shelf.blocks_for(wanted)
-        if self._files is None or not blocks:
+        blocks = shelf.blocks_for(wanted) if shelf is not None else []
+        if self._files is None or shelf is None or not blocks:
             raise Corrupt(
                 "store", int(wanted[0]), f"topic {cold.topic} partition {cold.partition} has lost this offset"
             )
         for segment, number in blocks:
             if (segment.path, number) not in shelf.loaded:
                 batch = await segments.read_block(self._files, segment, number)
-                self._keep((cold.topic, cold.partition), shelf, segment, number, batch)
-        self._evict(len(blocks))
+                if (segment.path, number) not in shelf.loaded:  # somebody else may have loaded it meanwhile
+                    self._keep(key, shelf, segment, number, batch)
+            self._pinned.add((key, segment.path, number))
+        self._evict()
 
     def _keep(self, key: tuple[int, int], shelf: Shelf, segment: Segment, number: int, batch: pa.RecordBatch) -> None:
         offsets = batch.column("offset").to_numpy()
@@ -177,11 +186,13 @@ class Store:
         self._recent[key, segment.path, number] = size
         self._read_bytes += size
 
-    def _evict(self, keep: int) -> None:
-        """Forget the oldest blocks over the budget, but never those that were just asked for."""
-        while self._read_bytes > self._read_bytes_max and len(self._recent) > keep:
-            (key, path, number), size = self._recent.popitem(last=False)
-            self._read_bytes -= size
+    def _evict(self) -> None:
+        """Forget the oldest blocks over the budget, but none that a decision under way has asked for."""
+        for place in [place for place in self._recent if place not in self._pinned]:
+            if self._read_bytes <= self._read_bytes_max:
+                return
+            key, path, number = place
+            self._read_bytes -= self._recent.pop(place)
             shelf = self._shelves.get(key)
             if shelf is not None:
                 shelf.loaded.pop((path, number), None)
@@ -190,20 +201,21 @@ class Store:
         """Whether memory holds more than its budget, so that a flush is due."""
         return self._files is not None and self.cached_bytes > self.cache_bytes_max
 
-    async def flush(self, wanted: Wanted, durable: int) -> None:
+    async def flush(self, wanted: Wanted, durable: int, before: int = 0) -> None:
         """Move the oldest half of the memory budget to segments, as far as the journal is durable.
+
+        And whatever lies in the journal up to `before`: one message that waits must not keep the whole journal.
 
         A segment has no gate any more, so a batch that is not durable yet must stay where it has one.
         """
         assert self._files is not None
-        target = self.cached_bytes - self.cache_bytes_max // 2
+        target = self.cached_bytes - self.cache_bytes_max // 2 if self.is_over() else 0
         picked: dict[tuple[int, int], list[Cached]] = {}
-        for cached in self._order:
-            if target <= 0:
+        for cached in self._order.values():
+            if target <= 0 and cached.position > before:
                 break
-            if (
-                not cached.dropped and cached.position and cached.gate <= durable
-            ):  # transient messages are never on disk
+            # Transient messages have no position: they are never on disk.
+            if cached.position and cached.gate <= durable:
                 picked.setdefault((cached.topic, cached.partition), []).append(cached)
                 target -= cached.size
         for (topic, partition), batches in picked.items():
@@ -236,14 +248,14 @@ class Store:
 
     def journal_floor(self) -> int | None:
         """The lowest journal position whose body is only there, None if there is none."""
-        return min((cached.position for cached in self._order if not cached.dropped and cached.position), default=None)
+        return min((cached.position for cached in self._order.values() if cached.position), default=None)
 
     def image(self) -> StoreImage:
         """For a checkpoint."""
         rows = [
             (c.topic, c.partition, c.base, c.published_us, c.position, c.index, c.gate)
-            for c in self._order
-            if not c.dropped and c.position
+            for c in self._order.values()
+            if c.position
         ]
         sealed = [segment.image() for shelf in self._shelves.values() for segment in shelf.segments]
         return StoreImage(sealed, np.array(rows, np.int64).ravel())

@@ -53,8 +53,8 @@ def drop_an_ack() -> Any:
     """An ack is confirmed and not written down."""
 
     def make(ack: Any) -> Any:
-        def forgetful(state: Any, token: int, offsets: Any) -> Any:
-            steps = ack(state, token, offsets)
+        def forgetful(state: Any, ending: Any, token: int, offsets: Any) -> Any:
+            steps = ack(state, ending, token, offsets)
             return steps if token % 3 else []
 
         return forgetful

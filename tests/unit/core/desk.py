@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from wherry.core.deadletters import DeadFilter
 from wherry.core.lease import Lease
 from wherry.core.leasing import Now
 from wherry.core.publishing import Published, PublishOptions
+from wherry.core.settling import Ending, Failure
 from wherry.core.state import SubscriptionState, TopicState
 from wherry.core.stats import SubscriptionStats, of_subscription
 from wherry.core.volatile import separate
@@ -46,9 +48,6 @@ class Desk:
     def commit(self, entries: list[Entry]) -> None:
         self.shell.commit(entries)
         audit(self.shell.state)
-
-    def do(self, steps: list[AnyOp]) -> None:
-        self.commit(separate(self.shell.state, self.now.wall_us, steps))
 
     def subscribe(self, name: str = "s", *, start: int = 0, **fields: Any) -> SubscriptionState:
         config = Subscription(topic="t", name=name, **{"retry": Retry(attempts=1, jitter=0.0), **fields}).checked()
@@ -85,12 +84,26 @@ class Desk:
             settling.release(self.shell.state, lease.token, None)
         return [offset for lease in leases for offset in lease.offset.tolist()]
 
+    def settle(self, step: Callable[[Ending], list[AnyOp]]) -> None:
+        """As the broker does: decide, write, and only then take out of the lease."""
+        ending = Ending()
+        self.shell.commit(separate(self.shell.state, self.now.wall_us, step(ending)))
+        ending.carry_out(self.shell.state)
+        audit(self.shell.state)
+
     def ack(self, lease: Lease) -> None:
-        self.do(settling.ack(self.shell.state, lease.token, None))
+        self.settle(lambda ending: settling.ack(self.shell.state, ending, lease.token, None))
 
     def nack(self, lease: Lease, error: str = "", delay_ms: int | None = None) -> None:
-        entropy = np.zeros
-        self.do(settling.nack(self.shell.state, lease.token, None, delay_ms, error, self.ms, entropy))
+        failure = Failure(error, self.ms, np.zeros, delay_ms)
+        self.settle(lambda ending: settling.nack(self.shell.state, ending, lease.token, None, failure))
+
+    def dead_letter(self, *leases: Lease) -> None:
+        def step(ending: Ending) -> list[AnyOp]:
+            state = self.shell.state
+            return [op for each in leases for op in settling.dead_letter(state, ending, each.token, None, "bad", "")]
+
+        self.settle(step)
 
     def cancel(self, *ids: str) -> None:
         self.commit(amending.cancel(self.shell.state, self.topic, list(ids), self.now.wall_us))
@@ -106,11 +119,17 @@ class Desk:
         self.commit(deadletters.redrive(self.shell.state, self.topic, groups, "", self.now.wall_us))
         return sum(len(group.offsets) for group in groups)
 
+    def discard(self, **wanted: Any) -> int:
+        groups = deadletters.select(self.shell.state, self.topic, DeadFilter(**wanted))
+        self.commit(deadletters.discard(self.shell.state, self.topic, groups, "", self.now.wall_us))
+        return sum(len(group.offsets) for group in groups)
+
     def upkeep(self, ms: int = 0) -> None:
         """Time passes, and what it calls for is done."""
         self.ms += ms
         for entry in upkeep.due(self.shell.state, self.now, np.zeros):
-            self.commit([entry])
+            self.shell.commit([entry])
+        audit(self.shell.state)
 
     def stats(self, name: str = "s") -> SubscriptionStats:
         return of_subscription(self.subscription(name), self.ms)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.core.desk import Desk
-from wherry.core import amending, leasing, settling, staging, upkeep
+from wherry.core import amending, leasing, staging, upkeep
 from wherry.core.volatile import separate
 from wherry.model import ops
 from wherry.model.errors import DuplicateId, InvalidInput, LimitReached, NotWaiting, StageLost
@@ -97,8 +97,7 @@ def test_an_ephemeral_subscription_lets_go_even_if_the_dead_letters_are_full():
     desk.subscribe("e", durable=False)
     desk.publish(b"a", b"b")
     desk.nack(desk.pull("e", n=1)[0])
-    lease = desk.pull("e")[0]
-    desk.do(settling.dead_letter(desk.shell.state, lease.token, None, "bad", ""))
+    desk.dead_letter(desk.pull("e")[0])
     assert (desk.stats("e").lag, desk.topic.dead) == (0, 0)
 
 
@@ -165,6 +164,22 @@ def test_a_long_error_is_cut_and_a_broken_one_refused_before_anything_moves():
     assert max(len(text) for text in desk.shell.state.texts.texts) == 1_024
 
 
+def test_a_settle_of_several_leases_is_all_or_nothing():
+    desk = Desk(partitions=2, dead_messages_max=1)
+    desk.subscribe()
+    desk.publish(b"a", partition=0)
+    desk.publish(b"b", partition=1)
+    leases = desk.pull()
+    assert len(leases) == 2
+    with pytest.raises(LimitReached):
+        desk.dead_letter(*leases)
+    assert [desk.shell.state.leases.get(lease.token) for lease in leases] == leases
+    assert (desk.stats().leased, desk.stats().dead) == (2, 0)
+    desk.dead_letter(leases[0])
+    desk.ack(leases[1])
+    assert (desk.stats().leased, desk.stats().dead) == (0, 1)
+
+
 def test_a_retry_for_ever_with_no_delay_never_gets_lost():
     desk = Desk()
     desk.subscribe(retry=Retry(attempts=None, first_ms=0, cap_ms=0))
@@ -190,6 +205,22 @@ def test_a_large_message_is_handed_over_only_where_it_fits_the_buffer():
         assert lease.offset.tolist() == [expected], "alone it is handed over, however large"
         desk.ack(lease)
     assert (consumer.out_messages, consumer.out_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("keep_ms", [None, 1_000])
+def test_discarded_dead_letters_are_gone_and_counted_no_more(keep_ms):
+    desk = Desk(keep="settled" if keep_ms is None else "age", keep_ms=keep_ms, dead_messages_max=2)
+    desk.subscribe()
+    desk.publish(b"a", b"b")
+    desk.nack(desk.pull()[0])
+    assert (desk.topic.dead, desk.stats().dead) == (2, 2)
+    assert desk.discard(limit=1) == 1
+    assert (desk.topic.dead, desk.stats().dead) == (1, 1)
+    assert desk.discard() == 1
+    assert (desk.topic.dead, desk.discard()) == (0, 0)
+    desk.publish(b"c", b"d")
+    desk.nack(desk.pull()[0])
+    assert desk.stats().dead == 2, "there is room for them again"
 
 
 # Transactions.
