@@ -48,6 +48,7 @@ async def open_shard(engine: Engine, files: Files | None, store: Store, clock: C
         if files is not None:
             await _remove_orphans(files, store, point)
         position = shard.commit([Entry(clock.wall_us(), [ops.Opened(state.epoch + 1, owner)])])
+        shard.opened_at = position
         await shard.committer.wait(position)
     except BaseException:
         await writer.close()

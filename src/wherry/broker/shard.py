@@ -55,6 +55,8 @@ class Shard:
         self.cut: dict[int, str] = {}
         """Why subscriptions were cut off, the last ones."""
         self.pressure = asyncio.Event()
+        self.opened_at = 0
+        """Position of the barrier that this owner began with."""
         self.wake_at_ms = 0
         """When the housekeeper means to look again, by the steady clock."""
         self.trouble: Exception | None = None

@@ -97,7 +97,9 @@ class World:
                 continue
             self._process, self.broker = process, broker
         life = Life(self.broker.shard.state.epoch, self.now())
-        if self.history.lives and self.history.lives[-1].left is not None:
+        # Time may have done something already; then the state is not what was recovered any more.
+        untouched = self.broker.shard.committer.submitted == self.broker.shard.opened_at
+        if untouched and self.history.lives and self.history.lives[-1].left is not None:
             life.found = self.digest()
         self.history.lives.append(life)
         self.note("up", life.number)

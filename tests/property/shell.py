@@ -1,0 +1,117 @@
+"""What the broker's shard does around the core, without an event loop: encode, apply, keep bodies, recover."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from wherry.core import snapshot
+from wherry.core.apply import apply
+from wherry.core.leasing import Now
+from wherry.core.state import State, SubscriptionState
+from wherry.core.step import Effects
+from wherry.journal import checkpoint, codec
+from wherry.journal.checkpoint import Checkpoint
+from wherry.journal.shelf import Cached
+from wherry.journal.store import Store
+from wherry.model import ops
+from wherry.model.limits import PRIORITY_DEFAULT
+from wherry.model.ops import Entry, to_ranges
+from wherry.model.schema import integers
+
+BLOCK = 3
+"""Messages that one step of a backfill admits."""
+
+
+class Shell:
+    """A state, its bodies, and every lasting entry as the bytes that a journal would have."""
+
+    def __init__(self) -> None:
+        self.store = Store(None)
+        self.state = State(self.store)
+        self.journal: list[bytes] = []
+        self.staged: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def commit(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            if entry.volatile:
+                self._carry_out(apply(self.state, entry), 0)
+            else:
+                parts, size, own = codec.encode(entry)
+                self.journal.append(b"".join(parts))
+                assert size == len(self.journal[-1])
+                self._carry_out(apply(self.state, own), len(self.journal))
+
+    def _carry_out(self, effects: Effects, position: int) -> None:
+        for key, part, index in effects.staged:
+            self.staged[key, part] = (position, index)
+        for new in effects.stored:
+            at, index = (position, new.batch_index) if new.staged is None else self.staged.pop(new.staged)
+            where = (new.topic, new.partition, new.base)
+            self.store.put(Cached(*where, new.batch, new.published_us, at, index, position, 0))
+        for key in effects.ended:
+            self.staged = {place: at for place, at in self.staged.items() if place[0] != key}
+        for (topic, number), partition in effects.touched.items():
+            self.store.drop(topic, number, partition.droppable())
+        for topic in effects.dropped_topics:
+            self.store.drop_topic(topic)
+
+    def digest(self) -> str:
+        return snapshot.digest(self.state)
+
+    def replayed(self) -> Shell:
+        """Another one that read the whole journal."""
+        other = Shell()
+        other.journal = list(self.journal)
+        for position, body in enumerate(self.journal, 1):
+            other._carry_out(apply(other.state, codec.decode(pa.py_buffer(body))), position)
+        return other
+
+    def reloaded(self) -> Shell:
+        """Another one that opened a checkpoint, and took from the journal the bodies that it names."""
+        staged = [(key, part, *at) for (key, part), at in self.staged.items()]
+        point = Checkpoint(len(self.journal), 1, snapshot.dump(self.state), self.store.image(), staged)
+        point = checkpoint.decode("test", b"".join(checkpoint.encode(point)))
+        other = Shell()
+        other.journal = list(self.journal)
+        snapshot.load(other.state, point.state)
+        other.store.load_segments(point.store)
+        wanted = {(row[4], row[5]): row for row in point.store.cached.reshape(-1, 7).tolist()}
+        stages = {(position, index): (key, part) for key, part, position, index in point.staged}
+        for position, body in enumerate(self.journal, 1):
+            for index, batch in enumerate(codec.decode(pa.py_buffer(body)).batches):
+                if (position, index) in wanted:
+                    topic, partition, base, published_us, _, _, gate = wanted.pop((position, index))
+                    other.store.put(Cached(topic, partition, base, batch, published_us, position, index, gate, 0))
+                if (position, index) in stages:
+                    key, part = stages.pop((position, index))
+                    parts = other.state.stages.open[key].parts
+                    parts[part] = parts[part]._replace(batch=batch)
+                    other.staged[key, part] = (position, index)
+        assert not wanted
+        assert not stages
+        return other
+
+    def opened(self, now: Now) -> None:
+        self.commit([Entry(now.wall_us, [ops.Opened(self.state.epoch + 1, "test")])])
+
+    def backfill(self, subscription: SubscriptionState, number: int, now: Now) -> list[int]:
+        """One block of what was there before a subscription, as `broker/backfill.py` admits it; the offsets."""
+        reader, topic = subscription.readers[number], subscription.topic
+        if reader.backlog is None:
+            return []
+        start, end = reader.backlog
+        stop = min(start + BLOCK, end)
+        offset = reader.settled.missing(start, stop)
+        offset = offset[~topic.partitions[number].released.contains(offset)]
+        offset = offset[~topic.partitions[number].dead.has(offset)]
+        batch = self.store.messages(topic.number, number, offset)
+        due = integers(batch, "due", -1)
+        rank = offset
+        if topic.config.order == "priority":
+            rank = integers(batch, "priority", PRIORITY_DEFAULT)
+        elif topic.config.order == "timeline":
+            rank = np.where(due >= 0, due, integers(batch, "published", 0) // 1000)
+        op = ops.Admit(subscription.number, number, stop, to_ranges(offset), rank, due)
+        self.commit([Entry(now.wall_us, [op], volatile=not subscription.config.durable)])
+        return offset.tolist()

@@ -1,0 +1,108 @@
+"""Every decision of the core in any order, live, replayed and reopened, against a naive queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from tests.property.core_machine import PLENTY
+from tests.property.rules_change import Changing
+from tests.property.shell import Shell
+from wherry.core import keys, leasing, runs, settling, table, upkeep
+from wherry.core.leasing import Now
+from wherry.core.settling import Ending
+from wherry.core.volatile import separate
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Small enough that a handful of messages reaches every level of every index."""
+    for name, value in {"TAIL_MAX": 4, "RUN_MAX": 16, "BLOCK": 2, "MERGE_FAN": 2}.items():
+        monkeypatch.setattr(runs, name, value)
+    monkeypatch.setattr(table, "RECENT_MAX", 3)
+    monkeypatch.setattr(keys, "WINDOW", 2)
+
+
+class Rules(Changing):
+    # Time and restarts.
+
+    @rule(ms=st.sampled_from([1, 7, 11, 30, 60]))
+    def tick(self, ms):
+        self.now_ms += ms
+
+    @rule()
+    def housekeeping(self):
+        self.upkeep()
+        for entry in upkeep.housekeeping(self.shell.state, self.now.wall_us):
+            going = self.removed_by([entry], "trimmed")
+            assert all(not m.is_dead_somewhere() and not self.naive.held_by_durable(m) for m in going)
+            assert all(m.published + (self.topic.config.keep_ms or PLENTY) <= self.now_ms for m in going)
+            self.shell.commit([entry])
+            self.naive.remove(going)
+
+    @rule(by=st.sampled_from(["replay", "checkpoint"]))
+    def restart(self, by):
+        """The next life begins with what the journal, or a checkpoint, tells."""
+        self.shell = self.shell.replayed() if by == "replay" else self.shell.reloaded()
+        self.shell.opened(self.now)
+        self.naive.restart()
+        for stage in self.stages.values():
+            stage["lost"] |= bool(stage["settles"])
+        for name in self.naive.subscriptions:
+            self.join(name)
+
+    @rule()
+    def recover(self):
+        """(a) Replay through bytes and (b) a checkpoint lead to the same durable state."""
+        digest = self.shell.digest()
+        assert self.shell.replayed().digest() == digest
+        assert self.shell.reloaded().digest() == digest
+
+    def teardown(self):
+        """And all of them behave alike from here on: everything that is left comes out in the same order."""
+        if hasattr(self, "naive"):
+            self.recover()
+            later = Now((self.now_ms + 10_000) * 1000, self.now_ms)
+            assert drained(self.shell.replayed(), later) == drained(self.shell.reloaded(), later)
+
+
+def drained(shell: Shell, now: Now) -> list[Any]:
+    shell.opened(now)
+    result: list[Any] = []
+    for subscription in sorted(shell.state.subscriptions.values(), key=lambda each: each.number):
+        for number in list(subscription.readers):
+            while subscription.readers[number].backlog is not None:
+                shell.backfill(subscription, number, now)
+        consumer = leasing.join(subscription, "drain", None, None)
+        while leases := leasing.lease(shell.state, subscription, consumer, 5, PLENTY, now):
+            for lease in leases:
+                result.append((subscription.config.name, lease.partition, lease.offset.tolist(), lease.rank.tolist()))
+                ending = Ending()
+                steps = settling.ack(shell.state, ending, lease.token, None)
+                shell.commit(separate(shell.state, now.wall_us, steps))
+                ending.carry_out(shell.state)
+    return result
+
+
+class Fifo(Rules):
+    order = "fifo"
+
+
+class Priority(Rules):
+    order = "priority"
+
+
+class Timeline(Rules):
+    order = "timeline"
+
+
+TestFifo = Fifo.TestCase
+TestPriority = Priority.TestCase
+TestTimeline = Timeline.TestCase
+for case in (TestFifo, TestPriority, TestTimeline):
+    case.settings = settings(max_examples=200, stateful_step_count=40)
+del case

@@ -1,0 +1,167 @@
+"""`OffsetTable` against a dict of rows, and `Directory` against a list of batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from wherry.core import table
+from wherry.core.directory import Directory
+from wherry.core.table import OffsetTable
+
+keys = st.lists(st.integers(0, 60), max_size=12, unique=True)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(table, "RECENT_MAX", 5)
+
+
+def column(values):
+    return np.array(list(values), np.int64)
+
+
+class Tables(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.real = OffsetTable(("a", "b"))
+        self.naive: dict[int, tuple[int, int]] = {}
+
+    @rule(offsets=keys, seed=st.integers(0, 1000))
+    def put(self, offsets, seed):
+        self.real.put(column(offsets), a=column(offset + seed for offset in offsets), b=seed)
+        self.naive |= {offset: (offset + seed, seed) for offset in offsets}
+
+    @rule(offsets=keys)
+    def remove(self, offsets):
+        self.real.remove(column(offsets))
+        for offset in offsets:
+            self.naive.pop(offset, None)
+
+    @rule(offsets=keys)
+    def get(self, offsets):
+        assert self.real.has(column(offsets)).tolist() == [offset in self.naive for offset in offsets]
+        default = column(-offset for offset in offsets)
+        for name, index in (("a", 0), ("b", 1)):
+            expected = [self.naive[offset][index] if offset in self.naive else -offset for offset in offsets]
+            assert self.real.get(column(offsets), name, default).tolist() == expected
+
+    @rule()
+    def reload(self):
+        again = OffsetTable(("a", "b"))
+        again.load(self.real.columns())
+        self.real = again
+
+    @invariant()
+    def whole(self):
+        assert len(self.real) == len(self.naive)
+        assert self.real.offsets().tolist() == sorted(self.naive)
+        rows = [[offset, *self.naive[offset]] for offset in sorted(self.naive)]
+        assert self.real.columns().T.tolist() == rows
+
+
+TestTables = Tables.TestCase
+TestTables.settings = settings(max_examples=150, stateful_step_count=25)
+
+
+class Batch:
+    def __init__(self, base: int, count: int, size: int, at: int) -> None:
+        self.base, self.count, self.size, self.at = base, count, size, at
+        self.live, self.waiting = set(range(base, base + count)), set(range(base, base + count))
+
+    def bytes_if(self, waiting: int) -> int:
+        return self.size * waiting // self.count
+
+
+class Directories(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.real = Directory()
+        self.batches: list[Batch] = []
+        self.next_offset = 0
+        self.at = 0
+
+    @rule(gap=st.sampled_from([0, 0, 0, 5]), count=st.integers(1, 6), size=st.integers(0, 99), later=st.integers(0, 3))
+    def append(self, gap, count, size, later):
+        self.next_offset += gap
+        self.at += later
+        self.real.append(self.next_offset, count, size, self.at)
+        self.batches.append(Batch(self.next_offset, count, size, self.at))
+        self.next_offset += count
+
+    def draw(self, data, kind):
+        held = sorted(offset for batch in self.batches for offset in getattr(batch, kind))
+        return sorted(data.draw(st.lists(st.sampled_from(held), max_size=12, unique=True))) if held else []
+
+    @rule(data=st.data())
+    def finish(self, data):
+        going = self.draw(data, "waiting")
+        before = self.waiting_bytes()
+        assert self.real.bytes_of(column(going)) == (freed := self.move(going, "waiting"))
+        assert self.real.finish(column(going)) == freed == before - self.waiting_bytes()
+
+    def move(self, going, kind):
+        before = self.waiting_bytes()
+        for batch in self.batches:
+            getattr(batch, kind).difference_update(going)
+        return before - self.waiting_bytes()
+
+    def waiting_bytes(self):
+        return sum(batch.bytes_if(len(batch.waiting)) for batch in self.batches)
+
+    @rule(data=st.data())
+    def unfinish(self, data):
+        finished = [o for b in self.batches for o in b.live - b.waiting]
+        back = sorted(data.draw(st.lists(st.sampled_from(finished), max_size=9, unique=True))) if finished else []
+        before = self.waiting_bytes()
+        share = self.real.share_of(column(back))
+        taken = self.real.unfinish(column(back))
+        for batch in self.batches:
+            batch.waiting |= batch.live & set(back)
+        assert taken == self.waiting_bytes() - before <= share
+
+    @rule(data=st.data())
+    def release(self, data):
+        """A message is finished before it is released."""
+        going = self.draw(data, "live")
+        self.real.finish(column(offset for offset in going if any(offset in b.waiting for b in self.batches)))
+        self.move(going, "waiting")
+        emptied = self.real.release(column(going))
+        expected = []
+        for batch in self.batches:
+            hit = batch.live & set(going)
+            batch.live -= hit
+            if hit and not batch.live:
+                expected.append((batch.base, batch.base + batch.count))
+        assert emptied == expected
+        while self.batches and not self.batches[0].live:
+            self.batches.pop(0)
+
+    @precondition(lambda self: self.batches)
+    @rule(offset=st.integers(0, 120), at=st.integers(0, 40))
+    def look(self, offset, at):
+        holding = [row for row, b in enumerate(self.batches) if b.base <= offset < b.base + b.count]
+        assert self.real.row_of(offset) == (holding[0] if holding else -1)
+        after = [b.at for b in self.batches if b.base + b.count > offset]
+        assert self.real.published_at_us(offset) == (after[0] if after else None)
+        since = [b.base for b in self.batches if b.at >= at]
+        assert self.real.first_published_from(at) == (since[0] if since else None)
+
+    @rule()
+    def reload(self):
+        again = Directory()
+        again.load(self.real.columns())
+        self.real = again
+
+    @invariant()
+    def whole(self):
+        rows = [[b.base, b.count, len(b.live), len(b.waiting), b.size, b.at] for b in self.batches]
+        assert self.real.columns().T.tolist() == rows
+        assert self.real.waiting_bytes() == self.waiting_bytes()
+
+
+TestDirectories = Directories.TestCase
+TestDirectories.settings = settings(max_examples=150, stateful_step_count=25)
