@@ -1,4 +1,4 @@
-"""What version 1 wrote must always open and give exactly its values; writing it again gives the same bytes."""
+"""What version 1 wrote must always open and give exactly its values."""
 
 from __future__ import annotations
 
@@ -53,10 +53,12 @@ def test_an_entry_opens_and_gives_its_values(name):
         batch.validate(full=True)
 
 
-@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if not entry.batches])
-def test_the_same_bytes_are_still_written(name):
-    """How Arrow lays out a batch is its own affair, as long as it reads what it wrote."""
-    assert made.entry_bytes(name) == made.FOLDER.joinpath(name).read_bytes()
+@pytest.mark.parametrize("name", ENTRIES)
+def test_what_is_written_today_is_read_today(name):
+    """Not byte for byte the same: a later version may add fields at the end, as long as the old bytes open."""
+    got = codec.decode(pa.py_buffer(made.entry_bytes(name)))
+    assert plain(got.ops) == plain(ENTRIES[name].ops)
+    assert got.batches == ENTRIES[name].batches
 
 
 @pytest.mark.parametrize("name", ["pub", "open"])
@@ -103,8 +105,9 @@ def test_the_state_of_the_checkpoint_is_what_it_was():
     assert (list(state.stages.open), list(state.stages.committed)) == (["open"], ["done"])
 
 
-def test_the_same_checkpoint_is_still_written():
-    assert made.checkpoint_bytes() == made.CHECKPOINT.read_bytes()
+def test_the_checkpoint_that_is_written_today_is_read_today():
+    point = checkpoint.decode("today", made.checkpoint_bytes())
+    assert plain(point) == plain(made.made_checkpoint())
 
 
 @pytest.mark.parametrize("at", [0, 5, 12, 17, 21, 24, 300, -1])

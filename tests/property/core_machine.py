@@ -201,7 +201,7 @@ class Core(RuleBasedStateMachine):
             for consumer in self.subscription(name).consumers.values():
                 out = self.naive.held_by(name, consumer.id)
                 held = (consumer.out_messages, consumer.out_bytes)
-                assert held == (len(out), sum(len(message.payload) for message in out))
+                assert held == (len(out), sum(message.weight() for message in out))
         kept = {at for at, message in self.naive.messages.items() if not message.gone}
         partitions = self.topic.partitions
         assert kept == {

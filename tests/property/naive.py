@@ -39,6 +39,10 @@ class Message:
     removed: bool = False
     places: dict[str, Place] = field(default_factory=dict)
 
+    def weight(self) -> int:
+        """Content bytes: what counts against the buffer of a consumer."""
+        return len(self.payload) + len((self.id or "").encode()) + len((self.key or "").encode())
+
     def is_dead_somewhere(self) -> bool:
         return self.dead or any(place.where == "dead" for place in self.places.values())
 
@@ -161,12 +165,17 @@ class Queue:
                 message.places[new.name] = Place("backlog")
         self.settle_up()
 
-    def admit(self, name: str, partition: int, offsets: Iterable[int], now: int) -> None:
-        """A block of what was there before the subscription."""
+    def admit(self, name: str, partition: int, stop: int, offsets: Iterable[int], now: int) -> None:
+        """A block, up to `stop`, of what was there before the subscription."""
         for offset in offsets:
             message = self.messages[partition, offset]
             assert message.places[name].where == "backlog"
             message.places[name] = self.new_place(message, now)
+        for (number, offset), message in self.messages.items():
+            if number == partition and offset < stop and message.places[name].where == "backlog":
+                assert message.gone, "only what is gone is left out"
+                assert not self.subscriptions[name].durable, "which a durable subscription would have prevented"
+                message.places[name] = Place("settled")
 
     def unsubscribe(self, name: str) -> None:
         last = self.durable() == [name]
@@ -245,6 +254,7 @@ class Queue:
         place = message.places[name]
         assert place.where == "dead"
         message.immortal = True
+        message.removed &= self.stream
         place.where, place.attempts, place.failed = "waiting", 0, False
         if self.order != "timeline" and message.due is not None and message.due > now:
             place.where, place.until = "delayed", message.due

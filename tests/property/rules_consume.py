@@ -184,10 +184,10 @@ class Consuming(Core):
         batch, _ = self.shell.store.deliver(self.topic.number, lease.partition, lease.offset, attempts + 1)
         assert batch.column("payload").to_pylist() == [message.payload for message in expected]
         assert all(m.due is None or m.due <= self.now_ms for m in expected), "nothing early"
-        assert lease.size.tolist() == [len(message.payload) for message in expected]
+        assert lease.size.tolist() == [message.weight() for message in expected]
 
     def check_budget(self, every, n, size, puller, out, held_bytes):
-        total = sum(len(message.payload) for message in every)
+        total = sum(message.weight() for message in every)
         assert len(every) <= min(n, puller.buffer_messages - out)
         assert total <= size or len(every) == 1
         assert held_bytes + total <= puller.buffer_bytes or (out == 0 and len(every) == 1)
@@ -294,4 +294,5 @@ class Consuming(Core):
         if name not in self.naive.subscriptions:
             return
         for number in list(self.subscription(name).readers):
-            self.naive.admit(name, number, self.shell.backfill(self.subscription(name), number, self.now), self.now_ms)
+            stop, offsets = self.shell.backfill(self.subscription(name), number, self.now)
+            self.naive.admit(name, number, stop, offsets, self.now_ms)

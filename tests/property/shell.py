@@ -95,11 +95,11 @@ class Shell:
     def opened(self, now: Now) -> None:
         self.commit([Entry(now.wall_us, [ops.Opened(self.state.epoch + 1, "test")])])
 
-    def backfill(self, subscription: SubscriptionState, number: int, now: Now) -> list[int]:
-        """One block of what was there before a subscription, as `broker/backfill.py` admits it; the offsets."""
+    def backfill(self, subscription: SubscriptionState, number: int, now: Now) -> tuple[int, list[int]]:
+        """One block of what was there before a subscription, as `broker/backfill.py` does: its end, the offsets."""
         reader, topic = subscription.readers[number], subscription.topic
         if reader.backlog is None:
-            return []
+            return 0, []
         start, end = reader.backlog
         stop = min(start + BLOCK, end)
         offset = reader.settled.missing(start, stop)
@@ -114,4 +114,4 @@ class Shell:
             rank = np.where(due >= 0, due, integers(batch, "published", 0) // 1000)
         op = ops.Admit(subscription.number, number, stop, to_ranges(offset), rank, due)
         self.commit([Entry(now.wall_us, [op], volatile=not subscription.config.durable)])
-        return offset.tolist()
+        return stop, offset.tolist()

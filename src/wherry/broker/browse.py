@@ -24,7 +24,7 @@ from wherry.core.partition import Partition
 from wherry.core.reader import DEAD
 from wherry.core.state import TopicState
 from wherry.model import check, limits
-from wherry.model.errors import InvalidInput, NotFound
+from wherry.model.errors import NotFound
 from wherry.model.schema import MESSAGE
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -70,8 +70,8 @@ class Search:
 
     def checked(self) -> Search:
         """This search, or `InvalidInput`."""
-        if self.key is not None and not isinstance(self.key, str):
-            raise InvalidInput("key", self.key, "text")
+        if self.key is not None:
+            check.text("key", self.key)
         check.headers("headers", self.headers)
         check.optional_integer("from_ms", self.from_ms, 0, limits.TIME_MS_MAX)
         check.optional_integer("to_ms", self.to_ms, 0, limits.TIME_MS_MAX)

@@ -164,6 +164,8 @@ def _commit(step: Step, op: ops.Commit) -> None:
 
 def _abort(step: Step, op: ops.Abort) -> None:
     step.state.stages.open.pop(op.key, None)
+    if op.why == ops.TOO_LATE:
+        step.state.stages.forget(op.key)
     step.effects.ended.append(op.key)
 
 

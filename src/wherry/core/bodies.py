@@ -24,7 +24,7 @@ class Bodies(Protocol):
     """Bodies of messages in memory."""
 
     def sizes(self, topic: int, partition: int, offsets: Int64) -> Int64:
-        """Payload bytes of each message; raises `Cold`."""
+        """Content bytes of each message, headers and all; raises `Cold`."""
 
     def take(self, topic: int, partition: int, offsets: Int64, columns: Sequence[str]) -> pa.RecordBatch:
         """Some stored columns of messages, in the order asked for; raises `Cold`."""

@@ -27,6 +27,7 @@ TRANSIENT_RESERVE = 1 << 20
 """Offsets reserved at a time for transient messages: one small journal entry per million of them."""
 
 DEFAULT_ID = r"^[0-9]+-[0-9]+$"
+CONTROL = r"[\x00-\x1f\x7f]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +169,10 @@ def check_new_ids(batch: pa.RecordBatch) -> None:
         row = pc.index(reserved, True).as_py()
         allowed = "an id that does not look like a default id (digits, a dash, digits)"
         raise InvalidInput(f"messages[{row}].id", ids[row].as_py(), allowed)
+    control = pc.match_substring_regex(ids, CONTROL)
+    if pc.any(control).as_py():
+        row = pc.index(control, True).as_py()
+        raise InvalidInput(f"messages[{row}].id", ids[row].as_py(), "an id without control characters")
     check_distinct(ids)
 
 

@@ -117,6 +117,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     stages: list[StageImage]
     committed: list[tuple[str, list[int]]]
     texts: list[str]
+    expired: list[str] = []
 
 
 def dump(state: State) -> StateImage:
@@ -133,6 +134,7 @@ def dump(state: State) -> StateImage:
         [_stage_image(stage) for stage in state.stages.open.values()],
         [(key, placed.tolist()) for key, placed in state.stages.committed.items()],
         list(state.texts.texts),
+        list(state.stages.expired),
     )
 
 
@@ -225,6 +227,7 @@ def load(state: State, image: StateImage) -> None:
     state.catalog.next_number = image.next_number
     for stage in image.stages:
         state.stages.open[stage.key] = _load_stage(stage)
+    state.stages.expired = dict.fromkeys(image.expired)
     state.stages.committed = {key: np.array(placed, np.int64) for key, placed in image.committed}
 
 

@@ -62,10 +62,12 @@ class Stage:
 class Stages:
     """Open stages by key, and the keys that were committed."""
 
-    __slots__ = ("committed", "open")
+    __slots__ = ("committed", "expired", "open")
 
     def __init__(self) -> None:
         self.open: dict[str, Stage] = {}
+        self.expired: dict[str, None] = {}
+        """Keys of stages that were not committed in time: what they held is gone, so the key is never good again."""
         self.committed: dict[str, Int64] = {}
         """Key to `topic, partition, base, count` for each part."""
 
@@ -78,6 +80,12 @@ class Stages:
         if len(self.committed) >= COMMITTED_MAX:
             del self.committed[next(iter(self.committed))]
         self.committed[key] = placed
+
+    def forget(self, key: str) -> None:
+        """A stage was not committed in time."""
+        if len(self.expired) >= COMMITTED_MAX:
+            del self.expired[next(iter(self.expired))]
+        self.expired[key] = None
 
     def older_than(self, opened_ms: int) -> list[str]:
         """Keys of stages that were opened at or before a time."""

@@ -69,12 +69,18 @@ def note_settle(state: State, key: str, token: int, offsets: Int64 | None) -> No
 
 def _check_open(state: State, key: str) -> None:
     check_key(key)
+    _check_in_time(state, key)
     if key in state.stages.committed:
         raise StageLost(key, "it was committed before; choose another key")
     if key in state.stages.open:
         _check_whole(state.stages.open[key])
     if key not in state.stages.open and len(state.stages.open) >= STAGES_MAX:
         raise LimitReached("open stages", STAGES_MAX, len(state.stages.open) + 1)
+
+
+def _check_in_time(state: State, key: str) -> None:
+    if key in state.stages.expired:
+        raise StageLost(key, "it was not committed in time, and is gone; choose another key")
 
 
 def _check_whole(stage: Stage) -> None:
@@ -104,6 +110,7 @@ def commit(state: State, key: str, now_us: int) -> tuple[list[Entry], Committed]
     before = state.stages.committed.get(key)
     if before is not None:
         return [], Committed(before, [])
+    _check_in_time(state, key)
     stage = state.stages.open.get(key)
     if stage is None:
         raise NotFound("stage", key)

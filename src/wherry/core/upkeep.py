@@ -107,7 +107,7 @@ def housekeeping(state: State, now_us: int) -> Iterator[Entry]:
             yield from separate(state, now_us, result)
         _weed_ids(topic)
     for key in state.stages.older_than(now_ms - STAGE_MS_MAX):
-        yield Entry(now_us, [ops.Abort(key, "it was not committed in time")])
+        yield Entry(now_us, [ops.Abort(key, ops.TOO_LATE)])
 
 
 def overrun(state: State, topic: TopicState) -> Iterator[SubscriptionState]:

@@ -21,7 +21,7 @@ from wherry.journal.files import Files
 from wherry.journal.segment import Segment, SegmentImage
 from wherry.journal.shelf import OVERHEAD_BYTES, Block, Cached, Piece, Shelf
 from wherry.model.errors import Corrupt
-from wherry.model.schema import DELIVERED, MESSAGE, absent, expand, payload_sizes
+from wherry.model.schema import DELIVERED, MESSAGE, absent, content_sizes, expand
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 Wanted: TypeAlias = Callable[[int, int, Int64], npt.NDArray[np.bool_]]
@@ -125,7 +125,7 @@ class Store:
         """See `Bodies`."""
         sizes = np.empty(len(offsets), np.int64)
         for piece in self._pieces(topic, partition, offsets):
-            sizes[piece.at] = payload_sizes(piece.batch)
+            sizes[piece.at] = content_sizes(piece.batch)
         return sizes
 
     def take(self, topic: int, partition: int, offsets: Int64, columns: Sequence[str]) -> pa.RecordBatch:

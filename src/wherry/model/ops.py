@@ -230,6 +230,9 @@ class Commit(Op, frozen=True, tag="commit"):
     bases: Int64
 
 
+TOO_LATE = "it was not committed in time"
+
+
 class Abort(Op, frozen=True, tag="abort"):
     """Everything under a key was thrown away."""
 

@@ -53,6 +53,7 @@ COLUMNS = tuple(MESSAGE.names)
 DERIVED = ("offset", "published")
 STORED = tuple(name for name in COLUMNS if name not in DERIVED)
 BIT = {name: 1 << index for index, name in enumerate(STORED)}
+TEXTS = ("id", "key", "headers", "blob")
 VARIABLE = ("id", "key", "envelope", "payload", "blob")
 """Columns with a length per message; with the headers they are what counts as bytes."""
 
@@ -236,9 +237,19 @@ def _from_arrow(batch: pa.RecordBatch) -> dict[str, pa.Array]:
             raise InvalidInput("column", name, "each column once")
         wanted = MESSAGE.field(name).type
         columns[name] = column if column.type == wanted else _cast(name, column, wanted)
+        if name in TEXTS:
+            _check_text(name, columns[name])
     if "payload" not in columns:
         raise InvalidInput("column", batch.schema.names, "a batch with a payload column")
     return columns
+
+
+def _check_text(name: str, column: pa.Array) -> None:
+    """Arrow takes any bytes for text; whoever reads them later would fail for all messages of a delivery."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as fault:
+        raise InvalidInput(name, str(fault), "text that is valid UTF-8") from None
 
 
 def _cast(name: str, column: pa.Array, wanted: pa.DataType) -> pa.Array:
