@@ -22,7 +22,7 @@ run: $(package) ## A short tour of the queue, in process
 
 test: check ## Everything a change must pass: check, then all tests (ONLY=unit: one folder of tests)
 	$(bin)/python -m pytest $(if $(ONLY),tests/$(ONLY)) \
-		--cov=wherry.model --cov=wherry.core --cov-report=term-missing:skip-covered
+		--cov=src/wherry/model --cov=src/wherry/core --cov-report=term-missing:skip-covered
 
 check: $(tools) ## Format, lint, types and layers; changes nothing
 	$(bin)/ruff format --check --quiet .

@@ -166,7 +166,7 @@ def _index(order: str, count: int, backlog: int) -> list[Figure]:
     small = _pull_s(order, 10_000)
     large_index, _ = _loaded(order, backlog)
     weight = large_index.bytes() / len(large_index)
-    large = _drain_s(large_index, 200)
+    large = _drain_s(large_index, min(2_000, backlog // ROWS))
     return [
         Figure(f"core.{order}_load", count / load_s, "msgs/s", "1 M msgs/s", 1e6),
         Figure(f"core.{order}_drain", count / drain_s, "msgs/s", "1 M msgs/s", 1e6),

@@ -19,6 +19,11 @@ FAILED_ONCE = (
     94,
     157,
     181,
+    505,  # a flush on a failing disk ended the housekeeper
+    735,  # time went by between a start and the look at what it had recovered
+    846,  # transient dead letters, forgotten after a clean stop
+    1_008,  # faults after the end
+    1_021,  # millions of offsets reserved for transient messages
     211,  # buried, redriven and handed out within one instant
 )
 

@@ -157,10 +157,9 @@ class Partition:
         """These vanished with an earlier life of the process, dead letters and all."""
         tables = [self.dead, *(reader.dead for reader in self.readers.values())]
         dead = sum(int(table.has(offset).sum()) for table in tables)
-        for table in tables:
-            table.remove(offset)
+        self.dead.remove(offset)
         for reader in self.readers.values():
-            reader.settle(offset)
+            reader.settle(offset)  # takes its own dead letters along; they stand nowhere else
         freed = self._finish(offset)
         self.release(offset)
         return freed._replace(dead=dead)
