@@ -43,16 +43,11 @@ def find(state: State, topic: TopicState, message_id: str) -> Found:
         if partition is not None and offset < partition.next_offset and offset not in partition.released:
             return Found(number, offset)
     rank = ranks_of(np.array([hash_text(message_id)], np.uint64))
-    rows, places = topic.ids.find(rank)
-    for index, text in candidates_by_place(state, topic, rows, places):
+    _, places = topic.ids.find(rank)
+    for index, text in candidates(state, topic, np.arange(len(places), dtype=np.int64), places):
         if text == message_id:
             return Found(*Place.unpack(int(places[index])))
     raise NotFound("message", message_id)
-
-
-def candidates_by_place(state: State, topic: TopicState, rows: Int64, places: Int64) -> list[tuple[int, str]]:
-    """Indexes into `places` with the real id of each that is still in the topic."""
-    return candidates(state, topic, np.arange(len(rows), dtype=np.int64), places)
 
 
 def check_waiting(topic: TopicState, found: Found, message_id: str, now_ms: int) -> None:

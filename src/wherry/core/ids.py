@@ -16,7 +16,6 @@ from wherry.core.runs import Pairs, sort_pairs
 Int64: TypeAlias = npt.NDArray[np.int64]
 
 PARTITION_SHIFT = 43
-RUNS_MAX = 8
 
 
 class Place:

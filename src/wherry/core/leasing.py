@@ -35,10 +35,6 @@ class Now(NamedTuple):
         return self.wall_us // 1000
 
 
-HELP_FROM = 1
-"""An idle consumer helps with a partition in which at least this many messages wait."""
-
-
 def join(
     subscription: SubscriptionState, consumer: str, buffer_messages: int | None, buffer_bytes: int | None
 ) -> Consumer:
@@ -185,7 +181,7 @@ def _quotas(readers: list[tuple[int, Reader]], count: int, now_ms: int) -> list[
 
 
 def _most_lagging(subscription: SubscriptionState, now_ms: int) -> int | None:
-    best, most = None, HELP_FROM - 1
+    best, most = None, 0
     for number, reader in subscription.readers.items():
         reader.wake(now_ms)
         ready = reader.waiting.ready(now_ms)

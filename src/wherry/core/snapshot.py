@@ -306,7 +306,7 @@ def digest(state: State) -> str:
     lasting = [topic for topic in image.topics if not any(partition.reserved for partition in topic.partitions)]
     for topic in sorted(lasting, key=lambda each: each.number):
         # An ephemeral subscription that was cut off is counted, and leaves no other trace.
-        counters = sorted((name, count) for name, count in topic.counters.items() if name != "cut_off")
+        counters = sorted((name, count) for name, count in topic.counters.items() if name not in VOLATILE_COUNTERS)
         head = (topic.number, topic.config, topic.messages, topic.bytes, topic.dead, counters)
         canon.update(repr(head).encode())
         canon.update(repr(topic.producers).encode())
