@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from wherry.journal.codec import Parts
+from wherry.journal.body import Parts
 from wherry.journal.engine import Appended, Fenced, TooLarge, Writer
 from wherry.model import errors
 from wherry.model.errors import Closed, WherryError, WriterFailed

@@ -20,8 +20,9 @@ from wherry.core.bodies import Cold
 from wherry.core.leasing import Now
 from wherry.core.state import State, SubscriptionState, TopicState
 from wherry.core.step import Effects
+from wherry.journal.body import Parts, adopt
 from wherry.journal.checkpoint import StagedAt
-from wherry.journal.codec import Parts, encode
+from wherry.journal.codec import encode
 from wherry.journal.engine import Writer
 from wherry.journal.files import Files
 from wherry.journal.shelf import Cached
@@ -140,7 +141,8 @@ class Shard:
         encoded: list[tuple[Parts, int, Entry]] = []
         for entry in entries:
             if entry.volatile:
-                encoded.append(([], 0, entry))
+                kept = [adopt(batch)[0] for batch in entry.batches]
+                encoded.append(([], 0, Entry(entry.at_us, entry.ops, kept, volatile=True)))
                 continue
             parts, size, own = encode(entry)
             if size > self.writer.entry_bytes_max:

@@ -12,18 +12,15 @@ of its operation name it. Batches are aligned to 8 bytes so that they are read i
 from __future__ import annotations
 
 import struct
-from typing import TypeAlias
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from wherry.journal.files import Bytes
+from wherry.journal.body import Parts, adopt
 from wherry.model import ops
 from wherry.model.ops import AnyOp, Entry
 from wherry.model.schema import stored_schema
-
-Parts: TypeAlias = list[Bytes]
 
 _LENGTH = struct.Struct("<I")
 _ALIGN = 8
@@ -69,23 +66,19 @@ def columns_of(op: AnyOp) -> int | None:
 
 
 def encode(entry: Entry) -> tuple[Parts, int, Entry]:
-    """An entry as parts to write, their size, and the same entry whose batches lie in those very bytes.
-
-    A producer may have given a few rows of a huge table; the batches of the result hold on to nothing but themselves.
-    """
-    bodies = [batch.serialize() for batch in entry.batches]
-    control = _ENCODER.encode(Control(entry.at_us, entry.ops, [body.size for body in bodies]))
+    """An entry as parts to write, their size, and the same entry with the batches to keep."""
+    bodies = [adopt(batch) for batch in entry.batches]
+    control = _ENCODER.encode(Control(entry.at_us, entry.ops, [size for _, _, size in bodies]))
     head = _LENGTH.pack(len(control)) + control
     parts: Parts = [head + _padding(len(head))]
-    size = len(parts[0])
-    for body in bodies:
-        parts.append(body)
-        pad = _padding(body.size)
+    total = len(parts[0])
+    for _, body, size in bodies:
+        parts += body
+        pad = _padding(size)
         if pad:
             parts.append(pad)
-        size += body.size + len(pad)
-    own = [pa.ipc.read_record_batch(body, batch.schema) for body, batch in zip(bodies, entry.batches, strict=True)]
-    return parts, size, Entry(entry.at_us, entry.ops, own, entry.volatile)
+        total += size + len(pad)
+    return parts, total, Entry(entry.at_us, entry.ops, [kept for kept, _, _ in bodies], entry.volatile)
 
 
 def decode(body: pa.Buffer) -> Entry:
