@@ -133,6 +133,10 @@ def anything(w: Any) -> Any:
 
 
 NOT_FOUND, EXISTS = wherry.NotFound, wherry.AlreadyExists
+TORN_OFFSETS = pa.Array.from_buffers(
+    pa.binary(), 2, [None, pa.py_buffer(np.array([0, 9, 5], np.int32)), pa.py_buffer(b"x" * 9)]
+)
+
 NULL_HEADER = pa.array([[("a", None)], []], pa.map_(pa.string(), pa.string()))
 
 CASES = [
@@ -287,7 +291,10 @@ CASES = [
     columns("messages[1].due", "-5", due=pa.array([None, -5], pa.int64())),
     columns("mac", "fixed_size_binary[16]", mac=pa.array([b"x" * 16] * 2, pa.binary(16))),
     columns("key", "list", key=[["a"], ["b"]]),
+    message("messages[1].headers", "65537 bytes", headers={"a": "x" * 65_536}),
+    message("messages[1].envelope", "65536 bytes", envelope=bytes(65_536)),
     columns("headers", "None", headers=NULL_HEADER),
+    columns("payload", "Offset invariant", payload=TORN_OFFSETS),
     columns("headers", "struct", headers=[{"a": "b"}, {"a": "c"}]),
     # Options of a publish.
     option("partition", "2", partition=2),

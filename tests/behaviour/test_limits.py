@@ -155,6 +155,8 @@ async def test_ids_keys_headers_and_batches_have_both_their_edges(home: Home):
         Message(payload=b"", key=""),
         Message(payload=b"", key="k" * 1_024),
         Message(payload=b"", headers=many),
+        Message(payload=b"", headers={"n": "v" * 65_534}),
+        Message(payload=b"", envelope=bytes(65_535)),
         Message(payload=b"", due_ms=0),
         Message(payload=b"", due_ms=limits.TIME_MS_MAX),
         Message(payload=b"", expires_ms=limits.TIME_MS_MAX),
@@ -166,6 +168,8 @@ async def test_ids_keys_headers_and_batches_have_both_their_edges(home: Home):
         (Message(payload=b"", id="1-2"), "id"),
         (Message(payload=b"", key="k" * 1_025), "key"),
         (Message(payload=b"", headers={**many, "one": "more"}), "headers"),
+        (Message(payload=b"", headers={"n": "v" * 65_535}), "headers"),
+        (Message(payload=b"", envelope=bytes(65_536)), "envelope"),
         (Message(payload=b"", headers={"a": 1}), "headers"),  # type: ignore[dict-item]
         (Message(payload=b"", due_ms=-1), "due"),
         (Message(payload=b"", due_ms=limits.TIME_MS_MAX + 1), "due"),
@@ -175,7 +179,7 @@ async def test_ids_keys_headers_and_batches_have_both_their_edges(home: Home):
     ):
         with pytest.raises(InvalidInput, match=field):
             await broker.publish("t", wrong)
-    assert broker.stats("t").messages == 8
+    assert broker.stats("t").messages == 10
 
 
 @in_loop

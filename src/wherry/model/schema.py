@@ -191,9 +191,14 @@ def content_sizes(batch: pa.RecordBatch) -> Int64:
         if name in VARIABLE:
             sizes += np.diff(edges(column))
         elif name == "headers":
-            pairs = edges(column)
-            for texts in (column.keys, column.items):
-                sizes += np.diff(edges(texts)[pairs])
+            sizes += _header_bytes(column)
+    return sizes
+
+
+def _header_bytes(column: pa.Array) -> Int64:
+    """Bytes of the names and values of each message."""
+    pairs = edges(column)
+    sizes: Int64 = np.diff(edges(column.keys)[pairs]) + np.diff(edges(column.items)[pairs])
     return sizes
 
 
@@ -237,19 +242,19 @@ def _from_arrow(batch: pa.RecordBatch) -> dict[str, pa.Array]:
             raise InvalidInput("column", name, "each column once")
         wanted = MESSAGE.field(name).type
         columns[name] = column if column.type == wanted else _cast(name, column, wanted)
-        if name in TEXTS:
-            _check_text(name, columns[name])
+        _check_memory(name, columns[name])
     if "payload" not in columns:
         raise InvalidInput("column", batch.schema.names, "a batch with a payload column")
     return columns
 
 
-def _check_text(name: str, column: pa.Array) -> None:
-    """Arrow takes any bytes for text; whoever reads them later would fail for all messages of a delivery."""
+def _check_memory(name: str, column: pa.Array) -> None:
+    """Arrow takes any bytes for offsets and for text; whoever reads them later would fail for a whole delivery."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as fault:
-        raise InvalidInput(name, str(fault), "text that is valid UTF-8") from None
+        allowed = "text that is valid UTF-8" if name in TEXTS else "a column that Arrow finds valid"
+        raise InvalidInput(name, str(fault), allowed) from None
 
 
 def _cast(name: str, column: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -327,11 +332,18 @@ def _header_pairs(value: object) -> list[tuple[str, str]]:
     return list(value.items())
 
 
+_LENGTHS = (
+    ("id", 1, limits.MESSAGE_ID_BYTES_MAX),
+    ("key", 0, limits.KEY_BYTES_MAX),
+    ("envelope", 0, limits.ENVELOPE_BYTES_MAX),
+)
+
+
 def _check(columns: dict[str, pa.Array], payload_bytes_max: int) -> None:
     if columns["payload"].null_count:
         raise InvalidInput("payload", None, "bytes in every message (empty ones are allowed)")
     _check_lengths("payload", columns["payload"], 0, payload_bytes_max)
-    for name, low, high in (("id", 1, limits.MESSAGE_ID_BYTES_MAX), ("key", 0, limits.KEY_BYTES_MAX)):
+    for name, low, high in _LENGTHS:
         if name in columns:
             _check_lengths(name, columns[name], low, high)
     for name in ("due", "expires"):
@@ -365,6 +377,11 @@ def _check_headers(column: pa.Array) -> None:
     if len(counts) and counts.max() > limits.HEADERS_MAX:
         index = int(np.argmax(counts))
         raise InvalidInput(f"messages[{index}].headers", f"{counts[index]} headers", f"at most {limits.HEADERS_MAX}")
+    sizes = _header_bytes(column)
+    if len(sizes) and sizes.max() > limits.HEADERS_BYTES_MAX:
+        index = int(np.argmax(sizes))
+        allowed = f"at most {limits.HEADERS_BYTES_MAX} bytes of names and values"
+        raise InvalidInput(f"messages[{index}].headers", f"{sizes[index]} bytes", allowed)
     low, high = _ends(column)
     if column.items.slice(low, high - low).null_count:
         raise InvalidInput("headers", None, "text for every header")
