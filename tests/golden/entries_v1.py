@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wherry.model import ops
+from wherry.model.key import Key, Right
 from wherry.model.ops import Entry
 from wherry.model.route import Binding, Route
 from wherry.model.schema import MESSAGE, STORED, Message, compact, presence
@@ -74,6 +75,14 @@ SUBSCRIPTION = Subscription(
 ROUTE = Route(
     name="r", kind="headers", bindings=(Binding(topic="t", match="a.#", headers={"x": "y"}, any_header=True),)
 )
+KEY = Key(
+    id="Ab3dEf9h",
+    digest=bytes(range(32)),
+    name="ann ☃",
+    rights=(Right("publish", "orders.*"), Right("consume", "jobs"), Right("admin", "*")),
+    created_ms=AT_US // 1000,
+    expires_ms=BIG,
+)
 PUBLISH = ops.Publish(1, 0, BIG - 3, 3, presence(PLAIN), 13)
 
 ENTRIES: dict[str, Entry] = {
@@ -124,4 +133,15 @@ ENTRIES: dict[str, Entry] = {
     "stage": Entry(AT_US, [ops.Stage("k", 1, 0, 2, presence(MESSAGES), 11), ops.Stage("k", 0, 0, 0, 0, 0)], [MESSAGES]),
     "commit": Entry(AT_US, [ops.Settle(3, 0, column(1, 2), "acked"), ops.Commit("k", column(7, -1))]),
     "abort": Entry(AT_US, [ops.Abort("k", "asked for")]),
+    "key": Entry(
+        AT_US,
+        [
+            ops.PutKey(KEY),
+            ops.PutKey(Key(id="00000000", digest=bytes(32), name="n", rights=(Right("admin", "a"),), created_ms=0)),
+        ],
+    ),
+    "key-": Entry(AT_US, [ops.DeleteKey("Ab3dEf9h")]),
+    "sub+": Entry(AT_US, [ops.ChangeSubscription(3, SUBSCRIPTION)]),
+    "watch": Entry(AT_US, [PUBLISH, ops.Watch(1, 0, 7, 3, "https://example.com/☃?a=1")], [PLAIN]),
+    "told": Entry(AT_US, [ops.Told(1, 65_534, column(7, BIG), column(3, 8)), ops.Told(1, 0, column(), column())]),
 }

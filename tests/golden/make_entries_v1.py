@@ -87,7 +87,7 @@ def made_checkpoint() -> Checkpoint:
     store._shelf(2, 0).segments.append(
         Segment(2, 0, "segments/2/0/0-1.arrow", 99, column(0, 1, 2, 3, 4, 5).reshape(6, 1))
     )
-    return Checkpoint(16, 6, snapshot.dump(lived()), store.image(), [("open", 0, 14, 0)])
+    return Checkpoint(16, 6, snapshot.dump(lived()), store.held().image(), [("open", 0, 14, 0)])
 
 
 def checkpoint_bytes() -> bytes:

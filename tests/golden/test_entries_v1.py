@@ -15,7 +15,9 @@ import pytest
 from tests.golden import make_entries_v1 as made
 from tests.golden.entries_v1 import AT_US, ENTRIES, MESSAGES, PLAIN, WHOLE
 from wherry.core import snapshot
+from wherry.core.partition import ENDS
 from wherry.core.state import State
+from wherry.core.table import OffsetTable
 from wherry.journal import checkpoint, codec, segment
 from wherry.journal.realfiles import RealFiles
 from wherry.journal.segment import Segment
@@ -29,6 +31,8 @@ def plain(value: object) -> object:
     """Structs and arrays as values that compare."""
     if isinstance(value, np.ndarray):
         return value.tolist()
+    if isinstance(value, snapshot.Column):
+        return value.joined().tolist()
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     if isinstance(value, msgspec.Struct):
@@ -83,7 +87,11 @@ def test_the_checkpoint_opens_and_gives_the_state():
     assert plain(point.store) == plain(wanted.store)
     state = State(Store(None))
     snapshot.load(state, point.state)
-    assert snapshot.digest(state) == snapshot.digest(made.lived())
+    lived = made.lived()
+    for topic in lived.topics.values():  # how messages went was not kept then: what is gone is just gone
+        for partition in topic.partitions.values():
+            partition.ends, partition.blurred = OffsetTable(ENDS), partition.next_offset
+    assert snapshot.digest(state) == snapshot.digest(lived)
 
 
 def test_the_state_of_the_checkpoint_is_what_it_was():

@@ -10,11 +10,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from tests.property import naive
 from tests.property.shell import Shell
-from wherry.core import leasing, stats, upkeep
+from wherry.core import fates, leasing, stats, upkeep
 from wherry.core.audit import audit
 from wherry.core.leasing import Now
+from wherry.core.outbox import Outcome
 from wherry.core.state import SubscriptionState, TopicState
 from wherry.model import ops
+from wherry.model.fate import FATES, SETTLED
 from wherry.model.ops import Entry
 from wherry.model.schema import Message
 from wherry.model.subscription import Retry, Subscription
@@ -169,7 +171,7 @@ class Core(RuleBasedStateMachine):
                 for name in self.naive.durable():
                     if message.places[name].where in naive.ACTIVE:
                         self.naive.bury(message, name)
-        self.naive.remove(going)
+        self.naive.remove(going, "expired")
 
     def removed_by(self, entries: list[Entry], reason: str) -> list[naive.Message]:
         return [
@@ -179,6 +181,21 @@ class Core(RuleBasedStateMachine):
             if isinstance(op, ops.Remove) and op.reason == reason
             for offset in ops.from_ranges(op.ranges).tolist()
         ]
+
+    def outcomes(self) -> dict[tuple[int, int], Outcome]:
+        """What is to be told, by place."""
+        told = self.topic.outbox.untold("t", PLENTY, np.empty(0, np.int64), ())
+        return {(each.partition, each.offset): each for each in told}
+
+    def check_outcomes(self, number: int, expected: list[str]) -> None:
+        """What is over is told, or still to be told, just so; in a stream a new subscription may begin it again."""
+        outcomes = self.outcomes()
+        assert bool(outcomes) <= (self.topic.number in self.shell.state.talkative)
+        for at, fate in ((at, fate) for at, fate in enumerate(expected) if FATES.index(fate) >= SETTLED):
+            message = self.naive.messages[number, at]
+            if message.watched:
+                last = outcomes[number, at].fate if (number, at) in outcomes else message.heard
+                assert last == fate or (self.naive.stream and last == "settled"), (at, last, fate)
 
     # What must hold after every step.
 
@@ -202,6 +219,12 @@ class Core(RuleBasedStateMachine):
                 out = self.naive.held_by(name, consumer.id)
                 held = (consumer.out_messages, consumer.out_bytes)
                 assert held == (len(out), sum(message.weight() for message in out))
+        for number, partition in self.topic.partitions.items():
+            every = np.arange(partition.next_offset, dtype=np.int64)
+            codes = fates.fates(self.shell.state, self.topic, number, every, self.now_ms)
+            expected_fates = [self.naive.fate(self.naive.messages[number, at], self.now_ms) for at in every.tolist()]
+            assert [FATES[code] for code in codes.tolist()] == expected_fates
+            self.check_outcomes(number, expected_fates)
         kept = {at for at, message in self.naive.messages.items() if not message.gone}
         partitions = self.topic.partitions
         assert kept == {

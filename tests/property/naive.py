@@ -19,6 +19,8 @@ class Place:
     attempts: int = 0
     failed: bool = False
     """Delayed by a failure: where keys keep their order it holds its key."""
+    before: bool = False
+    """The subscription starts behind this message."""
 
 
 @dataclass
@@ -37,6 +39,12 @@ class Message:
     """Nobody's dead letter: it did not fit."""
     immortal: bool = False
     removed: bool = False
+    why: str = ""
+    """How it went, where that was not by being settled."""
+    heir: Message | None = None
+    watched: bool = False
+    heard: str = ""
+    """What its producer was told last."""
     places: dict[str, Place] = field(default_factory=dict)
 
     def weight(self) -> int:
@@ -87,6 +95,24 @@ class Queue:
 
     def counted(self) -> list[Message]:
         return [message for message in self.messages.values() if self.counts_against_the_bounds(message)]
+
+    def is_open(self, message: Message) -> bool:
+        """Whether some durable subscription, or the first one to come, has still to do with a message."""
+        places = [message.places[name] for name in self.durable()]
+        if all(place.before for place in places):
+            return self.counts_against_the_bounds(message)
+        return any(place.where in ACTIVE for place in places)
+
+    def fate(self, message: Message, now: int) -> str:
+        while message.heir is not None:
+            message = message.heir
+        if not self.is_open(message):
+            return "dead" if message.is_dead_somewhere() else message.why or "settled"
+        for place in message.places.values():
+            done = place.where == "settled" and not place.before and message.version == 1
+            if done or place.where in ("leased", "dead") or place.attempts:
+                return "delivered"
+        return "scheduled" if message.due is not None and message.due > now else "waiting"
 
     def dead(self) -> int:
         every = self.messages.values()
@@ -149,15 +175,20 @@ class Queue:
             elif self.order == "fifo":
                 new.places[name].rank = place.rank if place.where != "backlog" else old.at[1]
         self.remove([old])
+        old.heir = new
 
     def subscribe(self, new: Subscription, starts: dict[int, int], late: list[int]) -> None:
         """In `late` partitions, what is there already is admitted block by block."""
         waiting = {message.at for message in self.counted()}
+        first = new.durable and not self.durable() and not self.stream
         self.subscriptions[new.name] = new
         for message in self.messages.values():
             partition, offset = message.at
-            if message.at not in waiting or offset < starts.get(partition, 0):
-                message.places[new.name] = Place("settled")
+            before = offset < starts.get(partition, 0)
+            if message.at not in waiting or before:
+                message.places[new.name] = Place("settled", before=before)
+                if message.at in waiting and first:
+                    message.why = "dropped"
             elif partition not in late:
                 assert self.order == "fifo"
                 message.places[new.name] = Place("waiting", offset)
@@ -182,6 +213,12 @@ class Queue:
         gone = self.subscriptions.pop(name)
         for message in self.messages.values():
             place = message.places.pop(name, None)
+            if gone.durable and place is not None:
+                others = [message.places[other] for other in self.durable()]
+                if place.where in ACTIVE and others and all(other.before for other in others) and not self.stream:
+                    message.why = "dropped"
+                if place.where == "dead":
+                    message.why = "dead"
             if last and place is not None and place.where == "dead" and not self.stream:
                 message.gone = True
         self.leases = {token: lease for token, lease in self.leases.items() if lease.subscription != name}
@@ -261,9 +298,11 @@ class Queue:
 
     # Messages go.
 
-    def remove(self, going: Iterable[Message]) -> None:
+    def remove(self, going: Iterable[Message], why: str = "") -> None:
         """For every subscription; a dead letter stays one."""
         for message in going:
+            if self.is_open(message):
+                message.why = why
             message.removed = True
             for name, place in message.places.items():
                 if place.where != "dead":

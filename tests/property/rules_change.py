@@ -55,7 +55,7 @@ class Changing(Consuming):
                 amending.cancel(self.shell.state, self.topic, [name], self.now.wall_us)
             return
         self.shell.commit(amending.cancel(self.shell.state, self.topic, [name], self.now.wall_us))
-        self.naive.remove([message])
+        self.naive.remove([message], "cancelled")
         if not message.is_dead_somewhere():
             with pytest.raises(NotFound):
                 amending.find(self.shell.state, self.topic, name)
@@ -130,6 +130,7 @@ class Changing(Consuming):
                 self.redrive(self.naive.messages[group.partition, offset], group.name)
 
     def discard(self, message, name):
+        message.why = "dead"
         if name:
             message.places[name] = naive.Place("settled")
         else:
@@ -140,7 +141,7 @@ class Changing(Consuming):
         if name:
             self.naive.redrive(message, name, self.now_ms)
             return
-        message.dead, message.gone = False, True
+        message.dead, message.gone, message.why = False, True, "dead"
         at = (message.at[0], self.naive.ends[message.at[0]])
         new = naive.Message(at, self.now_ms, message.key, message.priority, message.due, message.expires, message.id)
         new.payload = message.payload

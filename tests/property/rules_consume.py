@@ -48,14 +48,16 @@ class Consuming(Core):
         given=rows,
         where=st.none() | st.integers(0, 2),
         producer=st.none() | st.tuples(st.sampled_from("pq"), st.integers(0, 9)),
+        callback=st.sampled_from([None, "http://a", "http://b"]),
     )
-    def publish(self, given, where, producer):
+    def publish(self, given, where, producer, callback="http://a"):
         self.upkeep()
         messages = [self.message(row) for row in given]
         options = PublishOptions(
             partition=where if where is not None and where < self.topic.config.partitions else None,
             producer=None if producer is None else producer[0],
             sequence=None if producer is None else producer[1],
+            callback=callback,
         )
         batch = compact(messages)
         before, next_offsets = self.shell.digest(), dict(self.naive.ends)
@@ -87,6 +89,7 @@ class Consuming(Core):
                 assert at[0] == hash_text(message.key) % self.topic.config.partitions
             new = self.naive_message(message, at)
             new.dead = at in dead
+            new.watched = callback is not None
             self.naive.publish(new, self.now_ms)
         assert all(at[1] >= next_offsets.get(at[0], 0) for at in placed)
 
@@ -137,7 +140,7 @@ class Consuming(Core):
         stay = [m for m in counted if m not in going and not self.naive.held_by_durable(m)]
         assert all(m in counted and not self.naive.held_by_durable(m) for m in going)
         assert max(m.published for m in going) <= min((m.published for m in stay), default=PLENTY), "the oldest go"
-        self.naive.remove(going)
+        self.naive.remove(going, "dropped")
 
     def overflowed(self, entries: list[Entry]) -> set[tuple[int, int]]:
         return {

@@ -70,7 +70,7 @@ class Shell:
     def reloaded(self) -> Shell:
         """Another one that opened a checkpoint, and took from the journal the bodies that it names."""
         staged = [(key, part, *at) for (key, part), at in self.staged.items()]
-        point = Checkpoint(len(self.journal), 1, snapshot.dump(self.state), self.store.image(), staged)
+        point = Checkpoint(len(self.journal), 1, snapshot.dump(self.state), self.store.held().image(), staged)
         point = checkpoint.decode("test", b"".join(checkpoint.encode(point)))
         other = Shell()
         other.journal = list(self.journal)

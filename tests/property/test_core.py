@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -16,6 +17,9 @@ from wherry.core import keys, leasing, runs, settling, table, upkeep
 from wherry.core.leasing import Now
 from wherry.core.settling import Ending
 from wherry.core.volatile import separate
+from wherry.model import ops
+from wherry.model.fate import FATES, SETTLED
+from wherry.model.ops import Entry
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +32,18 @@ def small(monkeypatch):
 
 
 class Rules(Changing):
+    # Producers are told.
+
+    @rule(limit=st.integers(1, 4))
+    def tell(self, limit):
+        """Some outcomes are told and forgotten; one that is told with a fate of before stays."""
+        for at, outcome in list(self.outcomes().items())[:limit]:
+            self.naive.messages[at].heard = outcome.fate
+            for fate in (SETTLED - 1, FATES.index(outcome.fate)):
+                op = ops.Told(self.topic.number, at[0], np.array([at[1]]), np.array([fate]))
+                self.shell.commit([Entry(self.now.wall_us, [op])])
+                assert (at in self.outcomes()) == (fate < SETTLED)
+
     # Time and restarts.
 
     @rule(ms=st.sampled_from([1, 7, 11, 30, 60]))
@@ -42,7 +58,7 @@ class Rules(Changing):
             assert all(not m.is_dead_somewhere() and not self.naive.held_by_durable(m) for m in going)
             assert all(m.published + (self.topic.config.keep_ms or PLENTY) <= self.now_ms for m in going)
             self.shell.commit([entry])
-            self.naive.remove(going)
+            self.naive.remove(going, "dropped")
 
     @rule(by=st.sampled_from(["replay", "checkpoint"]))
     def restart(self, by):

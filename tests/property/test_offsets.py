@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pyroaring import BitMap64
 
-from wherry.core.offsets import OffsetSet, bitmap_of, members, offsets_of
+from wherry.core.offsets import OffsetSet, bitmap_of, distinct, members, offsets_of
 from wherry.model.ops import from_ranges, to_ranges
 
 some = st.lists(st.integers(0, 90), max_size=20, unique=True)
@@ -106,3 +106,10 @@ def test_ranges_are_a_way_there_and_back(values):
 @given(st.integers(0, 1 << 40), st.integers(1, 1000))
 def test_neighbours_are_one_range(start, count):
     assert to_ranges(np.arange(start, start + count, dtype=np.int64)).tolist() == [start, start + count]
+
+
+@given(st.lists(st.integers(-5, 5) | st.integers(-(1 << 63), (1 << 63) - 1)))
+def test_distinct_is_a_sorted_set(values):
+    given_values = column(values)
+    assert distinct(given_values).tolist() == sorted(set(values))
+    assert given_values.tolist() == values

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from wherry.core import producers
+from wherry.core import ids, producers
 from wherry.core.ids import IdIndex, Place
 from wherry.core.producers import Call, Producers
 from wherry.model.errors import OutOfSequence
 
-CALLS, PRODUCERS = 3, 2
+CALLS, PRODUCERS, RUN_MAX = 3, 2, 16
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr(producers, "CALLS_MAX", CALLS)
     monkeypatch.setattr(producers, "PRODUCERS_MAX", PRODUCERS)
+    monkeypatch.setattr(ids, "RUN_MAX", RUN_MAX)
 
 
 class Calls(RuleBasedStateMachine):
@@ -43,11 +46,11 @@ class Calls(RuleBasedStateMachine):
         got = self.real.repeated(producer, first, count)
         if expected != "new":
             assert got is not None
-            assert (got.first, got.messages, int(got.placed[1])) == expected
+            assert (got.first, got.messages, got.placed[1]) == expected
             return
         assert got is None
         self.number += 1
-        self.real.note(producer, Call(first, count, np.array([0, self.number, count], np.int64)))
+        self.real.note(producer, Call(first, count, [0, self.number, count]))
         if producer not in self.naive and len(self.naive) == PRODUCERS:
             del self.naive[next(iter(self.naive))]
         self.naive[producer] = [*self.naive.pop(producer, []), (first, count, self.number)][-CALLS:]
@@ -72,7 +75,7 @@ pairs = st.lists(
 )
 
 
-@given(st.lists(pairs, max_size=6), st.lists(st.integers(0, 7), max_size=6), st.sets(st.integers(0, 99)))
+@given(st.lists(pairs, max_size=12), st.lists(st.integers(0, 7), max_size=6), st.sets(st.integers(0, 99)))
 def test_ids_are_found_by_rank(added, asked, kept):
     index = IdIndex()
     naive: set[tuple[int, int, int]] = set()
@@ -85,17 +88,21 @@ def test_ids_are_found_by_rank(added, asked, kept):
 
     def check():
         rows, places = index.find(np.array(asked, np.int64))
+        assert rows.tolist() == sorted(rows.tolist())
         got = sorted((row, *Place.unpack(place)) for row, place in zip(rows.tolist(), places.tolist(), strict=True))
         assert got == sorted((row, p, o) for row, rank in enumerate(asked) for r, p, o in naive if r == rank)
         assert len(index) == len(naive)
-        assert sorted(index.places().tolist()) == sorted(p << 43 | o for _, p, o in naive)
+        lengths = [len(run.rank) for run in index._runs]
+        assert max(lengths, default=0) <= RUN_MAX, "no merge is larger"
+        assert all(a + b > RUN_MAX or a >= 2 * b for a, b in pairwise(lengths)), "no more runs than it takes"
         assert sorted(zip(*(c.tolist() for c in index.columns()), strict=True)) == sorted(
             (r, p << 43 | o) for r, p, o in naive
         )
 
     check()
     naive = {row for row in naive if row[2] in kept}
-    index.keep(np.array(sorted(p << 43 | o for _, p, o in naive), np.int64))
+    for _ in range(len(index._runs)):
+        index.weed(lambda places: np.array([place & 0xFF not in kept for place in places.tolist()], np.bool_))
     check()
 
 

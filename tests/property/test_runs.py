@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from wherry.core import runs
+from wherry.core.offsets import members
 from wherry.core.runs import SortedRuns, sort_pairs
 
 SIZES = {"TAIL_MAX": 6, "RUN_MAX": 48, "BLOCK": 4, "MERGE_FAN": 3}
@@ -149,6 +150,27 @@ def test_many_discarded_at_the_head_of_many_runs_is_no_recursion(monkeypatch):
         assert index.first_rank() == 9_000
     finally:
         sys.setrecursionlimit(limit)
+
+
+def test_what_was_discarded_far_behind_is_not_looked_for(monkeypatch):
+    monkeypatch.undo()
+    index = SortedRuns()
+    index.insert(np.arange(50_000), np.arange(50_000))
+    asked: list[int] = []
+
+    def counting(gone, offset):
+        asked.append(len(offset))
+        return members(gone, offset)
+
+    monkeypatch.setattr(runs, "members", counting)
+    index.discard(np.arange(20_000, 20_100))
+    for start in range(0, 1_000, 10):
+        assert index.take(10).offset.tolist() == list(range(start, start + 10))
+    assert set(asked) == {10}
+    index.discard(np.arange(1_000, 20_000))
+    asked.clear()
+    assert index.first_rank() == 20_100
+    assert len(asked) < 20, "the window grows: few looks, although one pair was asked for"
 
 
 def test_more_rows_than_a_packed_row_number_holds():

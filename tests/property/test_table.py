@@ -29,6 +29,7 @@ class Tables(RuleBasedStateMachine):
         super().__init__()
         self.real = OffsetTable(("a", "b"))
         self.naive: dict[int, tuple[int, int]] = {}
+        self.checkpoints: list[tuple[np.ndarray, np.ndarray]] = []
 
     @rule(offsets=keys, seed=st.integers(0, 1000))
     def put(self, offsets, seed):
@@ -50,6 +51,12 @@ class Tables(RuleBasedStateMachine):
             assert self.real.get(column(offsets), name, default).tolist() == expected
 
     @rule()
+    def checkpoint(self):
+        """What a checkpoint took stays as it was, whatever happens to the table while it is being written."""
+        taken = self.real.columns()
+        self.checkpoints.append((taken, taken.copy()))
+
+    @rule()
     def reload(self):
         again = OffsetTable(("a", "b"))
         again.load(self.real.columns())
@@ -57,6 +64,8 @@ class Tables(RuleBasedStateMachine):
 
     @invariant()
     def whole(self):
+        for taken, expected in self.checkpoints:
+            assert taken.tolist() == expected.tolist()
         assert len(self.real) == len(self.naive)
         assert self.real.offsets().tolist() == sorted(self.naive)
         rows = [[offset, *self.naive[offset]] for offset in sorted(self.naive)]
@@ -65,6 +74,18 @@ class Tables(RuleBasedStateMachine):
 
 TestTables = Tables.TestCase
 TestTables.settings = settings(max_examples=150, stateful_step_count=25)
+
+
+def test_a_removal_moves_no_other_rows_until_half_are_gone():
+    real = OffsetTable(("a",))
+    real.put(np.arange(100), a=np.arange(100))
+    rows = real.columns()
+    for offset in range(0, 100, 2):
+        real.remove(column([offset]))
+        assert real._main.all is rows
+    assert real.columns().tolist() == [list(range(1, 100, 2))] * 2
+    real.remove(column([51, 52]))
+    assert real._main.all.shape == (2, 49)
 
 
 class Batch:
@@ -137,18 +158,25 @@ class Directories(RuleBasedStateMachine):
             if hit and not batch.live:
                 expected.append((batch.base, batch.base + batch.count))
         assert emptied == expected
-        while self.batches and not self.batches[0].live:
-            self.batches.pop(0)
+        self.batches = [batch for batch in self.batches if batch.live]
+        assert len(self.real) <= 2 * len(self.batches)
 
     @precondition(lambda self: self.batches)
     @rule(offset=st.integers(0, 120), at=st.integers(0, 40))
     def look(self, offset, at):
-        holding = [row for row, b in enumerate(self.batches) if b.base <= offset < b.base + b.count]
-        assert self.real.row_of(offset) == (holding[0] if holding else -1)
+        here = [o for b in self.batches for o in sorted(b.live)]
+        stamps = [b.at for b in self.batches for _ in b.live]
+        assert self.real.published_of(column(here)).tolist() == stamps
         after = [b.at for b in self.batches if b.base + b.count > offset]
         assert self.real.published_at_us(offset) == (after[0] if after else None)
         since = [b.base for b in self.batches if b.at >= at]
         assert self.real.first_published_from(at) == (since[0] if since else None)
+
+    @rule()
+    def reload_from_an_earlier_version(self):
+        """Its checkpoints have rows of batches that are gone."""
+        rows = np.insert(self.real.columns(), 0, column([0, 3, 0, 0, 9, 0]), axis=1)
+        self.real.load(rows)
 
     @rule()
     def reload(self):

@@ -1,6 +1,6 @@
 """The broker, in process: what every wire, client and test calls.
 
-Its calls are grouped by what people do: `catalogue`, `publish`, `consume`, `look`, `undertaker`.
+Its calls are grouped by what people do: `catalogue`, `publish`, `consume`, `look`, `outcomes`, `undertaker`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from wherry.broker.catalogue import Catalogue
 from wherry.broker.consume import Host
 from wherry.broker.housekeeping import Housekeeper
 from wherry.broker.look import Looker
+from wherry.broker.outcomes import Outcomes
 from wherry.broker.publish import Publisher
 from wherry.broker.settle import Settler
 from wherry.broker.shard import Shard
@@ -19,7 +20,7 @@ from wherry.broker.undertaker import Undertaker
 from wherry.model.errors import StorageError, WherryError, WriterFailed
 
 
-class Broker(Catalogue, Publisher, Host, Looker, Undertaker):
+class Broker(Catalogue, Publisher, Host, Looker, Outcomes, Undertaker):
     """Topics, subscriptions, messages. Made by `wherry.open`; every method that changes something is durable on return.
 
     Every method checks its input: what is wrong raises `InvalidInput` with the field, the value and what is allowed.
@@ -31,6 +32,8 @@ class Broker(Catalogue, Publisher, Host, Looker, Undertaker):
         self._settler = Settler(shard)
         self._background = asyncio.create_task(self._run_housekeeper(), name="wherry housekeeping")
         self._consumers = 0
+        if shard.state.talkative:
+            shard.news.event.set()
 
     async def _run_housekeeper(self) -> None:
         try:

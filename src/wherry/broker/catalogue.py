@@ -1,4 +1,4 @@
-"""Topics, subscriptions and routes: create, change, delete, list."""
+"""Topics, subscriptions, routes and API keys: create, change, delete, list."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from wherry.broker.face import Face
 from wherry.broker.shard import T
 from wherry.core import leasing
 from wherry.core.assignment import make as make_assignment
-from wherry.core.catalog import check_change
-from wherry.model import ops
+from wherry.core.catalog import KEY_CHANGEABLE, check_change, check_subscription_change
+from wherry.core.state import SubscriptionState
+from wherry.model import check, ops
 from wherry.model.errors import AlreadyExists, InvalidInput
+from wherry.model.key import Key
 from wherry.model.ops import Entry
 from wherry.model.route import Route
 from wherry.model.subscription import Subscription
@@ -63,6 +65,7 @@ class Catalogue(Face):
             fields = {"name": name, **fields}
         wanted = _built(Subscription, subscription, fields, name="topic").checked()
         make_assignment(wanted.assignment, 1)
+        self._check_webhook(wanted)
 
         def choose(now: leasing.Now) -> tuple[list[Entry], Subscription]:
             return self._new_subscription(wanted, now), wanted
@@ -95,6 +98,27 @@ class Catalogue(Face):
         op = ops.PutSubscription(number, topic.number, wanted, starts)
         return [Entry(now.wall_us, [op], volatile=not wanted.durable)]
 
+    async def change_subscription(self, subscription: Subscription) -> Subscription:
+        """Give a subscription another lease, retry policy, buffer or webhook; what it is otherwise stays."""
+        if not isinstance(subscription, Subscription):
+            raise InvalidInput("subscription", subscription, "a Subscription")
+        wanted = subscription.checked()
+        self._check_webhook(wanted)
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], Subscription]:
+            known = self.shard.state.subscription(wanted.topic, wanted.name)
+            if known.config == wanted:
+                return [], wanted
+            check_subscription_change(known.config, wanted)
+            op = ops.ChangeSubscription(known.number, wanted)
+            return [Entry(now.wall_us, [op], volatile=not known.config.durable)], wanted
+
+        return await self._durable(choose)
+
+    def _check_webhook(self, subscription: Subscription) -> None:
+        if subscription.webhook is not None:
+            self.check_url("webhook.url", subscription.webhook.url)
+
     async def unsubscribe(self, topic: str, name: str) -> None:
         """Delete a subscription; its progress and dead letters go with it."""
         self.shard.state.subscription(topic, name)
@@ -102,6 +126,12 @@ class Catalogue(Face):
         subscription = self.shard.state.subscription(topic, name)
         position = self.shard.remove_subscription(subscription, "")
         await self.shard.committer.wait(position)
+
+    async def cut_off(self, subscription: SubscriptionState, why: str) -> None:
+        """Remove a subscription that is the problem, unless it is gone: `why` is told to those who ask about it."""
+        await self.shard.admit_settle(1)
+        if subscription.number in self.shard.state.subscriptions:
+            await self.shard.committer.wait(self.shard.remove_subscription(subscription, why))
 
     async def put_route(self, route: Route) -> Route:
         """Create or change a route."""
@@ -123,6 +153,49 @@ class Catalogue(Face):
             return [Entry(now.wall_us, [ops.DeleteRoute(name)])], None
 
         await self._durable(choose)
+
+    async def put_key(self, key: Key) -> Key:
+        """Keep an API key, or change the one with its id. `wherry.security.keys.make` makes one, with its secret."""
+        if not isinstance(key, Key):
+            raise InvalidInput("key", key, "a Key")
+        key.checked()
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], Key]:
+            catalog = self.shard.state.catalog
+            if key.id not in catalog.keys:
+                catalog.check_key_room()
+            return [Entry(now.wall_us, [ops.PutKey(key)])], key
+
+        return await self._durable(choose)
+
+    async def change_key(self, public_id: str, **changes: object) -> Key:
+        """Change `name`, `rights` or `expires_ms` of an API key. One that was deleted meanwhile stays deleted."""
+        for field in changes:
+            check.one_of("key field", field, KEY_CHANGEABLE)
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], Key]:
+            known = self.shard.state.catalog.key(public_id)
+            wanted = msgspec.structs.replace(known, **changes).checked()
+            return ([] if wanted == known else [Entry(now.wall_us, [ops.PutKey(wanted)])]), wanted
+
+        return await self._durable(choose)
+
+    async def delete_key(self, public_id: str) -> None:
+        """Delete an API key by its public id: it opens nothing from now on."""
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], None]:
+            self.shard.state.catalog.key(public_id)
+            return [Entry(now.wall_us, [ops.DeleteKey(public_id)])], None
+
+        await self._durable(choose)
+
+    def keys(self) -> list[Key]:
+        """All API keys, by name."""
+        return sorted(self.shard.state.catalog.keys.values(), key=lambda key: (key.name, key.id))
+
+    def key(self, public_id: str) -> Key | None:
+        """The API key with this public id, if there is one."""
+        return self.shard.state.catalog.keys.get(public_id)
 
     def topics(self) -> list[Topic]:
         """All topics, by name."""

@@ -9,11 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING
 
 from wherry.journal.body import Parts
 from wherry.journal.engine import Appended, Fenced, TooLarge, Writer
 from wherry.model import errors
 from wherry.model.errors import Closed, WherryError, WriterFailed
+
+if TYPE_CHECKING:
+    from wherry.broker.metrics import Metrics
 
 GROUP_BYTES = 8 << 20
 """One write; a larger backlog is written in several."""
@@ -37,6 +42,7 @@ class Committer:
         self.durable = writer.last
         self.failure: WherryError | None = None
         self.closing = False
+        self.metrics: Metrics | None = None
 
     def submit(self, parts: Parts, size: int) -> int:
         """Queue an entry; its position. It is written at the end of this turn of the loop, with all others of it."""
@@ -92,8 +98,11 @@ class Committer:
             bodies.append(parts)
             size += length
         self.pending_bytes -= size
+        began = perf_counter()
         outcome = await self._writer.append(bodies, self.durable)
         if isinstance(outcome, Appended):
+            if self.metrics is not None:
+                self.metrics.synced(perf_counter() - began, len(bodies), size)
             self.durable = outcome.position
             self._release()
         elif isinstance(outcome, Fenced):

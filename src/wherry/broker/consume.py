@@ -12,6 +12,7 @@ from wherry.broker.consumer import Consumer
 from wherry.broker.face import Face
 from wherry.broker.settle import Settler
 from wherry.core import leasing
+from wherry.core.state import SubscriptionState
 from wherry.model import check
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -34,12 +35,18 @@ class Host(Face):
     ) -> Consumer:
         """Join a subscription. The buffer is the most that this consumer will ever hold unsettled."""
         self.shard.committer.check()
-        self._consumers += 1
-        name = consumer_id if consumer_id is not None else f"consumer-{self._consumers}"
         state = self.shard.state.subscription(topic, subscription)
+        name = self._free_name(state) if consumer_id is None else consumer_id
         joined_as = leasing.join(state, name, buffer_messages, buffer_bytes)
-        self.shard.wake(state.topic)
         return Consumer(self.shard, state, joined_as)
+
+    def _free_name(self, subscription: SubscriptionState) -> str:
+        """The next default name that nobody chose for himself."""
+        while True:
+            self._consumers += 1
+            name = f"consumer-{self._consumers}"
+            if name not in subscription.consumers:
+                return name
 
     async def ack(self, token: int, offsets: Sequence[int] | None = None) -> None:
         """Done with messages of a lease; `StaleLease` if it does not hold them any more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from types import TracebackType
 from typing import TypeAlias
 
@@ -14,8 +15,9 @@ import pyarrow as pa
 
 from wherry.broker.settle import Part, Settler
 from wherry.broker.shard import Shard
+from wherry.broker.turnstile import Call
 from wherry.core import leasing, settling
-from wherry.core.bodies import Cold
+from wherry.core.bodies import Cold, together
 from wherry.core.lease import Lease
 from wherry.core.state import Consumer as ConsumerState
 from wherry.core.state import SubscriptionState
@@ -33,7 +35,6 @@ Rows: TypeAlias = Sequence[int] | Int64 | None
 
 PULL_MESSAGES_MAX = 65_536
 PULL_BYTES_DEFAULT = 16 << 20
-DUE_LOOK_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,14 @@ class Delivery:
         """The fencing token of one message."""
         return self.tokens[int(self._lease_of_row[row])]
 
+    def lease_column(self) -> Int64:
+        """The fencing token of each message."""
+        return np.array(self.tokens, np.int64)[self._lease_of_row]
+
+    def take_back(self) -> None:
+        """Whoever was to get this is gone before it did: the messages wait again, no attempt counted."""
+        self._settler.take_back(self.tokens)
+
     def parts(self, rows: Rows = None) -> list[Part]:
         """Tokens, with the offsets meant under each."""
         if rows is None:
@@ -145,6 +154,16 @@ class Consumer:
         return self._state.id
 
     @property
+    def out_messages(self) -> int:
+        """How many messages it holds."""
+        return self._state.out_messages
+
+    def is_joined(self) -> bool:
+        """Whether it still shares its subscription, and that still exists."""
+        known = self._shard.state.subscriptions.get(self._subscription.number)
+        return known is self._subscription and known.consumers.get(self.id) is self._state
+
+    @property
     def partitions(self) -> list[int]:
         """Partitions assigned to it now, most preferred first."""
         return list(self._subscription.assignment.of(self.id))
@@ -167,14 +186,15 @@ class Consumer:
         leasing.leave(shard.state, subscription, self.id)
         if not subscription.config.durable and not subscription.consumers:
             shard.remove_subscription(subscription, "")
-        shard.wake(subscription.topic)
+        shard.turnstile.turn()
 
     def grant(self, messages: int) -> None:
-        """Credit for push: from the first call on, no more is handed over than was granted."""
+        """Credit for push: from the first call on, no more is handed over than was granted; 2^40 at most."""
         check.integer("messages", messages, 1, BUFFER_MAX)
         state = self._state
-        state.credit = messages if state.credit > BUFFER_MAX else state.credit + messages
-        self._shard.wake(self._subscription.topic)
+        state.credit = messages if state.credit > BUFFER_MAX else min(state.credit + messages, BUFFER_MAX)
+        self._shard.state.relieve(self._subscription, state.id)
+        self._shard.turnstile.turn()
 
     async def pull(
         self, messages: int = 1_000, *, bytes_max: int = PULL_BYTES_DEFAULT, wait_ms: int | None = 0
@@ -186,8 +206,51 @@ class Consumer:
         check.integer("messages", messages, 1, PULL_MESSAGES_MAX)
         check.integer("bytes_max", bytes_max, 1, BUFFER_MAX)
         check.optional_integer("wait_ms", wait_ms, 0, TIME_MS_MAX)
+        began = perf_counter()
+        leases = await self._leased(messages, bytes_max, wait_ms)
+        if self._shard.metrics is not None:
+            self._shard.metrics.pull.observe(perf_counter() - began)
+        if not leases:
+            return Delivery(self._settler, pa.RecordBatch.from_pylist([], DELIVERED), [], np.empty(0, np.int64))
+        self._shard.expect(leases[0].deadline_ms)
+        leased_us = self._shard.clock.wall_us()
+        return self._told(await self._handed(leases), leased_us)
+
+    def _told(self, delivery: Delivery, leased_us: int) -> Delivery:
+        """A delivery on its way out, for those who keep figures and traces."""
+        shard = self._shard
+        if shard.metrics is not None:
+            shard.metrics.delivered(self._subscription, delivery.batch, shard.clock.wall_us())
+        if shard.tracing is not None:
+            shard.tracing.delivered(self._subscription, delivery.batch, leased_us)
+        return delivery
+
+    async def _leased(self, messages: int, bytes_max: int, wait_ms: int | None) -> list[Lease]:
+        """Look, and wait for a turn to look again, until there is something or the time is over."""
+        clock, turnstile = self._shard.clock, self._shard.turnstile
+        until_ms = None if wait_ms is None else clock.steady_ms() + wait_ms
+        missed: dict[int | str, int] = {}
+        call: Call | None = None  # what it was let through for; unless it sees the end of that, others must look too
+        try:
+            while True:
+                leases = await self._look(messages, bytes_max)
+                left_ms = None if until_ms is None else until_ms - clock.steady_ms()
+                if leases or (left_ms is not None and left_ms <= 0):
+                    return leases
+                if call is not None:
+                    missed[call.cause] = call.event
+                    turnstile.missed(self._subscription, call)
+                    call = None
+                call = await turnstile.wait(self._subscription, self._state, left_ms, missed)
+        finally:
+            if call is not None:
+                turnstile.pass_on(self._subscription, call)
+            turnstile.turn()
+
+    async def _look(self, messages: int, bytes_max: int) -> list[Lease]:
+        """Take what is there, once the bodies are in memory. Nothing is awaited after the look itself."""
         shard, subscription = self._shard, self._subscription
-        until_ms = None if wait_ms is None else shard.clock.steady_ms() + wait_ms
+        colds: list[Cold] = []
         while True:
             shard.committer.check()
             shard.check_subscription(subscription)
@@ -198,26 +261,10 @@ class Consumer:
             if leasing.consumer_of(subscription, self.id) is not self._state:
                 raise NotFound("consumer", self.id)
             try:
-                leases = leasing.lease(shard.state, subscription, self._state, messages, bytes_max, now)
+                return leasing.lease(shard.state, subscription, self._state, messages, bytes_max, now)
             except Cold as cold:
-                await shard.store.load(cold)
-                continue
-            if leases:
-                shard.expect(leases[0].deadline_ms)
-                return await self._handed(leases)
-            left_ms = None if until_ms is None else until_ms - now.steady_ms
-            if left_ms is not None and left_ms <= 0:
-                return Delivery(self._settler, pa.RecordBatch.from_pylist([], DELIVERED), [], np.empty(0, np.int64))
-            await shard.changed(subscription.topic, self._wait_ms(left_ms, now.wall_ms))
-
-    def _wait_ms(self, left_ms: int | None, now_ms: int) -> int | None:
-        """How long nothing can happen by itself: until the next due time at most."""
-        times = [reader.next_at_ms(now_ms) for reader in self._subscription.readers.values()]
-        # A due time is by the wall clock, which may be set forward meanwhile: look again after a second.
-        waits = [min(max(1, at - now_ms), DUE_LOOK_MS) for at in times if at is not None and at > now_ms]
-        if left_ms is not None:
-            waits.append(left_ms)
-        return min(waits) if waits else None
+                colds = together(colds, cold)
+                await shard.store.load(*colds)
 
     async def _handed(self, leases: list[Lease]) -> Delivery:
         shard, subscription = self._shard, self._subscription
@@ -236,6 +283,7 @@ class Consumer:
         except asyncio.CancelledError:
             self._take_back(leases)
             raise
+        shard.handed(subscription.topic, leases)
         return delivery
 
     def _take_back(self, leases: list[Lease]) -> None:
@@ -243,7 +291,7 @@ class Consumer:
         for lease in leases:
             if self._shard.state.leases.get(lease.token) is lease:
                 settling.release(self._shard.state, lease.token, None)
-        self._shard.wake(self._subscription.topic)
+        self._shard.turnstile.turn()
 
     def _settle_at_once(self, leases: list[Lease]) -> int:
         """At most once: handed over is settled, durably, before the consumer sees it."""

@@ -1,22 +1,29 @@
 """The background duties of a shard: time, memory, checkpoints, and the journal's length.
 
 memory over budget ──► flush to segments ──► checkpoint ──► trim the journal, remove garbage
-journal long ─────────────────────────────►─┘
+journal long ─────────────────────────────►─┤
+segment mostly dead ──► write it again ─────►─┘ after a while
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from wherry.broker.shard import Shard
 from wherry.core import snapshot, upkeep
+from wherry.core.snapshot import StateImage
 from wherry.journal import checkpoint as checkpoints
-from wherry.journal.checkpoint import Checkpoint
+from wherry.journal.checkpoint import Checkpoint, StagedAt
+from wherry.journal.files import Bytes
+from wherry.journal.store import Held
 from wherry.model.errors import Fenced, StorageError, WherryError, WriterFailed
 
 TICK_MS = 1_000
 ROOM_BYTES = 4_096
 LONELY_MS = 60_000
+GARBAGE_MS = 10_000
+"""Since the last checkpoint before one is written for the sake of files that nothing needs any more."""
 CHECKPOINT_BYTES = 256 << 20
 """Journal written since the last checkpoint before the next one: what recovery reads at most, more or less."""
 
@@ -30,6 +37,7 @@ class Housekeeper:
         self._written = 0
         self._checkpointed = shard.writer.last
         self._last_slow_ms = 0
+        self._last_checkpoint_ms = shard.clock.steady_ms()
         self._lonely: dict[int, int] = {}
         self.lock = asyncio.Lock()
 
@@ -38,8 +46,10 @@ class Housekeeper:
         while True:
             await self._sleep()
             try:
-                self._do_time()
+                is_tick = self._do_time()
                 await self._do_space()
+                if is_tick:
+                    await self._do_files()
                 self._shard.trouble = None
             except (WriterFailed, Fenced):
                 raise
@@ -65,15 +75,18 @@ class Housekeeper:
             pass
         shard.pressure.clear()
 
-    def _do_time(self) -> None:
+    def _do_time(self) -> bool:
+        """What time calls for; whether a tick has passed, for duties that are rarer."""
         shard = self._shard
         now = shard.now()
         shard.upkeep(now)
-        if now.steady_ms - self._last_slow_ms >= TICK_MS:
-            self._last_slow_ms = now.steady_ms
-            for entry in upkeep.housekeeping(shard.state, now.wall_us):
-                shard.commit([entry])
-            self._remove_lonely(now.steady_ms)
+        if now.steady_ms - self._last_slow_ms < TICK_MS:
+            return False
+        self._last_slow_ms = now.steady_ms
+        for entry in upkeep.housekeeping(shard.state, now.wall_us):
+            shard.commit([entry])
+        self._remove_lonely(now.steady_ms)
+        return True
 
     def _remove_lonely(self, steady_ms: int) -> None:
         """An ephemeral subscription that no consumer has joined for a while would hold bodies for ever."""
@@ -91,31 +104,41 @@ class Housekeeper:
         long = shard.writer.stored_bytes() - self._written > self._checkpoint_bytes
         if long or shard.store.is_over():
             before = self._checkpointed if long else 0
-            await shard.store.flush(shard.wanted, shard.committer.durable, before)
-            shard.relieve()
+            for group in shard.store.overflow(shard.committer.durable, before):
+                await shard.store.seal(group, shard.wanted)
+                shard.relieve()
+            await self.checkpoint()
+
+    async def _do_files(self) -> None:
+        """One message that waits must not keep a whole segment: at most one is written again in a tick."""
+        shard = self._shard
+        if shard.files is None or await shard.store.rewrite(shard.wanted, shard.wants) or not shard.store.garbage:
+            return
+        if shard.clock.steady_ms() - self._last_checkpoint_ms >= GARBAGE_MS:
             await self.checkpoint()
 
     async def checkpoint(self) -> None:
         """Write down the state, then let go of the journal and the files that it makes superfluous."""
         shard = self._shard
-        if shard.files is None or shard.committer.submitted == self._checkpointed:
+        if shard.files is None or (shard.committer.submitted == self._checkpointed and not shard.store.garbage):
             return
         async with self.lock:
-            shard.store.sweep(shard.wants_any)
+            self._last_checkpoint_ms = shard.clock.steady_ms()
+            shard.store.sweep(shard.wants)
             garbage, shard.store.garbage = shard.store.garbage, []
             position = shard.committer.submitted
-            staged = shard.staged_rows()
-            floors = [position + 1, shard.store.journal_floor() or position + 1, *(row[2] for row in staged)]
-            point = Checkpoint(position, min(floors), snapshot.dump(shard.state), shard.store.image(), staged)
-            parts = checkpoints.encode(point)
+            state, held, staged = snapshot.dump(shard.state), shard.store.held(), shard.staged_rows()
             try:
+                floor, parts = await shard.files.compute(partial(_drawn_up, position, state, held, staged))
                 await shard.committer.wait(position)
                 await checkpoints.write(shard.files, position, parts)
             except BaseException:
                 shard.store.garbage += garbage
                 raise
             self._checkpointed = position
-            await shard.writer.trim(point.floor)
+            if shard.metrics is not None:
+                shard.metrics.checkpoints += 1
+            await shard.writer.trim(floor)
             self._written = shard.writer.stored_bytes()
             if garbage:
                 await shard.files.remove(garbage)
@@ -126,3 +149,9 @@ class Housekeeper:
             await self.checkpoint()
         except (WherryError, OSError):
             return
+
+
+def _drawn_up(position: int, state: StateImage, held: Held, staged: list[StagedAt]) -> tuple[int, list[Bytes]]:
+    """The lowest journal position that a checkpoint still needs, and its bytes. A thread runs this."""
+    floor = min([position + 1, held.floor() or position + 1, *(row[2] for row in staged)])
+    return floor, checkpoints.encode(Checkpoint(position, floor, state, held.image(), staged))

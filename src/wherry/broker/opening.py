@@ -18,7 +18,7 @@ from wherry.journal.engine import Engine
 from wherry.journal.files import Files
 from wherry.journal.memory import MemoryEngine
 from wherry.journal.realfiles import RealFiles
-from wherry.journal.store import CACHE_BYTES_MAX, Store
+from wherry.journal.store import CACHE_BYTES_MAX, READ_BYTES_MAX, Store
 from wherry.model import check
 from wherry.model.errors import InvalidInput
 
@@ -78,11 +78,12 @@ async def start(
     clock: Clock,
     *,
     cache_bytes: int = CACHE_BYTES_MAX,
+    read_bytes: int = READ_BYTES_MAX,
     checkpoint_bytes: int = CHECKPOINT_BYTES,
     owner: str | None = None,
 ) -> Broker:
     """A broker over any engine: what `open`, the simulator and tests share."""
-    store = Store(files, cache_bytes_max=cache_bytes)
+    store = Store(files, cache_bytes_max=cache_bytes, read_bytes_max=read_bytes)
     shard = await open_shard(engine, files, store, clock, owner or f"{socket.gethostname()}:{os.getpid()}")
     broker = Broker(shard, Housekeeper(shard, checkpoint_bytes))
     try:

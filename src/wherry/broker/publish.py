@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from wherry.broker.face import Face
 from wherry.core import leasing, publishing, routing, staging
 from wherry.core.publishing import Published, PublishOptions
@@ -24,7 +26,15 @@ class Publisher(Face):
         chosen = PublishOptions() if options is None else options
         if not isinstance(chosen, PublishOptions):
             raise InvalidInput("options", options, "PublishOptions, or None")
+        if chosen.callback is not None:
+            self.check_url("callback", chosen.callback)
+        metrics = self.shard.metrics
+        call = self._publish(topic, messages, chosen)
+        return await (call if metrics is None else metrics.publishing((topic,), call))
+
+    async def _publish(self, topic: str, messages: Publishable, chosen: PublishOptions) -> Published:
         state = self.shard.state
+        began_us = self.shard.clock.wall_us()
         batch = compact(messages, state.topic(topic).config.payload_bytes_max)
 
         def choose(now: leasing.Now) -> tuple[list[Entry], Published]:
@@ -34,6 +44,8 @@ class Publisher(Face):
         if answer.repeated:
             position = self.shard.committer.submitted
         await self.shard.committer.wait(position)
+        if self.shard.tracing is not None:
+            self.shard.tracing.published(topic, batch, answer, began_us)
         return answer
 
     async def publish_route(
@@ -44,6 +56,14 @@ class Publisher(Face):
         check.text("routing_key", routing_key)
         check.headers("headers", headers)
         names = routing.targets(state.catalog.route(route), routing_key, headers or {})
+        metrics = self.shard.metrics
+        call = self._publish_all(names, messages)
+        return await (call if metrics is None else metrics.publishing(names, call))
+
+    async def _publish_all(self, names: Sequence[str], messages: Publishable) -> dict[str, Published]:
+        """A copy for each topic, all of them or none."""
+        state = self.shard.state
+        began_us = self.shard.clock.wall_us()
         for name in names:
             state.topic(name)
         sizes = [state.topic(name).config.payload_bytes_max for name in names]
@@ -58,7 +78,11 @@ class Publisher(Face):
             lasting = [entry for entry in entries if not entry.volatile]
             return joined([*lasting, *(entry for entry in entries if entry.volatile)]), answers
 
-        return await self._durable(choose)
+        answers = await self._durable(choose)
+        if self.shard.tracing is not None and batch is not None:
+            for name, answer in answers.items():
+                self.shard.tracing.published(name, batch, answer, began_us)
+        return answers
 
     async def stage(self, key: str, topic: str, messages: Publishable, *, partition: int | None = None) -> None:
         """Put messages aside under a key; they are durable, and nobody sees them before `commit`."""

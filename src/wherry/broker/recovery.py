@@ -81,7 +81,8 @@ async def _replay(shard: Shard, engine: Engine, point: Checkpoint | None) -> Non
 async def _make_memory(shard: Shard) -> None:
     """A disk that is full is no reason not to open: consuming is what makes it emptier. Memory then holds the rest."""
     try:
-        await shard.store.flush(shard.wanted, shard.writer.last)
+        for group in shard.store.overflow(shard.writer.last):
+            await shard.store.seal(group, shard.wanted)
     except OSError as fault:
         shard.trouble = fault
 

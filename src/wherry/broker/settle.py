@@ -55,10 +55,16 @@ class Settler:
 
     def release(self, parts: Sequence[Part]) -> None:
         """Hand these back untouched."""
-        topics = self._checked(parts)
+        self._checked(parts)
         for token, offsets in parts:
             settling.release(self._shard.state, token, offsets)
-        self._wake(topics)
+        self._shard.turnstile.turn()
+
+    def take_back(self, tokens: Sequence[int]) -> None:
+        """Whoever was to get these is gone: what is still on lease waits again."""
+        held = [token for token in tokens if self._shard.state.leases.get(token) is not None]
+        if held and self._shard.committer.failure is None:
+            self.release([(token, None) for token in held])
 
     def renew(self, tokens: Sequence[int], lease_ms: int | None) -> None:
         """More time for all of these leases."""
@@ -80,35 +86,29 @@ class Settler:
         await shard.committer.wait(position)
 
     async def _settle(self, parts: Sequence[Part], step: Step) -> None:
+        metrics = self._shard.metrics
+        call = self._settle_now(parts, step)
+        await (call if metrics is None else metrics.settling(call))
+
+    async def _settle_now(self, parts: Sequence[Part], step: Step) -> None:
         shard = self._shard
         await shard.admit_settle(sum(self._count(part) for part in parts))
-        topics = self._checked(parts)
+        self._checked(parts)
         ending = Ending()
         steps = [op for token, offsets in parts for op in step(ending, token, offsets)]
         position = shard.commit(separate(shard.state, shard.now().wall_us, steps))
         ending.carry_out(shard.state)
-        self._wake(topics)
+        shard.turnstile.turn()  # buffers have room and keys are free again
         await shard.committer.wait(position)
 
     def _count(self, part: Part) -> int:
         lease = self._shard.state.leases.get(part[0])
         return len(part[1]) if part[1] is not None else len(lease.offset) if lease is not None else 0
 
-    def _checked(self, parts: Sequence[Part]) -> list[int]:
-        """All leases hold all of it at this moment, before any is touched; the topics they are of."""
+    def _checked(self, parts: Sequence[Part]) -> None:
+        """All leases hold all of it at this moment, before any is touched."""
         shard = self._shard
         shard.committer.check()
         shard.upkeep(shard.now())
-        topics: dict[int, None] = {}
         for token, offsets in parts:
-            lease = leasing.held(shard.state, token)
-            settling.rows_of(lease, offsets)
-            topics[shard.state.subscriptions[lease.subscription].topic.number] = None
-        return list(topics)
-
-    def _wake(self, topics: list[int]) -> None:
-        """Buffers have room and keys are free again: those who wait may find something."""
-        for number in topics:
-            topic = self._shard.state.topics.get(number)
-            if topic is not None:
-                self._shard.wake(topic)
+            settling.rows_of(leasing.held(shard.state, token), offsets)

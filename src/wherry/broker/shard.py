@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from wherry.broker.clock import Clock
 from wherry.broker.commit import Committer
+from wherry.broker.news import News
+from wherry.broker.turnstile import Turnstile
+from wherry.broker.watches import Watches
 from wherry.core import upkeep
 from wherry.core.apply import apply
-from wherry.core.bodies import Cold
+from wherry.core.bodies import Cold, together
+from wherry.core.lease import Lease
 from wherry.core.leasing import Now
 from wherry.core.state import State, SubscriptionState, TopicState
 from wherry.core.step import Effects
@@ -30,6 +34,10 @@ from wherry.journal.store import Store
 from wherry.model import ops
 from wherry.model.errors import CutOff, DiskFull, LimitReached, StorageError, TooLarge, WherryError, WriterFailed
 from wherry.model.ops import Entry
+
+if TYPE_CHECKING:
+    from wherry.broker.metrics import Metrics
+    from wherry.broker.tracing import Tracing
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -52,6 +60,9 @@ class Shard:
         self.files = files
         self.clock = clock
         self.committer = Committer(writer, self._failed)
+        self.turnstile = Turnstile(state, clock)
+        self.watches = Watches(state)
+        self.news = News(state, self.committer, self.keep)
         self.staged: dict[tuple[str, int], tuple[int, int]] = {}
         self.cut: dict[int, str] = {}
         """Why subscriptions were cut off, the last ones."""
@@ -62,8 +73,11 @@ class Shard:
         """When the housekeeper means to look again, by the steady clock."""
         self.trouble: Exception | None = None
         """Why the last flush or checkpoint failed, None once one has worked."""
+        self.metrics: Metrics | None = None
+        self.tracing: Tracing | None = None
+        self.on_push: Callable[[int], None] | None = None
+        """Told of each subscription whose webhook came or changed."""
         self._relief: asyncio.Future[None] | None = None
-        self._waiters: dict[int, list[asyncio.Future[None]]] = {}
         self._upkept: tuple[int, int] = (-1, -1)
         self._kept: set[asyncio.Task[None]] = set()
 
@@ -91,13 +105,15 @@ class Shard:
         await self.committer.room()
         await self._wait_for_memory()
         made_room = False
+        colds: list[Cold] = []
         while True:
             now = self.now()
             self.upkeep(now)
             try:
                 entries, answer = choose(now)
             except Cold as cold:
-                await self.store.load(cold)
+                colds = together(colds, cold)
+                await self.store.load(*colds)
                 continue
             self._check_memory(entries)
             encoded = self._encoded(entries)
@@ -164,7 +180,10 @@ class Shard:
             if not entry.volatile:
                 position = self.committer.submit(parts, size)
             self._carry_out(effects, 0 if entry.volatile else position)
+            if self.tracing is not None:
+                self.tracing.written(entry, position)
             awake |= effects.awake
+        self.turnstile.turn()
         for topic in awake:
             self._cut_off_laggards(topic)
         return position
@@ -202,10 +221,20 @@ class Shard:
             self.store.drop(topic, number, partition.droppable())
         for topic in effects.dropped_topics:
             self.store.drop_topic(topic)
-        for topic in effects.awake:
-            self._wake(topic)
+            self.news.forget_topic(topic)
+        self._tell(effects, position)
         if self.store.is_over() or (effects.stored and self.state.mortal and self._is_due_before_wake()):
             self.pressure.set()
+
+    def _tell(self, effects: Effects, position: int) -> None:
+        """Whoever wants to know of it: those who wait for a fate, those who tell producers, those who push."""
+        if self.watches:
+            self.watches.look(effects)
+        if effects.outcomes:
+            self.news.came(position, effects.outcomes)
+        if self.on_push is not None:
+            for number in effects.pushed:
+                self.on_push(number)
 
     def _is_due_before_wake(self) -> bool:
         now = self.now()
@@ -216,6 +245,12 @@ class Shard:
         """A lease ends at a time: have the housekeeper look by then, so that those who wait get it at once."""
         if deadline_ms < self.wake_at_ms:
             self.pressure.set()
+
+    def handed(self, topic: TopicState, leases: list[Lease]) -> None:
+        """Messages are on their way to a consumer: whoever asked is told."""
+        for lease in leases if self.watches or len(topic.outbox.watched) else ():
+            self.watches.handed(topic.number, lease.partition, lease.offset)
+            self.news.handed(topic, lease.partition, lease.offset, self.now().wall_ms)
 
     def _cut_off_laggards(self, number: int) -> None:
         topic = self.state.topics.get(number)
@@ -239,29 +274,6 @@ class Shard:
         if subscription.number not in self.state.subscriptions:
             name = f"subscription {subscription.config.topic}/{subscription.config.name}"
             raise CutOff(name, self.cut.get(subscription.number, "its topic was deleted"))
-
-    def _wake(self, topic: int) -> None:
-        for waiter in self._waiters.pop(topic, ()):
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def wake(self, topic: TopicState) -> None:
-        """Something may be ready in a topic: let those who wait look again."""
-        self._wake(topic.number)
-
-    async def changed(self, topic: TopicState, timeout_ms: int | None) -> None:
-        """Until something may have become ready in a topic, or the time is over."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(topic.number, []).append(waiter)
-        try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                await waiter
-        except TimeoutError:
-            pass
-        finally:
-            waiting = self._waiters.get(topic.number)
-            if waiting is not None and waiter in waiting:
-                waiting.remove(waiter)
 
     def _check_memory(self, entries: Sequence[Entry]) -> None:
         """Transient messages, and all of them without a disk, stay in memory: beyond its budget they are refused."""
@@ -296,8 +308,8 @@ class Shard:
             self._relief = None
 
     def _failed(self, fault: WherryError) -> None:
-        for topic in list(self._waiters):
-            self._wake(topic)
+        self.turnstile.open()
+        self.watches.wake_all()
         self.relieve()
 
     def wanted(self, topic: int, partition: int, offsets: Int64) -> npt.NDArray[np.bool_]:
@@ -311,14 +323,14 @@ class Shard:
             wanted |= ~reader.settled.contains(offsets)
         return wanted
 
-    def wants_any(self, topic: int, partition: int, start: int, stop: int) -> bool:
-        """Whether somebody wants any body of `start..stop`; a matter of counting, however many there are."""
+    def wants(self, topic: int, partition: int, start: int, stop: int) -> int:
+        """How many bodies of `start..stop` are wanted at most; a matter of counting, however many there are."""
         state = self.state.topics.get(topic)
         found = state.partitions.get(partition) if state is not None else None
         if found is None:
-            return False
+            return 0
         done = [found.released, *(reader.settled for reader in found.ephemeral.values())]
-        return any(each.count_below(stop) - each.count_below(start) < stop - start for each in done)
+        return sum(stop - start - each.count_below(stop) + each.count_below(start) for each in done)
 
     def staged_rows(self) -> list[StagedAt]:
         """Where the bodies of open stages are, for a checkpoint."""

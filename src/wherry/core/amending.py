@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from wherry.core.hashing import hash_text, ranks_of
 from wherry.core.ids import Place
+from wherry.core.offsets import distinct
 from wherry.core.publishing import candidates, reserve
 from wherry.core.room import make_room
 from wherry.core.state import State, TopicState
@@ -33,15 +34,20 @@ class Found(NamedTuple):
     offset: int
 
 
+def default_place(topic: TopicState, message_id: str) -> Found | None:
+    """Where a default id points to, whether the message is still there or not."""
+    default = _DEFAULT_ID.fullmatch(message_id)
+    if default is None or int(default[2]) >= topic.next_offset(int(default[1])):
+        return None
+    return Found(int(default[1]), int(default[2]))
+
+
 def find(state: State, topic: TopicState, message_id: str) -> Found:
     """The message with an id, its own or the default one; `NotFound` if it is not in the topic. May raise `Cold`."""
     check.name("id", message_id, limits.MESSAGE_ID_BYTES_MAX)
-    default = _DEFAULT_ID.fullmatch(message_id)
-    if default is not None:
-        number, offset = int(default[1]), int(default[2])
-        partition = topic.partitions.get(number)
-        if partition is not None and offset < partition.next_offset and offset not in partition.released:
-            return Found(number, offset)
+    place = default_place(topic, message_id)
+    if place is not None and place.offset not in topic.partitions[place.partition].released:
+        return place
     rank = ranks_of(np.array([hash_text(message_id)], np.uint64))
     _, places = topic.ids.find(rank)
     for index, text in candidates(state, topic, np.arange(len(places), dtype=np.int64), places):
@@ -70,7 +76,7 @@ def cancel(state: State, topic: TopicState, message_ids: list[str], now_us: int)
         check_waiting(topic, found, message_id, now_us // 1000)
         by_partition.setdefault(found.partition, []).append(found.offset)
     removals: list[AnyOp] = [
-        ops.Remove(topic.number, number, to_ranges(np.unique(np.array(offsets, np.int64))), "cancelled")
+        ops.Remove(topic.number, number, to_ranges(distinct(np.array(offsets, np.int64))), "cancelled")
         for number, offsets in by_partition.items()
     ]
     return separate(state, now_us, removals)

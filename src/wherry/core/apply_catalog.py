@@ -1,4 +1,4 @@
-"""Applying what changes the catalog: owners, topics, subscriptions and what they begin with, routes."""
+"""Applying what changes the catalog: owners, topics, subscriptions and what they begin with, routes, keys."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy.typing as npt
 from wherry.core.lease import Leases
 from wherry.core.partition import Partition
 from wherry.core.reader import Reader
-from wherry.core.state import SubscriptionState, TopicState
-from wherry.core.step import Handler, Step, settled
+from wherry.core.state import TEXT_CHARS_MAX, Removal, SubscriptionState, TopicState
+from wherry.core.step import Handler, Step, over, settled
 from wherry.model import ops
+from wherry.model.fate import DEAD, DROPPED
 from wherry.model.ops import from_ranges
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -41,10 +42,12 @@ def _delete_topic(step: Step, op: ops.DeleteTopic) -> None:
     topic = step.state.topics.pop(op.number)
     for number in topic.subscriptions:
         del step.state.subscriptions[number]
+        step.state.called[number] = None
         for lease in step.state.leases.of_subscription(number):
             step.state.leases.end(lease)
     for number in topic.partitions:
-        step.state.mortal.pop((op.number, number), None)
+        step.state.mortal.forget((op.number, number))
+    step.state.talkative.pop(op.number, None)
     step.state.catalog.delete_topic(op.number, topic.config.name)
     step.effects.dropped_topics.append(op.number)
     step.effects.awake[op.number] = None
@@ -57,6 +60,8 @@ def _put_subscription(step: Step, op: ops.PutSubscription) -> None:
     topic.subscriptions[op.number] = subscription
     if op.subscription.durable:
         step.state.catalog.put_subscription(op.number, op.topic, op.subscription)
+    if op.subscription.webhook is not None:
+        step.effects.pushed.append(op.number)
     for partition in topic.partitions.values():
         _begin_reading(step, subscription, partition)
 
@@ -72,6 +77,8 @@ def _begin_reading(step: Step, subscription: SubscriptionState, partition: Parti
         else:
             reader.backlog = (start, end)
     if subscription.config.durable and start > 0 and not topic.is_stream():
+        if len(partition.readers) == 1:  # what waited for a first subscription, and is not for this one
+            partition.end(partition.finished.missing(0, start), DROPPED)
         settled(step, topic, partition, partition.released.missing(0, start))
 
 
@@ -80,30 +87,58 @@ def _settle_absent(reader: Reader, partition: Partition, start: int, end: int) -
     reader.settled.absorb(partition.finished, start, end)
 
 
+def _change_subscription(step: Step, op: ops.ChangeSubscription) -> None:
+    subscription = step.state.subscriptions[op.number]
+    if op.subscription.buffer_bytes is None:
+        subscription.backlog_bytes = 0
+    elif subscription.config.buffer_bytes is None:  # nobody has counted until now
+        subscription.backlog_bytes = sum(
+            partition.directory.share_of(reader.settled.missing(0, partition.next_offset))
+            for partition, reader in subscription.by_partition()
+        )
+    if op.subscription.webhook != subscription.config.webhook:
+        step.effects.pushed.append(op.number)
+    subscription.config = op.subscription
+    step.effects.awake[subscription.topic.number] = None
+
+
 def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:
     subscription = step.state.subscriptions.pop(op.number)
     topic = subscription.topic
     del topic.subscriptions[op.number]
+    step.state.called[op.number] = None
     for lease in step.state.leases.of_subscription(op.number):
         step.state.leases.end(lease)
     if subscription.config.durable:
         step.state.catalog.delete_subscription(topic.number, subscription.config.name)
     for number, reader in subscription.readers.items():
         partition = topic.partitions[number]
+        step.state.end_hold(topic, number)
         if not subscription.config.durable:
             del partition.ephemeral[op.number]
             step.effects.touched[topic.number, number] = partition
             continue
         del partition.readers[op.number]
         topic.dead -= len(reader.dead)
+        _remember_endings(topic, partition, reader)
         if partition.readers and not topic.is_stream():
             settled(step, topic, partition, reader.settled.missing(0, partition.next_offset))
         elif not topic.is_stream():  # what waits stays for the next subscription, but dead letters go
             partition.release(reader.dead.offsets())
             step.effects.touched[topic.number, number] = partition
+        over(step, topic, partition, None)
     if op.why:
         topic.count("cut_off", 1)
+        topic.removals.append(Removal(step.now_ms, subscription.config.name, op.why[:TEXT_CHARS_MAX]))
     step.effects.awake[topic.number] = None
+
+
+def _remember_endings(topic: TopicState, partition: Partition, reader: Reader) -> None:
+    """A subscription went: its dead letters stay dead, and what it alone was to get goes unread."""
+    if partition.readers and not topic.is_stream():
+        first = min(other.start for other in partition.readers.values())
+        partition.end(reader.settled.missing(0, first), DROPPED)
+    partition.end(reader.dead.offsets(), DEAD)
 
 
 def _admit(step: Step, op: ops.Admit) -> None:
@@ -111,6 +146,7 @@ def _admit(step: Step, op: ops.Admit) -> None:
     reader = subscription.readers[op.partition]
     offset = from_ranges(op.ranges)
     reader.admit_late(offset, op.ranks, op.due_ms, step.now_ms)
+    step.state.stir(subscription, op.partition)
     assert reader.backlog is not None
     start, end = reader.backlog
     gone = np.setdiff1d(reader.settled.missing(start, op.stop), offset, assume_unique=True)
@@ -127,6 +163,14 @@ def _delete_route(step: Step, op: ops.DeleteRoute) -> None:
     del step.state.catalog.routes[op.name]
 
 
+def _put_key(step: Step, op: ops.PutKey) -> None:
+    step.state.catalog.keys[op.key.id] = op.key
+
+
+def _delete_key(step: Step, op: ops.DeleteKey) -> None:
+    del step.state.catalog.keys[op.id]
+
+
 HANDLERS: dict[type[ops.Op], Handler] = {
     ops.Opened: _opened,
     ops.PutTopic: _put_topic,
@@ -136,4 +180,7 @@ HANDLERS: dict[type[ops.Op], Handler] = {
     ops.Admit: _admit,
     ops.PutRoute: _put_route,
     ops.DeleteRoute: _delete_route,
+    ops.PutKey: _put_key,
+    ops.DeleteKey: _delete_key,
+    ops.ChangeSubscription: _change_subscription,
 }

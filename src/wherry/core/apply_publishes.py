@@ -14,7 +14,7 @@ from wherry.core.partition import Partition
 from wherry.core.producers import Call
 from wherry.core.stages import Part, Stage
 from wherry.core.state import TopicState
-from wherry.core.step import Handler, Step, Stored, put_dead, settled
+from wherry.core.step import Handler, Step, Stored, over, put_dead, settled
 from wherry.model import ops
 from wherry.model.limits import PRIORITY_DEFAULT
 from wherry.model.schema import integers
@@ -33,6 +33,7 @@ def _add_batch(step: Step, op: ops.Publish, batch: pa.RecordBatch) -> None:
     partition = topic.partition(op.partition)
     partition.skip_to(op.base)
     partition.append(op.base, op.count, op.bytes, step.at_us)
+    topic.oldest.note(op.partition, step.at_us)
     if step.volatile:
         partition.transient.add_range(op.base, op.base + op.count)
     _index_ids(topic, op, batch)
@@ -51,8 +52,9 @@ def _admit_all(step: Step, topic: TopicState, partition: Partition, op: ops.Publ
     if "expires" in names:
         expires = integers(batch, "expires", -1)
         mortal = np.flatnonzero(expires >= 0)
-        partition.expiry.insert(expires[mortal], op.base + mortal)
-        step.state.mortal[op.topic, op.partition] = None
+        if len(mortal):
+            partition.expiry.insert(expires[mortal], op.base + mortal)
+            step.state.mortal.note((op.topic, op.partition), int(expires[mortal].min()))
     for subscription in topic.subscriptions.values():
         reader = step.state.reader(subscription, op.partition, op.base)
         reader.admit(op.base, rank, due, step.now_ms)
@@ -94,7 +96,7 @@ def _index_ids(topic: TopicState, op: ops.Publish, batch: pa.RecordBatch) -> Non
 
 
 def _sequenced(step: Step, op: ops.Sequenced) -> None:
-    step.state.topics[op.topic].producers.note(op.producer, Call(op.first, op.count, op.placed))
+    step.state.topics[op.topic].producers.note(op.producer, Call(op.first, op.count, op.placed.tolist()))
 
 
 def _reserve(step: Step, op: ops.Reserve) -> None:
@@ -110,6 +112,7 @@ def _replace(step: Step, op: ops.Replace) -> None:
     batch, index = step.next_batch()
     partition.skip_to(publish.base)
     partition.append(publish.base, 1, publish.bytes, step.at_us)
+    topic.oldest.note(op.partition, step.at_us)
     if step.volatile:
         partition.transient.add(publish.base)
     _index_ids(topic, publish, batch)
@@ -119,7 +122,7 @@ def _replace(step: Step, op: ops.Replace) -> None:
     expires = int(integers(batch, "expires", -1)[0])
     if expires >= 0:
         partition.expiry.insert(np.array([expires], np.int64), np.array([publish.base], np.int64))
-        step.state.mortal[op.topic, op.partition] = None
+        step.state.mortal.note((op.topic, op.partition), expires)
     for subscription in topic.subscriptions.values():
         reader = step.state.reader(subscription, op.partition, publish.base)
         reader.replace(op.old, publish.base, rank, due, step.now_ms)
@@ -127,12 +130,23 @@ def _replace(step: Step, op: ops.Replace) -> None:
     partition.versions.put(at_new, version=op.version)
     topic.messages += 1
     topic.bytes += publish.bytes
-    topic.give_back(partition.remove(np.array([op.old], np.int64)))
+    at_old = np.array([op.old], np.int64)
+    topic.give_back(partition.remove(at_old))
+    partition.end(at_old, 0, publish.base)
+    topic.outbox.move(Place.pack(op.partition, at_old), Place.pack(op.partition, at_new))
+    step.effects.amended.append((op.topic, op.partition, op.old, publish.base))
     if partition.readers and not topic.is_stream():
         settled(step, topic, partition, at_new)
     step.effects.touched[topic.number, partition.number] = partition
     step.effects.stored.append(Stored(op.topic, op.partition, publish.base, batch, step.at_us, index))
     step.effects.awake[op.topic] = None
+
+
+def _watch(step: Step, op: ops.Watch) -> None:
+    topic = step.state.topics[op.topic]
+    offset = np.arange(op.base, op.base + op.count, dtype=np.int64)
+    topic.outbox.watch(Place.pack(op.partition, offset), op.url)
+    over(step, topic, topic.partitions[op.partition], offset)  # what did not fit has its end already
 
 
 def _stage(step: Step, op: ops.Stage) -> None:
@@ -177,4 +191,5 @@ HANDLERS: dict[type[ops.Op], Handler] = {
     ops.Stage: _stage,
     ops.Commit: _commit,
     ops.Abort: _abort,
+    ops.Watch: _watch,
 }

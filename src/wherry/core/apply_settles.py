@@ -7,15 +7,20 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from wherry.core.fates import is_open
+from wherry.core.ids import Place
 from wherry.core.offsets import bitmap_of, members
 from wherry.core.partition import Partition
 from wherry.core.settling import take_out
 from wherry.core.state import Deed, SubscriptionState
-from wherry.core.step import Handler, Step, put_dead
+from wherry.core.step import Handler, Step, over, put_dead
 from wherry.model import ops
+from wherry.model.fate import CANCELLED, DEAD, DROPPED, EXPIRED
 from wherry.model.ops import from_ranges
 
 Int64: TypeAlias = npt.NDArray[np.int64]
+
+_WHY = {"cancelled": CANCELLED, "expired": EXPIRED, "dropped": DROPPED, "trimmed": DROPPED}
 
 
 def _settle(step: Step, op: ops.Settle) -> None:
@@ -32,11 +37,20 @@ def _settle_reader(step: Step, subscription: SubscriptionState, partition: Parti
         subscription.backlog_bytes -= subscription.backlog_bytes * len(offset) // max(unsettled, len(offset), 1)
     dead_before = len(reader.dead)
     offset = reader.settle(offset)
+    _free_keys(step, subscription, partition)
     topic = subscription.topic
     topic.dead -= dead_before - len(reader.dead)
     if subscription.config.durable and not topic.is_stream():
         topic.give_back(partition.settled(offset))
     step.effects.touched[topic.number, partition.number] = partition
+    if subscription.config.durable:
+        over(step, topic, partition, offset)
+
+
+def _free_keys(step: Step, subscription: SubscriptionState, partition: Partition) -> None:
+    """Messages left that may have held their keys: what waits behind them is free now."""
+    if subscription.config.key_order and partition.number in subscription.readers:
+        step.state.stir(subscription, partition.number)
 
 
 def _fail(step: Step, op: ops.Fail) -> None:
@@ -44,6 +58,7 @@ def _fail(step: Step, op: ops.Fail) -> None:
     reader = subscription.readers[op.partition]
     error = step.state.texts.number(op.error)
     reader.fail(op.offsets, op.ranks, op.hashes, op.until_ms, step.now_ms, error)
+    step.state.stir(subscription, op.partition)
     subscription.count("failed", len(op.offsets))
     step.effects.awake[subscription.topic.number] = None
 
@@ -56,6 +71,7 @@ def _bury(step: Step, op: ops.Bury) -> None:
         reason, error = step.state.texts.number(op.reason), step.state.texts.number(op.error)
         reader = subscription.readers[op.partition]
         reader.bury(op.offsets, op.ranks, step.now_ms, reason, error, failed=op.failed)
+        _free_keys(step, subscription, partition)
         subscription.count("buried", len(op.offsets))
         if not topic.is_stream():
             topic.give_back(partition.finish(op.offsets))
@@ -63,8 +79,11 @@ def _bury(step: Step, op: ops.Bury) -> None:
         _end_ephemeral_leases(step, partition, op.offsets)
         put_dead(step, partition, op.offsets, op.reason, op.error)
         topic.give_back(partition.remove(op.offsets))
+        for each in topic.subscriptions.values():
+            _free_keys(step, each, partition)
         topic.count("buried", len(op.offsets))
     topic.dead += len(op.offsets)
+    over(step, topic, partition, op.offsets)
 
 
 def _redrive(step: Step, op: ops.Redrive) -> None:
@@ -72,6 +91,7 @@ def _redrive(step: Step, op: ops.Redrive) -> None:
     partition = topic.partitions[op.partition]
     subscription = step.state.subscriptions[op.subscription]
     subscription.readers[op.partition].redrive(op.offsets, op.ranks, op.due_ms, step.now_ms)
+    step.state.stir(subscription, op.partition)
     partition.immortal |= bitmap_of(op.offsets)
     if not topic.is_stream():
         topic.take(partition.unfinish(op.offsets))
@@ -85,6 +105,7 @@ def _redrive(step: Step, op: ops.Redrive) -> None:
 def _discard(step: Step, op: ops.Discard) -> None:
     topic = step.state.topics[op.topic]
     partition = topic.partitions[op.partition]
+    partition.end(op.offsets, DEAD)
     if op.subscription:
         _settle_reader(step, step.state.subscriptions[op.subscription], partition, op.offsets)
     else:
@@ -92,6 +113,7 @@ def _discard(step: Step, op: ops.Discard) -> None:
         topic.dead -= len(op.offsets)
         partition.release(op.offsets)
         step.effects.touched[topic.number, partition.number] = partition
+        over(step, topic, partition, op.offsets)
     what: Literal["redriven", "discarded"] = "redriven" if op.redriven else "discarded"
     topic.count(what, len(op.offsets))
     name = step.state.subscriptions[op.subscription].config.name if op.subscription else ""
@@ -103,9 +125,13 @@ def _remove(step: Step, op: ops.Remove) -> None:
     partition = topic.partitions[op.partition]
     offset = from_ranges(op.ranges)
     _end_ephemeral_leases(step, partition, offset)
+    partition.end(offset[is_open(partition, offset)], _WHY[op.reason])
     topic.give_back(partition.remove(offset))
+    for subscription in topic.subscriptions.values():
+        _free_keys(step, subscription, partition)
     topic.count(op.reason, len(offset))
     step.effects.touched[topic.number, partition.number] = partition
+    over(step, topic, partition, offset)
 
 
 def _end_ephemeral_leases(step: Step, partition: Partition, offset: Int64) -> None:
@@ -119,6 +145,13 @@ def _end_ephemeral_leases(step: Step, partition: Partition, offset: Int64) -> No
                 take_out(step.state, lease, rows)
 
 
+def _told(step: Step, op: ops.Told) -> None:
+    topic = step.state.topics[op.topic]
+    topic.outbox.told(Place.pack(op.partition, op.offsets), op.fates)
+    if not len(topic.outbox.outcomes):
+        step.state.talkative.pop(op.topic, None)
+
+
 HANDLERS: dict[type[ops.Op], Handler] = {
     ops.Settle: _settle,
     ops.Fail: _fail,
@@ -126,4 +159,5 @@ HANDLERS: dict[type[ops.Op], Handler] = {
     ops.Redrive: _redrive,
     ops.Discard: _discard,
     ops.Remove: _remove,
+    ops.Told: _told,
 }

@@ -8,14 +8,17 @@ adds one.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from wherry.model.errors import InvalidInput
 
 
 class Strategy(Protocol):
-    """How partitions are shared out."""
+    """How partitions are shared out.
+
+    A join takes partitions from others and gives them to the newcomer only; a leave gives away what was the leaver's.
+    """
 
     helps: bool
     """Whether an idle consumer may also pull from a lagging partition that is not its own."""
@@ -27,7 +30,7 @@ class Strategy(Protocol):
 
     def leave(self, consumer: str) -> None: ...
 
-    def of(self, consumer: str) -> Sequence[int]:
+    def of(self, consumer: str) -> Collection[int]:
         """Partitions of one consumer, most preferred first."""
 
 
@@ -41,7 +44,8 @@ class Ordered:
     rotates = True
 
     def __init__(self, partitions: int) -> None:
-        self._owned: dict[str, list[int]] = {}
+        self._owned: dict[str, dict[int, None]] = {}
+        self._owner: dict[int, str] = {}
         self._free = list(range(partitions - 1, -1, -1))
         self._standby: dict[str, None] = {}
         self._most: list[tuple[int, str]] = []  # heaps of (share, consumer), stale rows passed over
@@ -53,13 +57,13 @@ class Ordered:
         if len(self._owned) >= self._partitions:
             self._standby[consumer] = None
             return
-        self._owned[consumer] = []
+        self._owned[consumer] = {}
         share = self._partitions // len(self._owned)
         while self._free and (len(self._owned[consumer]) < share or len(self._owned) == 1):
-            self._owned[consumer].append(self._free.pop())
+            self._give(self._free.pop(), consumer)
         while len(self._owned[consumer]) < share:
             richest = self._extreme(self._most, -1)
-            self._owned[consumer].append(self._owned[richest].pop())
+            self._give(self._owned[richest].popitem()[0], consumer)
             self._note(richest)
         self._note(consumer)
 
@@ -73,18 +77,28 @@ class Ordered:
             heir = next(iter(self._standby))
             del self._standby[heir]
             self._owned[heir] = orphans
+            self._owner.update(dict.fromkeys(orphans, heir))
             self._note(heir)
         elif not self._owned:
             self._free = sorted(orphans, reverse=True)
+            self._owner.clear()
         else:
             for partition in orphans:
                 poorest = self._extreme(self._fewest, 1)
-                self._owned[poorest].append(partition)
+                self._give(partition, poorest)
                 self._note(poorest)
 
-    def of(self, consumer: str) -> Sequence[int]:
+    def of(self, consumer: str) -> Collection[int]:
         """See `Strategy`."""
         return self._owned.get(consumer, ())
+
+    def owner(self, partition: int) -> str | None:
+        """Who has a partition."""
+        return self._owner.get(partition)
+
+    def _give(self, partition: int, consumer: str) -> None:
+        self._owned[consumer][partition] = None
+        self._owner[partition] = consumer
 
     def _note(self, consumer: str) -> None:
         share = len(self._owned[consumer])
@@ -131,7 +145,7 @@ class Balanced:
         self._owners.leave(consumer)
         self._helping.pop(consumer, None)
 
-    def of(self, consumer: str) -> Sequence[int]:
+    def of(self, consumer: str) -> Collection[int]:
         """See `Strategy`."""
         owned = self._owners.of(consumer)
         if owned:
@@ -158,7 +172,7 @@ class Shared:
         """See `Strategy`."""
         self._consumers.pop(consumer, None)
 
-    def of(self, consumer: str) -> Sequence[int]:
+    def of(self, consumer: str) -> Collection[int]:
         """See `Strategy`."""
         return self._all if consumer in self._consumers else ()
 
@@ -166,9 +180,18 @@ class Shared:
 class Exclusive(Shared):
     """The first consumer has everything; the next takes over when it leaves."""
 
-    def of(self, consumer: str) -> Sequence[int]:
+    def of(self, consumer: str) -> Collection[int]:
         """See `Strategy`."""
-        return self._all if consumer == next(iter(self._consumers), None) else ()
+        return self._all if consumer == self.owner(0) else ()
+
+    def owner(self, partition: int) -> str | None:
+        """Who has a partition."""
+        return next(iter(self._consumers), None)
+
+
+def owner(strategy: Strategy, partition: int) -> str | None:
+    """The only consumer that may pull from a partition, where that is known without asking each of them."""
+    return strategy.owner(partition) if isinstance(strategy, Ordered | Exclusive) else None
 
 
 _STRATEGIES: dict[str, Callable[[int], Strategy]] = {
@@ -184,6 +207,11 @@ def register(name: str, factory: Callable[[int], Strategy]) -> None:
     if name in _STRATEGIES:
         raise InvalidInput("assignment", name, "a name that is not taken: " + ", ".join(sorted(_STRATEGIES)))
     _STRATEGIES[name] = factory
+
+
+def known() -> list[str]:
+    """The names of all strategies."""
+    return sorted(_STRATEGIES)
 
 
 def make(name: str, partitions: int) -> Strategy:

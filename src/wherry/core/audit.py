@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 from pyroaring import BitMap64
 
+from wherry.core import fates
+from wherry.core.ids import PARTITION_SHIFT
 from wherry.core.offsets import bitmap_of
 from wherry.core.partition import Partition
 from wherry.core.reader import Reader
-from wherry.core.state import State, TopicState
+from wherry.core.state import State, SubscriptionState, TopicState
+from wherry.model.fate import WAITING
 
 
 def audit(state: State) -> None:
@@ -22,7 +25,30 @@ def audit(state: State) -> None:
         _same(topic.bytes, size, f"{topic.config.name}: bytes counted and bytes in the directory")
         dead = sum(len(p.dead) + sum(len(r.dead) for r in p.readers.values()) for p in topic.partitions.values())
         _same(topic.dead, dead, f"{topic.config.name}: dead letters counted and dead letters kept")
+        _audit_outbox(state, topic)
     _audit_consumers(state)
+    for subscription in state.subscriptions.values():
+        _audit_astir(subscription)
+
+
+def _audit_outbox(state: State, topic: TopicState) -> None:
+    """Nothing is watched that is over for good, and where there is something to tell it is known."""
+    outbox = topic.outbox
+    assert topic.number in state.talkative or not len(outbox.outcomes), f"{topic.config.name}: outcomes nobody tells"
+    for number, partition in topic.partitions.items():
+        at = outbox.among(number, None) & ((1 << PARTITION_SHIFT) - 1)
+        fate = fates.ended(partition, at)
+        wrong = at[(fate != WAITING) & ~fates.is_dead(partition, at)]
+        assert len(wrong) == 0, f"{topic.config.name}/{number}: offset {wrong[:1]} is over, and still watched"
+
+
+def _audit_astir(subscription: SubscriptionState) -> None:
+    """What may be handed out, now or at a time, is where a pull will look."""
+    astir = subscription.astir
+    for number, reader in subscription.readers.items():
+        known = number in astir or number in astir.times
+        waits = reader.waiting.ready(0) or reader.next_at_ms(0) is not None
+        assert known or not waits, f"subscription {subscription.number}: nobody looks into partition {number}"
 
 
 def _audit_partition(topic: TopicState, partition: Partition) -> None:

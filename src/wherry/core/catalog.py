@@ -1,4 +1,4 @@
-"""The catalog: names and numbers of topics, subscriptions and routes. A state machine of its own.
+"""The catalog: names and numbers of topics and subscriptions, routes, API keys. A state machine of its own.
 
 Operations refer to topics and subscriptions by number; a number is never used again, so an operation can not reach
 a namesake that was created later.
@@ -6,7 +6,10 @@ a namesake that was created later.
 
 from __future__ import annotations
 
+import msgspec
+
 from wherry.model.errors import AlreadyExists, LimitReached, NotFound
+from wherry.model.key import Key
 from wherry.model.route import Route
 from wherry.model.subscription import Subscription
 from wherry.model.topic import Topic
@@ -14,6 +17,7 @@ from wherry.model.topic import Topic
 TOPICS_MAX = 1_000_000
 SUBSCRIPTIONS_MAX = 1_000_000
 ROUTES_MAX = 100_000
+KEYS_MAX = 10_000
 
 CHANGEABLE = frozenset(
     {"messages_max", "bytes_max", "overflow", "dead_messages_max", "keep_ms", "keep_bytes", "payload_bytes_max"}
@@ -21,16 +25,23 @@ CHANGEABLE = frozenset(
 )
 """Fields of a topic that may change while it lives. Order and partitions decide where messages are, so they may not."""
 
+SUBSCRIPTION_CHANGEABLE = frozenset({"lease_ms", "retry", "buffer_messages", "buffer_bytes", "webhook"})
+"""Fields of a subscription that may change while it lives. The others say where it started and how it shares."""
+
+KEY_CHANGEABLE = ("name", "rights", "expires_ms")
+"""Fields of an API key that may change. Another secret is another key."""
+
 
 class Catalog:
     """What exists, by name and by number."""
 
-    __slots__ = ("next_number", "routes", "subscriptions", "topics")
+    __slots__ = ("keys", "next_number", "routes", "subscriptions", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
         self.subscriptions: dict[tuple[int, str], int] = {}
         self.routes: dict[str, Route] = {}
+        self.keys: dict[str, Key] = {}
         self.next_number = 1
 
     def topic(self, name: str) -> int:
@@ -53,6 +64,13 @@ class Catalog:
         if route is None:
             raise NotFound("route", name)
         return route
+
+    def key(self, public_id: str) -> Key:
+        """An API key, or `NotFound`."""
+        key = self.keys.get(public_id) if isinstance(public_id, str) else None
+        if key is None:
+            raise NotFound("key", public_id)
+        return key
 
     def put_topic(self, number: int, topic: Topic) -> None:
         """A topic is there."""
@@ -83,13 +101,27 @@ class Catalog:
             if held >= limit:
                 raise LimitReached(what, limit, held + 1)
 
+    def check_key_room(self) -> None:
+        """`LimitReached` when there are too many API keys already: they are counted apart, and hold up nothing else."""
+        if len(self.keys) >= KEYS_MAX:
+            raise LimitReached("keys", KEYS_MAX, len(self.keys) + 1)
+
     def _count_past(self, number: int) -> None:
         self.next_number = max(self.next_number, number + 1)
 
 
 def check_change(old: Topic, new: Topic) -> None:
     """`AlreadyExists` unless `new` differs from `old` only where a living topic may change."""
+    _check_change("topic", old.name, old, new, CHANGEABLE)
+
+
+def check_subscription_change(old: Subscription, new: Subscription) -> None:
+    """`AlreadyExists` unless `new` differs from `old` only where a living subscription may change."""
+    _check_change("subscription", f"{old.topic}/{old.name}", old, new, SUBSCRIPTION_CHANGEABLE)
+
+
+def _check_change(kind: str, name: str, old: msgspec.Struct, new: msgspec.Struct, changeable: frozenset[str]) -> None:
     for field in old.__struct_fields__:
         before, after = getattr(old, field), getattr(new, field)
-        if before != after and field not in CHANGEABLE:
-            raise AlreadyExists("topic", old.name, f"{field} is {before!r} and cannot become {after!r}")
+        if before != after and field not in changeable:
+            raise AlreadyExists(kind, name, f"{field} is {before!r} and cannot become {after!r}")

@@ -17,14 +17,19 @@ COLUMNS = ("base", "count", "live", "waiting", "bytes", "published_us")
 
 
 class Directory:
-    """Batches of one partition by base offset, ascending. Batches whose messages all went leave from the front."""
+    """Batches of one partition by base offset, ascending.
 
-    __slots__ = ("_data", "_end", "_start")
+    The row of a batch whose messages all went leaves at once from the front, and from behind a batch that is still
+    wanted when more than half of the rows are empty. No answer about messages depends on that.
+    """
+
+    __slots__ = ("_data", "_empty", "_end", "_start")
 
     def __init__(self) -> None:
         self._data = np.zeros((len(COLUMNS), 16), np.int64)
         self._start = 0
         self._end = 0
+        self._empty = 0
 
     def __len__(self) -> int:
         return self._end - self._start
@@ -76,11 +81,6 @@ class Directory:
         fresh[:, :rows] = self._data[:, self._start : self._end]
         self._data, self._start, self._end = fresh, 0, rows
 
-    def row_of(self, offset: int) -> int:
-        """The row whose batch holds `offset`, or -1."""
-        row = int(np.searchsorted(self.base, offset, "right")) - 1
-        return row if row >= 0 and offset < self.base[row] + self.count[row] else -1
-
     def release(self, offsets: Int64) -> list[tuple[int, int]]:
         """Bodies of messages (sorted, distinct) are not wanted any more; returns (base, end) of batches now empty."""
         low, gone = self._by_row(offsets)
@@ -90,7 +90,8 @@ class Directory:
         base = self.base[rows]
         emptied = list(zip(base.tolist(), (base + self.count[rows]).tolist(), strict=True))
         if emptied:
-            self._drop_leading()
+            self._empty += len(emptied)
+            self._drop_empty()
         return emptied
 
     def finish(self, offsets: Int64) -> int:
@@ -133,22 +134,21 @@ class Directory:
         low = int(rows[0])
         return low, np.bincount(rows - low).astype(np.int64)
 
-    def _drop_leading(self) -> None:
-        while self._start < self._end and self._data[2, self._start] == 0:
+    def _drop_empty(self) -> None:
+        while self._empty and self._data[2, self._start] == 0:
             self._start += 1
-        if self._start == self._end:
-            self._start = self._end = 0
+            self._empty -= 1
+        if self._empty * 2 > len(self):
+            self.load(self._data[:, self._start : self._end])
 
     def waiting_bytes(self) -> int:
         """Bytes that count against the bounds."""
         return int((self.bytes * self.waiting // np.maximum(self.count, 1)).sum())
 
     def published_at_us(self, offset: int) -> int | None:
-        """When the message at `offset`, or the next one after it that is still here, was published."""
-        row = int(np.searchsorted(self.base, offset, "right")) - 1
-        if row < 0 or offset >= self.base[row] + self.count[row]:
-            row += 1
-        return int(self.published_us[row]) if row < len(self) else None
+        """When the message at `offset`, or else the next batch after it that is still here, was published."""
+        here = np.flatnonzero((self.live > 0) & (self.base + self.count > offset))
+        return int(self.published_us[here[0]]) if len(here) else None
 
     def published_of(self, offsets: Int64) -> Int64:
         """When each of these messages, which are still here, was published."""
@@ -157,17 +157,18 @@ class Directory:
 
     def first_published_from(self, at_us: int) -> int | None:
         """The base of the first batch published at or after a time; None when there is none."""
-        stamps = np.maximum.accumulate(self.published_us) if len(self) else self.published_us
-        row = int(np.searchsorted(stamps, at_us, "left"))
-        return int(self.base[row]) if row < len(self) else None
+        here = np.flatnonzero((self.live > 0) & (self.published_us >= at_us))
+        return int(self.base[here[0]]) if len(here) else None
 
     def columns(self) -> Int64:
-        """Every row, for a checkpoint."""
-        return self._data[:, self._start : self._end].copy()
+        """Every row that is not empty, for a checkpoint."""
+        rows = self._data[:, self._start : self._end]
+        return rows[:, rows[2] > 0]
 
     def load(self, data: Int64) -> None:
-        """The way back from `columns`."""
+        """The way back from `columns`; also from earlier checkpoints, which have empty rows."""
+        data = data[:, data[2] > 0]
         rows = data.shape[1]
         self._data = np.zeros((len(COLUMNS), max(16, rows * 2)), np.int64)
         self._data[:, :rows] = data
-        self._start, self._end = 0, rows
+        self._start, self._end, self._empty = 0, rows, 0

@@ -6,16 +6,21 @@ The index holds hashes; whoever finds a candidate compares the id itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from wherry.core.runs import Pairs, sort_pairs
+from wherry.core.runs import NOTHING, Pairs
 
 Int64: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 PARTITION_SHIFT = 43
+
+RUN_MAX = 1 << 18
+"""Runs are merged up to this size: about 8 ms, the longest pause this index makes. A question asks every run."""
 
 
 class Place:
@@ -33,7 +38,7 @@ class Place:
 
 
 class IdIndex:
-    """Candidates by hash rank: a few sorted runs of (rank, place)."""
+    """Candidates by hash rank: sorted runs of (rank, place), each of at most `RUN_MAX` pairs."""
 
     __slots__ = ("_runs",)
 
@@ -45,46 +50,49 @@ class IdIndex:
 
     def add(self, rank: Int64, place: Int64) -> None:
         """New messages with ids."""
-        if len(rank) == 0:
-            return
-        self._runs.append(sort_pairs(rank, place))
-        while len(self._runs) > 1 and len(self._runs[-1].rank) * 2 > len(self._runs[-2].rank):
-            last, before = self._runs.pop(), self._runs.pop()
-            self._runs.append(
-                sort_pairs(np.concatenate((before.rank, last.rank)), np.concatenate((before.offset, last.offset)))
-            )
+        for start in range(0, len(rank), RUN_MAX):
+            self._push(Pairs(rank[start : start + RUN_MAX], place[start : start + RUN_MAX]))
+
+    def _push(self, new: Pairs) -> None:
+        """One more run, made one with the last ones while they are of like size: each pair moves O(log n) times."""
+        parts, total = [new], len(new.rank)
+        while self._runs and len(self._runs[-1].rank) < min(total * 2, RUN_MAX + 1 - total):
+            parts.append(self._runs.pop())
+            total += len(parts[-1].rank)
+        rank, place = (np.concatenate(column) for column in zip(*parts, strict=True))
+        order = np.argsort(rank, kind="stable")  # a merge: the stable sort finds the parts that are sorted
+        self._runs.append(Pairs(rank[order], place[order]))
 
     def find(self, rank: Int64) -> tuple[Int64, Int64]:
         """Candidates: rows of `rank`, and the place for each; a row may come more than once, or not at all."""
-        rows, places = [], []
+        order = np.argsort(rank, kind="stable")  # a sorted question reads a run from front to back
+        asked = rank[order]
+        rows, places = [order[:0]], [rank[:0]]
         for run in self._runs:
-            low, high = np.searchsorted(run.rank, rank, "left"), np.searchsorted(run.rank, rank, "right")
-            hits = np.flatnonzero(high > low)
-            for row in hits.tolist():
-                found = run.offset[low[row] : high[row]]
-                rows.append(np.full(len(found), row, np.int64))
-                places.append(found)
-        if not rows:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        return np.concatenate(rows), np.concatenate(places)
+            low = np.searchsorted(run.rank, asked)
+            hits = np.flatnonzero(run.rank.take(low, mode="clip") == asked)
+            if len(hits) == 0:
+                continue
+            low = low[hits]
+            count = np.searchsorted(run.rank, asked[hits], "right") - low
+            step = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+            rows.append(np.repeat(order[hits], count))
+            places.append(run.offset[np.repeat(low, count) + step])
+        row = np.concatenate(rows)
+        by_row = np.argsort(row, kind="stable")
+        return row[by_row], np.concatenate(places)[by_row]
 
-    def places(self) -> Int64:
-        """Every place, for weeding."""
-        parts = [run.offset for run in self._runs]
-        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    def weed(self, gone: Callable[[Int64], Mask]) -> None:
+        """Forget the places that are `gone`, over several calls: all at once would be a long pause.
 
-    def keep(self, wanted: Int64) -> None:
-        """Forget every place that is not in `wanted` (sorted)."""
-        kept = []
-        for run in self._runs:
-            at = np.minimum(np.searchsorted(wanted, run.offset), max(len(wanted) - 1, 0))
-            alive = wanted[at] == run.offset if len(wanted) else np.zeros(len(run.offset), np.bool_)
+        Each call takes a sixteenth of the runs, at least one, so that weeding keeps up with any rate of new ids.
+        """
+        for run in [self._runs.pop(0) for _ in range(-(-len(self._runs) // 16))]:
+            alive = ~gone(run.offset)
             if alive.any():
-                kept.append(Pairs(run.rank[alive], run.offset[alive]))
-        self._runs = kept
+                self._push(Pairs(run.rank[alive], run.offset[alive]))
 
     def columns(self) -> Pairs:
         """Every pair, for a checkpoint."""
-        if not self._runs:
-            return Pairs(np.empty(0, np.int64), np.empty(0, np.int64))
-        return Pairs(np.concatenate([r.rank for r in self._runs]), np.concatenate([r.offset for r in self._runs]))
+        parts = [NOTHING, *self._runs]
+        return Pairs(np.concatenate([p.rank for p in parts]), np.concatenate([p.offset for p in parts]))

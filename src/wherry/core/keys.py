@@ -148,6 +148,10 @@ class KeyGate:
         """See `Waiting`."""
         return self._behind.next_at_ms(now_ms)
 
+    def parts(self) -> list[Pairs]:
+        """See `Waiting`."""
+        return [*self._behind.parts(), Pairs(self._rank, self._offset)]
+
     def columns(self) -> Pairs:
         """See `Waiting`."""
         rank, offset = self._behind.columns()

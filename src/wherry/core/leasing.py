@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from wherry.core.bodies import Cold
 from wherry.core.lease import Lease
-from wherry.core.reader import Reader
+from wherry.core.runs import Pairs
 from wherry.core.state import Consumer, State, SubscriptionState
 from wherry.model import check, limits
 from wherry.model.errors import AlreadyExists, LimitReached, NotFound, StaleLease
@@ -59,10 +60,15 @@ def leave(state: State, subscription: SubscriptionState, consumer: str) -> None:
     """A consumer goes; what it held waits again, with no attempt counted."""
     if subscription.consumers.pop(consumer, None) is None:
         return
+    moving = _astir_of(subscription, consumer)
     subscription.assignment.leave(consumer)
     for lease in state.leases.of_consumer(subscription.number, consumer):
         subscription.readers[lease.partition].give_back(lease.rank, lease.offset)
         state.leases.end(lease)
+        state.stir(subscription, lease.partition)
+    state.relieve(subscription, consumer)
+    for number in moving:  # whoever has them now may wait already
+        state.stir(subscription, number)
 
 
 @dataclass(slots=True)
@@ -100,19 +106,23 @@ def lease(
         first_bytes=room if consumer.out_messages else BUFFER_MAX,
     )
     granted: list[Lease] = []
-    if budget.messages <= 0 or budget.bytes <= 0:
+    if not consumer.has_room():
         return granted
-    for partition, quota in _turns(subscription, consumer, budget.messages, now.wall_ms):
+    stir_due(state, subscription, now.wall_ms)
+    for partition, quota in _turns(state, subscription, consumer, budget, now.wall_ms):
         try:
             new = _lease_from(state, subscription, consumer, partition, (min(quota, budget.messages), budget), now)
         except Cold:
             if granted:
                 break
             raise
+        _note_look(subscription, partition, now.wall_ms)
         if new is not None:
             granted.append(new)
         if budget.messages <= 0 or budget.bytes <= 0:
             break
+    if granted:
+        consumer.turn = granted[0].partition + 1  # not before: a pull that had to load begins where it did
     return granted
 
 
@@ -135,6 +145,7 @@ def _lease_from(
         sizes = state.bodies.sizes(subscription.topic.number, partition, offsets)
         return budget.fitting(sizes)
 
+    reader.wake(now.wall_ms)
     pairs = reader.lease(count, now.wall_ms, cut)
     if len(pairs.offset) == 0:
         return None
@@ -148,46 +159,128 @@ def _lease_from(
     return state.leases.grant(subscription.number, consumer.id, partition, columns, deadline_ms)
 
 
-def _turns(subscription: SubscriptionState, consumer: Consumer, count: int, now_ms: int) -> Iterator[tuple[int, int]]:
+def _turns(
+    state: State, subscription: SubscriptionState, consumer: Consumer, budget: Budget, now_ms: int
+) -> Iterator[tuple[int, int]]:
     """Partitions to pull from in turn, and at most how much from each."""
-    own = [number for number in subscription.assignment.of(consumer.id) if number in subscription.readers]
-    for number in own:
-        subscription.readers[number].wake(now_ms)
+    own, before = _own(subscription, consumer), consumer.out_messages
     if subscription.topic.config.order == "fifo" or len(own) == 1:
-        turn = consumer.turn % max(len(own), 1) if subscription.assignment.rotates else 0
-        consumer.turn += 1
-        yielded = [(number, count) for number in (*own[turn:], *own[:turn])]
+        yield from ((number, budget.messages) for number in own)
     else:
-        yielded = _quotas([(number, subscription.readers[number]) for number in own], count, now_ms)
-    before = consumer.out_messages
-    yield from yielded
-    if consumer.out_messages == before and subscription.assignment.helps:
-        lagging = _most_lagging(subscription, now_ms)
-        if lagging is not None:
-            yield lagging, count
+        yield from _quotas(state, subscription, own, budget, now_ms)
+    if subscription.assignment.helps and consumer.out_messages == before:
+        for number in _most_lagging(subscription, now_ms):
+            yield number, budget.messages
+            if consumer.out_messages != before:
+                return
 
 
-def _quotas(readers: list[tuple[int, Reader]], count: int, now_ms: int) -> list[tuple[int, int]]:
-    """For ranked orders: how many of the `count` smallest ranks lie in each partition, smallest head first."""
-    heads = [(number, reader.waiting.peek(count, now_ms).rank) for number, reader in readers]
-    heads = [(number, rank) for number, rank in heads if len(rank)]
-    if not heads:
+def _own(subscription: SubscriptionState, consumer: Consumer) -> list[int]:
+    """Partitions of a consumer in which something may be ready, in the order to look."""
+    if not subscription.assignment.rotates:
+        return [number for number in subscription.assignment.of(consumer.id) if number in subscription.astir]
+    numbers = _astir_of(subscription, consumer.id)
+    first = bisect_left(numbers, consumer.turn % subscription.topic.config.partitions)
+    return numbers[first:] + numbers[:first]
+
+
+def _astir_of(subscription: SubscriptionState, consumer: str) -> list[int]:
+    """Partitions of a consumer in which something may be ready, ascending; costs the fewer of its own and of those."""
+    own, astir = subscription.assignment.of(consumer), subscription.astir
+    if len(own) < len(astir):
+        return sorted(number for number in own if number in astir)
+    everything = len(own) == subscription.topic.config.partitions
+    return [number for number in astir.numbers() if everything or number in own]
+
+
+def _quotas(
+    state: State, subscription: SubscriptionState, numbers: list[int], budget: Budget, now_ms: int
+) -> list[tuple[int, int]]:
+    """For ranked orders: of the smallest ranks of all partitions that fit the budget, how many lie in each of them."""
+    parts = _smallest(subscription, numbers, budget.messages, now_ms)
+    if not parts:
         return []
-    heads.sort(key=lambda head: (int(head[1][0]), head[0]))
-    owner = np.repeat(np.arange(len(heads)), [len(rank) for _, rank in heads])
-    order = np.argsort(np.concatenate([rank for _, rank in heads]), kind="stable")[:count]
-    taken = np.bincount(owner[order], minlength=len(heads))
-    return [(number, int(taken[index])) for index, (number, _) in enumerate(heads) if taken[index]]
+    owner = np.repeat(np.arange(len(parts)), [len(pairs.rank) for _, pairs in parts])
+    order = np.argsort(np.concatenate([pairs.rank for _, pairs in parts]), kind="stable")[: budget.messages]
+    sizes = np.full(len(owner), BUFFER_MAX + 1)  # what cannot be told fits nowhere
+    starts = np.searchsorted(owner, np.arange(len(parts)))
+    for (number, pairs), start, count in zip(
+        parts, starts, np.bincount(owner[order], minlength=len(parts)), strict=True
+    ):
+        if count:
+            known = state.bodies.sizes(subscription.topic.number, number, pairs.offset[:count], share=len(parts))
+            sizes[start : start + len(known)] = known
+    taken = np.bincount(owner[order[: budget.fitting(sizes[order])]], minlength=len(parts)).tolist()
+    return [(number, count) for (number, _), count in zip(parts, taken, strict=True) if count]
 
 
-def _most_lagging(subscription: SubscriptionState, now_ms: int) -> int | None:
-    best, most = None, 0
-    for number, reader in subscription.readers.items():
+def _smallest(subscription: SubscriptionState, numbers: list[int], count: int, now_ms: int) -> list[tuple[int, Pairs]]:
+    """Partitions by the rank of their first message, as many as hold the `count` smallest ranks, with their first."""
+    heads = []
+    for number in numbers:
+        reader = subscription.readers[number]
+        reader.wake(now_ms)
+        first = reader.waiting.peek(1, now_ms).rank
+        if len(first):
+            heads.append((int(first[0]), number))
+        else:
+            _note_look(subscription, number, now_ms)
+    parts: list[tuple[int, Pairs]] = []
+    lowest: list[Int64] = []
+    known, bound = 0, None
+    for rank, number in sorted(heads):
+        if bound is not None and rank >= bound:  # `count` messages come before it; ties go to the partition before
+            break
+        pairs = subscription.readers[number].waiting.peek(count, now_ms)
+        parts.append((number, pairs))
+        lowest.append(pairs.rank)
+        known += len(pairs.rank)
+        if known >= (count if bound is None else 2 * count):  # seldom: else many short partitions cost a sort each
+            lowest = [np.sort(np.concatenate(lowest))[:count]]
+            known, bound = count, int(lowest[0][-1])
+    return parts
+
+
+def _most_lagging(subscription: SubscriptionState, now_ms: int) -> list[int]:
+    """Partitions by how much is ready in them, most first."""
+    lags = []
+    for number in subscription.astir.numbers():
+        reader = subscription.readers[number]
         reader.wake(now_ms)
         ready = reader.waiting.ready(now_ms)
-        if ready > most:
-            best, most = number, ready
-    return best
+        if ready:
+            lags.append((-ready, number))
+        else:
+            _note_look(subscription, number, now_ms)
+    return [number for _, number in sorted(lags)]
+
+
+def _note_look(subscription: SubscriptionState, number: int, now_ms: int) -> None:
+    """After a look into a partition: it rests if nothing waits there, until a time if something will."""
+    reader = subscription.readers[number]
+    at_ms = reader.next_at_ms(now_ms)
+    if at_ms is not None and at_ms > now_ms:
+        subscription.astir.times.note(number, at_ms)
+    if (at_ms is None or at_ms > now_ms) and reader.waiting.ready(now_ms) == 0:
+        subscription.astir.rest(number)
+
+
+def stir_due(state: State, subscription: SubscriptionState, now_ms: int) -> None:
+    """Partitions in which a message waited for a time that has come."""
+    for number in subscription.astir.times.due(now_ms):
+        state.stir(subscription, number)
+
+
+def offers(subscription: SubscriptionState, number: int, now_ms: int) -> bool:
+    """Whether a partition has a message to hand out right now, as far as that can be told without loading bodies."""
+    if number not in subscription.astir:
+        return False
+    reader = subscription.readers[number]
+    try:
+        reader.wake(now_ms)
+        return len(reader.waiting.peek(1, now_ms).offset) > 0
+    except Cold:
+        return True
 
 
 def held(state: State, token: int, consumer: str | None = None) -> Lease:

@@ -26,6 +26,14 @@ def bitmap_of(offsets: Int64) -> BitMap64:
     return BitMap64(array.array("Q", offsets.tobytes()))
 
 
+def distinct(offsets: Int64) -> Int64:
+    """The offsets once each, ascending. Not `np.unique`: it hashes integers first, for many times the cost."""
+    ordered = np.sort(offsets)
+    first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
+
+
 def offsets_of(bitmap: BitMap64) -> Int64:
     """The members of a bitmap, ascending."""
     return np.frombuffer(bitmap.to_array(), np.uint64).astype(np.int64)
@@ -65,8 +73,11 @@ class OffsetSet:
 
     def contains(self, offsets: Int64) -> Mask:
         """Which of the offsets are in the set."""
-        below: Mask = offsets < self.floor
-        return below | members(self.above, offsets) if self.above else below
+        inside: Mask = offsets < self.floor
+        if self.above:
+            rest = np.flatnonzero(~inside)
+            inside[rest] = members(self.above, offsets[rest])
+        return inside
 
     def add(self, offsets: Int64) -> None:
         """Add offsets; the floor rises over them where it can."""

@@ -16,10 +16,18 @@ from pyroaring import BitMap64
 from wherry.core.directory import Directory
 from wherry.core.offsets import OffsetSet, bitmap_of, members
 from wherry.core.reader import DEAD, Reader
-from wherry.core.runs import SortedRuns
+from wherry.core.runs import TAIL_MAX, SortedRuns
 from wherry.core.table import OffsetTable
 
 Int64: TypeAlias = npt.NDArray[np.int64]
+
+ENDS = ("why", "heir")
+ENDS_MAX = 65_536
+"""Endings remembered for each partition: of messages that went in another way than by being settled."""
+
+
+LOST_SPAN = 1 << 26
+"""Offsets back from the end in which lost transient messages are told from settled ones."""
 
 
 class Freed(NamedTuple):
@@ -35,14 +43,17 @@ class Partition:
     """Messages of one partition."""
 
     __slots__ = (
+        "blurred",
         "dead",
         "directory",
         "emptied",
+        "ends",
         "ephemeral",
         "expiry",
         "finished",
         "has_due",
         "immortal",
+        "lost",
         "next_offset",
         "number",
         "overdue",
@@ -71,6 +82,12 @@ class Partition:
         self.overdue = np.empty(0, np.int64)
         """Messages that expired while somebody held them: they go when they would come back."""
         self.versions = OffsetTable(("version",))
+        self.ends = OffsetTable(ENDS)
+        """How messages went that were not simply settled: a fate, and the offset of the message in their place."""
+        self.blurred = 0
+        """Of what is gone below this offset nobody knows how it went, unless there is a row in `ends`."""
+        self.lost = BitMap64()
+        """Offsets of transient messages that went with an earlier life of the process: nobody knows how, either."""
         self.transient = BitMap64()
         """Messages that were never journaled, so no journaled operation may name them. Empty after a restart."""
         self.emptied: list[tuple[int, int]] = []
@@ -85,7 +102,9 @@ class Partition:
             reader.pass_over(self.next_offset, gap)
         self.finished.add_range(self.next_offset, base)
         self.released.add_range(self.next_offset, base)
+        self.lost.add_range(self.next_offset, base)
         self.next_offset = base
+        self._forget_lost()
 
     def append(self, base: int, count: int, size: int, published_us: int) -> None:
         """A batch was published here."""
@@ -117,7 +136,18 @@ class Partition:
         if len(offset) == 0:
             return Freed(0, 0)
         self.finished.add(offset)
+        if len(self.expiry):
+            self._sweep_expiry()
         return Freed(len(offset), self.directory.finish(offset))
+
+    def _sweep_expiry(self) -> None:
+        """Times of finished messages go when they are most of the index: memory follows the backlog.
+
+        They will not be wanted again: a message that a redrive brings back is immortal.
+        """
+        if len(self.expiry) > 2 * (self.next_offset - len(self.finished)) + TAIL_MAX:
+            offset = self.expiry.columns().offset
+            self.expiry.discard(offset[self.finished.contains(offset)])
 
     def unfinish(self, offset: Int64) -> Freed:
         """Dead letters wait again; returns what they take from the bounds."""
@@ -158,11 +188,30 @@ class Partition:
         tables = [self.dead, *(reader.dead for reader in self.readers.values())]
         dead = sum(int(table.has(offset).sum()) for table in tables)
         self.dead.remove(offset)
+        self.lost |= bitmap_of(offset)
         for reader in self.readers.values():
             reader.settle(offset)  # takes its own dead letters along; they stand nowhere else
         freed = self._finish(offset)
         self.release(offset)
         return freed._replace(dead=dead)
+
+    def end(self, offset: Int64, why: int, heir: int = -1) -> None:
+        """Remember how messages (sorted) went; of too many, those with the highest offsets."""
+        kept = offset[-ENDS_MAX:]
+        if len(kept) < len(offset):
+            self.blurred = max(self.blurred, int(kept[0]))
+        self.ends.put(kept, why=why, heir=heir)
+        if len(self.ends) > ENDS_MAX:  # an eighth more than needed, so that it is done rarely
+            low = self.ends.offsets()[: len(self.ends) - ENDS_MAX * 7 // 8]
+            self.ends.remove(low)
+            self.blurred = max(self.blurred, int(low[-1]) + 1)
+
+    def _forget_lost(self) -> None:
+        """Memory for the lost is bounded: a bit for each of the last offsets."""
+        low = self.next_offset - LOST_SPAN
+        if self.lost and int(self.lost.min()) < low:
+            self.lost.remove_range(0, low)
+            self.blurred = max(self.blurred, low)
 
     def leased(self, offset: Int64) -> npt.NDArray[np.bool_]:
         """Which messages a durable subscription holds right now; an ephemeral one never holds up the topic."""

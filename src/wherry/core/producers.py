@@ -7,14 +7,9 @@ count; sequence numbers only grow, gaps are allowed.
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import NamedTuple
 
 from wherry.model.errors import OutOfSequence
-
-Int64: TypeAlias = npt.NDArray[np.int64]
 
 CALLS_MAX = 64
 """Calls remembered for each producer: how many a client may have in flight."""
@@ -28,7 +23,7 @@ class Call(NamedTuple):
 
     first: int
     messages: int
-    placed: Int64
+    placed: list[int]
 
 
 class Producers:
@@ -67,13 +62,11 @@ class Producers:
         self._calls[producer] = calls
 
     def dump(self) -> list[tuple[str, list[tuple[int, int, list[int]]]]]:
-        """Everything, for a checkpoint."""
-        return [
-            (name, [(c.first, c.messages, c.placed.tolist()) for c in calls]) for name, calls in self._calls.items()
-        ]
+        """Everything, for a checkpoint. Calls are values, so nothing is done for each of them."""
+        return [(name, list(calls)) for name, calls in self._calls.items()]
 
     def load(self, rows: list[tuple[str, list[tuple[int, int, list[int]]]]]) -> None:
         """The way back from `dump`."""
         for name, calls in rows:
-            for first, count, placed in calls:
-                self.note(name, Call(first, count, np.array(placed, np.int64)))
+            for call in calls:
+                self.note(name, Call(*call))

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from wherry.core.hashing import hash_strings, ranks_of
 from wherry.core.ids import PARTITION_SHIFT
+from wherry.core.offsets import distinct
 from wherry.core.producers import Call
 from wherry.core.room import make_room
 from wherry.core.state import State, TopicState
@@ -20,6 +21,7 @@ from wherry.model import check, limits, ops
 from wherry.model.errors import DuplicateId, InvalidInput, OutOfSequence
 from wherry.model.ops import AnyOp, Entry
 from wherry.model.schema import content_bytes, presence
+from wherry.model.webhook import check_url
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
@@ -42,12 +44,15 @@ class PublishOptions:
         Who sends, and the number of the first message: a repeat of the call is answered with the offsets of the first.
     persistent
         False: never on disk, lost with the process. None: as the topic says.
+    callback
+        A URL that is told what became of each message, when it is handed over and when it is over.
     """
 
     partition: int | None = None
     producer: str | None = None
     sequence: int | None = None
     persistent: bool | None = None
+    callback: str | None = None
 
     def checked(self, topic: TopicState) -> PublishOptions:
         """These options, or `InvalidInput`."""
@@ -59,7 +64,15 @@ class PublishOptions:
             check.integer("sequence", self.sequence, 0, 1 << 62)
         if self.persistent is not None:
             check.flag("persistent", self.persistent)
+        if self.callback is not None:
+            self._check_callback(topic)
         return self
+
+    def _check_callback(self, topic: TopicState) -> None:
+        url = check_url("callback", self.callback)
+        if not (topic.config.persistent if self.persistent is None else self.persistent):
+            raise InvalidInput("callback", url, "none for transient messages: a callback survives a restart")
+        topic.outbox.check(url)
 
 
 class Part(NamedTuple):
@@ -115,6 +128,11 @@ def decide(
         placed_at = np.array(placed, np.int64)
         op = ops.Sequenced(topic.number, options.producer, options.sequence, batch.num_rows, placed_at)
         entry.ops.append(op)
+    if options.callback is not None:
+        entry.ops += [
+            ops.Watch(topic.number, part.partition, base, part.batch.num_rows, options.callback)
+            for part, base in zip(parts, bases, strict=True)
+        ]
     answer = _answer(batch.num_rows, parts, bases, repeated=False)
     answer.dead, answer.durable = batch.num_rows - live, persistent
     return joined([*before, entry]), answer
@@ -188,7 +206,7 @@ def candidates(state: State, topic: TopicState, rows: Int64, places: Int64) -> l
     """Rows with the real id of each candidate place that is still in the topic."""
     found: list[tuple[int, str]] = []
     numbers, offsets = places >> PARTITION_SHIFT, places & ((1 << PARTITION_SHIFT) - 1)
-    for number in np.unique(numbers).tolist():
+    for number in distinct(numbers).tolist():
         mine = np.flatnonzero(numbers == number)
         mine = mine[~topic.partitions[number].released.contains(offsets[mine])]
         bodies = state.bodies.take(topic.number, number, offsets[mine], ("id",))
@@ -236,7 +254,7 @@ def _add(
 
 def _answer_again(topic: TopicState, batch: pa.RecordBatch, producer: str, earlier: Call) -> Published:
     """The answer of the first call: its turn is not known any more, but only one turn leads to the same places."""
-    placed = earlier.placed.reshape(-1, 3).tolist()
+    placed = np.reshape(earlier.placed, (-1, 3)).tolist()
     if len(placed) == 1:
         return _answer(batch.num_rows, [Part(placed[0][0], None, batch)], [placed[0][1]], repeated=True)
     for turn, _, _ in placed:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from wherry.core.keys import Hashes, KeyGate
-from wherry.core.offsets import OffsetSet, bitmap_of, members, offsets_of
+from wherry.core.offsets import OffsetSet, bitmap_of, distinct, members, offsets_of
 from wherry.core.runs import RUN_MAX, Pairs, sort_pairs
 from wherry.core.table import OffsetTable
 from wherry.core.waiting import Cut, Delayed, Fifo, Ranked, Waiting
@@ -104,7 +104,7 @@ class Reader:
 
     def _load_fifo(self, held: Int64, delayed: BitMap64, end: int) -> None:
         claimed = self.settled.copy()
-        claimed.add(np.unique(np.concatenate((self.dead.offsets(), held))))
+        claimed.add(distinct(np.concatenate((self.dead.offsets(), held))))
         if self.backlog is not None:
             claimed.add_range(*self.backlog)
         assert self._fifo is not None
@@ -141,6 +141,8 @@ class Reader:
 
     def wake(self, now_ms: int) -> None:
         """Messages whose delay is over wait at their place again."""
+        if not self.delayed.members:
+            return
         offset = self.delayed.due(now_ms)
         if len(offset):
             self.waiting.put_back(self.held.get(offset, "rank", 0), offset)

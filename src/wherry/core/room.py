@@ -71,24 +71,39 @@ def _drop_oldest(
     topic: TopicState, over_messages: int, over_bytes: int, spared: tuple[int, int] | None
 ) -> list[AnyOp] | None:
     """What to remove: the oldest messages that nobody holds, batch by batch; None when there are not enough."""
-    rows_of = {number: partition.directory for number, partition in topic.partitions.items()}
-    heads = [(int(rows.published_us[0]), number, 0) for number, rows in rows_of.items() if len(rows)]
-    heapq.heapify(heads)
+    heads: list[tuple[int, int, int]] = []  # published, partition and row of the next batch, where one was looked at
+    looked: list[int] = []
     dropped: list[AnyOp] = []
-    while heads and (over_messages > 0 or over_bytes > 0):
+    while over_messages > 0 or over_bytes > 0:
+        while (first := topic.oldest.first()) is not None and (not heads or first <= heads[0][:2]):
+            topic.oldest.forget(first[1])
+            looked.append(first[1])
+            _push_next(heads, topic, first[1], 0)
+        if not heads:
+            break
         _, number, row = heapq.heappop(heads)
-        rows = rows_of[number]
+        rows = topic.partitions[number].directory
         old = _oldest(topic.partitions[number], int(rows.base[row]), int(rows.count[row]), spared)
         old = old[: _enough(rows, old, over_messages, over_bytes)]
         if len(old):
             dropped.append(ops.Remove(topic.number, number, to_ranges(old), "dropped"))
             over_messages -= len(old)
             over_bytes -= rows.bytes_of(old)
-        if row + 1 < len(rows):
-            following = row + 1 + int(np.argmax(rows.waiting[row + 1 :] > 0))
-            if rows.waiting[following]:
-                heapq.heappush(heads, (int(rows.published_us[following]), number, following))
+        _push_next(heads, topic, number, row + 1)
+    for number in looked:  # nothing is dropped yet, so each is as old as before; but the times are true now
+        rows = topic.partitions[number].directory
+        if len(rows):
+            topic.oldest.note(number, int(rows.published_us.min()))
     return dropped if over_messages <= 0 and over_bytes <= 0 else None
+
+
+def _push_next(heads: list[tuple[int, int, int]], topic: TopicState, number: int, row: int) -> None:
+    """The next batch of a partition, from a row on, in which a message waits."""
+    rows = topic.partitions[number].directory
+    waiting = rows.waiting[row:] > 0
+    if waiting.any():
+        row += int(np.argmax(waiting))
+        heapq.heappush(heads, (int(rows.published_us[row]), number, row))
 
 
 def _oldest(partition: Partition, base: int, count: int, spared: tuple[int, int] | None) -> Int64:

@@ -155,11 +155,15 @@ class SortedRuns:
             total += int(np.searchsorted(pairs.rank, rank_max, "right"))
         return total + sum(int((pairs.rank <= rank_max).sum()) for pairs in self._tail)
 
-    def columns(self) -> Pairs:
-        """Every pair, in no order: what a checkpoint keeps."""
+    def parts(self) -> list[Pairs]:
+        """Every pair, in no order, where it lies: a checkpoint may hold these arrays, for nobody writes to them."""
         if self._gone:
             self._sweep()
-        parts = [self._front, *self._runs, *self._tail]
+        return [self._front, *self._runs, *self._tail]
+
+    def columns(self) -> Pairs:
+        """Every pair, in no order, copied."""
+        parts = self.parts()
         return Pairs(np.concatenate([p.rank for p in parts]), np.concatenate([p.offset for p in parts]))
 
     def bytes(self) -> int:
@@ -178,8 +182,10 @@ class SortedRuns:
         if self._tail:
             self._absorb_tail()
         self._refill(n, rank_max)
-        while self._gone and self._drop_gone():
+        window = n  # doubled, since what was discarded often lies together: few copies of the front, whatever n is
+        while self._gone and self._drop_gone(window):
             self._refill(n, rank_max)
+            window *= 2
 
     def _refill(self, n: int, rank_max: int | None) -> None:
         while len(self._front.rank) < n and self._runs:
@@ -190,14 +196,17 @@ class SortedRuns:
                 block = Pairs(*(np.concatenate(both) for both in zip(self._front, block, strict=True)))
             self._front = block
 
-    def _drop_gone(self) -> bool:
-        """Drop discarded pairs from the front; whether there were any."""
-        dead = members(self._gone, self._front.offset)
+    def _drop_gone(self, window: int) -> bool:
+        """Drop discarded pairs from the first `window` of the front; whether there were any."""
+        head = self._front.offset[:window]
+        dead = members(self._gone, head)
         if not dead.any():
             return False
-        self._gone -= bitmap_of(self._front.offset[dead])
-        self._front = Pairs(self._front.rank[~dead], self._front.offset[~dead])
-        self._size -= int(dead.sum())
+        self._gone -= bitmap_of(head[dead])
+        alive = np.ones(len(self._front.rank), np.bool_)
+        alive[: len(head)] = ~dead
+        self._front = Pairs(self._front.rank[alive], self._front.offset[alive])
+        self._size -= len(alive) - len(self._front.rank)
         return True
 
     def _absorb_tail(self) -> None:

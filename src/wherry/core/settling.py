@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from wherry.core.lease import Lease
 from wherry.core.leasing import held
+from wherry.core.offsets import distinct
 from wherry.core.retry import delays_ms, used_up
 from wherry.core.state import TEXT_CHARS_MAX, State, TopicState
 from wherry.model import check, ops
@@ -36,7 +37,7 @@ def rows_of(lease: Lease, offsets: Int64 | None) -> Int64 | None:
     wrong = lease.offset[rows] != offsets
     if wrong.any():
         raise StaleLease(lease.token, f"does not hold offset {int(offsets[wrong][0])}")
-    return np.unique(rows)
+    return distinct(rows)
 
 
 def columns_of(lease: Lease, rows: Int64 | None) -> tuple[Int64, Int64]:
@@ -57,6 +58,9 @@ def take_out(state: State, lease: Lease, rows: Int64 | None) -> None:
     if consumer is not None:
         consumer.out_messages -= len(lease.offset[picked])
         consumer.out_bytes -= int(lease.size[picked].sum())
+    if subscription is not None:
+        state.relieve(subscription, lease.consumer)
+        state.end_hold(subscription.topic, lease.partition)
     if rows is None or len(rows) == len(lease.offset):
         state.leases.end(lease)
         return
@@ -181,7 +185,8 @@ def release(state: State, token: int, offsets: Int64 | None) -> None:
     """The consumer hands messages back untouched: they wait again, no attempt counted. Volatile."""
     lease = held(state, token)
     rows = rows_of(lease, offsets)
-    reader = state.subscriptions[lease.subscription].readers[lease.partition]
+    subscription = state.subscriptions[lease.subscription]
     offset, rank = columns_of(lease, rows)
     take_out(state, lease, rows)
-    reader.give_back(rank, offset)
+    subscription.readers[lease.partition].give_back(rank, offset)
+    state.stir(subscription, lease.partition)

@@ -16,12 +16,14 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from wherry.core.offsets import OffsetSet, offsets_of
+from wherry.core.outbox import OUTCOMES, WATCHED, Outbox
 from wherry.core.partition import Partition
 from wherry.core.reader import DEAD, HELD, Reader
 from wherry.core.runs import RUN_MAX, Pairs, SortedRuns
 from wherry.core.stages import Part, Stage
-from wherry.core.state import Deed, State, SubscriptionState, TopicState
+from wherry.core.state import Deed, Removal, State, SubscriptionState, TopicState
 from wherry.core.table import OffsetTable
+from wherry.model.key import Key
 from wherry.model.route import Route
 from wherry.model.schema import stored_schema
 from wherry.model.subscription import Subscription
@@ -30,6 +32,22 @@ from wherry.model.topic import Topic
 Int64: TypeAlias = npt.NDArray[np.int64]
 Leased: TypeAlias = dict[tuple[int, int], list[Pairs]]
 Calls: TypeAlias = list[tuple[str, list[tuple[int, int, list[int]]]]]
+
+
+class Column:
+    """An int64 column in pieces that nobody writes to: a checkpoint writes them from where they lie."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, pieces: list[Int64]) -> None:
+        self.pieces = pieces
+
+    def joined(self) -> Int64:
+        """As one array."""
+        return self.pieces[0] if len(self.pieces) == 1 else np.concatenate([_NONE, *self.pieces])
+
+
+_NONE = np.empty(0, np.int64)
 
 
 class SetImage(msgspec.Struct, frozen=True, array_like=True):
@@ -48,8 +66,8 @@ class ReaderImage(msgspec.Struct, frozen=True, array_like=True):
     held: Int64
     delayed: bytes
     dead: Int64
-    rank: Int64
-    offset: Int64
+    rank: Column
+    offset: Column
     backlog: tuple[int, int] | None
 
 
@@ -64,11 +82,23 @@ class PartitionImage(msgspec.Struct, frozen=True, array_like=True):
     finished: SetImage
     released: SetImage
     dead: Int64
-    expiry: Int64
+    expiry: Column
     versions: Int64
     transient: bytes
     immortal: bytes
     readers: list[ReaderImage]
+    ends: Int64 = msgspec.field(default_factory=lambda: _NONE)
+    blurred: int = -1
+    """-1 in a checkpoint from before endings were kept: then nothing is known of any that is gone."""
+    lost: bytes = BitMap64().serialize()
+
+
+class OutboxImage(msgspec.Struct, frozen=True, array_like=True):
+    """An `Outbox`."""
+
+    urls: dict[int, str]
+    watched: Int64
+    outcomes: Int64
 
 
 class TopicImage(msgspec.Struct, frozen=True, array_like=True):
@@ -81,9 +111,11 @@ class TopicImage(msgspec.Struct, frozen=True, array_like=True):
     dead: int
     counters: dict[str, int]
     producers: Calls
-    ids: Int64
+    ids: Column
     deeds: list[Deed]
     partitions: list[PartitionImage]
+    removals: list[Removal] = []
+    outbox: OutboxImage | None = None
 
 
 class SubscriptionImage(msgspec.Struct, frozen=True, array_like=True):
@@ -118,6 +150,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
     committed: list[tuple[str, list[int]]]
     texts: list[str]
     expired: list[str] = []
+    keys: list[Key] = []
 
 
 def dump(state: State) -> StateImage:
@@ -135,6 +168,7 @@ def dump(state: State) -> StateImage:
         [(key, placed.tolist()) for key, placed in state.stages.committed.items()],
         list(state.texts.texts),
         list(state.stages.expired),
+        list(state.catalog.keys.values()),
     )
 
 
@@ -150,7 +184,6 @@ def _subscription_image(each: SubscriptionState) -> SubscriptionImage:
 
 
 def _topic_image(topic: TopicState, leased: Leased) -> TopicImage:
-    ids = topic.ids.columns()
     return TopicImage(
         topic.number,
         topic.config,
@@ -159,14 +192,22 @@ def _topic_image(topic: TopicState, leased: Leased) -> TopicImage:
         topic.dead,
         dict(topic.counters),
         topic.producers.dump(),
-        np.concatenate(ids),
+        Column(list(topic.ids.columns())),
         list(topic.deeds),
         [_partition_image(partition, leased) for partition in topic.partitions.values()],
+        list(topic.removals),
+        _outbox_image(topic.outbox),
     )
 
 
+def _outbox_image(outbox: Outbox) -> OutboxImage | None:
+    if not outbox.urls:
+        return None
+    return OutboxImage(dict(outbox.urls), outbox.watched.columns().ravel(), outbox.outcomes.columns().ravel())
+
+
 def _partition_image(partition: Partition, leased: Leased) -> PartitionImage:
-    mortal, overdue = partition.expiry.columns(), partition.overdue
+    mortal, overdue = partition.expiry.parts(), partition.overdue.copy()
     return PartitionImage(
         partition.number,
         partition.next_offset,
@@ -176,7 +217,7 @@ def _partition_image(partition: Partition, leased: Leased) -> PartitionImage:
         _set_image(partition.finished),
         _set_image(partition.released),
         partition.dead.columns().ravel(),
-        np.concatenate((mortal.rank, np.zeros(len(overdue), np.int64), mortal.offset, overdue)),
+        Column([*(p.rank for p in mortal), np.zeros_like(overdue), *(p.offset for p in mortal), overdue]),
         partition.versions.columns().ravel(),
         partition.transient.serialize(),
         partition.immortal.serialize(),
@@ -184,11 +225,14 @@ def _partition_image(partition: Partition, leased: Leased) -> PartitionImage:
             _reader_image(number, reader, leased.get((number, partition.number), []))
             for number, reader in partition.readers.items()
         ],
+        partition.ends.columns().ravel(),
+        partition.blurred,
+        partition.lost.serialize(),
     )
 
 
 def _reader_image(subscription: int, reader: Reader, leased: list[Pairs]) -> ReaderImage:
-    waiting = [reader.waiting.columns(), *(leased if reader.ranked else [])]
+    waiting = [*reader.waiting.parts(), *(leased if reader.ranked else [])]
     return ReaderImage(
         subscription,
         reader.start,
@@ -196,8 +240,8 @@ def _reader_image(subscription: int, reader: Reader, leased: list[Pairs]) -> Rea
         reader.held.columns().ravel(),
         reader.delayed.members.serialize(),
         reader.dead.columns().ravel(),
-        np.concatenate([pairs.rank for pairs in waiting]),
-        np.concatenate([pairs.offset for pairs in waiting]),
+        Column([pairs.rank for pairs in waiting]),
+        Column([pairs.offset for pairs in waiting]),
         reader.backlog,
     )
 
@@ -213,6 +257,8 @@ def load(state: State, image: StateImage) -> None:
     for topic_image in image.topics:
         state.catalog.put_topic(topic_image.number, topic_image.config)
         state.topics[topic_image.number] = _load_topic(topic_image)
+        if topic_image.outbox is not None:
+            state.talkative[topic_image.number] = None
     for each in image.subscriptions:
         topic = state.topics[each.topic]
         subscription = SubscriptionState(each.number, each.config, topic, each.starts)
@@ -224,6 +270,7 @@ def load(state: State, image: StateImage) -> None:
         for partition_image in topic_image.partitions:
             _load_partition(state, state.topics[topic_image.number], partition_image)
     state.catalog.routes = {route.name: route for route in image.routes}
+    state.catalog.keys = {key.id: key for key in image.keys}
     state.catalog.next_number = image.next_number
     for stage in image.stages:
         state.stages.open[stage.key] = _load_stage(stage)
@@ -242,8 +289,14 @@ def _load_topic(image: TopicImage) -> TopicState:
     topic.counters = dict(image.counters)
     topic.producers.load(image.producers)
     topic.deeds.extend(image.deeds)
-    half = len(image.ids) // 2
-    topic.ids.add(image.ids[:half], image.ids[half:])
+    topic.removals.extend(image.removals)
+    ids = image.ids.joined()
+    half = len(ids) // 2
+    topic.ids.add(ids[:half], ids[half:])
+    if image.outbox is not None:
+        topic.outbox.load_urls(image.outbox.urls)
+        _load_table(topic.outbox.watched, image.outbox.watched)
+        _load_table(topic.outbox.outcomes, image.outbox.outcomes)
     return topic
 
 
@@ -255,10 +308,16 @@ def _load_partition(state: State, topic: TopicState, image: PartitionImage) -> N
     partition.finished, partition.released = _load_set(image.finished), _load_set(image.released)
     _load_table(partition.dead, image.dead)
     _load_table(partition.versions, image.versions)
-    half = len(image.expiry) // 2
-    _insert_in_blocks(partition.expiry, image.expiry[:half], image.expiry[half:])
+    _load_table(partition.ends, image.ends)
+    partition.blurred = image.next_offset if image.blurred < 0 else image.blurred
+    partition.lost = BitMap64.deserialize(image.lost)
+    expiry = image.expiry.joined()
+    half = len(expiry) // 2
+    _insert_in_blocks(partition.expiry, expiry[:half], expiry[half:])
     if half:
-        state.mortal[topic.number, partition.number] = None
+        state.mortal.note((topic.number, partition.number), int(expiry[:half].min()))
+    if len(partition.directory):
+        topic.oldest.note(partition.number, int(partition.directory.published_us.min()))
     for reader_image in image.readers:
         _load_reader(state, topic, partition, reader_image)
     topic.give_back(partition.forget(offsets_of(BitMap64.deserialize(image.transient))))
@@ -271,7 +330,7 @@ def _load_reader(state: State, topic: TopicState, partition: Partition, image: R
     _load_table(reader.held, image.held)
     _load_table(reader.dead, image.dead)
     reader.backlog = image.backlog
-    reader.load(image.rank, image.offset, BitMap64.deserialize(image.delayed), partition.next_offset)
+    reader.load(image.rank.joined(), image.offset.joined(), BitMap64.deserialize(image.delayed), partition.next_offset)
 
 
 def _load_set(image: SetImage) -> OffsetSet:
@@ -310,18 +369,21 @@ def digest(state: State) -> str:
         head = (topic.number, topic.config, topic.messages, topic.bytes, topic.dead, counters)
         canon.update(repr(head).encode())
         canon.update(repr(topic.producers).encode())
+        if topic.outbox is not None:
+            _digest_outbox(canon, topic.outbox)
         for partition in sorted(topic.partitions, key=lambda each: each.number):
             _digest_partition(canon, partition, texts)
     numbers = {topic.number for topic in lasting}
     for each in sorted(image.subscriptions, key=lambda each: each.number):
         if each.topic in numbers:
             canon.update(repr((each.number, each.topic, each.config, sorted(each.counters.items()))).encode())
-    canon.update(repr((image.routes, image.stages, image.committed)).encode())
+    canon.update(repr((image.routes, image.stages, image.committed, image.keys)).encode())
     return canon.hexdigest()
 
 
 def _digest_partition(canon: hashlib.blake2b, image: PartitionImage, texts: Int64) -> None:
-    canon.update(repr((image.number, image.next_offset, image.has_due)).encode())
+    canon.update(repr((image.number, image.next_offset, image.has_due, image.blurred)).encode())
+    canon.update(image.ends.tobytes())
     canon.update(image.directory.tobytes())
     for offsets in (image.finished, image.released):
         _digest_set(canon, offsets)
@@ -332,6 +394,14 @@ def _digest_partition(canon: hashlib.blake2b, image: PartitionImage, texts: Int6
         _digest_set(canon, reader.settled)
         _digest_table(canon, reader.held, HELD, texts)
         _digest_table(canon, reader.dead, DEAD, texts)
+
+
+def _digest_outbox(canon: hashlib.blake2b, image: OutboxImage) -> None:
+    """URLs by what they say, too; and not those that no row refers to."""
+    for flat, names in ((image.watched, WATCHED), (image.outcomes, OUTCOMES)):
+        rows = _table(flat, 1 + len(names))
+        rows[1] = [zlib.crc32(image.urls[number].encode()) for number in rows[1].tolist()]
+        canon.update(rows.tobytes())
 
 
 def _digest_table(canon: hashlib.blake2b, flat: Int64, names: tuple[str, ...], texts: Int64) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from wherry.core.lease import Lease
 from wherry.core.leasing import held
+from wherry.core.offsets import distinct
 from wherry.core.publishing import check_distinct, check_ids, check_new_ids, split
 from wherry.core.room import make_room
 from wherry.core.settling import rows_of, take_out
@@ -119,7 +120,7 @@ def commit(state: State, key: str, now_us: int) -> tuple[list[Entry], Committed]
     settles: list[AnyOp] = []
     for token in dict.fromkeys(settle.token for settle in stage.settles):
         lease = held(state, token)
-        offsets = np.unique(np.concatenate([settle.offsets for settle in stage.settles if settle.token == token]))
+        offsets = distinct(np.concatenate([settle.offsets for settle in stage.settles if settle.token == token]))
         settled.append((lease, rows_of(lease, offsets)))
         settles.append(ops.Settle(lease.subscription, lease.partition, to_ranges(offsets), "acked"))
     removals, bases = _place(state, stage)

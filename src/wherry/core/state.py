@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -11,15 +12,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wherry.core import assignment
+from wherry.core.astir import Astir
 from wherry.core.bodies import Bodies
 from wherry.core.catalog import Catalog
 from wherry.core.hashing import hash_strings
 from wherry.core.ids import IdIndex
 from wherry.core.lease import Leases
+from wherry.core.outbox import Outbox
 from wherry.core.partition import Freed, Partition
 from wherry.core.producers import Producers
 from wherry.core.reader import Reader
 from wherry.core.stages import Stages
+from wherry.core.times import Times
 from wherry.model.errors import NotFound
 from wherry.model.subscription import Subscription
 from wherry.model.topic import Topic
@@ -31,6 +35,9 @@ TEXT_CHARS_MAX = 1_024
 
 DEEDS_MAX = 1_000
 """Redrives and discards of dead letters remembered for each topic."""
+
+REMOVALS_MAX = 100
+"""Subscriptions that were cut off, remembered for each topic."""
 
 
 class Texts:
@@ -71,7 +78,11 @@ class Consumer:
     out_messages: int = 0
     out_bytes: int = 0
     turn: int = 0
-    """Which of its partitions comes first in its next pull."""
+    """The partition at or after which its next pull begins."""
+
+    def has_room(self) -> bool:
+        """Whether its buffer and its credit allow for a message more."""
+        return self.out_messages < self.buffer_messages and self.out_bytes < self.buffer_bytes and self.credit > 0
 
 
 class Deed(NamedTuple):
@@ -85,15 +96,27 @@ class Deed(NamedTuple):
     messages: int
 
 
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A subscription that was cut off, and why."""
+
+    at_ms: int
+    subscription: str
+    why: str
+
+
 class SubscriptionState:
     """A subscription: its readers by partition, its consumers, and how they share."""
 
     __slots__ = (
         "assignment",
+        "astir",
         "backlog_bytes",
+        "calls",
         "config",
         "consumers",
         "counters",
+        "events",
         "number",
         "readers",
         "starts",
@@ -107,6 +130,10 @@ class SubscriptionState:
         self.topic = topic
         self.starts = starts
         self.readers: dict[int, Reader] = {}
+        self.astir = Astir()
+        self.calls: dict[int | str, int] = {}
+        """Partitions that were stirred and consumers that got room since those who wait were last told, by event."""
+        self.events = 0
         self.consumers: dict[str, Consumer] = {}
         self.assignment = assignment.make(config.assignment, topic.config.partitions)
         self.turn = 0
@@ -117,6 +144,11 @@ class SubscriptionState:
     def start_of(self, partition: int) -> int:
         """Where this subscription starts in a partition."""
         return int(self.starts[partition if len(self.starts) > 1 else 0])
+
+    def by_partition(self) -> Iterator[tuple[Partition, Reader]]:
+        """Each partition that it reads, with its reader there."""
+        for number, reader in self.readers.items():
+            yield self.topic.partitions[number], reader
 
     def behind(self) -> int:
         """Messages that it has neither settled nor buried."""
@@ -142,8 +174,11 @@ class TopicState:
         "ids",
         "messages",
         "number",
+        "oldest",
+        "outbox",
         "partitions",
         "producers",
+        "removals",
         "subscriptions",
         "turn",
     )
@@ -153,12 +188,16 @@ class TopicState:
         self.config = config
         self.partitions: dict[int, Partition] = {}
         self.subscriptions: dict[int, SubscriptionState] = {}
+        self.oldest: Times[int] = Times()
+        """By partition, no later than the earliest time (microseconds) at which a batch in it was published."""
         self.producers = Producers()
         self.ids = IdIndex()
+        self.outbox = Outbox()
         self.messages = 0
         self.bytes = 0
         self.dead = 0
         self.deeds: deque[Deed] = deque(maxlen=DEEDS_MAX)
+        self.removals: deque[Removal] = deque(maxlen=REMOVALS_MAX)
         self.turn = 0
         self.counters: dict[str, int] = {}
 
@@ -206,8 +245,12 @@ class State:
     stages: Stages = field(default_factory=Stages)
     texts: Texts = field(default_factory=Texts)
     leases: Leases = field(default_factory=lambda: Leases(0))
-    mortal: dict[tuple[int, int], None] = field(default_factory=dict)
-    """Partitions in which messages may expire."""
+    mortal: Times[tuple[int, int]] = field(default_factory=Times)
+    """When messages may next expire, by topic and partition."""
+    talkative: dict[int, None] = field(default_factory=dict)
+    """Topics that may have outcomes to tell."""
+    called: dict[int, None] = field(default_factory=dict)
+    """Subscriptions that have calls for those who wait, or are gone."""
     last_ephemeral: int = 0
     """Ephemeral subscriptions have falling negative numbers: no operation in the journal names them."""
 
@@ -222,10 +265,33 @@ class State:
                 return subscription
         raise NotFound("subscription", f"{topic}/{name}")
 
+    def stir(self, subscription: SubscriptionState, number: int) -> None:
+        """Messages came, or came back, to a subscription in a partition, or a key is free again."""
+        subscription.astir.stir(number)
+        self._call(subscription, number)
+        self.end_hold(subscription.topic, number)
+
+    def relieve(self, subscription: SubscriptionState, consumer: str) -> None:
+        """A consumer has more room than before, or is gone."""
+        self._call(subscription, consumer)
+
+    def _call(self, subscription: SubscriptionState, cause: int | str) -> None:
+        subscription.events += 1
+        subscription.calls[cause] = subscription.events
+        self.called[subscription.number] = None
+
+    def end_hold(self, topic: TopicState, number: int) -> None:
+        """Somebody let go of messages: those that expired meanwhile go now."""
+        if len(topic.partitions[number].overdue):
+            self.mortal.note((topic.number, number), 0)
+
     def reader(self, subscription: SubscriptionState, number: int, start: int) -> Reader:
-        """The reader of a subscription in a partition, made at its first message (`start`) if the partition is new."""
+        """The reader of a subscription in a partition, about to get messages; made at its first (`start`)."""
         reader = subscription.readers.get(number)
-        return self.new_reader(subscription, number, start) if reader is None else reader
+        if reader is None:
+            return self.new_reader(subscription, number, start)
+        self.stir(subscription, number)
+        return reader
 
     def new_reader(self, subscription: SubscriptionState, number: int, start: int) -> Reader:
         """A reader that begins at `start`."""
@@ -235,6 +301,7 @@ class State:
         subscription.readers[number] = reader
         partition = topic.partition(number)
         (partition.readers if subscription.config.durable else partition.ephemeral)[subscription.number] = reader
+        self.stir(subscription, number)
         return reader
 
 

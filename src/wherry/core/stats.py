@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wherry.core.state import State, SubscriptionState, TopicState
+from wherry.core.reader import Reader
+from wherry.core.state import Removal, State, SubscriptionState, TopicState
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class TopicStats:
     dead: int
     counters: dict[str, int]
     subscriptions: tuple[SubscriptionStats, ...]
+    removals: tuple[Removal, ...] = ()
+    """Subscriptions that were cut off, the last ones."""
 
 
 def of_topic(state: State, topic: TopicState, now_ms: int) -> TopicStats:
@@ -50,6 +53,7 @@ def of_topic(state: State, topic: TopicState, now_ms: int) -> TopicStats:
         topic.dead,
         dict(topic.counters),
         tuple(of_subscription(each, now_ms) for each in subscriptions),
+        tuple(topic.removals),
     )
 
 
@@ -65,7 +69,7 @@ def of_subscription(subscription: SubscriptionState, now_ms: int) -> Subscriptio
         behind = partition.next_offset - len(reader.settled) - counts.dead
         lag += behind
         if behind:
-            published = partition.directory.published_at_us(reader.settled.floor)
+            published = partition.directory.published_at_us(_oldest(reader, partition.next_offset))
             if published is not None and (oldest_us is None or published < oldest_us):
                 oldest_us = published
     config = subscription.config
@@ -82,3 +86,16 @@ def of_subscription(subscription: SubscriptionState, now_ms: int) -> Subscriptio
         0 if oldest_us is None else max(0, now_ms - oldest_us // 1000),
         dict(subscription.counters),
     )
+
+
+def _oldest(reader: Reader, end: int) -> int:
+    """The first offset neither settled nor dead: a dead letter at the floor must not make a subscription look late."""
+    if not len(reader.dead):
+        return reader.settled.floor
+    count = 64
+    while True:
+        missing = reader.settled.first_missing(count, end)
+        alive = missing[~reader.dead.has(missing)]
+        if len(alive) or len(missing) < count:
+            return int(alive[0]) if len(alive) else end
+        count *= 8

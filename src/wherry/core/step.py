@@ -10,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from wherry.core import fates
+from wherry.core.ids import PARTITION_SHIFT
 from wherry.core.partition import Partition
 from wherry.core.state import State, TopicState
+from wherry.model.fate import WAITING
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
@@ -43,6 +46,14 @@ class Effects:
     ended: list[str] = field(default_factory=list)
     """Keys of stages that are over."""
     dropped_topics: list[int] = field(default_factory=list)
+    over: list[tuple[int, int, Int64 | None]] = field(default_factory=list)
+    """Topic, partition and offsets (None: any) of messages that may have come to their end."""
+    amended: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """Topic, partition, and the offsets of a message and of the one that took its place."""
+    outcomes: list[tuple[int, Int64]] = field(default_factory=list)
+    """Topics, and the places of which there is something to tell."""
+    pushed: list[int] = field(default_factory=list)
+    """Subscriptions whose webhook came or changed."""
 
 
 class Step(NamedTuple):
@@ -70,6 +81,30 @@ def settled(step: Step, topic: TopicState, partition: Partition, offset: Int64) 
     """A durable subscription is done with messages: what nobody else waits for leaves the bounds and the log."""
     topic.give_back(partition.settled(offset))
     step.effects.touched[topic.number, partition.number] = partition
+    over(step, topic, partition, offset)
+
+
+def over(step: Step, topic: TopicState, partition: Partition, offset: Int64 | None) -> None:
+    """Messages (None: any) may have come to their end: whoever asked is told."""
+    step.effects.over.append((topic.number, partition.number, offset))
+    if len(topic.outbox.watched):
+        _conclude(step, topic, partition, offset)
+
+
+def _conclude(step: Step, topic: TopicState, partition: Partition, offset: Int64 | None) -> None:
+    places = topic.outbox.among(partition.number, offset)
+    at = places & ((1 << PARTITION_SHIFT) - 1)
+    fate = fates.ending(partition, at)
+    done = fate != WAITING
+    places, at, fate = places[done], at[done], fate[done]
+    if len(places) == 0:
+        return
+    news, untold = topic.outbox.conclude(places, fate, fates.is_dead(partition, at), step.now_ms)
+    if len(news):
+        step.effects.outcomes.append((topic.number, news))
+        step.state.talkative[topic.number] = None
+    if untold:
+        topic.count("untold", untold)
 
 
 def put_dead(step: Step, partition: Partition, offset: Int64, reason: str, error: str) -> None:

@@ -2,6 +2,8 @@
 
 Failed, delayed and dead messages have state of their own; one Python object for each would cost 200 bytes, a row
 here costs 8 a column. Two sorted levels: new rows go into a small one, which is merged into the large one when full.
+Removal marks a row; marked rows are swept when they are half of a level, so that an ack costs the same however large
+the table is.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ class OffsetTable:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
-        self._main = np.empty((1 + len(names), 0), np.int64)
-        self._recent = self._main
+        nothing = np.empty((1 + len(names), 0), np.int64)
+        self._main, self._recent = _Level(nothing), _Level(nothing)
 
     def __len__(self) -> int:
-        return int(self._main.shape[1] + self._recent.shape[1])
+        return len(self._main) + len(self._recent)
 
     def put(self, offsets: Int64, **columns: Int64 | int) -> None:
         """Insert or overwrite rows. Offsets are distinct, in any order."""
@@ -39,11 +41,10 @@ class OffsetTable:
         rows[0] = offsets
         for index, name in enumerate(self.names, 1):
             rows[index] = columns[name]
-        rows = rows[:, np.argsort(offsets, kind="stable")]
-        self._recent = _merged(self._recent, rows)
-        if self._recent.shape[1] > RECENT_MAX:
-            self._main = _merged(self._main, self._recent)
-            self._recent = self._recent[:, :0].copy()
+        self._recent = _Level(_merged(self._recent.rows(), rows[:, np.argsort(offsets, kind="stable")]))
+        if len(self._recent) > RECENT_MAX:
+            self._main = _Level(self.columns())
+            self._recent = _Level(rows[:, :0].copy())
 
     def get(self, offsets: Int64, name: str, default: Int64 | int) -> Int64:
         """One column for these offsets, `default` where there is no row."""
@@ -52,46 +53,70 @@ class OffsetTable:
         if len(self):
             column = 1 + self.names.index(name)
             for level in (self._main, self._recent):
-                found, place = _find(level, offsets)
-                result[found] = level[column, place[found]]
+                found, place = level.find(offsets)
+                result[found] = level.all[column, place[found]]
         return result
 
     def has(self, offsets: Int64) -> Mask:
         """Which of the offsets have a row."""
-        result = np.zeros(len(offsets), np.bool_)
-        for level in (self._main, self._recent):
-            result |= _find(level, offsets)[0]
-        return result
+        return self._main.find(offsets)[0] | self._recent.find(offsets)[0]
 
     def remove(self, offsets: Int64) -> None:
-        """Forget rows; offsets without one are passed over."""
-        if len(self) == 0:
-            return
-        for attribute in ("_main", "_recent"):
-            level: Int64 = getattr(self, attribute)
-            found, place = _find(level, offsets)
-            if found.any():
-                setattr(self, attribute, np.delete(level, place[found], axis=1))
+        """Forget rows. Offsets are distinct; those without a row are passed over."""
+        self._main.remove(offsets)
+        self._recent.remove(offsets)
 
     def offsets(self) -> Int64:
         """Every offset that has a row, ascending."""
-        return np.sort(np.concatenate((self._main[0], self._recent[0])))
+        return np.sort(np.concatenate((self._main.rows()[0], self._recent.rows()[0])))
 
     def columns(self) -> Int64:
         """Every row in the order of offsets, for a checkpoint: the offset, then the columns."""
-        return _merged(self._main, self._recent)
+        return _merged(self._main.rows(), self._recent.rows())
+
+    def unordered(self) -> Int64:
+        """The same in no order, without the cost of a merge."""
+        return np.concatenate((self._main.rows(), self._recent.rows()), axis=1)
 
     def load(self, rows: Int64) -> None:
         """The way back from `columns`."""
-        self._main = rows
-        self._recent = rows[:, :0].copy()
+        self._main, self._recent = _Level(rows), _Level(rows[:, :0].copy())
 
 
-def _find(level: Int64, offsets: Int64) -> tuple[Mask, Int64]:
-    if level.shape[1] == 0:
-        return np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.int64)
-    place = np.minimum(np.searchsorted(level[0], offsets), level.shape[1] - 1)
-    return level[0, place] == offsets, place
+class _Level:
+    """Rows sorted by offset, and which of them are gone. `all` is never written to: a checkpoint may hold it."""
+
+    __slots__ = ("_gone", "_gone_count", "all")
+
+    def __init__(self, rows: Int64) -> None:
+        self._hold(rows)
+
+    def _hold(self, rows: Int64) -> None:
+        self.all = rows
+        self._gone = np.zeros(rows.shape[1], np.bool_)
+        self._gone_count = 0
+
+    def __len__(self) -> int:
+        return int(self.all.shape[1]) - self._gone_count
+
+    def find(self, offsets: Int64) -> tuple[Mask, Int64]:
+        """Which of the offsets have a row here, and in which column of `all` it is."""
+        if len(self) == 0:
+            return np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.int64)
+        place = np.minimum(np.searchsorted(self.all[0], offsets), self.all.shape[1] - 1)
+        return (self.all[0, place] == offsets) & ~self._gone[place], place
+
+    def remove(self, offsets: Int64) -> None:
+        """Mark rows as gone; sweep when they are more than half."""
+        found, place = self.find(offsets)
+        self._gone[place[found]] = True
+        self._gone_count += int(np.count_nonzero(found))
+        if self._gone_count * 2 > self.all.shape[1]:
+            self._hold(self.rows())
+
+    def rows(self) -> Int64:
+        """The rows that are not gone."""
+        return self.all[:, ~self._gone] if self._gone_count else self.all
 
 
 def _merged(one: Int64, other: Int64) -> Int64:

@@ -6,7 +6,7 @@ It costs next to nothing when nothing is due.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from wherry.core.ids import PARTITION_SHIFT
 from wherry.core.leasing import Now
-from wherry.core.offsets import members
+from wherry.core.offsets import distinct, members
 from wherry.core.partition import Partition
 from wherry.core.settling import Ending, Entropy, Failure, failed
 from wherry.core.state import State, SubscriptionState, TopicState
@@ -44,35 +44,51 @@ def due(state: State, now: Now, entropy: Entropy, admits: Admits = lambda _: Tru
         steps = failed(state, ending, lease, None, Failure("the lease expired", now.wall_ms, entropy))
         yield from separate(state, now.wall_us, steps)
         ending.carry_out(state)
-    for topic_number, number in list(state.mortal):
-        topic = state.topics.get(topic_number)
-        partition = topic.partitions[number] if topic is not None else None
-        if topic is None or partition is None or not (len(partition.expiry) or len(partition.overdue)):
-            del state.mortal[topic_number, number]
-        else:
-            yield from _expire(state, topic, partition, now, admits)
+    places = state.mortal.due(now.wall_ms)
+    for place in places:
+        state.mortal.note(place, now.wall_ms)  # until it is done with: the journal may have no space for it
+    for place in places:
+        topic = state.topics[place[0]]
+        partition = topic.partitions[place[1]]
+        if (yield from _expire(state, topic, partition, now, admits)):
+            state.mortal.forget(place)
+            first_ms = partition.expiry.first_rank()
+            if first_ms is not None:
+                state.mortal.note(place, first_ms)
 
 
-def _expire(state: State, topic: TopicState, partition: Partition, now: Now, admits: Admits) -> Iterator[Entry]:
-    """Expired messages, at most `EXPIRE_STEP` in one entry: a million at once would not fit one."""
+def _expire(
+    state: State, topic: TopicState, partition: Partition, now: Now, admits: Admits
+) -> Generator[Entry, None, bool]:
+    """Expired messages, at most `EXPIRE_STEP` in one entry: a million at once would not fit one. Whether all went.
+
+    What somebody holds is overdue then, and looked at again when a hold ends (`State.end_hold`).
+    """
     while True:
         first = partition.expiry.first_rank()
         count = partition.expiry.count_to(now.wall_ms) if first is not None and first <= now.wall_ms else 0
         count = min(count, EXPIRE_STEP)
         total = count + len(partition.overdue)
-        if not total or not admits(total * (1 + len(partition.readers))):
-            return
-        offset = partition.expiry.take(count, now.wall_ms).offset
-        yield from separate(state, now.wall_us, _expired(topic, partition, offset))
+        if total and not admits(total * (1 + len(partition.readers))):
+            return False
+        if total:
+            offset, held = _expired(partition, partition.expiry.peek(count, now.wall_ms).offset)
+            yield from separate(state, now.wall_us, _going(topic, partition, offset))
+            partition.expiry.drop_first(count)
+            partition.overdue = held
         if count < EXPIRE_STEP:
-            return
+            return True
 
 
-def _expired(topic: TopicState, partition: Partition, offset: Int64) -> list[AnyOp]:
-    offset = np.unique(np.concatenate((offset, partition.overdue)))
+def _expired(partition: Partition, offset: Int64) -> tuple[Int64, Int64]:
+    """Of messages whose time is over, those that go now and those that somebody holds."""
+    offset = distinct(np.concatenate((offset, partition.overdue)))
     offset = offset[~(partition.finished.contains(offset) | members(partition.immortal, offset))]
     held = partition.leased(offset) | partition.on_the_way(offset)
-    partition.overdue, offset = offset[held], offset[~held]
+    return offset[~held], offset[held]
+
+
+def _going(topic: TopicState, partition: Partition, offset: Int64) -> list[AnyOp]:
     if len(offset) == 0:
         return []
     buried = _bury_expired(topic, partition, offset) if topic.config.expired == "dead-letter" else []
@@ -124,20 +140,20 @@ def overrun(state: State, topic: TopicState) -> Iterator[SubscriptionState]:
 
 def _trim(topic: TopicState, partition: Partition, now_us: int) -> list[AnyOp]:
     """Whole batches that are too old, or too many bytes, oldest first. Dead letters stay: they are kept whole."""
-    rows = partition.directory
-    if len(rows) == 0:
+    base, messages, _, _, size, published_us = partition.directory.columns()  # no empty ones, whose bytes are gone
+    if len(base) == 0:
         return []
     if topic.config.keep_ms is not None:
         # Stamps are by the wall clock: one from the future must not hold back all that came after it.
-        stamps = np.minimum.accumulate(rows.published_us[::-1])[::-1]
+        stamps = np.minimum.accumulate(published_us[::-1])[::-1]
         old = stamps + topic.config.keep_ms * 1000 <= now_us
-        count = int(np.argmin(old)) if not old.all() else len(rows)
+        count = int(np.argmin(old)) if not old.all() else len(base)
     else:
-        newest_first = np.cumsum(rows.bytes[::-1])
-        count = len(rows) - int(np.searchsorted(newest_first, topic.config.keep_bytes or 0, "right"))
+        newest_first = np.cumsum(size[::-1])
+        count = len(base) - int(np.searchsorted(newest_first, topic.config.keep_bytes or 0, "right"))
     if count == 0:
         return []
-    stop = int(rows.base[count - 1] + rows.count[count - 1])
+    stop = int(base[count - 1] + messages[count - 1])
     offset = partition.released.missing(0, stop)
     for table in (partition.dead, *(reader.dead for reader in partition.readers.values())):
         if len(table):
@@ -150,16 +166,18 @@ def _trim(topic: TopicState, partition: Partition, now_us: int) -> list[AnyOp]:
 
 def _weed_ids(topic: TopicState) -> None:
     """Ids of messages that are gone are forgotten when they are half of the index; no operation depends on them."""
-    if len(topic.ids) <= 2 * sum(int(p.directory.live.sum()) for p in topic.partitions.values()) + IDS_SLACK:
-        return
-    places = np.sort(topic.ids.places())
-    numbers = places >> PARTITION_SHIFT
-    keep = np.ones(len(places), np.bool_)
-    for number in np.unique(numbers).tolist():
-        mine = numbers == number
-        offset = places[mine] & ((1 << PARTITION_SHIFT) - 1)
-        keep[mine] = ~topic.partitions[number].released.contains(offset)
-    topic.ids.keep(places[keep])
+    if len(topic.ids) > 2 * sum(int(p.directory.live.sum()) for p in topic.partitions.values()) + IDS_SLACK:
+        topic.ids.weed(lambda places: _gone(topic, places))
+
+
+def _gone(topic: TopicState, places: Int64) -> npt.NDArray[np.bool_]:
+    """Which places are of messages that are no longer in the topic."""
+    numbers, offsets = places >> PARTITION_SHIFT, places & ((1 << PARTITION_SHIFT) - 1)
+    gone = np.zeros(len(places), np.bool_)
+    for number in distinct(numbers).tolist():
+        mine = np.flatnonzero(numbers == number)
+        gone[mine] = topic.partitions[number].released.contains(offsets[mine])
+    return gone
 
 
 def due_in_ms(state: State, now: Now) -> int | None:
@@ -168,8 +186,7 @@ def due_in_ms(state: State, now: Now) -> int | None:
     deadline_ms = state.leases.next_deadline_ms()
     if deadline_ms is not None:
         waits.append(deadline_ms - now.steady_ms)
-    for topic, number in state.mortal:
-        expires_ms = state.topics[topic].partitions[number].expiry.first_rank()
-        if expires_ms is not None:
-            waits.append(expires_ms - now.wall_ms)
+    first = state.mortal.first()
+    if first is not None:
+        waits.append(first[0] - now.wall_ms)
     return max(0, min(waits)) if waits else None

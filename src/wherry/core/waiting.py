@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from wherry.core.offsets import OffsetSet, bitmap_of, members, offsets_of
+from wherry.core.offsets import OffsetSet, bitmap_of, distinct, members, offsets_of
 from wherry.core.runs import NOTHING, TAIL_MAX, Pairs, SortedRuns
 from wherry.core.table import OffsetTable
 
@@ -51,8 +51,11 @@ class Waiting(Protocol):
     def next_at_ms(self, now_ms: int) -> int | None:
         """When the next message that waits for a time may be handed out."""
 
+    def parts(self) -> list[Pairs]:
+        """What a checkpoint must keep to put every waiting message back at its place, in arrays nobody writes to."""
+
     def columns(self) -> Pairs:
-        """What a checkpoint must keep to put every waiting message back at its place."""
+        """The same, copied."""
 
     def offsets(self) -> Int64:
         """Every waiting message, in no order: for audits."""
@@ -138,8 +141,12 @@ class Fifo:
         """A fifo waits for no time."""
         return None
 
-    def columns(self) -> Pairs:
+    def parts(self) -> list[Pairs]:
         """Nothing: a fifo is rebuilt from what is not settled, held or dead."""
+        return []
+
+    def columns(self) -> Pairs:
+        """See `parts`."""
         return NOTHING
 
     def offsets(self) -> Int64:
@@ -191,8 +198,12 @@ class Ranked:
         """See `Waiting`."""
         return self._runs.first_rank() if self._timed else None
 
+    def parts(self) -> list[Pairs]:
+        """See `Waiting`."""
+        return self._runs.parts()
+
     def columns(self) -> Pairs:
-        """Every pair, for a checkpoint."""
+        """See `Waiting`."""
         return self._runs.columns()
 
     def offsets(self) -> Int64:
@@ -241,7 +252,7 @@ class Delayed:
             return _NONE
         until, offset = self._until.take(self._until.count_to(now_ms), now_ms)
         true = members(self.members, offset) & (self._held.get(offset, "until_ms", -1) == until)
-        offset = np.unique(offset[true])
+        offset = distinct(offset[true])
         self.members -= bitmap_of(offset)
         return offset
 

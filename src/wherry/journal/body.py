@@ -8,23 +8,19 @@ a numpy array, which its owner may fill again.
 
 from __future__ import annotations
 
-import io
-from functools import lru_cache
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from wherry.journal.files import Bytes
+from wherry.model import ipc
 
-Parts: TypeAlias = list[Bytes]
+Parts: TypeAlias = ipc.Parts
 
 COPIED_BYTES_MAX = 32 << 10
 """A smaller batch is copied: cheaper than looking at its buffers."""
 
 HELD_FACTOR = 2
 """A batch that holds on to more than so many times its payloads is copied: a few rows may be cut from a huge table."""
-
-_OPTIONS = pa.ipc.IpcWriteOptions()
 
 
 def adopt(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Parts, int]:
@@ -33,19 +29,8 @@ def adopt(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Parts, int]:
         body = batch.serialize()
         return pa.ipc.read_record_batch(body, batch.schema), [body], body.size
     kept = _with_own_small_columns(batch)
-    sink = _Sink()
-    stream = pa.ipc.new_stream(sink, kept.schema, options=_OPTIONS)
-    stream.write_batch(kept)
-    parts, skipped = sink.parts, _schema_bytes(kept.schema)
-    while skipped:
-        skipped -= len(parts.pop(0))
+    parts = ipc.message(kept)
     return kept, parts, sum(map(len, parts))
-
-
-@lru_cache(maxsize=1024)
-def _schema_bytes(schema: pa.Schema) -> int:
-    """A stream begins with its schema; the journal knows it already."""
-    return int(schema.serialize().size)
 
 
 def _with_own_small_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -67,17 +52,3 @@ def _held_bytes(column: pa.Array) -> int:
             root = root.parent
         roots[root.address] = root.size
     return sum(roots.values())
-
-
-class _Sink(io.RawIOBase):
-    """Takes what Arrow writes, buffers as they are."""
-
-    def __init__(self) -> None:
-        self.parts: Parts = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, part: Bytes) -> int:
-        self.parts.append(part)
-        return len(part)

@@ -13,13 +13,16 @@ offset  size  field
 
 from __future__ import annotations
 
+import secrets
 import struct
 from typing import TypeAlias
 
 import google_crc32c
 import msgspec
+import numpy as np
+import pyarrow as pa
 
-from wherry.core.snapshot import StateImage
+from wherry.core.snapshot import Column, StateImage
 from wherry.journal.codec import pack_array, unpack_array
 from wherry.journal.files import Bytes, Files
 from wherry.journal.store import StoreImage
@@ -28,6 +31,9 @@ from wherry.model.errors import Corrupt
 MAGIC = b"WHCP"
 VERSION = 1
 FOLDER = "checkpoint/"
+
+LARGE_BYTES = 1 << 16
+"""Columns above this are written from where they lie. To copy them would double the memory and hold up the loop."""
 
 _HEAD = struct.Struct("<4sIQI")
 _CRC = struct.Struct("<I")
@@ -50,15 +56,43 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     staged: list[StagedAt]
 
 
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=pack_array)
-_DECODER = msgspec.msgpack.Decoder(Checkpoint, dec_hook=unpack_array)
+_BIN32 = struct.Struct(">BI")  # how msgpack begins bytes of this length: 0xC6, length
+
+
+def _unpack(kind: object, value: object) -> object:
+    found = unpack_array(kind, value)
+    return Column([found]) if kind is Column and isinstance(found, np.ndarray) else found
+
+
+_DECODER = msgspec.msgpack.Decoder(Checkpoint, dec_hook=_unpack)
 
 
 def encode(checkpoint: Checkpoint) -> list[Bytes]:
     """A checkpoint as parts of a file."""
-    body = _ENCODER.encode(checkpoint)
-    head = _HEAD.pack(MAGIC, VERSION, len(body), google_crc32c.value(body))
-    return [head + _CRC.pack(google_crc32c.value(head)), body]
+    body, length, crc = _body(checkpoint), 0, 0
+    for part in body:
+        length += len(part)
+        crc = google_crc32c.extend(crc, part)
+    head = _HEAD.pack(MAGIC, VERSION, length, crc)
+    return [head + _CRC.pack(google_crc32c.value(head)), *body]
+
+
+def _body(image: object) -> list[bytes | pa.Buffer]:
+    mark = secrets.token_bytes(16)  # stands for each large column in turn; nothing in a state can guess it
+    large: list[list[pa.Buffer]] = []
+
+    def pack(value: object) -> bytes | msgspec.Raw:
+        pieces = value.pieces if isinstance(value, Column) else [value]
+        if sum(piece.nbytes for piece in pieces if isinstance(piece, np.ndarray)) < LARGE_BYTES:
+            return b"".join(map(pack_array, pieces))
+        large.append([pa.py_buffer(np.ascontiguousarray(piece, "<i8")) for piece in pieces])
+        return msgspec.Raw(mark)
+
+    between = msgspec.msgpack.encode(image, enc_hook=pack).split(mark)
+    parts: list[bytes | pa.Buffer] = [between[0]]
+    for pieces, rest in zip(large, between[1:], strict=True):
+        parts += [_BIN32.pack(0xC6, sum(piece.size for piece in pieces)), *pieces, rest]
+    return parts
 
 
 def decode(path: str, data: Bytes) -> Checkpoint:

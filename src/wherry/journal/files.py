@@ -6,12 +6,13 @@ device is async; the real implementation (`RealFiles`) runs them in worker threa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 Bytes: TypeAlias = bytes | memoryview | pa.Buffer
+T = TypeVar("T")
 
 
 class File(Protocol):
@@ -65,6 +66,9 @@ class Files(Protocol):
 
     async def remove(self, paths: Sequence[str]) -> None:
         """Remove files, and make their absence durable."""
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Do long work on what is to be written away from the event loop; `work` reads only what nobody changes."""
 
     def free_bytes(self) -> int:
         """Bytes that this process may still allocate."""

@@ -111,6 +111,9 @@ class RealFiles:
     async def remove(self, paths: Sequence[str]) -> None:
         await self._in_pool(partial(self._remove, paths))
 
+    async def compute(self, work: Callable[[], T]) -> T:
+        return await self._in_pool(work)
+
     def free_bytes(self) -> int:
         space = os.statvfs(self.root)
         return space.f_bavail * space.f_frsize

@@ -6,7 +6,9 @@ checkpoint, and each is checked by its CRC32C when it is read.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import google_crc32c
@@ -40,9 +42,9 @@ class SegmentImage(msgspec.Struct, frozen=True, array_like=True):
     blocks: Int64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """A sealed file of messages, ascending by offset, with gaps where settled ones were left out."""
+    """A sealed file of messages, ascending by offset, with gaps where settled ones were left out; one object a file."""
 
     topic: int
     partition: int
@@ -93,27 +95,27 @@ def cut_blocks(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     return [batch.slice(start, stop - start) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
 
 
-async def write(files: Files, topic: int, partition: int, path: str, batches: list[pa.RecordBatch]) -> Segment:
-    """Seal full batches, ascending by offset, into a file that is durable on return."""
+async def write(files: Files, topic: int, partition: int, path: str, batches: Iterable[pa.RecordBatch]) -> Segment:
+    """Seal full batches, ascending by offset, into a file that is durable on return. A thread goes through them."""
+    data, blocks = await files.compute(partial(_sealed, batches))
+    await files.put(path, [data])
+    return Segment(topic, partition, path, data.size, blocks)
+
+
+def _sealed(batches: Iterable[pa.RecordBatch]) -> tuple[pa.Buffer, Int64]:
+    """The bytes of a segment, and its blocks as `BLOCK_COLUMNS`."""
     sink = pa.BufferOutputStream()
-    places: list[tuple[int, int]] = []
-    pieces = [piece for batch in batches for piece in cut_blocks(batch)]
+    rows: list[tuple[int, int, int, int, int]] = []
     at = _HEAD_BYTES
     with pa.ipc.new_file(sink, MESSAGE) as writer:
-        for piece in pieces:
+        for piece in (piece for batch in batches for piece in cut_blocks(batch)):
             writer.write_batch(piece)
-            places.append((at, sink.tell() - at))
-            at = sink.tell()
+            offsets, end = piece.column("offset"), sink.tell()
+            rows.append((offsets[0].as_py(), offsets[-1].as_py(), piece.num_rows, at, end - at))
+            at = end
     data = sink.getvalue()
-    rows = [_block(data, piece, at, length) for piece, (at, length) in zip(pieces, places, strict=True)]
-    await files.put(path, [data])
-    return Segment(topic, partition, path, data.size, np.array(rows, np.int64).T.copy())
-
-
-def _block(data: pa.Buffer, piece: pa.RecordBatch, at: int, length: int) -> list[int]:
-    offsets = piece.column("offset")
-    crc = google_crc32c.value(data.slice(at, length))
-    return [offsets[0].as_py(), offsets[-1].as_py(), piece.num_rows, at, length, crc]
+    blocks = [(*row, google_crc32c.value(data.slice(row[3], row[4]))) for row in rows]
+    return data, np.array(blocks, np.int64).T.copy()
 
 
 async def read_block(files: Files, segment: Segment, number: int) -> pa.RecordBatch:

@@ -56,16 +56,16 @@ class Block(NamedTuple):
 
 
 class Shelf:
-    """Bodies of one partition by offset."""
+    """Bodies of one partition by offset. Rows of batches that left are swept when they are more than half."""
 
-    __slots__ = ("_base", "_end", "_slots", "_start", "_stop", "hits", "loaded", "segments")
+    __slots__ = ("_base", "_empty", "_slots", "_stop", "hits", "loaded", "segments")
 
     def __init__(self) -> None:
+        self._slots: list[Cached | None] = []
         self._base = np.zeros(16, np.int64)
         self._stop = np.zeros(16, np.int64)
-        self._slots: list[Cached | None] = []
-        self._start = 0
-        self._end = 0
+        """Where the batch of each slot begins and ends; there is room for more than there are slots."""
+        self._empty = 0
         self.segments: list[Segment] = []
         self.loaded: dict[tuple[str, int], Block] = {}
         self.hits: list[tuple[str, int]] = []
@@ -77,57 +77,46 @@ class Shelf:
         Bases only grow as messages are published. On recovery they come in the order of the journal, which has the
         body of a staged batch where it was staged and not where it was committed.
         """
-        if self._end == len(self._base):
-            self._make_room()
-        row = len(self._slots)
-        if row and cached.base < self._base[self._end - 1]:
-            row = int(np.searchsorted(self._base[self._start : self._end], cached.base))
-        at = self._start + row
-        for column in (self._base, self._stop):
-            column[at + 1 : self._end + 1] = column[at : self._end].copy()
-        self._base[at] = cached.base
-        self._stop[at] = cached.base + cached.count
+        end = len(self._slots)
+        if end == len(self._base):
+            self._base, self._stop = (np.concatenate((c, np.zeros_like(c))) for c in (self._base, self._stop))
+        row = end
+        if row and cached.base < self._base[end - 1]:
+            row = int(np.searchsorted(self._base[:end], cached.base))
+        for column, value in ((self._base, cached.base), (self._stop, cached.base + cached.count)):
+            column[row + 1 : end + 1] = column[row:end].copy()
+            column[row] = value
         self._slots.insert(row, cached)
-        self._end += 1
 
     def drop(self, base: int) -> Cached | None:
         """A batch leaves memory."""
-        row = int(np.searchsorted(self._base[self._start : self._end], base))
-        if row >= self._end - self._start or self._base[self._start + row] != base:
-            return None
-        cached = self._slots[row]
-        self._slots[row] = None
-        self._stop[self._start + row] = base
-        if row == 0:
-            self._drop_leading()
+        row = int(np.searchsorted(self._base[: len(self._slots)], base))
+        cached = self._slots[row] if row < len(self._slots) and self._base[row] == base else None
+        if cached is not None:
+            self._slots[row] = None
+            self._stop[row] = base
+            self._empty += 1
+            if self._empty * 2 > len(self._slots):
+                self._sweep()
         return cached
 
-    def _drop_leading(self) -> None:
-        gone = 0
-        while gone < len(self._slots) and self._slots[gone] is None:
-            gone += 1
-        del self._slots[:gone]
-        self._start += gone
-        if self._start == self._end:
-            self._start = self._end = 0
-
-    def _make_room(self) -> None:
-        rows = self._end - self._start
+    def _sweep(self) -> None:
+        rows = np.flatnonzero(self._stop[: len(self._slots)] > self._base[: len(self._slots)])
+        self._slots = [cached for cached in self._slots if cached is not None]
+        self._empty = 0
         for name in ("_base", "_stop"):
-            fresh = np.zeros(max(16, rows * 2), np.int64)
-            fresh[:rows] = getattr(self, name)[self._start : self._end]
+            fresh = np.zeros(max(16, len(rows) * 2), np.int64)
+            fresh[: len(rows)] = getattr(self, name)[rows]
             setattr(self, name, fresh)
-        self._start, self._end = 0, rows
 
     def pieces(self, offsets: Int64) -> tuple[list[Piece], Int64]:
         """What is in memory of these messages, and the offsets that are not."""
-        base, stop = self._base[self._start : self._end], self._stop[self._start : self._end]
+        base, stop = self._base[: len(self._slots)], self._stop[: len(self._slots)]
         if len(base) == 0:
             return self._from_blocks(offsets, np.arange(len(offsets), dtype=np.int64))
         rows = np.searchsorted(base, offsets, "right") - 1
         first, last = int(rows[0]), int(rows[-1])
-        contiguous = int(offsets[-1]) - int(offsets[0]) == len(offsets) - 1
-        if first == last >= 0 and contiguous and offsets[-1] < stop[last] and bool((offsets[1:] > offsets[:-1]).all()):
+        if first == last >= 0 and offsets[-1] < stop[last] and _is_run(offsets):
             return [self._slice(first, int(offsets[0]), len(offsets))], offsets[:0]
         found = (rows >= 0) & (offsets < stop[rows])
         at = np.flatnonzero(found)
@@ -150,8 +139,10 @@ class Shelf:
             cached = self._slots[row]
             assert cached is not None
             wanted = offsets[mine] - cached.base
-            whole = len(wanted) == cached.count == 1
-            batch = cached.batch if whole else cached.batch.take(pa.array(wanted))
+            if _is_run(wanted):
+                batch = cached.batch.slice(int(wanted[0]), len(wanted))
+            else:
+                batch = cached.batch.take(pa.array(wanted))
             pieces.append(Piece(at[mine], batch, cached.published_us, cached.gate))
         return pieces
 
@@ -180,6 +171,11 @@ class Shelf:
             if low < high:
                 wanted += [(segment, number) for number in segment.blocks_for(offsets[low:high]).tolist()]
         return wanted
+
+
+def _is_run(rows: Int64) -> bool:
+    """Whether each is one more than the one before."""
+    return int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all())
 
 
 def _groups(rows: Int64) -> list[tuple[int, Int64]]:

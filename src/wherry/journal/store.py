@@ -6,9 +6,10 @@ Batches that were settled in the meantime never reach a segment: short-lived tra
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -24,12 +25,24 @@ from wherry.model.errors import Corrupt
 from wherry.model.schema import DELIVERED, MESSAGE, absent, content_sizes, expand
 
 Int64: TypeAlias = npt.NDArray[np.int64]
+Place: TypeAlias = tuple[tuple[int, int], str, int]
+"""A block: topic and partition, path of its segment, number."""
 Wanted: TypeAlias = Callable[[int, int, Int64], npt.NDArray[np.bool_]]
 """Which messages of a partition somebody still wants."""
+Wants: TypeAlias = Callable[[int, int, int, int], int]
+"""How many messages of a partition (topic, partition, from, to) are wanted at most; 0 means none."""
 
 CACHE_BYTES_MAX = 256 << 20
-READ_CACHE_BYTES_MAX = 128 << 20
+READ_BYTES_MAX = 128 << 20
 SEGMENT_BYTES_MAX = 64 << 20
+SEGMENT_BATCHES_MAX = 16_384
+"""Batches leave memory in one turn of the loop, at a few microseconds each."""
+CHUNK_BYTES = 8 << 20
+"""What is joined at once on the way to a segment."""
+SPARSE_FACTOR = 4
+"""A segment is written again when less than one in so many of its messages is wanted."""
+LOOK_MAX = 256
+"""Segments that one search for a sparse one looks at."""
 
 
 class StoreImage(msgspec.Struct, frozen=True, array_like=True):
@@ -42,25 +55,44 @@ class StoreImage(msgspec.Struct, frozen=True, array_like=True):
     cached: Int64
 
 
+class Held(NamedTuple):
+    """Where all bodies that outlive the process are, at one moment. Nothing in it changes any more."""
+
+    segments: list[Segment]
+    cached: list[Cached]
+
+    def floor(self) -> int | None:
+        """The lowest journal position whose body is only there, None if there is none."""
+        return min((each.position for each in self.cached if each.position), default=None)
+
+    def image(self) -> StoreImage:
+        """For a checkpoint."""
+        rows = [
+            (c.topic, c.partition, c.base, c.published_us, c.position, c.index, c.gate)
+            for c in self.cached
+            if c.position
+        ]
+        return StoreImage([segment.image() for segment in self.segments], np.array(rows, np.int64).ravel())
+
+
 class Store:
     """Bodies by topic, partition and offset. Implements `Bodies` for the core."""
 
     def __init__(
-        self,
-        files: Files | None,
-        *,
-        cache_bytes_max: int = CACHE_BYTES_MAX,
-        read_cache_bytes_max: int = READ_CACHE_BYTES_MAX,
+        self, files: Files | None, *, cache_bytes_max: int = CACHE_BYTES_MAX, read_bytes_max: int = READ_BYTES_MAX
     ) -> None:
         self._files = files
         self._shelves: dict[tuple[int, int], Shelf] = {}
         self._order: dict[tuple[int, int, int], Cached] = {}
         """Batches in memory, oldest first."""
-        self._recent: OrderedDict[tuple[tuple[int, int], str, int], int] = OrderedDict()
-        self._pinned: set[tuple[tuple[int, int], str, int]] = set()
+        self._recent: OrderedDict[Place, int] = OrderedDict()
+        """Blocks in memory and their bytes, those that were asked for last at the end."""
+        self._loading = asyncio.Lock()
         self._read_bytes = 0
-        self._read_bytes_max = read_cache_bytes_max
+        self._read_bytes_max = read_bytes_max
         self._next_segment = 1
+        self._round: list[Segment] = []
+        """Segments that the search for sparse ones has still to look at."""
         self.cached_bytes = 0
         """Of messages that a flush can move to a segment."""
         self.transient_bytes = 0
@@ -115,18 +147,44 @@ class Store:
             raise Cold(topic, partition, offsets)
         pieces, missing = shelf.pieces(offsets)
         if len(missing):
-            # What this decision has found must still be there when it is made again, with the rest loaded.
-            self._pinned |= {((topic, partition), path, number) for path, number in shelf.hits}
-            raise Cold(topic, partition, missing)
-        self._pinned.clear()
+            raise Cold(topic, partition, missing, offsets)
         return pieces
 
-    def sizes(self, topic: int, partition: int, offsets: Int64) -> Int64:
-        """See `Bodies`."""
+    def sizes(self, topic: int, partition: int, offsets: Int64, *, share: int = 1) -> Int64:
+        """See `Bodies`: of the first messages only, where the read cache could not hold the others beside them."""
+        try:
+            pieces = self._pieces(topic, partition, offsets)
+        except Cold:
+            fitting = self._fitting(topic, partition, offsets, self._read_bytes_max // share)
+            if fitting == len(offsets):
+                raise
+            offsets = offsets[:fitting]
+            pieces = self._pieces(topic, partition, offsets)
         sizes = np.empty(len(offsets), np.int64)
-        for piece in self._pieces(topic, partition, offsets):
+        for piece in pieces:
             sizes[piece.at] = content_sizes(piece.batch)
         return sizes
+
+    def _fitting(self, topic: int, partition: int, offsets: Int64, size_max: int) -> int:
+        """How many of the first messages lie in blocks of so many bytes together; one at least."""
+        order = np.argsort(offsets)
+        ascending = offsets[order]
+        begins, sizes = [], []  # of each block: the first message that needs it, by its place in the question; bytes
+        shelf = self._shelves.get((topic, partition))
+        for segment in shelf.segments if shelf is not None else ():
+            low, high = np.searchsorted(ascending, (segment.first, segment.last + 1))
+            if low < high:
+                numbers, first = np.unique(np.searchsorted(segment.blocks[1], ascending[low:high]), return_index=True)
+                begins.append(np.minimum.reduceat(order[low:high], first))
+                sizes.append(segment.blocks[4, numbers])
+        if not begins:
+            return len(offsets)
+        begin = np.concatenate(begins)
+        needed = np.argsort(begin)
+        over = np.cumsum(np.concatenate(sizes)[needed]) > size_max
+        ends = begin[needed][over]
+        ends = ends[ends > 0]
+        return int(ends[0]) if len(ends) else len(offsets)
 
     def take(self, topic: int, partition: int, offsets: Int64, columns: Sequence[str]) -> pa.RecordBatch:
         """See `Bodies`."""
@@ -138,7 +196,7 @@ class Store:
     def deliver(self, topic: int, partition: int, offsets: Int64, attempts: Int64) -> tuple[pa.RecordBatch, int]:
         """Messages as a consumer gets them, and the journal position that must be durable before it does."""
         pieces = self._pieces(topic, partition, offsets)
-        full = self._full(pieces, offsets)
+        full = _full(pieces, offsets)
         count = len(offsets)
         columns = [*full.columns, pa.array(np.full(count, partition, np.uint16)), pa.array(attempts.astype(np.uint16))]
         return pa.RecordBatch.from_arrays(columns, schema=DELIVERED), max(piece.gate for piece in pieces)
@@ -147,68 +205,92 @@ class Store:
         """Messages as a full batch."""
         if len(offsets) == 0:
             return pa.RecordBatch.from_pylist([], MESSAGE)
-        return self._full(self._pieces(topic, partition, offsets), offsets)
+        return _full(self._pieces(topic, partition, offsets), offsets)
 
-    def _full(self, pieces: list[Piece], offsets: Int64) -> pa.RecordBatch:
-        if len(pieces) == 1 and isinstance(pieces[0].at, slice):
-            return expand(pieces[0].batch, offsets, pieces[0].published_us)
-        published = np.empty(len(offsets), np.int64)
-        names: dict[str, None] = {}
-        for piece in pieces:
-            published[piece.at] = piece.published_us
-            names |= dict.fromkeys(piece.batch.schema.names)
-        schema = pa.schema([field for field in MESSAGE if field.name in names and field.name not in _STAMPED])
-        return expand(_joined(pieces, schema, len(offsets)), offsets, published)
+    async def load(self, *colds: Cold) -> None:
+        """Bring bodies from segments into memory, so that the decision that wanted them can be made again at once.
 
-    async def load(self, cold: Cold) -> None:
-        """Bring bodies from segments into memory, so that the decision that wanted them can be made again."""
+        `colds` are all that the decision has met so far: what it has found before must be there beside the rest. One
+        caller at a time, who asks again in the turn in which this returns: nobody can push its blocks out before.
+        """
+        newest = colds[-1]
+        needed = {place: segment for cold in colds for place, segment in self._places(cold)}
+        if not self._places(newest):
+            raise _lost(newest, newest.offsets)
+        async with self._loading:
+            for place in [place for place in needed if place in self._recent]:
+                self._recent.move_to_end(place)
+            for place, segment in needed.items():
+                if place not in self._recent and not await self._read(place, segment):
+                    return  # the segment was written again, or went: the decision asks anew
+                self._evict(len(needed))
+            self._check_found(newest, list(needed))
+
+    def _places(self, cold: Cold) -> list[tuple[Place, Segment]]:
         key = (cold.topic, cold.partition)
         shelf = self._shelves.get(key)
-        wanted = np.sort(cold.offsets)
-        blocks = shelf.blocks_for(wanted) if shelf is not None else []
-        if self._files is None or shelf is None or not blocks:
-            raise Corrupt(
-                "store", int(wanted[0]), f"topic {cold.topic} partition {cold.partition} has lost this offset"
-            )
-        for segment, number in blocks:
-            if (segment.path, number) not in shelf.loaded:
-                batch = await segments.read_block(self._files, segment, number)
-                if (segment.path, number) not in shelf.loaded:  # somebody else may have loaded it meanwhile
-                    self._keep(key, shelf, segment, number, batch)
-            self._pinned.add((key, segment.path, number))
-        self._evict()
+        blocks = shelf.blocks_for(np.sort(cold.asked)) if shelf is not None else []
+        return [((key, segment.path, number), segment) for segment, number in blocks]
 
-    def _keep(self, key: tuple[int, int], shelf: Shelf, segment: Segment, number: int, batch: pa.RecordBatch) -> None:
+    async def _read(self, place: Place, segment: Segment) -> bool:
+        """Bring a block into memory; whether it still belongs there."""
+        assert self._files is not None
+        key, path, number = place
+        try:
+            batch = await segments.read_block(self._files, segment, number)
+        except OSError:
+            if self._has(segment):
+                raise
+            return False
+        if not self._has(segment):
+            return False
         offsets = batch.column("offset").to_numpy()
         published = batch.column("published").view(pa.int64()).to_numpy()
-        shelf.loaded[segment.path, number] = Block(batch, offsets, published)
-        size = int(segment.blocks[4, number])
-        self._recent[key, segment.path, number] = size
-        self._read_bytes += size
+        self._shelves[key].loaded[path, number] = Block(batch, offsets, published)
+        self._recent[place] = int(segment.blocks[4, number])
+        self._read_bytes += self._recent[place]
+        return True
 
-    def _evict(self) -> None:
-        """Forget the oldest blocks over the budget, but none that a decision under way has asked for."""
-        for place in [place for place in self._recent if place not in self._pinned]:
-            if self._read_bytes <= self._read_bytes_max:
-                return
-            key, path, number = place
-            self._read_bytes -= self._recent.pop(place)
+    def _has(self, segment: Segment) -> bool:
+        shelf = self._shelves.get((segment.topic, segment.partition))
+        return shelf is not None and segment in shelf.segments
+
+    def _evict(self, kept: int) -> None:
+        """Forget the blocks over the budget that were not asked for the longest, but none of the last `kept`."""
+        while self._read_bytes > self._read_bytes_max and len(self._recent) > kept:
+            (key, path, number), size = self._recent.popitem(last=False)
+            self._read_bytes -= size
             shelf = self._shelves.get(key)
             if shelf is not None:
                 shelf.loaded.pop((path, number), None)
+
+    def _check_found(self, cold: Cold, places: list[Place]) -> None:
+        """Every message that was missing is in a block now: to ask again without it would go on for ever."""
+        shelf = self._shelves.get((cold.topic, cold.partition))
+        if shelf is None:
+            return  # the topic went meanwhile
+        wanted = np.sort(cold.offsets)
+        found = np.zeros(len(wanted), np.bool_)
+        for key, path, number in places:
+            if key == (cold.topic, cold.partition):
+                here = shelf.loaded[path, number].offsets
+                low, high = np.searchsorted(wanted, (here[0], here[-1] + 1))
+                mine = wanted[low:high]
+                found[low:high] |= here[np.searchsorted(here, mine)] == mine
+        if not found.all():
+            raise _lost(cold, wanted[~found])
 
     def is_over(self) -> bool:
         """Whether memory holds more than its budget, so that a flush is due."""
         return self._files is not None and self.cached_bytes > self.cache_bytes_max
 
-    async def flush(self, wanted: Wanted, durable: int, before: int = 0) -> None:
-        """Move the oldest half of the memory budget to segments, as far as the journal is durable.
+    def overflow(self, durable: int, before: int = 0) -> list[list[Cached]]:
+        """What should move from memory to segments, each list to one of its own: the oldest half of the budget.
 
         And whatever lies in the journal up to `before`: one message that waits must not keep the whole journal.
 
         A segment has no gate any more, so a batch that is not durable yet must stay where it has one.
         """
-        assert self._files is not None
         target = self.cached_bytes - self.cache_bytes_max // 2 if self.is_over() else 0
         picked: dict[tuple[int, int], list[Cached]] = {}
         for cached in self._order.values():
@@ -218,47 +300,88 @@ class Store:
             if cached.position and cached.gate <= durable:
                 picked.setdefault((cached.topic, cached.partition), []).append(cached)
                 target -= cached.size
-        for (topic, partition), batches in picked.items():
-            await self._seal(topic, partition, batches, wanted)
+        return [group for batches in picked.values() for group in _by_bytes(batches, SEGMENT_BYTES_MAX)]
 
-    async def _seal(self, topic: int, partition: int, batches: list[Cached], wanted: Wanted) -> None:
-        for group in _by_bytes(batches, SEGMENT_BYTES_MAX):
-            full = [batch for batch in (_wanted_rows(cached, wanted) for cached in group) if batch.num_rows]
-            shelf = self._shelves.get((topic, partition))
-            if full and shelf is not None and self._files is not None:
-                path = f"segments/{topic}/{partition}/{group[0].base:020d}-{self._next_segment}.arrow"
-                self._next_segment += 1
-                sealed = await segments.write(self._files, topic, partition, path, [pa.concat_batches(full)])
-                if (topic, partition) not in self._shelves:
-                    self.garbage.append(path)
-                    continue
-                shelf.segments.append(sealed)
-            self.drop(topic, partition, [cached.base for cached in group if not cached.dropped])
+    async def seal(self, group: list[Cached], wanted: Wanted) -> None:
+        """Move batches of one partition, ascending, to a segment: the messages that are wanted now."""
+        group = [cached for cached in group if not cached.dropped]
+        shelf = self._shelves.get((group[0].topic, group[0].partition)) if group else None
+        if shelf is None:
+            return
+        topic, partition = group[0].topic, group[0].partition
+        offsets = _offsets(group)
+        kept = offsets[wanted(topic, partition, offsets)]
+        if len(kept):
+            sealed = await self._write(topic, partition, int(kept[0]), _rows(group, kept))
+            if self._shelves.get((topic, partition)) is not shelf:
+                self.garbage.append(sealed.path)
+                return
+            shelf.segments.append(sealed)
+        self.drop(topic, partition, [cached.base for cached in group if not cached.dropped])
 
-    def sweep(self, wants_any: Callable[[int, int, int, int], bool]) -> None:
-        """Segments in which nobody wants anything (topic, partition, from, to) any more become garbage."""
+    async def _write(self, topic: int, partition: int, first: int, batches: Iterable[pa.RecordBatch]) -> Segment:
+        assert self._files is not None
+        path = f"segments/{topic}/{partition}/{first:020d}-{self._next_segment}.arrow"
+        self._next_segment += 1
+        return await segments.write(self._files, topic, partition, path, batches)
+
+    async def rewrite(self, wanted: Wanted, wants: Wants) -> bool:
+        """Write a sparse segment again, without what nobody wants, and put it in its place; whether there was one.
+
+        The old file is garbage then, and stays until a checkpoint without it is durable.
+        """
+        old = self._sparse(wants)
+        if old is None:
+            return False
+        topic, partition = old.topic, old.partition
+        kept = await self._wanted_of(old, wanted, wants)
+        joined = (pa.concat_batches(all_of_them) for all_of_them in (kept,))  # in the thread that goes through it
+        new = [await self._write(topic, partition, old.first, joined)] if kept else []
+        if self._has(old):
+            beside = self._shelves[topic, partition].segments
+            at = beside.index(old)
+            beside[at : at + 1] = new
+            self.garbage.append(old.path)
+        else:
+            self.garbage += [segment.path for segment in new]
+        return True
+
+    async def _wanted_of(self, segment: Segment, wanted: Wanted, wants: Wants) -> list[pa.RecordBatch]:
+        """What is wanted of a segment, past the read cache; blocks without any of it are not read."""
+        assert self._files is not None
+        topic, partition = segment.topic, segment.partition
+        kept = []
+        for number, (first, last) in enumerate(segment.blocks[:2].T.tolist()):
+            if wants(topic, partition, first, last + 1):
+                batch = await segments.read_block(self._files, segment, number)
+                kept.append(batch.filter(pa.array(wanted(topic, partition, batch.column("offset").to_numpy()))))
+        return [batch for batch in kept if batch.num_rows]
+
+    def _sparse(self, wants: Wants) -> Segment | None:
+        """The next segment that is mostly dead, if one is among the next few; a round goes through all of them."""
+        if not self._round:
+            self._round = [segment for shelf in self._shelves.values() for segment in shelf.segments]
+        for _ in range(min(LOOK_MAX, len(self._round))):
+            segment = self._round.pop()
+            alive = wants(segment.topic, segment.partition, segment.first, segment.last + 1)
+            if SPARSE_FACTOR * alive < segment.rows and self._has(segment):
+                return segment
+        return None
+
+    def sweep(self, wants: Wants) -> None:
+        """Segments in which nobody wants anything any more become garbage."""
         for (topic, partition), shelf in self._shelves.items():
             kept = []
             for segment in shelf.segments:
-                if wants_any(topic, partition, segment.first, segment.last + 1):
+                if wants(topic, partition, segment.first, segment.last + 1):
                     kept.append(segment)
                 else:
                     self.garbage.append(segment.path)
             shelf.segments = kept
 
-    def journal_floor(self) -> int | None:
-        """The lowest journal position whose body is only there, None if there is none."""
-        return min((cached.position for cached in self._order.values() if cached.position), default=None)
-
-    def image(self) -> StoreImage:
-        """For a checkpoint."""
-        rows = [
-            (c.topic, c.partition, c.base, c.published_us, c.position, c.index, c.gate)
-            for c in self._order.values()
-            if c.position
-        ]
-        sealed = [segment.image() for shelf in self._shelves.values() for segment in shelf.segments]
-        return StoreImage(sealed, np.array(rows, np.int64).ravel())
+    def held(self) -> Held:
+        """What a checkpoint is made of, quickly taken."""
+        return Held([each for shelf in self._shelves.values() for each in shelf.segments], list(self._order.values()))
 
     def load_segments(self, image: StoreImage) -> None:
         """The segments of a checkpoint; the other bodies come from the journal."""
@@ -278,7 +401,7 @@ def _by_bytes(batches: list[Cached], size_max: int) -> list[list[Cached]]:
     groups: list[list[Cached]] = []
     room = 0
     for cached in sorted(batches, key=lambda each: each.base):
-        if room < cached.size or not groups:
+        if room < cached.size or not groups or len(groups[-1]) >= SEGMENT_BATCHES_MAX:
             groups.append([])
             room = size_max
         groups[-1].append(cached)
@@ -286,11 +409,44 @@ def _by_bytes(batches: list[Cached], size_max: int) -> list[list[Cached]]:
     return groups
 
 
-def _wanted_rows(cached: Cached, wanted: Wanted) -> pa.RecordBatch:
-    offsets = np.arange(cached.base, cached.base + cached.count, dtype=np.int64)
-    mask = wanted(cached.topic, cached.partition, offsets)
-    full = expand(cached.batch, offsets, cached.published_us)
-    return full if mask.all() else full.filter(pa.array(mask))
+def _offsets(group: list[Cached]) -> Int64:
+    """Every offset of these batches, ascending as they are."""
+    base, count = np.array([(cached.base, cached.count) for cached in group], np.int64).T
+    ends = np.cumsum(count)
+    return np.repeat(base - ends + count, count) + np.arange(ends[-1])
+
+
+def _rows(group: list[Cached], kept: Int64) -> Iterator[pa.RecordBatch]:
+    """The messages `kept` of these batches, as full batches. A thread runs this: what it reads never changes."""
+    for chunk in _by_bytes(group, CHUNK_BYTES):
+        first = at = int(np.searchsorted(kept, chunk[0].base))
+        pieces = []
+        for cached in chunk:
+            end = at + int(np.searchsorted(kept[at : at + cached.count], cached.base + cached.count))
+            if at < end:
+                some = (
+                    cached.batch.take(pa.array(kept[at:end] - cached.base)) if end - at < cached.count else cached.batch
+                )
+                pieces.append(Piece(np.arange(at - first, end - first), some, cached.published_us, 0))
+            at = end
+        if pieces:
+            yield _full(pieces, kept[first:at])
+
+
+def _lost(cold: Cold, offsets: Int64) -> Corrupt:
+    return Corrupt("store", int(offsets[0]), f"topic {cold.topic} partition {cold.partition} has lost this offset")
+
+
+def _full(pieces: list[Piece], offsets: Int64) -> pa.RecordBatch:
+    if len(pieces) == 1 and isinstance(pieces[0].at, slice):
+        return expand(pieces[0].batch, offsets, pieces[0].published_us)
+    published = np.empty(len(offsets), np.int64)
+    names: dict[str, None] = {}
+    for piece in pieces:
+        published[piece.at] = piece.published_us
+        names |= dict.fromkeys(piece.batch.schema.names)
+    schema = pa.schema([field for field in MESSAGE if field.name in names and field.name not in _STAMPED])
+    return expand(_joined(pieces, schema, len(offsets)), offsets, published)
 
 
 def _joined(pieces: list[Piece], schema: pa.Schema, count: int) -> pa.RecordBatch:

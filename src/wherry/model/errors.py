@@ -37,6 +37,23 @@ class NotFound(WherryError, LookupError):
         super().__init__(f"no {kind} named {name!r}")
 
 
+class Unauthorized(WherryError):
+    """Nobody knows who asks: no key, one that is not known, or one that expired."""
+
+    code = "unauthorized"
+
+
+class Forbidden(WherryError):
+    """The key is good, and has no right to this."""
+
+    code = "forbidden"
+
+    def __init__(self, name: str, verb: str, topic: str) -> None:
+        self.name, self.verb, self.topic = name, verb, topic
+        what = "all topics ('*')" if topic == "*" else f"topic {topic!r}"
+        super().__init__(f"the key of {name!r} lacks the right to {verb} on {what}")
+
+
 class AlreadyExists(WherryError):
     """A name that is taken by something of another shape."""
 
@@ -142,6 +159,12 @@ class Closed(WherryError):
     """The broker is closed, or closed while the call waited."""
 
     code = "closed"
+
+
+class Unavailable(WherryError):
+    """No answer: the broker cannot be reached, is too busy, or went away. The call may have been carried out."""
+
+    code = "unavailable"
 
 
 class StorageError(WherryError):

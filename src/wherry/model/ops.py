@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from wherry.model.key import Key
 from wherry.model.route import Route
 from wherry.model.subscription import Subscription
 from wherry.model.topic import Topic
@@ -240,6 +241,47 @@ class Abort(Op, frozen=True, tag="abort"):
     why: str
 
 
+class PutKey(Op, frozen=True, tag="key"):
+    """An API key was made, or its name, rights or end changed."""
+
+    key: Key
+
+
+class DeleteKey(Op, frozen=True, tag="key-"):
+    """An API key went."""
+
+    id: str
+
+
+class ChangeSubscription(Op, frozen=True, tag="sub+"):
+    """A subscription was given another lease, retry policy or buffer."""
+
+    number: int
+    subscription: Subscription
+
+
+class Watch(Op, frozen=True, tag="watch"):
+    """Whoever published messages `base .. base+count` wants to hear at `url` what became of them."""
+
+    topic: int
+    partition: int
+    base: int
+    count: int
+    url: str
+
+
+class Told(Op, frozen=True, tag="told"):
+    """Producers were told what became of messages, or nobody could be reached: `fates` is what they were told.
+
+    `offsets` are those that the messages were published at.
+    """
+
+    topic: int
+    partition: int
+    offsets: Int64
+    fates: Int64
+
+
 AnyOp: TypeAlias = (
     Opened
     | PutTopic
@@ -262,6 +304,11 @@ AnyOp: TypeAlias = (
     | Stage
     | Commit
     | Abort
+    | PutKey
+    | DeleteKey
+    | ChangeSubscription
+    | Watch
+    | Told
 )
 
 

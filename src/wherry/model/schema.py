@@ -160,8 +160,15 @@ def shrink(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def edges(column: pa.Array) -> Int64:
     """Positions in the data buffer where each value begins, and where the last one ends."""
-    raw = np.frombuffer(column.buffers()[1], np.int32)
-    return raw[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    return _raw_edges(column).astype(np.int64)
+
+
+def _raw_edges(column: pa.Array) -> npt.NDArray[np.int32]:
+    """As they lie. Arrow lets the buffer be longer than the column, and missing where there is no value."""
+    raw = column.buffers()[1]
+    if len(column) == 0 or raw is None or raw.size == 0:
+        return np.zeros(len(column) + 1, np.int32)
+    return np.frombuffer(raw, np.int32, len(column) + 1, column.offset * 4)
 
 
 def payload_sizes(batch: pa.RecordBatch) -> Int64:
@@ -215,8 +222,8 @@ def integers(batch: pa.RecordBatch, name: str, default: int) -> Int64:
 
 
 def _ends(column: pa.Array) -> tuple[int, int]:
-    raw = np.frombuffer(column.buffers()[1], np.int32)
-    return int(raw[column.offset]), int(raw[column.offset + len(column)])
+    raw = _raw_edges(column)
+    return int(raw[0]), int(raw[-1])
 
 
 def _span(column: pa.Array) -> int:

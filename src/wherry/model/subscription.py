@@ -8,6 +8,7 @@ import msgspec
 
 from wherry.model import check, limits
 from wherry.model.errors import InvalidInput
+from wherry.model.webhook import Webhook
 
 Start = Literal["earliest", "latest", "offset", "time"]
 STARTS: tuple[Start, ...] = ("earliest", "latest", "offset", "time")
@@ -66,6 +67,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         How partitions are given to consumers: `balanced`, `ordered`, `shared`, `exclusive`, or a registered strategy.
     buffer_messages, buffer_bytes
         How far behind this subscription may fall; beyond it the subscription is cut off, not the topic.
+    webhook
+        Where a node pushes the messages to; None for consumers that pull.
     """
 
     topic: str
@@ -81,6 +84,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     assignment: str = "balanced"
     buffer_messages: int | None = None
     buffer_bytes: int | None = None
+    webhook: Webhook | None = None
 
     def checked(self) -> Subscription:
         """This subscription with its start filled in, or `InvalidInput` for the first field that breaks a rule."""
@@ -100,6 +104,10 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         check.graphic("assignment", self.assignment, 64)
         check.optional_integer("buffer_messages", self.buffer_messages, 1, BUFFER_MAX)
         check.optional_integer("buffer_bytes", self.buffer_bytes, 1, BUFFER_MAX)
+        if self.webhook is not None:
+            if not isinstance(self.webhook, Webhook):
+                raise InvalidInput("webhook", type(self.webhook).__name__, "a Webhook")
+            self.webhook.checked()
         if (self.start == "offset") != (self.start_offset is not None):
             raise InvalidInput("start_offset", self.start_offset, "an offset when start='offset', and only then")
         if (self.start == "time") != (self.start_ms is not None):

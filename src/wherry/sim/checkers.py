@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from wherry.model.subscription import Subscription
+from wherry.sim.fate_checkers import fates_are_true, told_at_last
 from wherry.sim.history import Changed, Got, History, Sent, Settled, SubscriptionKey
 from wherry.sim.plan import Plan
 
@@ -271,6 +272,19 @@ def replay_equals_live(history: History, plan: Plan) -> Iterator[str]:
             yield f"life {after.number} recovered another state than life {before.number} left at {before.end:.3f}"
 
 
+def keys_kept(history: History, plan: Plan) -> Iterator[str]:
+    """An API key that was put is listed until it is deleted, and not after."""
+    certain: dict[str, bool] = {}
+    for keyed in history.keyed:
+        if keyed.outcome == "ok":
+            certain[keyed.id] = keyed.kind == "put"
+        elif keyed.outcome == "unknown":
+            certain.pop(keyed.id, None)
+        for public_id, there in certain.items() if keyed.listed is not None else ():
+            if there != (public_id in (keyed.listed or ())):
+                yield f"key {public_id} should {'' if there else 'not '}be listed, after {keyed.kind} of {keyed.id}"
+
+
 def dead_letters_tell_why(history: History, plan: Plan) -> Iterator[str]:
     """A dead letter has a reason, and as many attempts as its policy allows."""
     config_of = _configs(plan)
@@ -298,7 +312,10 @@ CHECKERS: tuple[Checker, ...] = (
     dedup,
     all_or_nothing,
     replay_equals_live,
+    keys_kept,
     dead_letters_tell_why,
+    told_at_last,
+    fates_are_true,
 )
 
 Releases: TypeAlias = dict[tuple[int, str], list[float]]

@@ -9,7 +9,7 @@ a crash can fall between any two of them (after `write` and before `sync`, a cra
     preallocate    create partial · allocate · sync · rename · sync-folder
      with recycled allocate · sync · rename · sync-folder of the old and of the new name
     remove         remove, for each path · sync-folder, for each folder
-    list, read, open: one step, which changes nothing
+    list, read, open, compute: one step, which changes nothing
 
 A waiting caller that is cancelled stops waiting, but the operation goes on to its end, as it does in a worker thread.
 After a crash the operations of the generations before it never end, and nothing of them happens any more.
@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -98,6 +98,11 @@ class SimFiles:
     async def open(self, path: str) -> SimFile:
         await self._step("open", path)
         return SimFile(self, path, self._find(path))
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        """The work is done at the end of its time: whoever changes what it reads meanwhile is found out."""
+        await self._step("compute", "")
+        return work()
 
     async def preallocate(self, path: str, size: int, recycled: str | None = None) -> SimFile:
         return await self._detached(self._preallocate(path, size, recycled))

@@ -33,6 +33,8 @@ class Sent:
     group: int = 0
     """Messages of one call or one transaction have one group: all of them are there, or none."""
     dead: bool = False
+    callback: bool = False
+    """Whether its producer wants to be told what becomes of it."""
 
 
 @dataclass(slots=True)
@@ -109,6 +111,35 @@ class Redriven:
 
 
 @dataclass(slots=True)
+class Keyed:
+    """An API key that somebody tried to put or delete, and the ids that a list showed right after it."""
+
+    kind: Literal["put", "delete"]
+    id: str
+    outcome: Outcome = "unknown"
+    listed: list[str] | None = None
+
+
+@dataclass(slots=True)
+class Heard:
+    """What a producer was told of a message that it had published at a place (topic, partition, offset)."""
+
+    place: tuple[str, int, int]
+    fate: str
+    at: float
+
+
+@dataclass(slots=True)
+class Asked:
+    """What somebody who asked, or waited, was told of a message."""
+
+    name: str
+    fate: str
+    start: float
+    end: float
+
+
+@dataclass(slots=True)
 class Sampled:
     """What a topic said of itself."""
 
@@ -143,6 +174,9 @@ class History:
     buried: list[Buried] = field(default_factory=list)
     redriven: list[Redriven] = field(default_factory=list)
     sampled: list[Sampled] = field(default_factory=list)
+    keyed: list[Keyed] = field(default_factory=list)
+    heard: list[Heard] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
     left: dict[str, float] = field(default_factory=dict)
     """When consumers left: whatever they held was free from then on."""
     lives: list[Life] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Those who operate: cancel, amend, send dead letters back, look around, write checkpoints; and the faults."""
+"""Those who operate: cancel, amend, send dead letters back, look, put keys, write checkpoints; and the faults."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import asyncio
 from dataclasses import dataclass, replace
 from random import Random
 
+from wherry.broker.broker import Broker
 from wherry.model.errors import WherryError
+from wherry.model.key import Key, Right
 from wherry.sim.disk import DiskFaults
-from wherry.sim.history import Changed, Outcome, Redriven, Sampled, Sent
+from wherry.sim.history import Changed, Keyed, Outcome, Redriven, Sampled, Sent
 from wherry.sim.world import CAPACITY_BYTES, LOST, World
 
 
@@ -21,7 +23,8 @@ class Operator:
 
     async def run(self) -> None:
         """Something now and then."""
-        doings = (self.change, self.change, self.redrive, self.sample, self.sample, self.look, self.checkpoint)
+        often = (self.change, self.sample)
+        doings = (*often, *often, self.redrive, self.look, self.checkpoint, self.keys)
         while not self.world.ending:
             await asyncio.sleep(self.random.expovariate(3))
             try:
@@ -105,6 +108,33 @@ class Operator:
         await self.world.call(lambda broker: broker.search(topic.name, key="a", limit=5))
         for config in self.world.plan.subscriptions:
             await self.world.call(lambda b, c=config: b.scheduled(c.topic, c.name))  # type: ignore[misc]
+
+    async def keys(self) -> None:
+        """Put or delete an API key, then list them."""
+        public_id = f"key0000{self.random.randrange(4)}"
+        keyed = Keyed("put" if self.random.random() < 0.6 else "delete", public_id)
+        self.world.history.keyed.append(keyed)
+        now_ms = self.world.clock.wall_us() // 1000
+        rights = (Right("admin", self.random.choice(("*", "topic-*"))),)
+        key = Key(id=public_id, digest=bytes(32), name="sim", rights=rights, created_ms=now_ms)
+        try:
+            if keyed.kind == "put":
+                await self.world.call(lambda broker: broker.put_key(key))
+            else:
+                await self.world.call(lambda broker: broker.delete_key(public_id))
+        except LOST:
+            raise
+        except WherryError as fault:
+            self.world.note(keyed.kind, str(fault))
+            keyed.outcome = "refused"
+        else:
+            keyed.outcome = "ok"
+
+        async def ask(broker: Broker) -> list[str]:
+            listed = broker.keys()
+            return [key.id for key in listed]
+
+        keyed.listed = await self.world.call(ask)
 
     async def checkpoint(self) -> None:
         """Ask for a checkpoint."""

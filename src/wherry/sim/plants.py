@@ -11,16 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from wherry.core import leasing, publishing, settling, staging
+from wherry.core import apply, fates, leasing, publishing, settling, staging
 from wherry.core import reader as readers
 from wherry.core.keys import KeyGate
 from wherry.core.lease import Lease, Leases
+from wherry.core.outbox import Outbox
 from wherry.core.producers import Producers
 from wherry.core.runs import Pairs, SortedRuns
 from wherry.core.stages import Stage
 from wherry.core.waiting import Fifo, Ranked
 from wherry.journal.disk_writer import DiskWriter
 from wherry.journal.store import Store
+from wherry.model import ops
+from wherry.model.fate import SETTLED
 from wherry.sim import run, world
 from wherry.sim.world import World
 
@@ -216,6 +219,38 @@ def hand_out_too_soon() -> Iterator[None]:
         yield
 
 
+def forget_a_key() -> Any:
+    """An API key is journaled and confirmed, and applying it does nothing."""
+    return patched(apply, "_HANDLERS", lambda handlers: {**handlers, ops.PutKey: lambda step, op: None})
+
+
+def forget_a_callback() -> Any:
+    """That somebody wants to be told is journaled, and applying it does nothing."""
+    return patched(apply, "_HANDLERS", lambda handlers: {**handlers, ops.Watch: lambda step, op: None})
+
+
+def lose_outcomes() -> Any:
+    """When one outcome was told, all of its topic are forgotten."""
+
+    def make(told: Any) -> Any:
+        def all_of_them(self: Outbox, places: Any, fates: Any) -> None:
+            told(self, places, fates)
+            self.outcomes.remove(self.outcomes.offsets())
+
+        return all_of_them
+
+    return patched(Outbox, "told", make)
+
+
+def flatter() -> Any:
+    """Whatever the end was, it is said to have been settled."""
+
+    def make(ended: Any) -> Any:
+        return lambda partition, offset: np.minimum(ended(partition, offset), SETTLED)
+
+    return patched(fates, "ended", make)
+
+
 PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "skip an fsync": (skip_sync, 0, ("ledger", "replay_equals_live", "acked_stays_acked", "BootRefused")),
     "confirm too soon": (confirm_too_soon, 0, ("ledger", "replay_equals_live", "acked_stays_acked", "BootRefused")),
@@ -232,5 +267,9 @@ PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "commit half": (commit_half, 4, ("all_or_nothing", "ledger")),
     "lose a message": (lose_a_message, 1, ("ledger",)),
     "replay differently": (replay_differently, 0, ("replay_equals_live",)),
+    "forget a key": (forget_a_key, 0, ("keys_kept",)),
+    "forget a callback": (forget_a_callback, 0, ("told_at_last",)),
+    "lose outcomes": (lose_outcomes, 0, ("told_at_last",)),
+    "flatter": (flatter, 0, ("fates_are_true",)),
 }
 """A name, how it is planted, a seed that is known to show it, and the checkers of which one must find it."""

@@ -13,6 +13,7 @@ from wherry.model.errors import NotFound, StageLost, WherryError
 from wherry.model.schema import Message
 from wherry.model.topic import Topic
 from wherry.sim.history import Outcome, Sent
+from wherry.sim.tellers import URL
 from wherry.sim.world import LOST, World
 
 KEYS = (None, "a", "b", "c")
@@ -65,15 +66,17 @@ class Producer:
         messages = self.messages(topic, self.random.randint(1, 6))
         partition = self.random.randrange(topic.partitions) if self.random.random() < 0.3 else None
         persistent = self.random.random() > 0.1
-        options = PublishOptions(partition=partition, persistent=persistent)
+        callback = self._callback() if persistent else None
+        options = PublishOptions(partition=partition, persistent=persistent, callback=callback)
         start = self.world.now()
         answer, outcome = await self._ask(topic, messages, options)
-        self._note(topic, messages, start, (outcome, answer), persistent=persistent)
+        self._note(topic, messages, start, (outcome, answer), persistent=persistent, callback=callback is not None)
 
     async def publish_once(self, topic: Topic) -> None:
         """With a sequence, repeated until the broker answers, sometimes once more than needed."""
         messages = self.messages(topic, self.random.randint(1, 6))
-        options = PublishOptions(producer=self.name, sequence=self.sequence)
+        callback = self._callback()
+        options = PublishOptions(producer=self.name, sequence=self.sequence, callback=callback)
         self.sequence += len(messages)
         start = self.world.now()
         answer, outcome = await self._ask(topic, messages, options)
@@ -84,7 +87,10 @@ class Producer:
             if outcome_again == "ok" or outcome != "ok":
                 self._same(answer, again)
                 answer, outcome = again or answer, outcome_again
-        self._note(topic, messages, start, (outcome, answer), persistent=True)
+        self._note(topic, messages, start, (outcome, answer), persistent=True, callback=callback is not None)
+
+    def _callback(self) -> str | None:
+        return f"{URL}/{self.name}" if self.world.random.random() < 0.4 else None
 
     def _same(self, one: Published | None, other: Published | None) -> None:
         if one is not None and other is not None and one.ids() != other.ids():
@@ -151,6 +157,7 @@ class Producer:
         *,
         persistent: bool,
         group: int = 0,
+        callback: bool = False,
     ) -> None:
         outcome, answer = result
         group = group or self.world.next_group()
@@ -170,6 +177,7 @@ class Producer:
                     partition=None if answer is None else int(answer.partition[row]),
                     offset=None if answer is None else int(answer.offset[row]),
                     group=group,
+                    callback=callback,
                 )
             )
 

@@ -16,6 +16,7 @@ from wherry.sim.operators import Nemesis, Operator
 from wherry.sim.plan import Plan, draw
 from wherry.sim.producers import Producer, name_of
 from wherry.sim.rot import rot
+from wherry.sim.tellers import Teller
 from wherry.sim.world import LOST, World
 
 DRAIN_TURNS = 400
@@ -64,7 +65,8 @@ async def _live(world: World, random: Random) -> None:
     producers = [
         Producer(world, f"p{number}", Random(random.getrandbits(64))) for number in range(world.plan.producers)
     ]
-    helpers = [nemesis.run(), Operator(world, Random(random.getrandbits(64))).run(), _supervise(world)]
+    operator, teller = Operator(world, Random(random.getrandbits(64))), Teller(world, world.random)
+    helpers = [nemesis.run(), operator.run(), teller.run(), _supervise(world)]
     async with asyncio.TaskGroup() as group:
         others = [group.create_task(work) for work in (*helpers, *(each.run() for each in receivers))]
         async with asyncio.TaskGroup() as work:
@@ -104,6 +106,7 @@ async def _rest(world: World) -> None:
         receiver = Receiver(world, f"{config.name}-last", config, Random(0))
         await _drain(world, receiver)
     await world.call(lambda broker: _list_dead(world, broker))
+    await Teller(world, world.random).finish()
     world.history.faults += await world.call(lambda broker: _leftovers(world, broker))
     world.digest()
 

@@ -31,6 +31,7 @@ FILE_BYTES = 64 << 10
 ENTRY_BYTES_MAX = 16 << 10
 RESERVE_BYTES = 8 << 10
 CACHE_BYTES = 48 << 10
+READ_BYTES = 24 << 10
 CHECKPOINT_BYTES = 24 << 10
 CAPACITY_BYTES = 4 << 20
 
@@ -115,7 +116,13 @@ class World:
             new_seed=lambda: self._disk_random.getrandbits(32),
         )
         return await start(
-            engine, files, self.clock, cache_bytes=CACHE_BYTES, checkpoint_bytes=CHECKPOINT_BYTES, owner="sim"
+            engine,
+            files,
+            self.clock,
+            cache_bytes=CACHE_BYTES,
+            read_bytes=READ_BYTES,
+            checkpoint_bytes=CHECKPOINT_BYTES,
+            owner="sim",
         )
 
     def digest(self) -> str:

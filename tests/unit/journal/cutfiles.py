@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -11,6 +12,7 @@ from wherry.journal.files import Bytes, File
 from wherry.model.errors import InUse
 
 SECTOR_BYTES = 512
+T = TypeVar("T")
 
 
 class PowerCut(Exception):
@@ -73,6 +75,9 @@ class CutFiles:
     async def read(self, path: str, offset: int = 0, length: int | None = None) -> pa.Buffer:
         data = self.disk[path]
         return pa.py_buffer(bytes(data[offset : len(data) if length is None else offset + length]))
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        return work()
 
     async def preallocate(self, path: str, size: int, recycled: str | None = None) -> File:
         if recycled is None and (error := self.refuse_preallocate()):

@@ -236,3 +236,13 @@ def test_columns_are_in_the_order_of_the_schema():
     batch = compact(pa.table({"payload": BODIES, "key": ["a", "b"], "id": ["c", "d"]}))
     assert batch.schema.names == ["id", "key", "payload"]
     assert [name for name in STORED if name in batch.schema.names] == batch.schema.names
+
+
+def test_columns_of_others_may_leave_out_or_pad_their_offsets():
+    kind = pa.map_(pa.string(), pa.string())
+    bare = pa.Array.from_buffers(kind, 0, [None, pa.py_buffer(b"")], children=[pa.array([], kind.field(0).type)])
+    assert edges(bare).tolist() == [0]
+    padded = pa.py_buffer(np.array([0, 1, 3], np.int32).tobytes() + b"odd")
+    column = pa.Array.from_buffers(pa.binary(), 2, [None, padded, pa.py_buffer(b"abc")])
+    batch = compact(pa.record_batch({"payload": column}))
+    assert payload_sizes(batch).tolist() == [1, 2]

@@ -62,6 +62,19 @@ def test_files_are_made_written_read_listed_and_removed():
     assert use(SimDisk(Random(1)), work) == {"journal/2": 2048}
 
 
+def test_work_takes_time_and_sees_what_was_changed_meanwhile():
+    async def work(files: SimFiles) -> None:
+        shared = [1]
+        at = asyncio.get_running_loop().time()
+        working = asyncio.create_task(files.compute(lambda: sum(shared)))
+        await asyncio.sleep(0)
+        shared.append(2)
+        assert await working == 3
+        assert asyncio.get_running_loop().time() > at
+
+    use(SimDisk(Random(1)), work)
+
+
 def test_a_write_past_the_preallocated_end_is_a_mistake():
     async def work(files: SimFiles) -> None:
         file = await files.preallocate("a", 100)

@@ -1,0 +1,160 @@
+"""Those who wait in process for what becomes of messages: one future for a publish, however many messages it had.
+
+A watch hears of hand-overs from consumers, and of ends from the entries that are applied. It never changes anything,
+and while there is none nobody pays for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from wherry.core import fates
+from wherry.core.offsets import bitmap_of, offsets_of
+from wherry.core.partition import Partition
+from wherry.core.state import State
+from wherry.core.step import Effects
+from wherry.model.errors import LimitReached
+from wherry.model.fate import DELIVERED, DROPPED, WAITING
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+Until: TypeAlias = Literal["delivered", "settled"]
+
+WATCHES_MAX = 65_536
+"""Waits for a fate at a time."""
+
+
+class Watch:
+    """Messages of one publish, and which of them are still to come as far as somebody waits for."""
+
+    def __init__(self, topic: int, partition: Int64, offset: Int64, until: Until) -> None:
+        self.topic, self.partition, self.offset = topic, partition, offset.copy()
+        self.until = until
+        self.code = np.full(len(offset), WAITING, np.int64)
+        """The fate of each that has come so far."""
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._left: dict[int, BitMap64] = {}
+
+    def begin(self, partition: Partition) -> None:
+        """Look once; from then on it must be told."""
+        rows = np.flatnonzero(self.partition == partition.number)
+        self.offset[rows] = at = fates.heirs(partition, self.offset[rows])
+        self.code[rows] = code = self._come(partition, at)
+        left = bitmap_of(np.sort(at[code == WAITING]))
+        if left:
+            self._left[partition.number] = left
+
+    def _come(self, partition: Partition, offset: Int64) -> Int64:
+        code = fates.ended(partition, offset)
+        if self.until == "delivered":
+            code[(code == WAITING) & fates.is_handed(partition, offset)] = DELIVERED
+        return code
+
+    def look(self, partition: Partition, offset: Int64 | None) -> None:
+        """These (None: any) may have come to their end."""
+        hits = self._among(partition.number, offset)
+        if len(hits):
+            self._note(partition.number, hits, fates.ending(partition, hits))
+
+    def handed(self, number: int, offset: Int64) -> None:
+        """These were handed to a consumer."""
+        hits = self._among(number, offset)
+        if len(hits) and self.until == "delivered":
+            self._note(number, hits, np.full(len(hits), DELIVERED, np.int64))
+
+    def moved(self, number: int, old: int, new: int) -> None:
+        """A message was amended."""
+        left = self._left.get(number)
+        if left is not None and old in left:
+            left.remove(old)
+            left.add(new)
+        self.offset[(self.partition == number) & (self.offset == old)] = new
+
+    def drop(self) -> None:
+        """The topic went, and with it what had not come yet."""
+        self.code[self.code == WAITING] = DROPPED
+        self._left.clear()
+        self.wake()
+
+    def wake(self) -> None:
+        """No longer to wait."""
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def is_complete(self) -> bool:
+        """Whether all have come."""
+        return not self._left
+
+    def _among(self, number: int, offset: Int64 | None) -> Int64:
+        left = self._left.get(number)
+        if left is None:
+            return np.empty(0, np.int64)
+        return offsets_of(left if offset is None else left & bitmap_of(offset))
+
+    def _note(self, number: int, offset: Int64, code: Int64) -> None:
+        come = code != WAITING
+        rows = np.flatnonzero(self.partition == number)
+        rows = rows[np.argsort(self.offset[rows], kind="stable")]
+        self.code[rows[np.searchsorted(self.offset[rows], offset[come])]] = code[come]
+        left = self._left[number]
+        left -= bitmap_of(offset[come])
+        if not left:
+            del self._left[number]
+            if not self._left:
+                self.wake()
+
+
+class Watches:
+    """Every watch, by topic."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._by_topic: dict[int, dict[Watch, None]] = {}
+        self._count = 0
+
+    def __bool__(self) -> bool:
+        return self._count > 0
+
+    def add(self, watch: Watch) -> None:
+        """One more; it has looked already."""
+        if self._count >= WATCHES_MAX:
+            raise LimitReached("waits for a fate", WATCHES_MAX, self._count + 1)
+        self._by_topic.setdefault(watch.topic, {})[watch] = None
+        self._count += 1
+
+    def remove(self, watch: Watch) -> None:
+        """It has ended, or nobody waits for it any more."""
+        watches = self._by_topic[watch.topic]
+        del watches[watch]
+        self._count -= 1
+        if not watches:
+            del self._by_topic[watch.topic]
+
+    def handed(self, topic: int, number: int, offset: Int64) -> None:
+        """Messages were handed to a consumer."""
+        for watch in self._by_topic.get(topic, ()):
+            watch.handed(number, offset)
+
+    def look(self, effects: Effects) -> None:
+        """An entry was applied."""
+        for number, at, old, new in effects.amended:
+            for watch in self._by_topic.get(number, ()):
+                watch.moved(at, old, new)
+        for number, at, offset in effects.over:
+            if number in self._by_topic and number in self._state.topics:
+                partition = self._state.topics[number].partitions[at]
+                for watch in self._by_topic[number]:
+                    watch.look(partition, offset)
+        for number in effects.dropped_topics:
+            for watch in self._by_topic.get(number, ()):
+                watch.drop()
+
+    def wake_all(self) -> None:
+        """The broker ends: whoever waits learns why."""
+        for watches in self._by_topic.values():
+            for watch in watches:
+                watch.wake()

@@ -1,0 +1,101 @@
+"""Where the broker pushes to: a URL, and how to call it. What an address behind it may be is not decided here."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import msgspec
+
+from wherry.model import check
+from wherry.model.errors import InvalidInput
+
+URL_CHARS_MAX = 2_048
+SECRET_CHARS_MIN = 16
+SECRET_CHARS_MAX = 256
+BATCH_MAX = 1_000
+TIMEOUT_MS = (100, 60_000)
+REMOVE_AFTER_MAX = 1_000
+
+MASK = "…"
+"""Stands for a secret. It is too short to be one, so that it cannot be given back by mistake."""
+IN_FLIGHT_MAX = 16
+
+_URL = f"an http or https URL of at most {URL_CHARS_MAX} visible ASCII characters, without a user and a fragment"
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A client that is called when there are messages.
+
+    Parameters
+    ----------
+    url
+        Where the messages are posted to.
+    secret
+        Signs each call; 16 to 256 characters. It has to be kept as it is, and is never shown again.
+    batch
+        Messages in one call at most.
+    timeout_ms
+        For a whole call: name, connection, answer.
+    remove_after
+        After so many calls in a row without an answer (or with a 5xx) the client is removed.
+    in_flight
+        Calls at a time; with one, messages come in order as long as none of them fails.
+    """
+
+    url: str
+    secret: str
+    batch: int = 1
+    timeout_ms: int = 10_000
+    remove_after: int = 10
+    in_flight: int = 1
+
+    def checked(self) -> Webhook:
+        """This webhook, or `InvalidInput` for the first field that breaks a rule."""
+        check_url("webhook.url", self.url)
+        check_secret("webhook.secret", self.secret)
+        check.integer("webhook.batch", self.batch, 1, BATCH_MAX)
+        check.integer("webhook.timeout_ms", self.timeout_ms, *TIMEOUT_MS)
+        check.integer("webhook.remove_after", self.remove_after, 1, REMOVE_AFTER_MAX)
+        check.integer("webhook.in_flight", self.in_flight, 1, IN_FLIGHT_MAX)
+        return self
+
+    def masked(self) -> Webhook:
+        """As it may be shown."""
+        return msgspec.structs.replace(self, secret=MASK)
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        """Every field but the secret: errors and logs show values as they print."""
+        return [(name, getattr(self.masked(), name)) for name in self.__struct_fields__]
+
+    def __repr__(self) -> str:
+        return f"Webhook({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+
+def check_url(field: str, value: object) -> str:
+    """A URL that can be posted to. Tabs and line ends, which `urlsplit` drops in silence, are refused."""
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable() or " " in value:
+        raise InvalidInput(field, value, _URL)
+    try:
+        parts = urlsplit(value)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise InvalidInput(field, value, _URL) from None
+    extra = parts.username is not None or parts.password is not None or parts.fragment
+    fits = parts.scheme in ("http", "https") and host and port != 0 and not extra
+    if not fits or len(value) > URL_CHARS_MAX:
+        raise InvalidInput(field, value, _URL)
+    return value
+
+
+def check_secret(field: str, value: object) -> str:
+    """A secret to sign with; an error does not repeat it."""
+    allowed = f"{SECRET_CHARS_MIN} to {SECRET_CHARS_MAX} characters"
+    if not isinstance(value, str):
+        raise InvalidInput(field, type(value).__name__, allowed)
+    if not SECRET_CHARS_MIN <= len(value) <= SECRET_CHARS_MAX:
+        raise InvalidInput(field, f"{len(value)} characters", allowed)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(field, "…", "valid Unicode") from None
+    return value

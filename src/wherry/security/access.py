@@ -1,0 +1,66 @@
+"""The door: who asks, and may they? Every wire asks here, with what its protocol carries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from wherry.model.errors import Forbidden, Unauthorized
+from wherry.model.key import Key, Verb
+from wherry.security.keys import proves, public_id
+
+ALL_TOPICS = "*"
+"""The topic of a call about no single one, such as making a key: only a right on every topic covers it."""
+
+
+class Keyring(Protocol):
+    """Where keys are found; a broker is one."""
+
+    def key(self, public_id: str, /) -> Key | None:
+        """The key with this public id."""
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Access:
+    """Checks keys and rights, or lets everyone in when keys are off."""
+
+    def __init__(self, keys_on: bool, keyring: Keyring, now_ms: Callable[[], int] = _wall_ms) -> None:
+        self.keys_on = keys_on
+        self._keyring = keyring
+        self._now_ms = now_ms
+
+    def check(self, headers: Mapping[str, str], verb: Verb, topic: str = ALL_TOPICS) -> str:
+        """The name of whoever asks (empty with keys off); `Unauthorized` or `Forbidden`. Header names in lower case."""
+        if not self.keys_on:
+            return ""
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if not scheme:
+            raise Unauthorized("this broker asks for a key: send the header 'Authorization: Bearer wk_…'")
+        if scheme.lower() != "bearer":
+            raise Unauthorized(f"the scheme of Authorization is {scheme[:20]!r}; allowed: Bearer, and a key after it")
+        return self.check_token(token.strip(), verb, topic)
+
+    def check_token(self, token: str, verb: Verb, topic: str = ALL_TOPICS) -> str:
+        """The same for a protocol that carries the bare token."""
+        if not self.keys_on:
+            return ""
+        key = self.authenticate(token)
+        if not key.allows(verb, topic):
+            raise Forbidden(key.name, verb, topic)
+        return key.name
+
+    def authenticate(self, token: str) -> Key:
+        """The key of a token, or `Unauthorized`, which does not tell an unknown id from a wrong secret."""
+        known = public_id(token)
+        if known is None:
+            raise Unauthorized("this is no key: a key is wk_, 8 characters, _, 43 characters")
+        key = self._keyring.key(known)
+        if key is None or not proves(token, key):
+            raise Unauthorized("this key is not known here: it was deleted, or belongs to another broker")
+        if key.expires_ms is not None and key.expires_ms <= self._now_ms():
+            raise Unauthorized(f"the key of {key.name!r} expired at {key.expires_ms} (Unix milliseconds)")
+        return key

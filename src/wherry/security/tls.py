@@ -1,0 +1,111 @@
+"""TLS of a listener: a context from files, and new files taken up while it serves.
+
+A certificate that changes on disk (they are renewed every few weeks) counts from the next handshake on; connections
+that are open stay as they are. A broken new file changes nothing but the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Never
+
+from wherry.model.errors import InvalidInput
+
+POLL_S = 5.0
+
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""For TLS 1.2: only those with forward secrecy. TLS 1.3 has no others."""
+
+_log = logging.getLogger("wherry.tls")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Where the certificate chain, its key and the authority of clients lie, all in PEM."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+    client_required: bool = True
+    """With a `client_ca`: whether a client without a certificate is turned away."""
+
+    def stamps(self) -> list[tuple[int, int, int] | None]:
+        """What tells that a file changed: a rename over it is seen by its inode."""
+        return [_stamp(path) for path in (self.certificate, self.key, self.client_ca) if path is not None]
+
+
+class Tls:
+    """A context that follows its files."""
+
+    def __init__(self, files: TlsFiles, poll_s: float = POLL_S) -> None:
+        self._files = files
+        self._poll_s = poll_s
+        self._seen = files.stamps()
+        self.context = _context(files)
+
+    def refresh(self) -> bool:
+        """Take up files that changed; whether there was something to take up.
+
+        They are tried on a context of their own first: half of a pair, loaded into the one that serves, would leave it
+        with none. An authority of clients can come this way but not go: that takes a restart.
+        """
+        stamps = self._files.stamps()
+        if stamps == self._seen:
+            return False
+        self._seen = stamps
+        try:
+            _context(self._files)
+            _load(self.context, self._files)
+        except InvalidInput as fault:
+            _log.warning("the new TLS files are not used, the old ones still are: %s", fault)
+            return False
+        _log.info("new TLS files are in use", extra={"certificate": str(self._files.certificate)})
+        return True
+
+    async def follow(self) -> None:
+        """Look again and again, for ever."""
+        while True:
+            await asyncio.sleep(self._poll_s)
+            self.refresh()
+
+
+def _context(files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.set_alpn_protocols(["http/1.1"])
+    _load(context, files)
+    if files.client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED if files.client_required else ssl.CERT_OPTIONAL
+    return context
+
+
+def _load(context: ssl.SSLContext, files: TlsFiles) -> None:
+    try:
+        context.load_cert_chain(files.certificate, files.key, password=_no_password)
+    except (OSError, ValueError) as fault:
+        given = f"{files.certificate}, {files.key}"
+        raise InvalidInput("tls.certificate, tls.key", given, f"a PEM chain and its key ({fault})") from None
+    if files.client_ca is not None:
+        try:
+            context.load_verify_locations(files.client_ca)
+        except (OSError, ValueError) as fault:
+            raise InvalidInput("tls.client_ca", str(files.client_ca), f"PEM certificates ({fault})") from None
+
+
+def _no_password() -> Never:
+    """Without this OpenSSL would ask on the terminal, and the broker would stand still."""
+    raise ValueError("the key is encrypted; a broker that starts by itself needs one that is not")
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

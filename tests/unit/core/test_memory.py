@@ -1,0 +1,98 @@
+"""What is settled leaves memory, also behind one old message that nobody takes; and a restart sees the same state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.core.desk import Desk
+from wherry.core import ids, partition, runs, upkeep
+from wherry.core.partition import Partition
+from wherry.model.schema import Message
+
+
+def housekeeping(desk: Desk) -> None:
+    for entry in upkeep.housekeeping(desk.shell.state, desk.now.wall_us):
+        desk.commit([entry])
+
+
+@pytest.mark.parametrize("by", ["replay", "checkpoint"])
+def test_one_old_message_does_not_keep_the_rows_behind_it(by):
+    desk = Desk()
+    desk.subscribe()
+    desk.publish("old")
+    desk.pull()
+    for turn in range(60):
+        desk.publish("a", "b")
+        [lease] = desk.pull()
+        if turn % 10:
+            desk.ack(lease)
+    rows = desk.topic.partitions[0].directory
+    assert len(rows) <= 2 * (1 + 6), "the old one, and six that were taken and not settled"
+    desk.recover(by)
+    assert desk.topic.partitions[0].directory.columns().tolist() == rows.columns().tolist()
+    assert len(desk.offsets()) == 1 + 6 * 2
+
+
+@pytest.mark.parametrize("by", ["replay", "checkpoint"])
+def test_bytes_of_what_was_cancelled_do_not_count_when_a_stream_is_trimmed(by):
+    """They did as long as the row of a cancelled batch was there, which depends on what lies before it."""
+    desk = Desk(keep="bytes", keep_bytes=3 * 11)
+    for text in "abcd":
+        desk.publish(Message(payload=b"x" * 10, id=text))
+    desk.cancel("b")
+    housekeeping(desk)
+    assert desk.topic.messages == 3
+    desk.recover(by)
+    housekeeping(desk)
+    assert desk.topic.messages == 3
+
+
+def test_times_of_settled_messages_leave_before_they_come(monkeypatch):
+    monkeypatch.setattr(runs, "TAIL_MAX", 8)
+    monkeypatch.setattr(partition, "TAIL_MAX", 8)
+    one = Partition(0)
+    for base in range(0, 400, 4):
+        one.append(base, 4, 4, 0)
+        one.expiry.insert(np.arange(base, base + 4) % 7, np.arange(base, base + 4))
+    going = np.array([offset for offset in range(400) if offset % 9])
+    for part in np.split(going, range(10, len(going), 10)):
+        one.finish(part)
+        assert len(one.expiry) <= 2 * (400 - len(one.finished)) + 8
+    left = one.expiry.columns().offset
+    assert set(range(0, 400, 9)) <= set(left.tolist())
+    assert one.expiry.peek(1).offset.tolist() == [0]
+
+
+def test_what_was_settled_and_swept_never_expires_and_the_rest_does(monkeypatch):
+    monkeypatch.setattr(runs, "TAIL_MAX", 8)
+    monkeypatch.setattr(partition, "TAIL_MAX", 8)
+    desk = Desk()
+    desk.subscribe()
+    for _ in range(20):
+        desk.publish(*[Message(payload=b"", expires_ms=desk.ms + 1_000)] * 3)
+    [lease] = desk.pull(n=55)
+    desk.ack(lease)
+    assert len(desk.topic.partitions[0].expiry) <= 2 * 5 + 8
+    desk.upkeep(1_000)
+    assert desk.offsets() == []
+    assert desk.topic.counters["expired"] == 5
+
+
+def test_ids_of_settled_messages_are_weeded_a_part_at_a_time(monkeypatch):
+    monkeypatch.setattr(ids, "RUN_MAX", 16)
+    monkeypatch.setattr(upkeep, "IDS_SLACK", 10)
+    desk = Desk()
+    desk.subscribe()
+    for turn in range(40):
+        desk.publish(*(Message(payload=b"", id=f"{turn}/{row}") for row in range(5)))
+    [lease] = desk.pull(n=190)
+    desk.ack(lease)
+    before = len(desk.topic.ids)
+    for _ in range(40):
+        housekeeping(desk)
+        assert before - len(desk.topic.ids) <= 2 * 16
+        before = len(desk.topic.ids)
+    assert 10 <= before <= 2 * 10 + 10
+    desk.cancel("39/4", "38/0")
+    desk.publish(Message(payload=b"", id="0/0"), Message(payload=b"", id="39/4"))

@@ -1,0 +1,288 @@
+"""Bodies in segments: what a thread seals, what the read cache holds, and segments that are mostly dead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+from tests.unit.journal.cutfiles import CutFiles
+from wherry.core.bodies import Cold, together
+from wherry.journal import segment, store
+from wherry.journal.files import Bytes
+from wherry.journal.shelf import Cached
+from wherry.journal.store import Store
+from wherry.model.errors import Corrupt
+from wherry.model.schema import Message, compact
+
+T = TypeVar("T")
+
+ROWS = 4
+"""Messages of a block here."""
+
+
+class Files(CutFiles):
+    """A disk in memory on which something happens while a thread is at work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.reading: Callable[[], None] = lambda: None
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        self.meanwhile()
+        return work()
+
+    async def read(self, path, offset=0, length=None):
+        await asyncio.sleep(0)
+        self.reading()
+        if path not in self.disk:
+            raise FileNotFoundError(path)
+        return await super().read(path, offset, length)
+
+    async def put(self, path: str, parts: Sequence[Bytes]) -> None:
+        self.disk[path] = bytearray(b"".join(parts))
+
+
+class World:
+    """A store in which `gone` is what nobody wants any more."""
+
+    def __init__(self, cache_bytes_max: int = 1 << 30) -> None:
+        self.files = Files()
+        self.store = Store(self.files, cache_bytes_max=cache_bytes_max)
+        self.gone: set[int] = set()
+
+    def put(self, count: int, base: int = 0, partition: int = 0) -> list[Cached]:
+        """Messages of which each says its offset, four in a batch."""
+        batches = []
+        for first in range(base, base + count, ROWS):
+            rows = compact([Message(payload=b"%d" % offset) for offset in range(first, first + ROWS)])
+            batches.append(Cached(1, partition, first, rows, 7, first + 1, 0, first + 1, 0))
+            self.store.put(batches[-1])
+        return batches
+
+    def wanted(self, topic, partition, offsets):
+        return np.array([offset not in self.gone for offset in offsets.tolist()], np.bool_)
+
+    def wants(self, topic, partition, start, stop):
+        return sum(offset not in self.gone for offset in range(start, stop))
+
+    def seal(self, batches: list[Cached]) -> None:
+        asyncio.run(self.store.seal(batches, self.wanted))
+
+    def rewrite(self) -> bool:
+        return asyncio.run(self.store.rewrite(self.wanted, self.wants))
+
+    async def look(self, *offsets: int, partition: int = 0) -> list[bytes]:
+        asked = np.array(offsets, np.int64)
+        colds: list[Cold] = []
+        while True:
+            try:
+                return self.store.messages(1, partition, asked).column("payload").to_pylist()
+            except Cold as cold:
+                colds = together(colds, cold)
+                await self.store.load(*colds)
+
+
+def texts(*offsets: int) -> list[bytes]:
+    return [b"%d" % offset for offset in offsets]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(segment, "BLOCK_ROWS_MAX", ROWS)
+
+
+def test_a_segment_has_what_was_wanted_when_it_was_begun():
+    world = World()
+    batches = world.put(16)
+    world.gone = {0, 5, 6, 15}
+    world.files.meanwhile = lambda: world.gone.update({1, 2})
+    world.seal(batches)
+    assert world.store.held().floor() is None and world.store.cached_bytes == 0
+    assert asyncio.run(world.look(14, 1, 7, 4)) == texts(14, 1, 7, 4)
+    assert world.store.held().segments[0].rows == 12
+
+
+def test_batches_of_other_columns_and_many_chunks_keep_their_order(monkeypatch):
+    for chunk_bytes in (1, 1 << 20):
+        monkeypatch.setattr(store, "CHUNK_BYTES", chunk_bytes)
+        world = World()
+        batches = world.put(12)
+        keyed = compact([Message(payload=b"%d" % offset, key="k") for offset in range(12, 16)])
+        batches.append(Cached(1, 0, 12, keyed, 9, 13, 0, 13, 0))
+        world.store.put(batches[-1])
+        batches += world.put(4, 16)
+        world.gone = {1, 13}
+        world.seal(batches)
+        kept = [offset for offset in range(20) if offset not in world.gone]
+        assert asyncio.run(world.look(*kept)) == texts(*kept)
+
+
+def test_a_batch_that_was_dropped_while_it_was_sealed_is_dropped_once():
+    world = World()
+    batches = world.put(8)
+    world.files.meanwhile = lambda: world.store.drop(1, 0, [0])
+    world.seal(batches)
+    assert (world.store.cached_bytes, len(world.store.held().cached)) == (0, 0)
+
+
+@pytest.mark.parametrize("work", ["seal", "rewrite"])
+def test_a_topic_that_goes_while_a_thread_works_leaves_only_garbage(work):
+    world = World()
+    batches = world.put(16)
+    if work == "rewrite":
+        world.seal(batches)
+        world.gone = set(range(1, 16))
+    world.files.meanwhile = lambda: world.store.drop_topic(1)
+    if work == "seal":
+        world.seal(batches)
+    else:
+        assert world.rewrite()
+    assert world.store.held().segments == []
+    assert sorted(world.store.garbage) == sorted(world.files.disk)
+
+
+def test_what_overflows_goes_to_segments_of_bounded_size(monkeypatch):
+    world = World(cache_bytes_max=20_000)
+    batches = world.put(80)
+    monkeypatch.setattr(store, "SEGMENT_BYTES_MAX", 3 * batches[-1].size)
+    groups = world.store.overflow(durable=60)
+    assert [len(group) for group in groups] == [3, 3, 3, 2]
+    assert [cached.base for group in groups for cached in group] == list(range(0, 44, ROWS))
+    monkeypatch.setattr(store, "SEGMENT_BATCHES_MAX", 2)
+    assert [len(group) for group in world.store.overflow(durable=60)] == [2, 2, 2, 2, 2, 1]
+    assert len(world.store.overflow(durable=20)) == 3, "what is not durable stays where it has a gate"
+
+
+def test_a_mostly_dead_segment_is_written_again_without_the_dead():
+    world = World()
+    world.seal(world.put(64))
+    (old,) = world.store.held().segments
+    world.gone = set(range(64)) - {3, 17, 18, 60}
+    assert world.rewrite()
+    (new,) = world.store.held().segments
+    assert new.rows == 4 and new.bytes < old.bytes
+    assert world.store.garbage == [old.path] and old.path in world.files.disk
+    assert asyncio.run(world.look(60, 3, 17)) == texts(60, 3, 17)
+    assert not world.rewrite(), "what is left is wanted"
+
+
+def test_a_segment_of_which_a_quarter_is_wanted_stays():
+    world = World()
+    world.seal(world.put(64))
+    world.gone = set(range(48))
+    assert not world.rewrite()
+    world.gone = set(range(49))
+    assert world.rewrite()
+
+
+def test_a_segment_that_died_while_it_was_looked_at_goes_without_a_new_one():
+    world = World()
+    world.seal(world.put(16))
+    world.gone = set(range(15))
+    world.files.reading = lambda: world.gone.add(15)
+    assert world.rewrite()
+    assert world.store.held().segments == [] and len(world.store.garbage) == 1
+
+
+def test_the_search_for_sparse_segments_is_bounded_and_goes_on_where_it_ended(monkeypatch):
+    monkeypatch.setattr(store, "LOOK_MAX", 2)
+    world = World()
+    for base in range(0, 80, 16):
+        world.seal(world.put(16, base))
+    world.gone = set(range(16))
+    assert [world.rewrite() for _ in range(4)] == [False, False, True, False]
+
+
+def test_a_load_whose_segment_is_written_again_meanwhile_is_asked_anew():
+    world = World()
+    world.seal(world.put(32))
+    (old,) = world.store.held().segments
+    world.gone = set(range(32)) - {0, 30}
+
+    async def main() -> None:
+        looking = asyncio.create_task(world.look(0, 30))
+        await asyncio.sleep(0)  # it has the blocks of the old segment in its hands now
+        assert await world.store.rewrite(world.wanted, world.wants)
+        await world.files.remove(world.store.garbage)
+        assert old.path not in world.files.disk
+        assert await looking == texts(0, 30)
+
+    asyncio.run(main())
+
+
+def test_a_body_that_no_block_has_is_lost_and_not_asked_for_for_ever():
+    world = World()
+    batches = world.put(16)
+    world.gone = {6, 15}
+    world.seal(batches)
+    for lost in (6, 15):
+        with pytest.raises(Corrupt, match="lost"):
+            asyncio.run(world.look(4, lost))
+
+
+@pytest.mark.parametrize("blocks", [0.5, 1, 2, 3.5])
+def test_sizes_are_told_of_as_many_as_the_read_cache_holds_in_order(blocks):
+    world = World()
+    world.seal(world.put(400))
+    each = int(world.store.held().segments[0].blocks[4].max())
+    world.store._read_bytes_max = int(blocks * each)
+    left = np.random.default_rng(3).permutation(400).astype(np.int64)
+    loads = 0
+    while len(left):
+        try:
+            sizes = world.store.sizes(1, 0, left[:50])
+        except Cold as cold:
+            loads += 1
+            asyncio.run(world.store.load(cold))
+            assert world.store._read_bytes <= max(world.store._read_bytes_max, each)
+            assert len(world.store.sizes(1, 0, left[:50])) > 0, "what was loaded is there at once"
+            continue
+        assert len(sizes) > 0
+        assert sizes.tolist() == [len(b"%d" % offset) for offset in left[: len(sizes)]]
+        left = left[len(sizes) :]
+    assert loads >= 400 / ROWS / max(blocks, 1)
+
+
+def test_readers_that_push_each_other_out_of_the_cache_still_get_on():
+    world = World()
+    for partition in range(3):
+        world.seal(world.put(64, partition=partition))
+    world.store._read_bytes_max = 1
+
+    async def read(partition: int) -> None:
+        for first in range(0, 64, 2):
+            offsets = [first, 63 - first, first + 1]
+            assert await world.look(*offsets, partition=partition) == texts(*offsets)
+
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(read(partition) for partition in (0, 1, 2, 0, 1)))
+
+    asyncio.run(main())
+
+
+def test_a_decision_with_several_questions_keeps_the_bodies_of_all():
+    world = World()
+    for partition in range(3):
+        world.seal(world.put(16, partition=partition))
+    world.store._read_bytes_max = 1
+
+    async def main() -> int:
+        colds: list[Cold] = []
+        for attempt in range(10):
+            try:
+                for partition in range(3):
+                    world.store.take(1, partition, np.array([0, 9], np.int64), ("payload",))
+            except Cold as cold:
+                colds = together(colds, cold)
+                await world.store.load(*colds)
+            else:
+                return attempt
+        raise AssertionError("it asks for ever")
+
+    assert asyncio.run(main()) == 3
