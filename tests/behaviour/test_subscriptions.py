@@ -2,10 +2,11 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from tests.behaviour.world import Home, VirtualClock, bodies, drain, in_loop, in_virtual_time, reader_of
-from wherry import AlreadyExists, Broker, CutOff, InvalidInput, Message, NotFound, PublishOptions
+from wherry import AlreadyExists, Broker, CutOff, InvalidInput, Message, NotFound, PublishOptions, Retry
 
 ORDERS = ("fifo", "priority", "timeline")
 
@@ -310,3 +311,47 @@ async def test_a_stream_keeps_so_many_bytes_oldest_go_first(broker: Broker, cloc
     await asyncio.sleep(2)
     reader = await reader_of(broker, "t")
     assert await drain(reader) == [b"3" * 40, b"4" * 40]
+
+
+@in_loop
+async def test_a_subscription_is_given_another_lease_retry_and_buffer_and_keeps_them(home: Home, how: str):
+    broker = await home.open()
+    await broker.create_topic("t")
+    known = await broker.subscribe("t", "s")
+    await broker.publish("t", bodies(3))
+    wanted = msgspec.structs.replace(known, lease_ms=5_000, retry=Retry(attempts=1), buffer_bytes=40)
+    assert await broker.change_subscription(wanted) == wanted
+    assert await broker.change_subscription(wanted) == wanted
+    broker = await home.again(how)
+    assert broker.shard.state.subscription("t", "s").config == wanted
+    consumer = await broker.consumer("t", "s")
+    assert len(await consumer.pull()) == 3
+    home.clock.advance(5_000)
+    assert broker.stats("t").subscriptions[0].dead == 3
+
+
+@in_loop
+async def test_a_new_buffer_of_bytes_counts_what_waits_already(home: Home):
+    broker = await home.open()
+    await broker.create_topic("t")
+    known = await broker.subscribe("t", "s")
+    await broker.publish("t", [b"x" * 30])
+    await broker.change_subscription(msgspec.structs.replace(known, buffer_bytes=40))
+    consumer = await broker.consumer("t", "s")
+    await broker.publish("t", [b"x" * 30])
+    with pytest.raises(CutOff, match="fell further behind"):
+        await consumer.pull()
+
+
+@in_loop
+async def test_what_a_subscription_is_cannot_change(home: Home):
+    broker = await home.open()
+    await broker.create_topic("t")
+    known = await broker.subscribe("t", "s")
+    for change in ({"durable": False}, {"start": "latest"}, {"acks": False}, {"key_order": True}):
+        with pytest.raises(AlreadyExists, match=f"{next(iter(change))} is .* and cannot become"):
+            await broker.change_subscription(msgspec.structs.replace(known, **change))
+    with pytest.raises(NotFound):
+        await broker.change_subscription(msgspec.structs.replace(known, name="another"))
+    with pytest.raises(InvalidInput, match="lease_ms"):
+        await broker.change_subscription(msgspec.structs.replace(known, lease_ms=0))

@@ -1,0 +1,493 @@
+"""One HTTP/1.1 connection: finds heads, gathers bodies, serves one request at a time, keeps every bound.
+
+The parser (llhttp, through `httptools`) sees heads only, one at a time, so that nothing behind a head can be taken for
+part of it. A body of known length is read by the kernel straight into the buffer that becomes the message batch, so a
+large publish is never copied on its way in; a chunked one goes through `chunks`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from email.utils import formatdate
+from enum import Enum, auto
+from functools import lru_cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, cast
+
+import httptools
+import pyarrow as pa
+
+from wherry.wire.http.chunks import BrokenChunks, Chunks
+from wherry.wire.http.message import Bytes, Request, Response, Stream
+from wherry.wire.http.problem import HttpError, problem
+
+if TYPE_CHECKING:
+    from wherry.wire.http.server import Server
+
+INBOX_BYTES = 2_048
+"""What an idle connection holds; grows to the bound of a head."""
+
+JOINED_BYTES = 16 << 10
+"""An answer with a smaller body is one buffer: cheaper than a list of them."""
+
+POOLED_BODY_BYTES = 32 << 10
+"""Larger bodies lie in Arrow's memory, which is aligned, not cleared first, and reused warm."""
+
+HEADERS_MAX = 512
+"""Header lines of one request; 256 of them may be those of its message."""
+
+PARTING_S = 2.0
+"""A closed socket with bytes unread is reset, and takes the last answer along: so long we read and throw away."""
+
+CLIENT_GONE = 499
+"""What is told to observers of a request whose client left before the answer."""
+
+HEAD_END = b"\r\n\r\n"
+ONCE = frozenset({"host", "content-length", "transfer-encoding", "content-type", "authorization", "idempotency-key"})
+"""Headers that two readers would understand differently if they came twice."""
+
+_log = logging.getLogger("wherry.http")
+
+
+class _State(Enum):
+    HEAD = auto()
+    BODY = auto()
+    CHUNKED = auto()
+    BUSY = auto()
+    PARTING = auto()
+    CLOSED = auto()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A client, from accept to close."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._bounds = server.bounds
+        self._state = _State.HEAD
+        self._since = server.time()
+        self._inbox = bytearray(INBOX_BYTES)
+        self._filled = 0
+        self._head_begun = False
+        self._body: Bytes = b""
+        self._view = memoryview(b"")
+        self._got = 0
+        self._held = 0  # bytes of a body that count against the server's bound
+        self._chunks = Chunks()
+        self._begun = 0
+        self._whole = False
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._request: Request | None = None
+        self._keep_alive = True
+        self._one_zero = False
+        self._eof = False
+        self._task: asyncio.Task[None] | None = None
+        self._streaming = False
+        self._resumed: asyncio.Future[None] | None = None
+        self._paused_since: float | None = None
+
+    # ---------------------------------------------------------------------------------------------------- the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._secure = transport.get_extra_info("ssl_object") is not None
+        refusal = self._server.admit(self)
+        if refusal is not None:
+            self._refuse("busy", refusal)
+
+    def connection_lost(self, fault: Exception | None) -> None:
+        self._state = _State.CLOSED
+        self._free_body()
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
+        if self._task is not None and self._waits():
+            self._task.cancel()  # what changes something runs to its end, and its answer is undone
+        self._server.discard(self)
+
+    def eof_received(self) -> bool:
+        """The client will say no more. A request under way is answered; one that waits for messages is over."""
+        self._eof = True
+        if self._state is not _State.BUSY:
+            return False
+        if self._task is not None and self._waits():
+            self._task.cancel()
+            return False
+        return not self._secure  # TLS has no half of a connection
+
+    def _waits(self) -> bool:
+        return self._streaming or (self._request is not None and self._request.waits)
+
+    def pause_writing(self) -> None:
+        self._paused_since = self._server.time()
+
+    def resume_writing(self) -> None:
+        self._paused_since = None
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
+
+    async def _drain(self) -> None:
+        while self._paused_since is not None and self._state is not _State.CLOSED:
+            self._resumed = asyncio.get_running_loop().create_future()
+            await self._resumed
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._state is _State.BODY:
+            return self._view[self._got :]
+        if self._state is _State.PARTING:
+            return memoryview(self._inbox)
+        if self._filled == len(self._inbox):
+            self._grow()
+        return memoryview(self._inbox)[self._filled :]
+
+    def _grow(self) -> None:
+        """Twice the inbox, to a bit more than the largest head, so that one that is too large can be told."""
+        size = max(len(self._inbox) + 1, min(len(self._inbox) * 4, self._bounds.head_bytes + 1_024))
+        self._inbox = self._inbox + bytes(size - len(self._inbox))
+
+    def buffer_updated(self, count: int) -> None:
+        if self._state is _State.BODY:
+            self._got += count
+            self._attempt(self._feed_body)
+        elif self._state is not _State.PARTING:
+            self._filled += count
+            if self._state is _State.HEAD:
+                self._parse_head()
+            elif self._state is _State.CHUNKED:
+                self._attempt(self._feed_chunks)
+            elif self._filled > self._bounds.head_bytes:
+                self._transport.pause_reading()  # it pipelines more than we hold; goes on after the answer
+
+    # ------------------------------------------------------------------------------------------------------ requests
+
+    def _parse_head(self) -> None:
+        if not self._head_begun:
+            self._since, self._head_begun = self._server.time(), True
+        end = self._inbox.find(HEAD_END, 0, self._filled)
+        if end < 0:
+            if self._filled > self._bounds.head_bytes:
+                self._refuse("headers-too-large", f"a head may have {self._bounds.head_bytes} bytes")
+            return
+        end += len(HEAD_END)
+        if end > self._bounds.head_bytes:
+            self._refuse("headers-too-large", f"a head may have {self._bounds.head_bytes} bytes")
+            return
+        self._url, self._headers, self._begun, self._whole = b"", [], 0, False
+        self._parser = httptools.HttpRequestParser(self)
+        try:
+            self._parser.feed_data(bytes(memoryview(self._inbox)[:end]))
+        except httptools.HttpParserUpgrade:
+            pass  # an offer that we do not take up
+        except httptools.HttpParserError as fault:
+            self._refuse("invalid-input", f"this is not a request in HTTP/1.1: {fault}")
+            return
+        self._take(end)
+        self._attempt(self._begin)
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        """A step on the way to a whole request, or the answer to what is wrong with it."""
+        try:
+            step()
+        except HttpError as fault:
+            self._keep_alive = False
+            self._send(problem(fault))
+
+    def _take(self, count: int) -> None:
+        rest = self._filled - count
+        if not rest and len(self._inbox) > INBOX_BYTES:
+            self._inbox = bytearray(INBOX_BYTES)
+        else:
+            self._inbox[:rest] = self._inbox[count : self._filled]
+        self._filled = rest
+
+    def on_message_begin(self) -> None:
+        self._begun += 1
+
+    def on_headers_complete(self) -> None:
+        self._whole = True
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name, value))
+
+    def on_body(self, chunk: bytes) -> None:
+        self._begun += 1  # the parser saw an end of the head where we saw none: two readers, two requests
+
+    def _begin(self) -> None:
+        """A head is whole: make the request, and see whether a body follows."""
+        if self._begun != 1 or not self._whole:
+            raise HttpError("invalid-input", "this is not one head of one request", close=True)
+        headers = _joined(self._headers)
+        version = self._parser.get_http_version()
+        self._one_zero = version == "1.0"
+        said = headers.get("connection", "").lower()
+        self._keep_alive = "keep-alive" in said if self._one_zero else "close" not in said
+        if version not in ("1.0", "1.1"):
+            raise HttpError("invalid-input", f"HTTP/{version} is not spoken here; HTTP/1.1 is", close=True)
+        if not self._one_zero and "host" not in headers:
+            raise HttpError("invalid-input", "a request in HTTP/1.1 has a Host header", close=True)
+        path, query = _split(self._url)
+        method = self._parser.get_method().decode("ascii")
+        self._request = Request(method, path, query, headers, peer=self._peer, secure=self._secure)
+        self._since, self._got = self._server.time(), 0
+        if "transfer-encoding" in headers:
+            self._begin_chunks(headers)
+        elif headers.get("content-length", "0") == "0":
+            self._dispatch()
+        else:
+            self._begin_body(headers)
+
+    def _begin_body(self, headers: dict[str, str]) -> None:
+        length = int(headers["content-length"])
+        self._check_size(length)
+        self._body = pa.allocate_buffer(length) if length > POOLED_BODY_BYTES else bytearray(length)
+        self._view = memoryview(self._body).cast("B")
+        here = min(length, self._filled)
+        self._view[:here] = self._inbox[:here]
+        self._take(here)
+        self._got = here
+        self._state = _State.BODY
+        self._invite(headers)
+        self._feed_body()
+
+    def _feed_body(self) -> None:
+        self._hold(self._got)
+        if self._got == len(self._view):
+            self._dispatch()
+
+    def _begin_chunks(self, headers: dict[str, str]) -> None:
+        if headers["transfer-encoding"].strip().lower() != "chunked" or self._one_zero:
+            raise HttpError("invalid-input", "the only transfer encoding is chunked, of HTTP/1.1", close=True)
+        self._chunks = Chunks()
+        self._state = _State.CHUNKED
+        self._invite(headers)
+        self._feed_chunks()
+
+    def _invite(self, headers: dict[str, str]) -> None:
+        if headers.get("expect", "").lower() == "100-continue" and not self._filled and not self._one_zero:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _feed_chunks(self) -> None:
+        chunks = self._chunks
+        try:
+            taken = chunks.feed(memoryview(self._inbox)[: self._filled])
+        except BrokenChunks as fault:
+            raise HttpError("invalid-input", f"the chunks of the body are broken: {fault}", close=True) from None
+        self._take(taken)
+        self._check_size(chunks.wanted)
+        self._got = len(chunks.payload)
+        self._hold(self._got)
+        if chunks.done:
+            self._body = chunks.payload
+            self._dispatch()
+
+    def _check_size(self, length: int) -> None:
+        if length > self._bounds.body_bytes:
+            detail = f"the body has {length} bytes or more; at most {self._bounds.body_bytes} are allowed"
+            raise HttpError("too-large", detail, close=True)
+
+    def _hold(self, length: int) -> None:
+        """Count what came of a body: to announce one costs the sender nothing, so it must not take room from others."""
+        if not self._server.hold(length - self._held, max(length, len(self._view))):
+            raise HttpError("busy", "the requests under way fill the memory for bodies", close=True)
+        self._held = length
+
+    def _free_body(self) -> None:
+        self._server.hold(-self._held)
+        self._held = 0
+        self._body, self._view, self._chunks = b"", memoryview(b""), Chunks()
+
+    def _refuse(self, code: str, detail: str) -> None:
+        """What cannot be understood is answered, and then nothing more is read."""
+        self._keep_alive = False
+        self._send(problem(HttpError(code, detail, close=True)))
+
+    # ------------------------------------------------------------------------------------------------------- answers
+
+    def _dispatch(self) -> None:
+        assert self._request is not None
+        self._state = _State.BUSY
+        self._request.body = self._body
+        self._body, self._view = b"", memoryview(b"")
+        self._task = self._server.spawn(self._serve(self._request))
+
+    async def _serve(self, request: Request) -> None:
+        started, status = self._server.time(), CLIENT_GONE
+        try:
+            answer = await self._server.answer(request)
+            if isinstance(answer, Stream):
+                status = HTTPStatus.OK
+                await self._send_stream(request, answer)
+            else:
+                status = answer.status
+                self._send(answer, head_only=request.method == "HEAD")
+                if self._paused_since is not None:
+                    await self._drain()
+        except Exception:
+            # The head is out, so nothing can be said any more: an end without the last chunk tells that it is none.
+            _log.exception("%s %s broke off", request.method, request.path)
+            self._keep_alive = False
+        finally:
+            self._task = None
+            self._server.observe(request, int(status), self._server.time() - started)
+        self._next()
+
+    def _next(self) -> None:
+        """After an answer: the next request, which may be here already."""
+        self._request = None
+        self._free_body()
+        if self._state is _State.CLOSED:
+            return
+        if not self._keep_alive or self._eof or self._server.closing:
+            self._part()
+            return
+        self._state, self._since, self._head_begun = _State.HEAD, self._server.time(), False
+        if not self._transport.is_reading():
+            self._transport.resume_reading()
+        if self._filled:
+            self._parse_head()
+
+    def _part(self) -> None:
+        """Close, so that the last answer arrives: our half now, the rest when the client has read it."""
+        self._state, self._since, self._filled = _State.PARTING, self._server.time(), 0
+        self._free_body()
+        if self._eof or self._server.closing or not self._transport.can_write_eof():
+            self._transport.close()
+            return
+        self._transport.write_eof()
+        if not self._transport.is_reading():
+            self._transport.resume_reading()
+
+    def _send(self, response: Response, *, head_only: bool = False) -> None:
+        if self._transport.is_closing():
+            if response.undo is not None:
+                response.undo()
+            return
+        close = response.close or not self._keep_alive or self._eof or self._server.closing
+        length = sum(memoryview(part).nbytes for part in response.body)
+        lines = [_status_line(response.status), self._server.date_line()]
+        if response.content_type:
+            lines.append(f"Content-Type: {response.content_type}\r\n")
+        if response.status != HTTPStatus.NO_CONTENT:
+            lines.append(f"Content-Length: {length}\r\n")
+        lines += [f"{name}: {_clean(value)}\r\n" for name, value in response.headers]
+        if close:
+            self._keep_alive = False
+            lines.append("Connection: close\r\n")
+        elif self._one_zero:
+            lines.append("Connection: keep-alive\r\n")
+        lines.append("\r\n")
+        head = "".join(lines).encode("latin-1", "replace")
+        if head_only or not length:
+            self._transport.write(head)
+        elif length <= JOINED_BYTES:
+            self._transport.write(b"".join([head, *response.body]))
+        else:
+            self._transport.writelines([head, *response.body])
+        if response.close and self._task is None:
+            self._part()
+
+    async def _send_stream(self, request: Request, stream: Stream) -> None:
+        self._streaming = True
+        try:
+            await self._send_chunks(stream, head_only=request.method == "HEAD")
+        finally:
+            self._streaming = False
+            await stream.chunks.aclose()  # type: ignore[attr-defined]
+            self._server.end(request)
+
+    async def _send_chunks(self, stream: Stream, *, head_only: bool) -> None:
+        chunked = not self._one_zero
+        lines = [_status_line(HTTPStatus.OK), self._server.date_line(), f"Content-Type: {stream.content_type}\r\n"]
+        lines += [f"{name}: {_clean(value)}\r\n" for name, value in stream.headers]
+        lines.append("Transfer-Encoding: chunked\r\n" if chunked else "Connection: close\r\n")
+        self._keep_alive = self._keep_alive and chunked
+        self._transport.write("".join([*lines, "\r\n"]).encode("latin-1", "replace"))
+        if head_only:
+            return
+        async for chunk in stream.chunks:
+            if self._transport.is_closing():
+                return
+            if chunk:
+                self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
+            if self._paused_since is not None:
+                await self._drain()
+        if chunked:
+            self._transport.write(b"0\r\n\r\n")
+
+    # ---------------------------------------------------------------------------------------------------------- time
+
+    def tick(self, now: float) -> None:
+        """About once a second: end what takes too long."""
+        bounds, waited = self._bounds, now - self._since
+        if self._paused_since is not None and now - self._paused_since > bounds.write_s:
+            self._transport.abort()
+        elif self._state is _State.PARTING:
+            if waited > PARTING_S:
+                self._transport.abort()
+        elif self._state is _State.HEAD:
+            if self._filled and waited > bounds.head_s:
+                self._refuse("timeout", f"the head was not whole after {bounds.head_s:g} s")
+            elif not self._filled and waited > bounds.idle_s:
+                self._transport.close()
+        elif self._state in (_State.BODY, _State.CHUNKED) and waited > bounds.body_s + self._got / bounds.body_pace:
+            self._refuse("timeout", f"the body was not whole after {waited:.0f} s")
+
+    def finish(self) -> None:
+        """The server is closing: go now if idle, after the answer otherwise."""
+        if self._state is not _State.BUSY:
+            self._transport.close()
+        elif self._task is not None and self._waits():
+            self._task.cancel()
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Go at once."""
+        self._transport.abort()
+
+
+def _joined(pairs: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    if len(pairs) > HEADERS_MAX:
+        raise HttpError("headers-too-large", f"a request may have {HEADERS_MAX} headers", close=True)
+    headers: dict[str, str] = {}
+    for raw, value in pairs:
+        name, text = raw.decode("latin-1").lower(), value.decode("latin-1")
+        if name in headers:
+            if name in ONCE:
+                raise HttpError("invalid-input", f"the header {name} comes twice", close=True)
+            text = f"{headers[name]}, {text}"
+        headers[name] = text
+    return headers
+
+
+def _split(url: bytes) -> tuple[str, str]:
+    """Path and query of a request target: `/path?query`, or an absolute URL as proxies send it."""
+    if not url.startswith(b"/"):
+        try:
+            parsed = httptools.parse_url(url)
+        except httptools.HttpParserInvalidURLError:
+            raise HttpError("invalid-input", "the target of the request is not a path", close=True) from None
+        return (parsed.path or b"/").decode("latin-1"), (parsed.query or b"").decode("latin-1")
+    path, _, query = url.partition(b"?")
+    return path.decode("latin-1"), query.decode("latin-1")
+
+
+def _clean(value: str) -> str:
+    """A header value that cannot end its line."""
+    return value.replace("\r", " ").replace("\n", " ").replace("\0", " ")
+
+
+@lru_cache(maxsize=128)
+def _status_line(status: int) -> str:
+    return f"HTTP/1.1 {int(status)} {HTTPStatus(status).phrase}\r\nServer: wherry\r\n"
+
+
+def date_line(wall_s: float) -> str:
+    """The `Date` header, which an origin server with a clock sends."""
+    return f"Date: {formatdate(wall_s, usegmt=True)}\r\n"

@@ -1,0 +1,220 @@
+"""Pull messages, and settle what was pulled."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Literal
+
+import msgspec
+
+from wherry.broker.consumer import PULL_BYTES_DEFAULT, PULL_MESSAGES_MAX, Consumer, Delivery
+from wherry.broker.settle import Part
+from wherry.core import leasing
+from wherry.model import check
+from wherry.model.errors import StaleLease, WherryError
+from wherry.model.subscription import BUFFER_MAX
+from wherry.wire.http.endpoints.views import MessageList
+from wherry.wire.http.formats import GIVES, parse_receipts, write_messages
+from wherry.wire.http.message import EVENTS, JSON, NDJSON, OCTETS, Answer, Response, Stream, accepted
+from wherry.wire.http.problem import HttpError, problem
+from wherry.wire.http.routing import Table
+from wherry.wire.http.service import Ask
+from wherry.wire.http.terms import (
+    WAIT_MS_MAX,
+    Buffer,
+    ConsumerName,
+    DelayMs,
+    LeaseMs,
+    PullMessages,
+    ReceiptList,
+    WaitMs,
+)
+
+TABLE = Table("consume")
+SETTLES = ("stale-lease", "limit-reached")
+CONSUMES = ("already-exists", "cut-off", "limit-reached")
+PATH = "/v1/topics/{topic}/subscriptions/{subscription}"
+
+HEARTBEAT_MS = 15_000
+"""A stream says this often that it is still there, so that proxies keep it."""
+
+
+class PullQuery(msgspec.Struct, frozen=True):
+    """How much to pull, and how long to wait for it."""
+
+    messages: PullMessages = 1_000
+    bytes: Buffer = PULL_BYTES_DEFAULT
+    wait_ms: WaitMs = 0
+    consumer: ConsumerName | None = None
+    columns: Literal["all", "present"] = "all"
+
+
+class Receipts(msgspec.Struct, forbid_unknown_fields=True):
+    """What to settle: `lease`, `lease:offset` or `lease:first-last`."""
+
+    receipts: ReceiptList
+
+
+class Nack(Receipts, forbid_unknown_fields=True):
+    """What failed, when to try again (by the retry policy unless told), and why."""
+
+    delay_ms: DelayMs | None = None
+    error: str = ""
+
+
+class Reject(Receipts, forbid_unknown_fields=True):
+    """What to give up on, and why."""
+
+    reason: str = "rejected"
+    error: str = ""
+
+
+class Extend(Receipts, forbid_unknown_fields=True):
+    """For what to have more time, and how much: the lease of the subscription unless told."""
+
+    lease_ms: LeaseMs | None = None
+
+
+LISTS = tuple(kind for kind in GIVES if kind != OCTETS)
+"""Formats of listings."""
+
+PULLED = {kind: MessageList if kind == JSON else None for kind in GIVES}
+LISTED = {kind: PULLED[kind] for kind in LISTS}
+
+
+def media_type(call: Ask, offered: tuple[str, ...] = GIVES) -> str:
+    """The format that the caller accepts."""
+    kind = accepted(call.request.headers.get("accept", ""), offered)
+    if kind is None:
+        raise HttpError("not-acceptable", "what can be had here: " + ", ".join(offered))
+    return kind
+
+
+@TABLE.add(
+    "POST", PATH + "/pull", "consume", query=PullQuery, gives=GIVES, answers={200: PULLED, 204: None}, codes=CONSUMES
+)
+async def pull(call: Ask) -> Answer:
+    """Pull messages on lease; with `wait_ms` the answer waits for the first of them.
+
+    What is not settled before its lease ends comes back to somebody.
+    """
+    query: PullQuery = call.query
+    kind = media_type(call)
+    check.integer("wait_ms", query.wait_ms, 0, WAIT_MS_MAX)
+    check.integer("bytes", query.bytes, 1, BUFFER_MAX)
+    consumer = await call.service.consumers.get(call["topic"], call["subscription"], query.consumer)
+    if query.wait_ms:
+        call.service.server.begin_wait(call.request)
+    count = 1 if kind == OCTETS else query.messages
+    delivery = await consumer.pull(count, bytes_max=query.bytes, wait_ms=query.wait_ms)
+    if kind == OCTETS and not len(delivery):
+        return Response(204)
+    response = write_messages(kind, delivery.batch, leases=delivery.lease_column(), columns=query.columns)
+    response.undo = delivery.take_back
+    return response
+
+
+def parts_of(call: Ask) -> list[Part]:
+    """The parts of leases that a call names; `StaleLease` for one that is over or of another subscription."""
+    parts = parse_receipts(call.body.receipts)
+    state = call.service.broker.shard.state
+    subscription = state.subscription(call["topic"], call["subscription"])
+    for token, _ in parts:
+        if leasing.held(state, token).subscription != subscription.number:
+            raise StaleLease(token, "belongs to another subscription")
+    return parts
+
+
+@TABLE.add("POST", PATH + "/ack", "consume", body=Receipts, answers={204: None}, codes=SETTLES)
+async def ack(call: Ask) -> Answer:
+    """Done with messages; durable when the answer comes."""
+    await call.service.settler.ack(parts_of(call))
+    return Response(204)
+
+
+@TABLE.add("POST", PATH + "/nack", "consume", body=Nack, answers={204: None}, codes=SETTLES)
+async def nack(call: Ask) -> Answer:
+    """Messages failed: they come back by the retry policy, or are dead letters now."""
+    await call.service.settler.nack(parts_of(call), call.body.delay_ms, call.body.error)
+    return Response(204)
+
+
+@TABLE.add("POST", PATH + "/reject", "consume", body=Reject, answers={204: None}, codes=SETTLES)
+async def reject(call: Ask) -> Answer:
+    """Give up on messages at once: they are dead letters."""
+    await call.service.settler.dead_letter(parts_of(call), call.body.reason, call.body.error)
+    return Response(204)
+
+
+@TABLE.add("POST", PATH + "/release", "consume", body=Receipts, answers={204: None}, codes=SETTLES)
+async def release(call: Ask) -> Answer:
+    """Hand messages back untouched; no attempt is counted."""
+    call.service.settler.release(parts_of(call))
+    return Response(204)
+
+
+@TABLE.add("POST", PATH + "/extend", "consume", body=Extend, answers={204: None}, codes=SETTLES)
+async def extend(call: Ask) -> Answer:
+    """More time for the leases named; a lease is extended as a whole."""
+    call.service.settler.renew([token for token, _ in parts_of(call)], call.body.lease_ms)
+    return Response(204)
+
+
+class EventsQuery(msgspec.Struct, frozen=True):
+    """How a stream is acked, and how much of it may be on its way: without acks by hand, nothing waits for them."""
+
+    ack: Literal["auto", "manual"] = "auto"
+    messages: PullMessages = 100
+    consumer: ConsumerName | None = None
+
+
+@TABLE.add(
+    "GET",
+    PATH + "/events",
+    "consume",
+    query=EventsQuery,
+    gives=(EVENTS,),
+    answers={200: {EVENTS: None}},
+    codes=CONSUMES,
+)
+async def events(call: Ask) -> Answer:
+    """Messages as server-sent events, as they come.
+
+    With `ack=auto` a message is done when it is written to the connection; with `ack=manual` the `id` of the event is
+    the receipt to settle it by, and at most `messages` of them are out at a time. The last event of a stream that the
+    broker ends is a `problem`.
+    """
+    query: EventsQuery = call.query
+    media_type(call, (EVENTS,))
+    check.integer("messages", query.messages, 1, PULL_MESSAGES_MAX)
+    call.service.server.begin_wait(call.request)
+    consumer = await call.service.broker.consumer(
+        call["topic"], call["subscription"], query.consumer, buffer_messages=query.messages
+    )
+    chunks = _events(consumer, query)
+    await anext(chunks)  # from here on the end of the stream is the end of the consumer
+    return Stream(chunks, EVENTS, [("Cache-Control", "no-store")])
+
+
+async def _events(consumer: Consumer, query: EventsQuery) -> AsyncIterator[bytes]:
+    async with consumer:
+        yield b""
+        yield b": wherry\n\n"
+        try:
+            while True:
+                delivery = await consumer.pull(query.messages, wait_ms=HEARTBEAT_MS)
+                yield _written(delivery) if len(delivery) else b": still here\n\n"
+                if query.ack == "auto" and len(delivery):
+                    await delivery.ack()
+        except WherryError as fault:  # the subscription was deleted, the consumer left, the broker closes
+            (document,) = problem(fault).body
+            yield b"event: problem\ndata: %b\n\n" % bytes(document)
+
+
+def _written(delivery: Delivery) -> bytes:
+    leases = delivery.lease_column()
+    (lines,) = write_messages(NDJSON, delivery.batch, leases=leases).body
+    places = zip(leases.tolist(), delivery.batch.column("offset").to_pylist(), strict=True)
+    texts = bytes(memoryview(lines)).splitlines()
+    events = [b"id: %d:%d\ndata: %b\n\n" % (*place, text) for place, text in zip(places, texts, strict=True)]
+    return b"".join(events)

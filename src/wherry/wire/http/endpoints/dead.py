@@ -1,0 +1,109 @@
+"""Dead letters: look at them, send them back, throw them away, see who did."""
+
+from __future__ import annotations
+
+import msgspec
+
+from wherry.core.deadletters import DeadFilter
+from wherry.wire.http.endpoints.consume import LISTED, LISTS, media_type
+from wherry.wire.http.formats import write_messages
+from wherry.wire.http.message import Answer, json_response
+from wherry.wire.http.routing import Table
+from wherry.wire.http.service import Ask
+from wherry.wire.http.terms import DeadLimit, Offset, Partition, Rate, TimeMs
+
+TABLE = Table("dead letters")
+PATH = "/v1/topics/{topic}/dead"
+
+
+class DeadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which dead letters; every condition given must hold."""
+
+    subscription: str | None = None
+    reason: str | None = None
+    from_ms: TimeMs | None = None
+    to_ms: TimeMs | None = None
+    partition: Partition | None = None
+    limit: DeadLimit = 1_000
+
+
+class DeadWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which dead letters; `offsets` names single ones of a partition."""
+
+    subscription: str | None = None
+    reason: str | None = None
+    from_ms: TimeMs | None = None
+    to_ms: TimeMs | None = None
+    partition: Partition | None = None
+    offsets: tuple[Offset, ...] | None = None
+    limit: DeadLimit = 1_000_000
+
+
+class DeadAction(msgspec.Struct, forbid_unknown_fields=True):
+    """What to do it to, how many a second (all at once unless told), and who asks, for the audit."""
+
+    filter: DeadWanted = DeadWanted()
+    rate: Rate | None = None
+    by: str = ""
+
+
+class DeadDiscard(msgspec.Struct, forbid_unknown_fields=True):
+    """What to throw away, and who asks, for the audit."""
+
+    filter: DeadWanted = DeadWanted()
+    by: str = ""
+
+
+class Count(msgspec.Struct):
+    """How many."""
+
+    count: int
+
+
+class DeedView(msgspec.Struct):
+    """Who sent dead letters back, or threw them away, and when."""
+
+    at_ms: int
+    what: str
+    by: str
+    subscription: str
+    partition: int
+    messages: int
+
+
+class Audit(msgspec.Struct):
+    """The last ones, newest last."""
+
+    deeds: list[DeedView]
+
+
+@TABLE.add("GET", PATH, "consume", query=DeadQuery, gives=LISTS, answers={200: LISTED})
+async def list_dead(call: Ask) -> Answer:
+    """Dead letters with the whole message, reason, error, attempts and times."""
+    wanted = DeadFilter(**msgspec.structs.asdict(call.query))
+    batch = await call.service.broker.dead_letters(call["topic"], wanted)
+    return write_messages(media_type(call, LISTS), batch, leases=None)
+
+
+@TABLE.add("POST", PATH + "/redrive", "admin", body=DeadAction, answers={200: Count}, codes=("limit-reached",))
+async def redrive(call: Ask) -> Answer:
+    """Send dead letters back to wait again; a second time finds none left."""
+    action: DeadAction = call.body
+    if action.rate is not None:
+        call.service.server.begin_wait(call.request)
+    wanted = DeadFilter(**msgspec.structs.asdict(action.filter))
+    count = await call.service.broker.redrive(call["topic"], wanted, by=action.by, rate=action.rate)
+    return json_response(Count(count))
+
+
+@TABLE.add("POST", PATH + "/discard", "admin", body=DeadDiscard, answers={200: Count})
+async def discard(call: Ask) -> Answer:
+    """Throw dead letters away."""
+    wanted = DeadFilter(**msgspec.structs.asdict(call.body.filter))
+    return json_response(Count(await call.service.broker.discard(call["topic"], wanted, by=call.body.by)))
+
+
+@TABLE.add("GET", PATH + "/audit", "admin", answers={200: Audit})
+async def audit(call: Ask) -> Answer:
+    """Who sent dead letters back or threw them away."""
+    return json_response(Audit([DeedView(*deed) for deed in call.service.broker.audit(call["topic"])]))

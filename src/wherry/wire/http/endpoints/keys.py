@@ -1,0 +1,114 @@
+"""API keys: make, list, change, delete. The token of a key is told once, when it is made."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from wherry.model.errors import NotFound
+from wherry.model.key import Key, Right
+from wherry.security.keys import make
+from wherry.wire.http.endpoints.bodies import given, model, part_of
+from wherry.wire.http.message import Answer, Response, json_response
+from wherry.wire.http.routing import Table
+from wherry.wire.http.service import Ask
+from wherry.wire.http.terms import MODEL, KeyName, TimeMs
+
+TABLE = Table("keys")
+PATH = "/v1/keys/{id}"
+
+
+RightFields = part_of(Right, "RightFields")
+Rights: TypeAlias = Annotated[tuple[RightFields, ...], MODEL["rights"]]  # type: ignore[valid-type]
+
+
+class NewKey(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose the key is, what it allows, and from when on it is refused."""
+
+    name: KeyName
+    rights: Rights
+    expires_ms: TimeMs | None = None
+
+
+class KeyChange(msgspec.Struct, forbid_unknown_fields=True):
+    """What to change of a key."""
+
+    name: KeyName | UnsetType = UNSET
+    rights: Rights | UnsetType = UNSET
+    expires_ms: TimeMs | UnsetType | None = UNSET
+
+
+class KeyView(msgspec.Struct):
+    """A key, without its secret."""
+
+    id: str
+    name: str
+    rights: tuple[Right, ...]
+    created_ms: int
+    expires_ms: int | None
+
+
+class MadeKey(KeyView):
+    """A key that was just made: its token cannot be read again."""
+
+    token: str
+
+
+class KeyList(msgspec.Struct):
+    """All keys, by name."""
+
+    keys: list[KeyView]
+
+
+def _view(key: Key) -> KeyView:
+    return KeyView(key.id, key.name, key.rights, key.created_ms, key.expires_ms)
+
+
+def _known(call: Ask) -> Key:
+    key = call.service.broker.key(call["id"])
+    if key is None:
+        raise NotFound("key", call["id"])
+    return key
+
+
+@TABLE.add("GET", "/v1/keys", "admin", answers={200: KeyList})
+async def list_keys(call: Ask) -> Answer:
+    """All keys, without their secrets."""
+    known = call.service.broker.keys()
+    return json_response(KeyList([_view(key) for key in known]))
+
+
+@TABLE.add("POST", "/v1/keys", "admin", body=NewKey, answers={201: MadeKey}, codes=("limit-reached",))
+async def make_key(call: Ask) -> Answer:
+    """Make a key; the `token` in the answer is told this once."""
+    wanted: NewKey = call.body
+    now_ms = call.service.broker.shard.now().wall_ms
+    rights = [model(Right, each) for each in wanted.rights]
+    made = make(wanted.name, rights, now_ms=now_ms, expires_ms=wanted.expires_ms)
+    key = await call.service.broker.put_key(made.key)
+    view = MadeKey(key.id, key.name, key.rights, key.created_ms, key.expires_ms, made.token)
+    return json_response(view, 201, [("Cache-Control", "no-store")])
+
+
+@TABLE.add("GET", PATH, "admin", answers={200: KeyView})
+async def get_key(call: Ask) -> Answer:
+    """One key, without its secret."""
+    return json_response(_view(_known(call)))
+
+
+@TABLE.add("PATCH", PATH, "admin", body=KeyChange, answers={200: KeyView})
+async def change_key(call: Ask) -> Answer:
+    """Change name, rights or end of a key; its token stays."""
+    fields = given(call.body)
+    if "rights" in fields:
+        fields["rights"] = tuple(model(Right, each) for each in fields["rights"])
+    return json_response(_view(await call.service.broker.change_key(call["id"], **fields)))
+
+
+@TABLE.add("DELETE", PATH, "admin", answers={204: None})
+async def delete_key(call: Ask) -> Answer:
+    """Delete a key: it opens nothing from now on."""
+    await call.service.broker.delete_key(call["id"])
+    return Response(204)

@@ -1,0 +1,169 @@
+"""Messages by id and by what is in them: look, search, amend, cancel."""
+
+from __future__ import annotations
+
+import base64
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from wherry.broker.browse import Search
+from wherry.core.amending import Amendment
+from wherry.model.errors import InvalidInput, NotFound
+from wherry.wire.http.endpoints.bodies import given
+from wherry.wire.http.endpoints.consume import LISTED, LISTS, media_type
+from wherry.wire.http.formats import write_messages
+from wherry.wire.http.message import Answer, Response, json_response
+from wherry.wire.http.routing import Table
+from wherry.wire.http.service import Ask
+from wherry.wire.http.terms import Base64, FateWord, HeaderMatch, Limit, Offset, Partition, Priority, TimeMs, Version
+
+TABLE = Table("messages")
+PATH = "/v1/topics/{topic}/messages/{id}"
+
+
+class BrowseQuery(msgspec.Struct, frozen=True):
+    """Where to begin in a partition, and how many."""
+
+    partition: Partition = 0
+    start: Offset = 0
+    limit: Limit = 100
+
+
+class SearchQuery(msgspec.Struct, frozen=True):
+    """Every condition given must hold; `header` is `name:value`, and may be given several times."""
+
+    key: str | None = None
+    header: list[HeaderMatch] = []
+    from_ms: TimeMs | None = None
+    to_ms: TimeMs | None = None
+    limit: Limit = 100
+
+
+class ScheduledQuery(msgspec.Struct, frozen=True):
+    """A range of times."""
+
+    from_ms: TimeMs | None = None
+    to_ms: TimeMs | None = None
+    limit: Limit = 100
+
+
+class AmendBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What to change of a waiting message; with `version`, only if nobody else has changed it since."""
+
+    payload: str | UnsetType = UNSET
+    payload_base64: Base64 | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+    due_ms: TimeMs | UnsetType = UNSET
+    expires_ms: TimeMs | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
+    version: Version | UnsetType = UNSET
+
+
+class AmendedView(msgspec.Struct):
+    """The message after the change: its version, and where it is now."""
+
+    version: int
+    partition: int
+    offset: int
+
+
+class FateView(msgspec.Struct):
+    """What became of a message, and where it stands for each subscription that has to do with it."""
+
+    id: str
+    fate: FateWord
+    subscriptions: dict[str, str]
+
+
+@TABLE.add("GET", "/v1/topics/{topic}/messages", "consume", query=BrowseQuery, gives=LISTS, answers={200: LISTED})
+async def browse(call: Ask) -> Answer:
+    """Messages of a partition by offset; nothing is consumed."""
+    query: BrowseQuery = call.query
+    batch = await call.service.broker.browse(
+        call["topic"], partition=query.partition, start=query.start, limit=query.limit
+    )
+    return write_messages(media_type(call, LISTS), batch, leases=None)
+
+
+@TABLE.add("GET", "/v1/topics/{topic}/search", "consume", query=SearchQuery, gives=LISTS, answers={200: LISTED})
+async def search(call: Ask) -> Answer:
+    """Messages by key, headers or time; nothing is consumed."""
+    query: SearchQuery = call.query
+    headers: dict[str, str] = {}
+    for text in query.header:
+        name, colon, value = text.partition(":")
+        if not colon:
+            raise InvalidInput("header", text, "name:value")
+        headers[name] = value
+    wanted = Search(key=query.key, headers=headers or None, from_ms=query.from_ms, to_ms=query.to_ms, limit=query.limit)
+    return write_messages(media_type(call, LISTS), await call.service.broker.search(call["topic"], wanted), leases=None)
+
+
+@TABLE.add(
+    "GET",
+    "/v1/topics/{topic}/subscriptions/{subscription}/scheduled",
+    "consume",
+    query=ScheduledQuery,
+    gives=LISTS,
+    answers={200: LISTED},
+)
+async def scheduled(call: Ask) -> Answer:
+    """What will be handed to a subscription in a range of times, soonest first."""
+    query: ScheduledQuery = call.query
+    batch = await call.service.broker.scheduled(
+        call["topic"], call["subscription"], from_ms=query.from_ms, to_ms=query.to_ms, limit=query.limit
+    )
+    return write_messages(media_type(call, LISTS), batch, leases=None)
+
+
+@TABLE.add("GET", PATH, "consume", gives=LISTS, answers={200: LISTED})
+async def get_message(call: Ask) -> Answer:
+    """One message by id."""
+    batch = await call.service.broker.get(call["topic"], call["id"])
+    if not batch.num_rows:
+        raise NotFound("message", call["id"])
+    return write_messages(media_type(call, LISTS), batch, leases=None)
+
+
+@TABLE.add(
+    "PATCH",
+    PATH,
+    "publish",
+    body=AmendBody,
+    answers={200: AmendedView},
+    codes=("not-waiting", "version-conflict", "limit-reached"),
+)
+async def amend(call: Ask) -> Answer:
+    """Change a waiting message: body, priority, times or headers."""
+    fields = given(call.body)
+    version = fields.pop("version", None)
+    encoded = fields.pop("payload_base64", None)
+    if encoded is not None:
+        if "payload" in fields:
+            raise InvalidInput("payload", fields["payload"], "either payload or payload_base64")
+        try:
+            fields["payload"] = base64.b64decode(encoded, validate=True)
+        except ValueError:
+            raise InvalidInput("payload_base64", encoded, "base64") from None
+    elif "payload" in fields:
+        fields["payload"] = fields["payload"].encode()
+    amended = await call.service.broker.amend(call["topic"], call["id"], Amendment(**fields), version=version)
+    return json_response(AmendedView(amended.version, amended.partition, amended.offset))
+
+
+@TABLE.add("DELETE", PATH, "publish", answers={204: None}, codes=("not-waiting",))
+async def cancel(call: Ask) -> Answer:
+    """Cancel a waiting message; one that is out or done cannot be."""
+    await call.service.broker.cancel(call["topic"], call["id"])
+    return Response(204)
+
+
+@TABLE.add("GET", PATH + "/fate", "publish", answers={200: FateView})
+async def fate(call: Ask) -> Answer:
+    """What became of a message.
+
+    By its default id also when it is gone; by an id of its own as long as it is in the topic.
+    """
+    found = await call.service.broker.fate(call["topic"], call["id"])
+    return json_response(FateView(call["id"], found.fate, found.subscriptions))

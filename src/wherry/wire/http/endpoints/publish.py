@@ -1,0 +1,128 @@
+"""Publish messages to a topic, in whatever format they come."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from wherry.broker.outcomes import OUTCOME_MS_MAX
+from wherry.core.fates import Fates
+from wherry.core.publishing import Published, PublishOptions
+from wherry.model import check, limits
+from wherry.model.errors import InvalidInput
+from wherry.wire.http.formats import TAKES, read_messages
+from wherry.wire.http.message import ARROW, Answer, json_response
+from wherry.wire.http.routing import Table
+from wherry.wire.http.service import Ask
+from wherry.wire.http.terms import CallbackUrl, FateWord, OutcomeMs, Partition, ProducerName, Sequence
+
+TABLE = Table("publish")
+
+IDEMPOTENCY_KEY = "idempotency-key"
+
+
+class PublishQuery(msgspec.Struct, frozen=True):
+    """How to publish.
+
+    Without `producer` and `sequence` a call that is sent again is stored again. `wait` holds the answer until every
+    message was handed over, or is over (settled, dead, cancelled, expired or dropped), `timeout_ms` at most; `callback`
+    is told of both.
+    """
+
+    partition: Partition | None = None
+    producer: ProducerName | None = None
+    sequence: Sequence | None = None
+    persistent: bool | None = None
+    wait: Literal["stored", "delivered", "settled"] = "stored"
+    timeout_ms: OutcomeMs = 30_000
+    callback: CallbackUrl | None = None
+    ids: bool | None = None
+
+
+class PublishedView(msgspec.Struct, omit_defaults=True):
+    """Where the messages went: runs of `[partition, first offset, count]` in the order of the call.
+
+    With `wait`, `fate` is what became of a message, or of many, how many have which; with `ids`, `fates` has one each.
+    """
+
+    count: int
+    placed: list[tuple[int, int, int]]
+    repeated: bool
+    dead: int
+    durable: bool
+    ids: list[str] | msgspec.UnsetType = msgspec.UNSET
+    fate: FateWord | dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    fates: list[FateWord] | msgspec.UnsetType = msgspec.UNSET
+
+
+def published_view(published: Published, fates: Fates | None = None, *, ids: bool) -> PublishedView:
+    """The answer to a publish."""
+    view = PublishedView(
+        len(published.offset), placed(published), published.repeated, published.dead, published.durable
+    )
+    if ids:
+        view.ids = published.ids()
+    if fates is not None:
+        view.fate = fates.words()[0] if len(fates) == 1 else fates.counts()
+        if ids:
+            view.fates = fates.words()
+    return view
+
+
+def placed(published: Published) -> list[tuple[int, int, int]]:
+    """Runs of messages that went to one partition one after another."""
+    partition, offset = published.partition, published.offset
+    if len(offset) == 1:
+        return [(int(partition[0]), int(offset[0]), 1)]
+    breaks = np.flatnonzero((np.diff(partition) != 0) | (np.diff(offset) != 1)) + 1
+    starts = np.concatenate(([0], breaks))
+    counts = np.diff(np.append(starts, len(offset)))
+    return list(zip(partition[starts].tolist(), offset[starts].tolist(), counts.tolist(), strict=True))
+
+
+def options_of(call: Ask) -> PublishOptions:
+    """What the query and the headers say about a publish."""
+    query: PublishQuery = call.query
+    producer, sequence = query.producer, query.sequence
+    key = call.request.headers.get(IDEMPOTENCY_KEY)
+    if key is not None:
+        if producer is not None:
+            raise InvalidInput("Idempotency-Key", key, "either it, or producer and sequence in the query")
+        producer, sequence = check.graphic("Idempotency-Key", key, limits.PRODUCER_ID_CHARS_MAX), 0
+    return PublishOptions(
+        partition=query.partition,
+        producer=producer,
+        sequence=sequence,
+        persistent=query.persistent,
+        callback=query.callback,
+    )
+
+
+@TABLE.add(
+    "POST",
+    "/v1/topics/{topic}/messages",
+    "publish",
+    query=PublishQuery,
+    takes=TAKES,
+    answers={201: PublishedView},
+    codes=("duplicate-id", "out-of-sequence", "limit-reached"),
+)
+async def publish(call: Ask) -> Answer:
+    """Publish messages; they are on disk when the answer comes.
+
+    All of a call is stored, or nothing of it. Whoever hangs up while the answer waits for more has published.
+    """
+    query: PublishQuery = call.query
+    broker, options = call.service.broker, options_of(call)
+    check.integer("timeout_ms", query.timeout_ms, 1, OUTCOME_MS_MAX)
+    messages = read_messages(call.request)
+    if query.wait != "stored":
+        call.service.server.begin_wait(call.request)
+    published = await broker.publish(call["topic"], messages, options)
+    fates = None
+    if query.wait != "stored":
+        fates = await broker.outcome(call["topic"], published, until=query.wait, timeout_ms=query.timeout_ms)
+    ids = query.ids if query.ids is not None else call.request.content_type() != ARROW
+    return json_response(published_view(published, fates, ids=ids), 201)

@@ -1,0 +1,98 @@
+"""Routes: rules that copy a publish to topics."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from wherry.model.route import Binding, Kind, Route
+from wherry.wire.http.endpoints.bodies import model, part_of
+from wherry.wire.http.endpoints.publish import PublishedView, published_view
+from wherry.wire.http.formats import TAKES, read_messages
+from wherry.wire.http.message import ARROW, Answer, Response, json_response
+from wherry.wire.http.routing import Table
+from wherry.wire.http.service import Ask
+from wherry.wire.http.terms import MODEL
+
+TABLE = Table("routes")
+PATH = "/v1/routes/{route}"
+
+HEADER = "wherry-route-"
+"""What a `headers` route matches: `Wherry-Route-Region: eu` is the header `region`."""
+
+
+BindingFields = part_of(Binding, "BindingFields")
+
+
+class RouteFields(msgspec.Struct, forbid_unknown_fields=True):
+    """The kind of a route, and its rules."""
+
+    kind: Kind
+    bindings: Annotated[tuple[BindingFields, ...], MODEL["bindings"]] = ()  # type: ignore[valid-type]
+
+
+class RouteList(msgspec.Struct):
+    """All routes, by name."""
+
+    routes: list[Route]
+
+
+class RouteQuery(msgspec.Struct, frozen=True):
+    """What `direct` and `pattern` routes match."""
+
+    routing_key: str = ""
+
+
+class RoutedView(msgspec.Struct):
+    """Where copies went, by topic; empty if no rule matched."""
+
+    topics: dict[str, PublishedView]
+
+
+@TABLE.add("GET", "/v1/routes", "admin", answers={200: RouteList})
+async def list_routes(call: Ask) -> Answer:
+    """All routes."""
+    return json_response(RouteList(call.service.broker.routes()))
+
+
+@TABLE.add("PUT", PATH, "admin", body=RouteFields, answers={200: Route}, codes=("limit-reached",))
+async def put_route(call: Ask) -> Answer:
+    """Create or change a route."""
+    bindings = tuple(model(Binding, each) for each in call.body.bindings)
+    route = Route(name=call["route"], kind=call.body.kind, bindings=bindings)
+    return json_response(await call.service.broker.put_route(route))
+
+
+@TABLE.add("GET", PATH, "admin", answers={200: Route})
+async def get_route(call: Ask) -> Answer:
+    """One route."""
+    return json_response(call.service.broker.shard.state.catalog.route(call["route"]))
+
+
+@TABLE.add("DELETE", PATH, "admin", answers={204: None})
+async def delete_route(call: Ask) -> Answer:
+    """Delete a route."""
+    await call.service.broker.delete_route(call["route"])
+    return Response(204)
+
+
+@TABLE.add(
+    "POST",
+    PATH + "/messages",
+    "publish",
+    query=RouteQuery,
+    takes=TAKES,
+    answers={201: RoutedView},
+    codes=("duplicate-id", "limit-reached"),
+)
+async def publish_route(call: Ask) -> Answer:
+    """Publish through a route: a copy for each topic that matches, all of them or none."""
+    headers = {
+        name.removeprefix(HEADER): value for name, value in call.request.headers.items() if name.startswith(HEADER)
+    }
+    published = await call.service.broker.publish_route(
+        call["route"], read_messages(call.request), routing_key=call.query.routing_key, headers=headers
+    )
+    ids = call.request.content_type() != ARROW
+    return json_response(RoutedView({name: published_view(each, ids=ids) for name, each in published.items()}), 201)

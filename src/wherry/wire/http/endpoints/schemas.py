@@ -1,0 +1,23 @@
+"""The Avro schemas that messages are written in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wherry.model.errors import NotFound
+from wherry.wire.http.formats import DELIVERED_AVRO_SCHEMA, MESSAGE_AVRO_SCHEMA
+from wherry.wire.http.message import Answer, json_response
+from wherry.wire.http.routing import Table
+from wherry.wire.http.service import Ask
+
+TABLE = Table("system")
+
+SCHEMAS: dict[str, dict[str, Any]] = {"message": MESSAGE_AVRO_SCHEMA, "delivered": DELIVERED_AVRO_SCHEMA}
+
+
+@TABLE.add("GET", "/v1/schemas/{schema}", "none", answers={200: dict[str, Any]})
+async def get_schema(call: Ask) -> Answer:
+    """The Avro schema of a message as a producer gives it (`message`), or as a consumer gets it (`delivered`)."""
+    if call["schema"] not in SCHEMAS:
+        raise NotFound("schema", call["schema"])
+    return json_response(SCHEMAS[call["schema"]])

@@ -1,0 +1,54 @@
+"""The broker itself: is it there, is it ready, what can it do."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from wherry.wire.http.message import JSON, TEXT, Answer, Response, json_response
+from wherry.wire.http.problem import HttpError
+from wherry.wire.http.routing import Table
+from wherry.wire.http.service import Ask
+
+TABLE = Table("system")
+
+
+class Info(msgspec.Struct):
+    """What answers here."""
+
+    name: str
+    version: str
+    connections: int
+    requests: int
+
+
+@TABLE.add("GET", "/v1", "none", answers={200: Info})
+async def info(call: Ask) -> Answer:
+    """What answers here."""
+    server = call.service.server
+    return json_response(Info("wherry", version("wherry"), server.connections, server.requests))
+
+
+@TABLE.add("GET", "/healthz", "none", gives=(TEXT,), answers={200: (TEXT,)})
+async def health(call: Ask) -> Answer:
+    """The process lives."""
+    return Response(200, [b"alive\n"], TEXT)
+
+
+@TABLE.add("GET", "/readyz", "none", gives=(TEXT,), answers={200: (TEXT,)})
+async def ready(call: Ask) -> Answer:
+    """Messages are taken: the journal works, and nobody is shutting down."""
+    committer = call.service.broker.shard.committer
+    if committer.failure is not None:
+        raise HttpError("closed", str(committer.failure))
+    if committer.closing or call.service.server.closing:
+        raise HttpError("closed", "the broker is closing")
+    return Response(200, [b"ready\n"], TEXT)
+
+
+@TABLE.add("GET", "/openapi.json", "none", answers={200: dict[str, Any]})
+async def openapi(call: Ask) -> Answer:
+    """This interface, described."""
+    return Response(200, [call.service.document], JSON)

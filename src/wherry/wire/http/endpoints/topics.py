@@ -1,0 +1,84 @@
+"""Topics: create, read, change, delete."""
+
+from __future__ import annotations
+
+import msgspec
+
+from wherry.core.stats import TopicStats
+from wherry.model.topic import Topic
+from wherry.wire.http.endpoints.bodies import changed, fields_of, given, shown
+from wherry.wire.http.message import Answer, Response, json_response
+from wherry.wire.http.routing import Table
+from wherry.wire.http.service import Ask
+
+TABLE = Table("topics")
+
+TopicFields = fields_of(Topic, "TopicFields", {"name"})
+TopicChanges = fields_of(Topic, "TopicChanges", {"name"})
+TopicConfig = shown(Topic, "TopicConfig")
+
+
+class TopicView(msgspec.Struct):
+    """A topic as it is set up, and what is in it now."""
+
+    config: TopicConfig  # type: ignore[valid-type]
+    stats: TopicStats
+
+
+class TopicList(msgspec.Struct):
+    """The topics that the caller may consume, by name."""
+
+    topics: list[TopicView]
+
+
+def _view(call: Ask, topic: Topic) -> TopicView:
+    return TopicView(TopicConfig(**msgspec.structs.asdict(topic)), call.service.broker.stats(topic.name))
+
+
+@TABLE.add("GET", "/v1/topics", "consume", asks=True, answers={200: TopicList})
+async def list_topics(call: Ask) -> Answer:
+    """Topics with their figures: those that the caller may consume."""
+    topics = call.service.visible(call.request, "consume", call.service.broker.topics())
+    return json_response(TopicList([_view(call, topic) for topic in topics]))
+
+
+@TABLE.add(
+    "PUT",
+    "/v1/topics/{topic}",
+    "admin",
+    body=TopicFields,
+    answers={200: TopicView, 201: TopicView},
+    codes=("already-exists", "limit-reached"),
+)
+async def put_topic(call: Ask) -> Answer:
+    """Create a topic, or change what may change of one.
+
+    The same again is no error. Order and partitions of a topic stay as they are.
+    """
+    broker, name = call.service.broker, call["topic"]
+    known = any(topic.name == name for topic in broker.topics())
+    topic = await broker.create_topic(Topic(name=name, **given(call.body)))
+    return json_response(_view(call, topic), 200 if known else 201)
+
+
+@TABLE.add("GET", "/v1/topics/{topic}", "consume", answers={200: TopicView})
+async def get_topic(call: Ask) -> Answer:
+    """One topic with its figures."""
+    return json_response(_view(call, call.service.broker.shard.state.topic(call["topic"]).config))
+
+
+@TABLE.add(
+    "PATCH", "/v1/topics/{topic}", "admin", body=TopicChanges, answers={200: TopicView}, codes=("already-exists",)
+)
+async def patch_topic(call: Ask) -> Answer:
+    """Change the fields that are given."""
+    known = call.service.broker.shard.state.topic(call["topic"]).config
+    topic = await call.service.broker.create_topic(changed(known, given(call.body), {"order", "partitions"}))
+    return json_response(_view(call, topic))
+
+
+@TABLE.add("DELETE", "/v1/topics/{topic}", "admin", answers={204: None})
+async def delete_topic(call: Ask) -> Answer:
+    """Delete a topic with its messages, subscriptions and dead letters."""
+    await call.service.broker.delete_topic(call["topic"])
+    return Response(204)

@@ -1,0 +1,91 @@
+"""Transactions: publishes and acks put aside under a key, and made visible at once."""
+
+from __future__ import annotations
+
+import msgspec
+
+from wherry.wire.http.endpoints.consume import Receipts, parts_of
+from wherry.wire.http.formats import TAKES, read_messages
+from wherry.wire.http.message import Answer, Response, json_response
+from wherry.wire.http.routing import Table
+from wherry.wire.http.service import Ask
+from wherry.wire.http.terms import Partition
+
+TABLE = Table("transactions")
+PATH = "/v1/transactions/{key}"
+
+
+class StageQuery(msgspec.Struct, frozen=True):
+    """To which partition; by key, or in turn, unless told."""
+
+    partition: Partition | None = None
+
+
+class Committed(msgspec.Struct):
+    """Where messages went: `[topic, partition, first offset, count]`."""
+
+    placed: list[tuple[str, int, int, int]]
+
+
+def check_rights(call: Ask) -> None:
+    """What was put aside may be let out, or thrown away, by whoever might have put it there; `Forbidden` else."""
+    service, state = call.service, call.service.broker.shard.state
+    service.may(call.request, "publish", "*")  # who asks must be known, even if nothing is there
+    stage = state.stages.open.get(call["key"])
+    done = state.stages.committed.get(call["key"])
+    parts = [part.topic for part in stage.parts] if stage is not None else []
+    for number in dict.fromkeys(parts if done is None else done.reshape(-1, 4)[:, 0].tolist()):
+        if number in state.topics:
+            service.guard(call.request, "publish", state.topics[number].config.name)
+    for settle in stage.settles if stage is not None else ():
+        lease = state.leases.get(settle.token)
+        if lease is not None:
+            service.guard(call.request, "consume", state.subscriptions[lease.subscription].config.topic)
+
+
+STAGES = ("duplicate-id", "stage-lost", "limit-reached")
+
+
+@TABLE.add(
+    "POST",
+    PATH + "/topics/{topic}/messages",
+    "publish",
+    query=StageQuery,
+    takes=TAKES,
+    answers={204: None},
+    codes=STAGES,
+)
+async def stage(call: Ask) -> Answer:
+    """Put messages aside; they are durable, and nobody sees them before the commit."""
+    messages = read_messages(call.request)
+    await call.service.broker.stage(call["key"], call["topic"], messages, partition=call.query.partition)
+    return Response(204)
+
+
+@TABLE.add(
+    "POST",
+    PATH + "/topics/{topic}/subscriptions/{subscription}/ack",
+    "consume",
+    body=Receipts,
+    answers={204: None},
+    codes=("stale-lease", *STAGES),
+)
+async def stage_ack(call: Ask) -> Answer:
+    """Ack messages when the transaction is committed; their leases must still hold then."""
+    await call.service.settler.stage_ack(call["key"], parts_of(call))
+    return Response(204)
+
+
+@TABLE.add("POST", PATH + "/commit", "publish", asks=True, answers={200: Committed}, codes=("stale-lease", *STAGES))
+async def commit(call: Ask) -> Answer:
+    """Make everything under the key visible at once; the same commit again does nothing and is a success."""
+    check_rights(call)
+    return json_response(Committed(await call.service.broker.commit(call["key"])))
+
+
+@TABLE.add("DELETE", PATH, "publish", asks=True, answers={204: None})
+async def abort(call: Ask) -> Answer:
+    """Throw away what lies under the key."""
+    check_rights(call)
+    await call.service.broker.abort(call["key"])
+    return Response(204)

@@ -1,0 +1,80 @@
+"""The content types of messages: one function reads any of them, one writes any of them.
+
+JSON, Avro and octets go through `rows`, where the fields of single messages are gathered by column; Arrow has columns
+already, and they stay where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import pyarrow as pa
+
+from wherry.model.schema import Int64
+from wherry.wire.http.formats import as_arrow, as_avro, as_json, as_octets
+from wherry.wire.http.formats.as_avro import DELIVERED_AVRO_SCHEMA, MESSAGE_AVRO_SCHEMA
+from wherry.wire.http.formats.as_json import GivenMessage
+from wherry.wire.http.formats.receipts import format_receipts, parse_receipts
+from wherry.wire.http.message import ARROW, AVRO, AVRO_SINGLE, JSON, NDJSON, OCTETS, Bytes, Request, Response
+from wherry.wire.http.problem import HttpError
+from wherry.wire.http.trace_context import carried
+
+__all__ = [
+    "DELIVERED_AVRO_SCHEMA",
+    "GIVES",
+    "MESSAGE_AVRO_SCHEMA",
+    "TAKES",
+    "GivenMessage",
+    "format_receipts",
+    "parse_receipts",
+    "read_messages",
+    "write_messages",
+]
+
+_READERS: dict[str, Callable[[Bytes], pa.RecordBatch]] = {
+    JSON: as_json.read,
+    NDJSON: as_json.read_lines,
+    ARROW: as_arrow.read,
+    AVRO: as_avro.read,
+    AVRO_SINGLE: as_avro.read_single,
+}
+_WRITERS: dict[str, Callable[[pa.RecordBatch, Int64 | None], Response]] = {
+    JSON: as_json.write,
+    NDJSON: as_json.write_lines,
+    ARROW: as_arrow.write,
+    AVRO: as_avro.write,
+    OCTETS: as_octets.write,
+}
+
+TAKES: tuple[str, ...] = (*_READERS, OCTETS)
+"""Media types with a meaning; a body of any other is a payload, like octets."""
+
+GIVES: tuple[str, ...] = tuple(kind for kind in _WRITERS if kind != AVRO or find_spec("fastavro") is not None)
+"""Media types that this installation can answer in: what is not here is refused before anything is pulled."""
+
+
+def read_messages(request: Request) -> pa.RecordBatch:
+    """The messages of a request as a batch for `wherry.model.schema.compact`, which checks bounds; at least one."""
+    reader = _READERS.get(request.content_type())
+    batch = as_octets.read(request) if reader is None else reader(request.body)
+    return carried(batch, request.headers)
+
+
+def write_messages(kind: str, batch: pa.RecordBatch, *, leases: Int64 | None, columns: str = "all") -> Response:
+    """Messages, delivered or listed, as an answer.
+
+    Parameters
+    ----------
+    kind
+        One of `GIVES`. Octets carry one message.
+    leases
+        The fencing token of each row of a pull, which makes the receipts; None for a listing.
+    columns
+        For Arrow: `all`, or `present` to leave out columns that say nothing.
+    """
+    if kind == ARROW:
+        return as_arrow.write(batch, leases, columns)
+    if kind not in _WRITERS:
+        raise HttpError("not-acceptable", f"{kind} is not written here; {', '.join(GIVES)} are")
+    return _WRITERS[kind](batch, leases)

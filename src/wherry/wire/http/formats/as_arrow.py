@@ -1,0 +1,184 @@
+"""Messages as an Arrow IPC stream, in and out without a copy of the payloads.
+
+A stream from a stranger is believed nothing: Arrow checks its framing, and every column is looked at before anything
+reads it. What could grow beyond the body that was sent is refused by its metadata: dictionaries, views, compression.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from wherry.model import check, ipc, limits
+from wherry.model.errors import InvalidInput
+from wherry.model.schema import IGNORED, MESSAGE, Int64, absent, payload_sizes
+from wherry.wire.http.message import ARROW, Bytes, Response
+
+BATCHES_MAX = 4_096
+"""Of one stream: each costs a hundred times what a message of a large batch costs."""
+
+COPIED_BYTES_MAX = 32 << 10
+"""An answer with less payload is one buffer: cheaper than dozens of parts."""
+
+_LEASE = pa.field("lease", pa.int64(), nullable=False)
+_OURS = ("blob", "mac")
+_DROPPED = frozenset({*IGNORED, _LEASE.name, *_OURS})
+_TEXT = (pa.string(), pa.large_string())
+_BYTES = (pa.binary(), pa.large_binary(), *_TEXT)
+_ALLOWED = {
+    "id": "text",
+    "key": "text",
+    "priority": "whole numbers",
+    "due": "timestamps, or int64 in Unix milliseconds",
+    "expires": "timestamps, or int64 in Unix milliseconds",
+    "headers": "a map of text to text",
+    "envelope": "bytes",
+    "payload": "bytes or text",
+}
+
+# Where the fields of the flatbuffer tables stand (Message.fbs, Schema.fbs of Arrow's format folder).
+_MESSAGE_HEADER = 2
+_SCHEMA_ENDIANNESS = 0
+_BATCH_COMPRESSION = 3
+
+
+def read(body: Bytes) -> pa.RecordBatch:
+    """Every batch of a stream as one, with the columns that a producer may give."""
+    source = pa.BufferReader(pa.py_buffer(body))
+    try:
+        batches = _batches(source)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, struct.error) as fault:
+        raise InvalidInput("body", f"{source.size()} bytes", f"an Arrow IPC stream ({fault})") from None
+    if source.tell() != source.size():
+        raise InvalidInput("body", f"{source.size() - source.tell()} bytes after its end", "one Arrow IPC stream")
+    if not batches:
+        raise InvalidInput("messages", 0, f"1 to {limits.BATCH_MESSAGES_MAX} messages in one call")
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _batches(source: pa.BufferReader) -> list[pa.RecordBatch]:
+    messages = pa.ipc.MessageReader.open_stream(source)
+    first = next(messages, None)
+    if first is None or first.type != "schema":
+        raise InvalidInput("body", "no schema", "an Arrow IPC stream, which begins with one")
+    schema = pa.ipc.read_schema(first)
+    _check_schema(schema, first)
+    taken = [name for name in schema.names if name not in _DROPPED]
+    batches: list[pa.RecordBatch] = []
+    rows = 0
+    for message in messages:
+        batch = _checked(message, schema)
+        rows += batch.num_rows
+        if rows > limits.BATCH_MESSAGES_MAX:
+            raise InvalidInput("messages", rows, f"1 to {limits.BATCH_MESSAGES_MAX} messages in one call")
+        if len(batches) == BATCHES_MAX:
+            raise InvalidInput("body", f"more than {BATCHES_MAX} batches", f"at most {BATCHES_MAX} in one call")
+        batches.append(pa.record_batch([_neat(batch.column(name)) for name in taken], taken))
+    return batches
+
+
+def _check_schema(schema: pa.Schema, message: pa.Message) -> None:
+    place = _slot(message.metadata, _header(message.metadata), _SCHEMA_ENDIANNESS)
+    if place and message.metadata[place]:
+        raise InvalidInput("body", "big-endian numbers", "little-endian ones")
+    names = schema.names
+    for name, kind in zip(names, schema.types, strict=True):
+        if names.count(name) > 1:
+            raise InvalidInput("column", name, "each column once")
+        if name not in _ALLOWED and name not in _DROPPED:
+            raise InvalidInput("column", name, "one of " + ", ".join(_ALLOWED))
+        if not _fits(name, kind):
+            raise InvalidInput(name, str(kind), _ALLOWED.get(name, "the type that a pull gives"))
+    if "payload" not in names:
+        raise InvalidInput("column", names, "a batch with a payload column")
+
+
+def _fits(name: str, kind: pa.DataType) -> bool:
+    if name in _OURS:
+        return kind == MESSAGE.field(name).type
+    if name in _DROPPED:
+        return kinds.is_integer(kind) or _is_time(kind)
+    if name == "priority":
+        return kinds.is_integer(kind)
+    if name in ("due", "expires"):
+        return _is_time(kind) or kind == pa.int64()
+    if name == "headers":
+        return kinds.is_map(kind) and kind.key_type in _TEXT and kind.item_type in _TEXT
+    return kind in (_BYTES if name in ("payload", "envelope") else _TEXT)
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    """Asking for the zone raises if its name is no text: here, where that is an error of the stream."""
+    return kinds.is_timestamp(kind) and (kind.tz or "").isascii()
+
+
+def _checked(message: pa.Message, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch that can be read without harm."""
+    if message.type != "record batch":
+        raise InvalidInput("body", message.type, "record batches after the schema, and nothing else")
+    if _slot(message.metadata, _header(message.metadata), _BATCH_COMPRESSION):
+        raise InvalidInput("body", "a compressed batch", "batches without compression: they may grow without bound")
+    batch = pa.ipc.read_record_batch(message, schema)
+    for name, column in zip(schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as fault:
+            raise InvalidInput(name, str(fault), "a column that Arrow finds valid") from None
+        if name in _OURS and column.null_count < len(column):
+            raise InvalidInput(name, "a value", "null: the broker fills this column")
+    batch.validate()
+    return batch
+
+
+def _neat(column: pa.Array) -> pa.Array:
+    """The column with one offset more than values: some writers leave out the offsets of no values, or add bytes."""
+    arrays = [column, column.keys, column.items] if kinds.is_map(column.type) else [column]
+    for array in arrays if not kinds.is_primitive(column.type) else ():
+        width = 8 if array.type in (pa.large_string(), pa.large_binary()) else 4
+        if array.buffers()[1].size < width or array.buffers()[1].size % width:
+            return pa.concat_arrays([column])
+    return column
+
+
+def _header(metadata: pa.Buffer) -> int:
+    """Where the table of a message's own kind begins."""
+    (root,) = struct.unpack_from("<I", metadata)
+    place = _slot(metadata, root, _MESSAGE_HEADER)
+    (ahead,) = struct.unpack_from("<I", metadata, place)
+    return int(place + ahead)
+
+
+def _slot(metadata: pa.Buffer, table: int, slot: int) -> int:
+    """Where a field of a flatbuffer table lies; 0 if it is not there. Arrow verified the buffer before."""
+    (back,) = struct.unpack_from("<i", metadata, table)
+    (size,) = struct.unpack_from("<H", metadata, table - back)
+    if 4 + 2 * slot >= size:
+        return 0
+    (ahead,) = struct.unpack_from("<H", metadata, table - back + 4 + 2 * slot)
+    return int(table + ahead) if ahead else 0
+
+
+def write(batch: pa.RecordBatch, leases: Int64 | None, columns: str = "all") -> Response:
+    """A stream of one batch, with the fencing token of each row if there are leases."""
+    check.one_of("columns", columns, ("all", "present"))
+    if columns == "present":
+        batch = _present(batch)
+    if leases is not None:
+        batch = batch.append_column(_LEASE, pa.array(leases, pa.int64()))
+    if payload_sizes(batch).sum() >= COPIED_BYTES_MAX:
+        return Response(body=ipc.stream(batch), content_type=ARROW)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return Response(body=[sink.getvalue()], content_type=ARROW)
+
+
+def _present(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Without the columns that say nothing: null throughout, or of default priority throughout."""
+    rows = batch.num_rows
+    kept = [name for name in batch.schema.names if not rows or batch.column(name).null_count < rows]
+    if "priority" in kept and batch.column("priority").equals(absent("priority", rows)):
+        kept.remove("priority")
+    return batch.select(kept)

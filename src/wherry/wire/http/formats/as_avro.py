@@ -1,0 +1,298 @@
+"""Messages as Avro: object container files, and single objects by fingerprint.
+
+A container from a stranger is taken apart by hand, so that nothing inflates beyond a bound, and its own schema may only
+be a part of ours: a schema of one's choice could ask for a billion values that take no bytes. A container's block is
+then one block of an Avro array, count first; that is how its records are decoded all at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import zlib
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from wherry.model import limits
+from wherry.model.errors import InvalidInput, TooLarge
+from wherry.model.schema import Int64
+from wherry.wire.http.formats.rows import COLUMN_OF, to_batch, to_fields
+from wherry.wire.http.message import AVRO, AVRO_SINGLE, Bytes, Response
+from wherry.wire.http.problem import HttpError
+
+Schema: TypeAlias = dict[str, Any]
+
+INFLATED_BYTES_MAX = 64 << 20
+BLOCKS_MAX = 65_536
+"""Of one container: each costs what several messages cost, and a block may hold but one."""
+
+META_MAX = 64
+SCHEMA_BYTES_MAX = 64 << 10
+
+_MAGIC = b"Obj\x01"
+_SINGLE = b"\xc3\x01"
+_SYNC_BYTES = 16
+_TEXT_MAP = {"type": "map", "values": "string"}
+
+
+def _nullable(name: str, kind: object) -> Schema:
+    return {"name": name, "type": ["null", kind], "default": None}
+
+
+MESSAGE_AVRO_SCHEMA: Schema = {
+    "type": "record",
+    "name": "Message",
+    "namespace": "wherry",
+    "fields": [
+        {"name": "payload", "type": "bytes"},
+        _nullable("id", "string"),
+        _nullable("key", "string"),
+        _nullable("priority", "int"),
+        _nullable("due_ms", "long"),
+        _nullable("expires_ms", "long"),
+        _nullable("headers", _TEXT_MAP),
+    ],
+}
+"""What a producer may give; `payload` alone will do."""
+
+DELIVERED_AVRO_SCHEMA: Schema = {
+    "type": "record",
+    "name": "Delivered",
+    "namespace": "wherry",
+    "fields": [
+        *MESSAGE_AVRO_SCHEMA["fields"],
+        {"name": "offset", "type": "long"},
+        {"name": "published_ms", "type": "long"},
+        _nullable("partition", "int"),
+        _nullable("attempt", "int"),
+        _nullable("receipt", "string"),
+    ],
+}
+"""What a consumer gets; listings add fields of their own behind these."""
+
+_KINDS: dict[str, tuple[object, ...]] = {
+    "payload": ("bytes", "string"),
+    "id": ("string",),
+    "key": ("string",),
+    "priority": ("int", "long"),
+    "due_ms": ("int", "long"),
+    "expires_ms": ("int", "long"),
+    "headers": (_TEXT_MAP,),
+}
+
+
+@lru_cache(maxsize=1)
+def _fastavro() -> Any:
+    try:
+        return importlib.import_module("fastavro")
+    except ImportError:
+        raise HttpError("unsupported-media-type", f"{AVRO} needs fastavro here: pip install wherry[avro]") from None
+
+
+@lru_cache(maxsize=1)
+def _fingerprint() -> bytes:
+    """CRC-64-AVRO of our schema's canonical form, little-endian."""
+    schema = _fastavro().schema
+    return bytes.fromhex(schema.fingerprint(schema.to_parsing_canonical_form(MESSAGE_AVRO_SCHEMA), "CRC-64-AVRO"))
+
+
+def read(body: Bytes) -> pa.RecordBatch:
+    """Every message of an object container."""
+    _fastavro()
+    cursor = _Cursor(memoryview(body).cast("B"))
+    if cursor.take(len(_MAGIC)) != _MAGIC:
+        raise _refused("no magic", "an Avro object container, which begins with Obj and 01")
+    meta = _meta(cursor)
+    codec = meta.get("avro.codec", b"null").decode("latin-1")
+    if codec not in ("null", "deflate"):
+        raise _refused(f"codec {codec}", "codec null or deflate")
+    schema = _writer_schema(meta.get("avro.schema", b""))
+    sync, left = cursor.take(_SYNC_BYTES), INFLATED_BYTES_MAX
+    records: list[dict[str, Any]] = []
+    for _ in range(BLOCKS_MAX):
+        if cursor.done:
+            return _batch(records)
+        count, head, data = _block(cursor, sync)
+        if not 0 <= count <= limits.BATCH_MESSAGES_MAX - len(records):
+            raise InvalidInput("messages", len(records) + count, f"1 to {limits.BATCH_MESSAGES_MAX} in one call")
+        plain = data if codec == "null" else _inflated(data, left)
+        left -= len(plain)
+        if count:
+            records += _records(schema, head, plain)
+    raise _refused(f"{BLOCKS_MAX} blocks or more", f"fewer than {BLOCKS_MAX} in one call")
+
+
+def _block(cursor: _Cursor, sync: memoryview) -> tuple[int, memoryview, memoryview]:
+    """The count of the next block, that count as it is written, and what the block holds."""
+    start = cursor.at
+    count = cursor.long()
+    head, data = cursor.data[start : cursor.at], cursor.take(cursor.long())
+    if cursor.take(_SYNC_BYTES) != sync:
+        raise _refused("a block without the sync marker", "an Avro object container")
+    return count, head, data
+
+
+def read_single(body: Bytes) -> pa.RecordBatch:
+    """One message in single-object encoding: C3 01, the schema's fingerprint, the record."""
+    data, wanted = memoryview(body).cast("B"), _SINGLE + _fingerprint()
+    if data[: len(wanted)] != wanted:
+        allowed = f"{AVRO_SINGLE}: {wanted.hex()}, then a record of the schema at GET /v1/schemas/message"
+        raise _refused(bytes(data[: len(wanted)]).hex(), allowed)
+    return _batch(_records(_as_array(MESSAGE_AVRO_SCHEMA), b"\x02", data[len(wanted) :]))
+
+
+def write_single(record: dict[str, Any]) -> bytes:
+    """One message in single-object encoding, for clients."""
+    sink = io.BytesIO()
+    sink.write(_SINGLE + _fingerprint())
+    _fastavro().schemaless_writer(sink, MESSAGE_AVRO_SCHEMA, record)
+    return sink.getvalue()
+
+
+def _batch(records: list[dict[str, Any]]) -> pa.RecordBatch:
+    if not records:
+        raise InvalidInput("messages", 0, f"1 to {limits.BATCH_MESSAGES_MAX} messages in one call")
+    return to_batch({name: [record.get(name) for record in records] for name in COLUMN_OF})
+
+
+def _records(array: Schema, head: Bytes, data: Bytes) -> list[dict[str, Any]]:
+    """The records of a block: count, records, and the 0 that ends an Avro array."""
+    source = io.BytesIO(b"".join((head, data, b"\x00")))
+    try:
+        records: list[dict[str, Any]] = _fastavro().schemaless_reader(source, array, None)
+    except Exception as fault:  # whatever fastavro trips over: it has no errors of its own for bad bytes
+        raise _refused(repr(fault), "records of their schema") from None
+    if source.read(1):
+        raise _refused("bytes after the last record", "as many records as a block says")
+    return records
+
+
+def _as_array(record: Schema) -> Schema:
+    parsed: Schema = _fastavro().parse_schema({"type": "array", "items": record})
+    return parsed
+
+
+def _writer_schema(text: bytes) -> Schema:
+    """The array schema for a container's own schema, which has some fields of ours, null allowed or not."""
+    try:
+        given = msgspec.json.decode(text[: SCHEMA_BYTES_MAX + 1])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        given = None
+    if not isinstance(given, dict) or given.get("type") != "record" or not isinstance(given.get("fields"), list):
+        raise _refused(text[:80], "a container of records: the schema is at GET /v1/schemas/message")
+    fields = dict(map(_writer_field, given["fields"]))
+    if "payload" not in fields or len(fields) < len(given["fields"]):
+        raise InvalidInput("schema", [*fields], "a record with a payload, and each field once")
+    plain = [{"name": name, "type": kind} for name, kind in fields.items()]
+    return _as_array({"type": "record", "name": "Message", "fields": plain})
+
+
+def _writer_field(field: object) -> tuple[str, object]:
+    """A field's name and type, as plain as they can be said."""
+    name, kind = (field.get("name"), field.get("type")) if isinstance(field, dict) else (None, None)
+    if not isinstance(name, str) or name not in _KINDS:
+        raise InvalidInput("schema", name, "fields " + ", ".join(_KINDS))
+    options = [*map(_simplest, kind)] if isinstance(kind, list) else [_simplest(kind)]
+    values = [option for option in options if option != "null"]
+    nulls = 0 if name == "payload" else 1
+    if len(values) != 1 or values[0] not in _KINDS[name] or len(options) > len(values) + nulls:
+        allowed = " or ".join(map(str, _KINDS[name])) + ", or null with it" * nulls
+        raise InvalidInput(f"schema.{name}", kind, allowed)
+    return name, options if isinstance(kind, list) else options[0]
+
+
+def _simplest(kind: object) -> object:
+    """A type without what others may add to it: {"type": "string", "avro.java.string": "String"} is a string."""
+    if isinstance(kind, dict) and kind.get("type") == "map":
+        return {"type": "map", "values": _simplest(kind.get("values"))}
+    if isinstance(kind, dict) and isinstance(kind.get("type"), str):
+        return kind["type"]
+    return kind
+
+
+def _meta(cursor: _Cursor) -> dict[str, bytes]:
+    """The map at the head of a container."""
+    meta: dict[str, bytes] = {}
+    while count := cursor.long():
+        if count < 0:
+            cursor.long()  # bytes of the block, for those who skip it
+        if abs(count) > META_MAX - len(meta):
+            raise _refused(f"{abs(count)} entries of metadata", f"at most {META_MAX}")
+        for _ in range(abs(count)):
+            name = bytes(cursor.take(cursor.long())).decode("latin-1")
+            meta[name] = bytes(cursor.take(cursor.long()))
+    return meta
+
+
+def _inflated(data: memoryview, bytes_max: int) -> bytes:
+    engine = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        plain = engine.decompress(data, bytes_max + 1)
+    except zlib.error as fault:
+        raise _refused(str(fault), "blocks in deflate") from None
+    if len(plain) > bytes_max:
+        raise TooLarge("the inflated container", INFLATED_BYTES_MAX + 1, INFLATED_BYTES_MAX)
+    if not engine.eof:  # bytes after the end are let pass: fastavro leaves some of zlib's checksum there
+        raise _refused("a block cut off", "whole blocks in deflate")
+    return plain
+
+
+def _refused(given: object, allowed: str) -> InvalidInput:
+    return InvalidInput("body", given, allowed)
+
+
+class _Cursor:
+    """Reads Avro's framing, from the start to the end."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data, self.at = data, 0
+
+    @property
+    def done(self) -> bool:
+        return self.at == len(self.data)
+
+    def take(self, size: int) -> memoryview:
+        if not 0 <= size <= len(self.data) - self.at:
+            raise _refused(f"{len(self.data)} bytes", "a whole Avro object container")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def long(self) -> int:
+        """Seven bits a byte, least first, at most ten bytes; the sign is the last bit."""
+        value = shift = 0
+        while True:
+            (byte,) = self.take(1)
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+            if shift == 70:
+                raise _refused("a number of more than ten bytes", "an Avro object container")
+
+
+def write(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
+    """An object container."""
+    avro = _fastavro()
+    fields = to_fields(batch, leases)
+    records = [dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True)]
+    sink = io.BytesIO()
+    avro.writer(sink, _schema_of(tuple(batch.schema)), records)
+    return Response(body=[sink.getbuffer()], content_type=AVRO)
+
+
+@lru_cache(maxsize=64)
+def _schema_of(columns: tuple[pa.Field, ...]) -> Schema:
+    """Our schema, and a field for each column of a listing that it does not have."""
+    known = {field["name"] for field in DELIVERED_AVRO_SCHEMA["fields"]} | {"envelope", "blob", "mac"}
+    more = []
+    for column in columns:
+        name = f"{column.name}_ms" if pa.types.is_timestamp(column.type) else column.name
+        if name not in known:
+            more.append(_nullable(name, "string" if column.type == pa.string() else "long"))
+    parsed: Schema = _fastavro().parse_schema(
+        {**DELIVERED_AVRO_SCHEMA, "fields": [*DELIVERED_AVRO_SCHEMA["fields"], *more]}
+    )
+    return parsed

@@ -1,0 +1,166 @@
+"""Messages as JSON and NDJSON.
+
+A text payload stands as text, which is by far the most common case and has a decoder of its own; any other JSON value
+is kept as the producer wrote it, numbers to the last digit, without the space between its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+import pyarrow as pa
+from msgspec import Meta, Raw
+
+from wherry.model import limits
+from wherry.model.errors import InvalidInput
+from wherry.model.schema import Int64
+from wherry.wire.http.formats.rows import COLUMN_OF, Fields, to_batch, to_fields
+from wherry.wire.http.message import NDJSON, Bytes, Response, json_response
+from wherry.wire.http.reading import refused
+
+TimeMs: TypeAlias = Annotated[int, Meta(ge=0, le=limits.TIME_MS_MAX)]
+Priority: TypeAlias = Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)]
+
+_MISSING = Raw()
+_QUOTE = ord('"')
+
+
+class _Usual(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A message whose payload is text."""
+
+    payload: str
+    id: str | None = None
+    key: str | None = None
+    priority: Priority | None = None
+    due_ms: TimeMs | None = None
+    expires_ms: TimeMs | None = None
+    headers: dict[str, str] | None = None
+
+
+class GivenMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A message as a producer gives it: `payload` (any JSON value) or `payload_base64`, and never both."""
+
+    payload: Raw = _MISSING
+    payload_base64: bytes | None = None
+    id: str | None = None
+    key: str | None = None
+    priority: Priority | None = None
+    due_ms: TimeMs | None = None
+    expires_ms: TimeMs | None = None
+    headers: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.payload is _MISSING) == (self.payload_base64 is None):
+            raise ValueError("one of payload and payload_base64")
+
+
+_USUAL = msgspec.json.Decoder(list[_Usual] | _Usual)
+_GIVEN = msgspec.json.Decoder(list[GivenMessage] | GivenMessage)
+_USUAL_LINES = msgspec.json.Decoder(_Usual)
+_GIVEN_LINES = msgspec.json.Decoder(GivenMessage)
+_TEXT = msgspec.json.Decoder(str)
+_ENCODER = msgspec.json.Encoder()
+
+
+def read(body: Bytes) -> pa.RecordBatch:
+    """One message, or a list of them."""
+    return _read(body, _USUAL.decode, _GIVEN.decode)
+
+
+def read_lines(body: Bytes) -> pa.RecordBatch:
+    """One message a line; empty lines count for nothing."""
+    return _read(body, _USUAL_LINES.decode_lines, _GIVEN_LINES.decode_lines)
+
+
+def _read(body: Bytes, usual: Callable[[Any], Any], given: Callable[[Any], Any]) -> pa.RecordBatch:
+    try:
+        try:
+            messages = usual(body)
+        except msgspec.ValidationError:
+            messages = given(body)
+    except msgspec.ValidationError as fault:
+        raise _named(fault, body) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        raise InvalidInput("body", _start(body), f"valid JSON ({fault})") from None
+    if not isinstance(messages, list):
+        messages = [messages]
+    if not 1 <= len(messages) <= limits.BATCH_MESSAGES_MAX:
+        raise InvalidInput("messages", len(messages), f"1 to {limits.BATCH_MESSAGES_MAX} messages in one call")
+    fields: Fields = {name: [getattr(message, name) for message in messages] for name in COLUMN_OF}
+    if isinstance(messages[0], GivenMessage):
+        fields["payload"] = [_payload(index, message) for index, message in enumerate(messages)]
+    return to_batch(fields)
+
+
+def _payload(index: int, message: GivenMessage) -> bytes | str:
+    if message.payload_base64 is not None:
+        return message.payload_base64
+    raw = bytes(message.payload)
+    try:
+        if raw[0] == _QUOTE:
+            return _TEXT.decode(raw)
+        raw.decode()  # what is skipped over was not looked at
+        return msgspec.json.format(raw, indent=-1)
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise InvalidInput(f"messages[{index}].payload", raw[:80], f"valid JSON ({fault})") from None
+
+
+def _named(fault: msgspec.ValidationError, body: Bytes) -> InvalidInput:
+    """The fault with its place: `messages[2].prio`, and `messages[0]` for a message that came alone."""
+    try:
+        found = refused(fault, msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # lines, or broken further on
+        found = refused(fault, _start(body))
+    if found.field == "body":
+        whole = "Expected `object | array`" in str(fault)
+        return InvalidInput("body" if whole else "messages[0]", found.given, found.allowed)
+    place = found.field if found.field.startswith("[") else f"[0].{found.field}"
+    return InvalidInput(f"messages{place}", found.given, found.allowed)
+
+
+def _start(body: Bytes) -> bytes:
+    return bytes(memoryview(body)[:80])
+
+
+def write(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
+    """`{"messages": […]}`."""
+    return json_response({"messages": _rows(batch, leases)})
+
+
+def write_lines(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
+    """One message a line."""
+    return Response(body=[_ENCODER.encode_lines(_rows(batch, leases))], content_type=NDJSON)
+
+
+def _rows(batch: pa.RecordBatch, leases: Int64 | None) -> list[msgspec.Struct]:
+    fields = to_fields(_with_text(batch), leases)
+    if batch.num_rows and isinstance(fields["payload"][0], bytes):
+        pairs = [_text_or_bytes(payload) for payload in fields.pop("payload")]
+        fields["payload"] = [text for text, _ in pairs]
+        fields["payload_base64"] = [data for _, data in pairs]
+    return list(map(_row_type(tuple(fields)), *fields.values()))
+
+
+def _with_text(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with payloads as text, if all of them are."""
+    place = batch.schema.get_field_index("payload")
+    try:
+        return batch.set_column(place, "payload", batch.column(place).cast(pa.string()))
+    except pa.ArrowInvalid:
+        return batch
+
+
+def _text_or_bytes(payload: bytes) -> tuple[str | None, bytes | None]:
+    try:
+        return payload.decode(), None
+    except UnicodeDecodeError:
+        return None, payload
+
+
+@lru_cache(maxsize=1024)
+def _row_type(names: tuple[str, ...]) -> type[msgspec.Struct]:
+    """A struct of these fields, which leaves out those that are None."""
+    return msgspec.defstruct("Row", [(name, Any, None) for name in names], omit_defaults=True, gc=False)

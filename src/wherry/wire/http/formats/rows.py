@@ -1,0 +1,95 @@
+"""Between batches and the fields of single messages, as JSON, Avro and HTTP headers have them: column by column.
+
+Fields are named as in docs/http.md: times end in `_ms` and are Unix milliseconds, `receipt` is what settles a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import add
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from wherry.model import limits
+from wherry.model.errors import InvalidInput
+from wherry.model.schema import MESSAGE, Int64
+
+Fields: TypeAlias = dict[str, list[Any]]
+"""A value for each message, by name."""
+
+COLUMN_OF = {"due_ms": "due", "expires_ms": "expires"} | {n: n for n in ("id", "key", "priority", "headers", "payload")}
+"""What a producer may give, one by one, and the column it goes to."""
+
+_HIGHEST = {
+    "priority": limits.PRIORITY_MAX,
+    "due_ms": limits.TIME_MS_MAX,
+    "expires_ms": limits.TIME_MS_MAX,
+}
+_UNSEEN = frozenset({"envelope", "blob", "mac"})
+"""Columns for those who take whole batches: bytes of other wires, and what the broker keeps for itself."""
+
+
+def to_batch(fields: Fields) -> pa.RecordBatch:
+    """Fields as a batch for `compact`; those that are None throughout are left out."""
+    columns = {}
+    for name, values in fields.items():
+        if name != "payload" and all(value is None for value in values):
+            continue
+        wanted = MESSAGE.field(COLUMN_OF[name]).type
+        if name in _HIGHEST:
+            columns[COLUMN_OF[name]] = _whole(name, values).cast(wanted)
+        else:
+            columns[COLUMN_OF[name]] = pa.array(values, wanted)
+    return pa.record_batch(columns)
+
+
+def _whole(name: str, values: Sequence[int | None]) -> pa.Array:
+    numbers = pa.array(values, pa.int64())
+    plain = numbers.fill_null(0).to_numpy(zero_copy_only=False)
+    bad = (plain < 0) | (plain > _HIGHEST[name])
+    if bad.any():
+        index = int(np.argmax(bad))
+        raise InvalidInput(f"messages[{index}].{name}", values[index], f"a whole number from 0 to {_HIGHEST[name]}")
+    return numbers
+
+
+def to_fields(batch: pa.RecordBatch, leases: Int64 | None) -> Fields:
+    """A batch with any columns as fields; columns that are null throughout are left out."""
+    fields: Fields = {}
+    rows, names = batch.num_rows, batch.schema.names
+    offsets = list(map(str, batch.column("offset").to_pylist()))
+    if leases is not None:
+        fields["receipt"] = _prefixed(leases, ":", offsets)
+    if "partition" in names:
+        fields["id"] = _prefixed(batch.column("partition").to_numpy(), "-", offsets)
+    for name, column in zip(names, batch.columns, strict=True):
+        if column.null_count == rows or name in _UNSEEN:
+            continue
+        if name == "id":
+            fields["id"] = _given_ids(column, fields.get("id"))
+        elif pa.types.is_timestamp(column.type):
+            scale = 1_000 if column.type.unit == "us" else 1
+            stamps = column.view(pa.int64()).to_pylist()
+            fields[f"{name}_ms"] = [None if s is None else s // scale for s in stamps] if scale > 1 else stamps
+        elif name == "headers":
+            fields[name] = [None if pairs is None else dict(pairs) for pairs in column.to_pylist()]
+        else:
+            fields[name] = column.to_pylist()
+    return fields
+
+
+def _given_ids(column: pa.Array, places: list[str] | None) -> list[str | None]:
+    """The ids that producers gave, and the places of the other messages."""
+    given: list[str | None] = column.to_pylist()
+    if places is None or not column.null_count:
+        return given
+    return [place if name is None else name for name, place in zip(given, places, strict=True)]
+
+
+def _prefixed(numbers: Int64, mark: str, texts: list[str]) -> list[str]:
+    """`number`, `mark` and text in one; there are few distinct numbers, a lease or a partition each."""
+    listed = numbers.tolist()
+    heads = {number: f"{number}{mark}" for number in dict.fromkeys(listed)}
+    return list(map(add, map(heads.__getitem__, listed), texts))

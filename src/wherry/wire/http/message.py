@@ -1,0 +1,122 @@
+"""Requests and answers as the endpoints see them: whole values, no sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TypeAlias
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+import pyarrow as pa
+
+Bytes: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+Header: TypeAlias = tuple[str, str]
+
+JSON = "application/json"
+PROBLEM = "application/problem+json"
+NDJSON = "application/x-ndjson"
+OCTETS = "application/octet-stream"
+ARROW = "application/vnd.apache.arrow.stream"
+AVRO = "application/avro"
+AVRO_SINGLE = "application/vnd.wherry.avro"
+EVENTS = "text/event-stream"
+TEXT = "text/plain; charset=utf-8"
+HTML = "text/html; charset=utf-8"
+
+
+@dataclass(slots=True)
+class Request:
+    """One request. Header names are in lower case; the body is whole."""
+
+    method: str
+    path: str
+    query: str
+    headers: dict[str, str]
+    body: Bytes = b""
+    peer: str = ""
+    secure: bool = False
+    params: dict[str, str] = field(default_factory=dict)
+    """What stood in the places of the path's template, decoded."""
+    waits: bool = False
+    """Whether it waits for messages or for an outcome, and ends with its client."""
+    endpoint: str = ""
+    """Method and path template of what answers, empty when nothing does."""
+
+    def segments(self) -> list[str]:
+        """The path in its parts, each decoded: a name may hold a slash."""
+        return [unquote(part, errors="surrogateescape") for part in self.path.strip("/").split("/")]
+
+    def arguments(self) -> list[tuple[str, str]]:
+        """The query string, in order."""
+        return parse_qsl(self.query, keep_blank_values=True, max_num_fields=100, errors="surrogateescape")
+
+    def content_type(self) -> str:
+        """The media type of the body, without parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+@dataclass(slots=True)
+class Response:
+    """A whole answer. Parts of the body are written from where they lie."""
+
+    status: int = HTTPStatus.OK
+    body: Sequence[Bytes] = ()
+    content_type: str = ""
+    headers: list[Header] = field(default_factory=list)
+    close: bool = False
+    """Whether the connection ends with this answer."""
+    undo: Callable[[], None] | None = None
+    """Called when the client is gone before it got the answer."""
+
+
+@dataclass(slots=True)
+class Stream:
+    """An answer without a known end; each chunk is sent as it comes, at the pace of the reader."""
+
+    chunks: AsyncIterator[bytes]
+    content_type: str
+    headers: list[Header] = field(default_factory=list)
+
+
+Answer: TypeAlias = Response | Stream
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def json_response(value: object, status: int = HTTPStatus.OK, headers: list[Header] | None = None) -> Response:
+    """A value as JSON."""
+    return Response(status, [_ENCODER.encode(value)], JSON, headers or [])
+
+
+def accepted(accept: str, offered: Sequence[str]) -> str | None:
+    """The best of the offered media types for an `Accept` header, the first of them for none; None if none fits."""
+    if not accept:
+        return offered[0]
+    best: tuple[float, int, str] | None = None
+    for entry in accept.split(","):
+        wanted, _, rest = entry.partition(";")
+        quality = _quality(rest)
+        for place, kind in enumerate(offered):
+            if quality > 0 and _matches(wanted.strip().lower(), kind):
+                exact = 0 if wanted.strip() == kind else 1
+                rank = (-quality, exact * len(offered) + place, kind)
+                best = rank if best is None or rank < best else best
+    return best[2] if best is not None else None
+
+
+def _quality(parameters: str) -> float:
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+def _matches(wanted: str, kind: str) -> bool:
+    kind = kind.partition(";")[0]
+    return wanted in ("*/*", kind) or (wanted.endswith("/*") and kind.startswith(wanted[:-1]))

@@ -1,0 +1,155 @@
+"""Keys over HTTP: who may call what, who sees what, and transactions over topics of others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.behaviour.web import Web, web
+from wherry.model.key import Right
+from wherry.security.access import Access
+from wherry.security.keys import make
+from wherry.wire.http.endpoints import TABLES
+from wherry.wire.http.message import Request
+from wherry.wire.http.routing import Verb
+
+RIGHTS = {
+    "root": [Right("admin", "*")],
+    "shop": [Right("publish", "orders.*"), Right("consume", "orders.*")],
+    "reader": [Right("consume", "orders.eu")],
+    "writer": [Right("publish", "orders.eu")],
+    "nobody": [Right("publish", "elsewhere")],
+}
+TOPICS = ["orders.eu", "orders.us", "bills"]
+
+
+def with_keys(test: Callable[[Web, dict[str, str]], Awaitable[None]]) -> Callable[[], None]:
+    """Run a test on a broker that asks for keys, with three topics."""
+
+    def run() -> None:
+        async def main() -> None:
+            async with web() as found:
+                for name in TOPICS:
+                    await found.good(f"PUT /v1/topics/{name}", {})
+                    await found.good(f"PUT /v1/topics/{name}/subscriptions/s", {})
+                tokens = {}
+                for name, rights in RIGHTS.items():
+                    made = make(name, rights, now_ms=0)
+                    await found.broker.put_key(made.key)
+                    tokens[name] = f"Bearer {made.token}"
+                access = Access(True, found.broker)
+
+                def guard(request: Request, verb: Verb, topic: str) -> str:
+                    return "" if verb == "none" else access.check(request.headers, verb, topic)
+
+                found.service.guard = guard
+                await test(found, tokens)
+
+        asyncio.run(main())
+
+    run.__name__ = test.__name__
+    return run
+
+
+@pytest.mark.rows("D27")
+@with_keys
+async def test_every_call_asks_for_a_key_but_those_for_everyone(found: Web, tokens: dict[str, str]) -> None:
+    for endpoint in (each for table in TABLES for each in table.endpoints):
+        names = {"topic": "orders.eu", "subscription": "s", "file": "start.js", "schema": "message"}
+        target = endpoint.path
+        for name in ("topic", "subscription", "file", "schema", "consumer", "id", "route", "key"):
+            target = target.replace("{" + name + "}", names.get(name, "none"))
+        bare = await found.ask(f"{endpoint.method} {target}")
+        if endpoint.right == "none":
+            assert bare.status == 200, endpoint.name
+            continue
+        assert (bare.status, bare.headers["www-authenticate"]) == (401, "Bearer"), endpoint.name
+        other = await found.ask(f"{endpoint.method} {target}", authorization=tokens["nobody"])
+        assert other.status == 403 or endpoint.asks, endpoint.name
+        wrong = await found.ask(f"{endpoint.method} {target}", authorization="Bearer wk_00000000_" + "A" * 43)
+        assert wrong.status == 401, endpoint.name
+
+
+@pytest.mark.rows("D27")
+@with_keys
+async def test_a_listing_shows_what_its_reader_may_consume(found: Web, tokens: dict[str, str]) -> None:
+    async def seen(name: str) -> list[str]:
+        listed = await found.good("GET /v1/topics", authorization=tokens[name])
+        return [topic["config"]["name"] for topic in listed["topics"]]
+
+    assert await seen("root") == sorted(TOPICS)
+    assert await seen("shop") == ["orders.eu", "orders.us"]
+    assert await seen("reader") == ["orders.eu"]
+    assert await seen("writer") == await seen("nobody") == []
+    assert (await found.ask("GET /v1/topics")).status == 401
+
+
+@pytest.mark.rows("D27")
+@with_keys
+async def test_rights_are_by_verb_and_topic(found: Web, tokens: dict[str, str]) -> None:
+    async def status(line: str, name: str) -> int:
+        return (await found.ask(line, b"x", authorization=tokens[name])).status
+
+    publish, pull = "POST /v1/topics/orders.eu/messages", "POST /v1/topics/orders.eu/subscriptions/s/pull"
+    assert [await status(publish, name) for name in ("root", "shop", "reader", "writer")] == [201, 201, 403, 201]
+    assert [await status(pull, name) for name in ("root", "shop", "reader", "writer")] == [200, 200, 200, 403]
+    assert await status("POST /v1/topics/bills/messages", "shop") == 403
+    assert await status("DELETE /v1/topics/orders.eu", "shop") == 403
+    reply = await found.ask(publish, b"x", authorization=tokens["reader"])
+    assert "lacks the right to publish on topic 'orders.eu'" in reply.json()["detail"]
+
+
+@pytest.mark.rows("D27")
+@with_keys
+async def test_a_transaction_is_ended_by_those_who_may_have_filled_it(found: Web, tokens: dict[str, str]) -> None:
+    async def status(line: str, name: str | None = None) -> int:
+        headers = {} if name is None else {"authorization": tokens[name]}
+        return (await found.ask(line, None if line.startswith("DELETE") else b"x", **headers)).status
+
+    for topic in ("orders.eu", "orders.us"):
+        assert await status(f"POST /v1/transactions/t/topics/{topic}/messages", "shop") == 204
+    for line in ("POST /v1/transactions/t/commit", "DELETE /v1/transactions/t"):
+        assert await status(line) == 401
+        assert [await status(line, name) for name in ("writer", "reader", "nobody")] == [403, 403, 403]
+    assert await status("POST /v1/transactions/t/commit", "shop") == 200
+    assert await status("POST /v1/transactions/t/commit", "shop") == 200
+    assert await status("POST /v1/transactions/t/commit", "writer") == 403, "it would tell where messages went"
+    assert await status("POST /v1/transactions/none/commit", "nobody") == 404
+    assert await status("DELETE /v1/transactions/none", "nobody") == 204
+    assert await status("DELETE /v1/transactions/none") == 401
+
+
+@pytest.mark.rows("D27")
+@with_keys
+async def test_staged_acks_need_the_right_to_consume(found: Web, tokens: dict[str, str]) -> None:
+    shop = {"authorization": tokens["shop"]}
+    await found.good("POST /v1/topics/orders.eu/messages", b"x", **shop)
+    pulled = await found.good("POST /v1/topics/orders.eu/subscriptions/s/pull", **shop)
+    receipts = [message["receipt"] for message in pulled["messages"]]
+    ack = "POST /v1/transactions/t/topics/orders.eu/subscriptions/s/ack"
+    await found.good(ack, {"receipts": receipts}, **shop)
+    reply = await found.ask("POST /v1/transactions/t/commit", authorization=tokens["writer"])
+    assert (reply.status, "consume" in reply.json()["detail"]) == (403, True)
+    await found.good("POST /v1/transactions/t/commit", **shop)
+    assert (await found.good("GET /v1/topics/orders.eu/subscriptions/s", **shop))["stats"]["lag"] == 0
+
+
+@pytest.mark.rows("D27")
+@with_keys
+async def test_a_key_is_told_once_and_opens_until_it_is_deleted(found: Web, tokens: dict[str, str]) -> None:
+    root = {"authorization": tokens["root"]}
+    rights = [{"verb": "publish", "topics": "bills"}]
+    reply = await found.ask("POST /v1/keys", {"name": "new", "rights": rights}, **root)
+    made = reply.json()
+    assert reply.headers["cache-control"] == "no-store"
+    publish = "POST /v1/topics/bills/messages"
+    own = {"authorization": f"Bearer {made['token']}"}
+    await found.good(publish, b"x", **own)
+    shown = await found.ask(f"GET /v1/keys/{made['id']}", **root)
+    assert made["token"].encode() not in shown.body
+    await found.good(f"PATCH /v1/keys/{made['id']}", {"rights": [{"verb": "publish", "topics": "other"}]}, **root)
+    assert (await found.ask(publish, b"x", **own)).status == 403
+    await found.good(f"DELETE /v1/keys/{made['id']}", **root)
+    assert (await found.ask(publish, b"x", **own)).status == 401
