@@ -1,0 +1,1 @@
+"""The Python client: one interface to a broker over HTTP (`connect`) and to one in this process (`embedded`)."""

@@ -1,0 +1,127 @@
+"""Acks on their way: what is done is collected, and goes out as ranges, one request at a time.
+
+While a request is under way the next one grows, so that a busy consumer sends few large ones by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from wherry.client.batch import Batch, Desk, Int64
+from wherry.client.link.backoff import Backoff
+from wherry.client.link.errors import returns
+from wherry.model.errors import StaleLease, WherryError
+
+Faults = dict[Batch, WherryError]
+
+
+class AckSender:
+    """The acks of one consumer."""
+
+    def __init__(self, desk: Desk, linger_s: float, patience_s: float) -> None:
+        self._desk = desk
+        self._linger_s = linger_s
+        self._patience_s = patience_s
+        self._loop = asyncio.get_running_loop()
+        self._dirty: dict[Batch, None] = {}
+        self._turn: asyncio.Future[Faults] = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self.stale = 0
+        """Acks that came too late: those messages were delivered again, or will be."""
+
+    def note(self, batch: Batch) -> None:
+        """Some rows of a batch are done: they go out within the linger, at once when the batch is done with."""
+        self._dirty[batch] = None
+        if batch.done_all or len(batch.done) >= batch.open:
+            self._begin()
+        elif self._timer is None and self._sending is None:
+            self._timer = self._loop.call_later(self._linger_s, self._begin)
+
+    async def sent(self, batch: Batch) -> None:
+        """Until what is done now is durable; `StaleLease` if it came too late."""
+        self._dirty[batch] = None
+        turn = self._turn
+        self._begin()
+        fault = (await asyncio.shield(turn)).get(batch)
+        if fault is not None:
+            raise fault
+
+    async def flush(self) -> None:
+        """Until everything that is done is durable, or was refused."""
+        self._begin()
+        while self._sending is not None:
+            await asyncio.wait([self._sending])
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._sending is None and self._dirty:
+            self._sending = self._loop.create_task(self._send_all())
+
+    async def _send_all(self) -> None:
+        """Runs until nothing is left to send."""
+        try:
+            while self._dirty:
+                turn, self._turn = self._turn, self._loop.create_future()
+                batches, self._dirty = list(self._dirty), {}
+                try:
+                    faults = await self._send(batches)
+                except Exception as fault:  # a fault of ours must not leave anybody waiting
+                    faults = dict.fromkeys(batches, WherryError(f"a fault of the client: {fault!r}"))
+                turn.set_result(faults)
+        finally:
+            self._sending = None
+
+    async def _send(self, batches: Iterable[Batch]) -> Faults:
+        """Settle what is done of some batches; which of them failed."""
+        work: list[tuple[Batch, Int64]] = []
+        faults: Faults = {}
+        for batch in batches:
+            done, batch.done = None if batch.done_all else batch.done, []
+            if batch.lost is not None:
+                faults[batch] = batch.lost
+                self.stale += len(batch if done is None else done)
+            elif done != [] and (rows := batch.claim(done)) is not None:
+                work.append((batch, rows))
+        fault = await self._ack(work) if work else None
+        if fault is None:
+            for batch, rows in work:
+                batch.end(len(rows))
+        elif len(work) == 1 or not isinstance(fault, StaleLease):
+            for batch, rows in work:
+                self._failed(batch, rows, fault)
+                faults[batch] = fault
+        else:  # one stale lease spoils the call for all: each for itself
+            for batch, rows in work:
+                alone = await self._ack([(batch, rows)])
+                if alone is None:
+                    batch.end(len(rows))
+                else:
+                    self._failed(batch, rows, alone)
+                    faults[batch] = alone
+        return faults
+
+    def _failed(self, batch: Batch, rows: Int64, fault: WherryError) -> None:
+        if isinstance(fault, StaleLease):
+            self.stale += len(rows)
+            batch.lose(fault)
+        else:
+            batch.unclaim(rows)
+
+    async def _ack(self, work: list[tuple[Batch, Int64]]) -> WherryError | None:
+        """One call, tried again while the broker is away; for no longer than leases last."""
+        receipts = [receipt for batch, rows in work for receipt in batch.receipts(rows)]
+        backoff, until = Backoff(), self._loop.time() + self._patience_s
+        while True:
+            try:
+                await self._desk.settle("ack", receipts)
+            except WherryError as fault:
+                if not returns(fault) or self._loop.time() > until:
+                    return fault
+                await backoff.pause()
+            else:
+                return None

@@ -1,0 +1,307 @@
+"""What a client was handed: messages on lease, as an Arrow batch and one by one, and the ways to settle them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.model import check, limits
+from wherry.model.errors import InvalidInput, StaleLease, WherryError
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+Rows: TypeAlias = Sequence[int] | Int64 | None
+"""Which messages of a batch: row numbers, or None for all that are not settled yet."""
+
+LEASE = "lease"
+
+
+class Desk(Protocol):
+    """Where leases are settled: a subscription of a broker."""
+
+    async def settle(self, verb: str, receipts: list[str], **fields: object) -> None:
+        """One call; all of the receipts or none."""
+
+
+class Acks(Protocol):
+    """Where acks are collected, to be sent together."""
+
+    def note(self, batch: Batch) -> None:
+        """Some rows of a batch are done: they go out soon."""
+
+    async def sent(self, batch: Batch) -> None:
+        """Until what is done now is durable."""
+
+
+class Batch:
+    """Messages on lease. What is settled twice is settled once; what another consumer got meanwhile is `StaleLease`."""
+
+    __slots__ = (
+        "_columns",
+        "_desk",
+        "_leases",
+        "_settled",
+        "acks",
+        "data",
+        "done",
+        "done_all",
+        "lost",
+        "on_end",
+        "open",
+    )
+
+    def __init__(self, desk: Desk, pulled: pa.RecordBatch, *, acks: bool = True) -> None:
+        self._desk = desk
+        self._leases: Int64 = np.asarray(pulled.column(LEASE), np.int64)
+        self.data: pa.RecordBatch = pulled.drop_columns([LEASE])
+        """The messages: the columns of a message that any of them has, then `partition` and `attempt`."""
+        self.open = len(self._leases) if acks else 0
+        """Messages not settled yet."""
+        self._settled: npt.NDArray[np.bool_] | None = None if acks else np.ones(len(self._leases), np.bool_)
+        self.lost: WherryError | None = None
+        """Why the lease is over, if it is."""
+        self.done: list[int] = []
+        """Rows whose ack is yet to be sent."""
+        self.done_all = False
+        self.acks: Acks | None = None
+        self.on_end: Callable[[Batch, int], None] | None = None
+        self._columns: dict[str, list[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def __iter__(self) -> Iterator[Leased]:
+        return iter(self.messages())
+
+    def messages(self) -> list[Leased]:
+        """The messages one by one."""
+        return [Leased(self, row, payload) for row, payload in enumerate(self.column("payload"))]
+
+    def payloads(self) -> list[bytes]:
+        """The bodies alone."""
+        return self.column("payload")
+
+    def column(self, name: str) -> list[Any]:
+        """A column as a list, made once; None throughout if no message has it."""
+        found = self._columns.get(name)
+        if found is None:
+            has = name in self.data.schema.names
+            found = self.data.column(name).to_pylist() if has else [None] * len(self)
+            self._columns[name] = found
+        return found
+
+    # -------------------------------------------------------------------------------------------------------- settle
+
+    def ack_later(self) -> None:
+        """Done with all of it: sent soon, together with others; the end of the consumer waits for it."""
+        if self.acks is None:
+            raise InvalidInput("ack_later", self, "a batch that a consumer handed out; a pulled one is acked at once")
+        self.done_all = True
+        self.acks.note(self)
+
+    async def ack(self, rows: Rows = None) -> None:
+        """Done with these: durable on return."""
+        await self._settle("ack", rows)
+
+    async def nack(self, rows: Rows = None, *, delay_ms: int | None = None, error: str = "") -> None:
+        """These failed: they come back by the retry policy, or after `delay_ms`; or they are dead letters now."""
+        await self._settle("nack", rows, delay_ms=delay_ms, error=error)
+
+    async def reject(self, rows: Rows = None, *, reason: str = "rejected", error: str = "") -> None:
+        """Give up on these at once: they are dead letters."""
+        await self._settle("reject", rows, reason=reason, error=error)
+
+    async def release(self, rows: Rows = None) -> None:
+        """Hand these back untouched: they wait again, no attempt counted."""
+        await self._settle("release", rows)
+
+    async def extend(self, lease_ms: int | None = None) -> None:
+        """More time for all of it."""
+        await self._desk.settle("extend", self.leases(), lease_ms=lease_ms)
+
+    async def stage_ack(self, key: str, rows: Rows = None) -> None:
+        """Ack when the transaction `key` is committed; the lease must still hold then."""
+        await self._settle(f"stage:{key}", rows)
+
+    async def _settle(self, verb: str, rows: Rows, **fields: object) -> None:
+        claimed = self.claim(rows)
+        if claimed is None:
+            return
+        await self.carry_out(claimed, self._desk.settle(verb, self.receipts(claimed), **fields))
+
+    def claim(self, rows: Rows = None) -> Int64 | None:
+        """Take rows that are about to be settled, so that nobody else here settles them; None if all are."""
+        if self.lost is not None:
+            raise self.lost
+        if self._settled is None:
+            self._settled = np.zeros(len(self), np.bool_)
+        if rows is None:
+            free = np.flatnonzero(~self._settled)
+        else:
+            allowed = f"row numbers from 0 to {len(self) - 1}, at least one"
+            wanted = check.whole_numbers("rows", rows, allowed)
+            if wanted[0] < 0 or wanted[-1] >= len(self):
+                raise InvalidInput("rows", rows, allowed)
+            free = wanted[~self._settled[wanted]]
+        self._settled[free] = True
+        return free if len(free) else None
+
+    async def carry_out(self, rows: Int64, call: Awaitable[None]) -> None:
+        """Settle claimed rows; if it fails for no fault of the lease, they can be settled again."""
+        try:
+            await call
+        except StaleLease as fault:
+            self.lose(fault)
+            raise
+        except BaseException:
+            self.unclaim(rows)
+            raise
+        self.end(len(rows))
+
+    def unclaimed(self) -> bool:
+        """Whether there are rows that nobody is about to settle."""
+        return self._settled is None or not self._settled.all()
+
+    def unclaim(self, rows: Int64) -> None:
+        """They were not settled after all."""
+        assert self._settled is not None
+        self._settled[rows] = False
+
+    def end(self, count: int) -> None:
+        """So many are settled."""
+        count = min(count, self.open)  # a lease that was lost meanwhile has ended for all of them
+        self.open -= count
+        if self.on_end is not None:
+            self.on_end(self, count)
+
+    def lose(self, fault: WherryError) -> None:
+        """The lease is over: what was not settled is another's."""
+        if self.lost is None:
+            self.lost = fault
+            self.end(self.open)
+
+    # ------------------------------------------------------------------------------------------------------ receipts
+
+    def leases(self) -> list[str]:
+        """Receipts for everything, one for each partition that messages came from."""
+        if len(self._leases) and self._leases[0] == self._leases[-1] and (self._leases == self._leases[0]).all():
+            return [str(self._leases[0])]
+        return [str(lease) for lease in np.unique(self._leases).tolist()]
+
+    def receipts(self, rows: Int64) -> list[str]:
+        """Receipts for some rows: ranges of offsets for each lease."""
+        if len(rows) == len(self):
+            return self.leases()
+        lease, offset = self._leases[rows], np.asarray(self.data.column("offset"), np.int64)[rows]
+        order = np.lexsort((offset, lease))
+        lease, offset = lease[order], offset[order]
+        breaks = np.flatnonzero((np.diff(lease) != 0) | (np.diff(offset) != 1))
+        first = offset[np.concatenate(([0], breaks + 1))].tolist()
+        last = offset[np.append(breaks, len(offset) - 1)].tolist()
+        of = lease[np.concatenate(([0], breaks + 1))].tolist()
+        return [f"{t}:{a}" if a == b else f"{t}:{a}-{b}" for t, a, b in zip(of, first, last, strict=True)]
+
+
+class View:
+    """One message of a batch. Its payload is at hand; the rest is looked up. Times are Unix milliseconds."""
+
+    __slots__ = ("batch", "payload", "row")
+
+    def __init__(self, batch: Batch, row: int, payload: bytes) -> None:
+        self.batch = batch
+        self.row = row
+        self.payload = payload
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r}, payload={self.payload[:40]!r}, attempt={self.attempt})"
+
+    @property
+    def id(self) -> str:
+        """The producer's, or the position `partition-offset`."""
+        return self.batch.column("id")[self.row] or f"{self.partition}-{self.offset}"
+
+    @property
+    def key(self) -> str | None:
+        """What it is ordered by, and what chose its partition."""
+        return self.batch.column("key")[self.row]
+
+    @property
+    def priority(self) -> int:
+        """0..65535, smallest first."""
+        given = self.batch.column("priority")[self.row]
+        return limits.PRIORITY_DEFAULT if given is None else given
+
+    @property
+    def due_ms(self) -> int | None:
+        """When it was due."""
+        return _ms(self.batch.column("due")[self.row])
+
+    @property
+    def published_ms(self) -> int | None:
+        """When the broker took it."""
+        return _ms(self.batch.column("published")[self.row])
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Text by name."""
+        return dict(self.batch.column("headers")[self.row] or ())
+
+    @property
+    def partition(self) -> int:
+        """Where it is."""
+        return self.batch.column("partition")[self.row]
+
+    @property
+    def offset(self) -> int:
+        """Its place in the partition."""
+        return self.batch.column("offset")[self.row]
+
+    @property
+    def attempt(self) -> int:
+        """Which try this is; 1 for the first."""
+        return self.batch.column("attempt")[self.row]
+
+
+class Leased(View):
+    """One message on lease, and the ways to settle it."""
+
+    __slots__ = ()
+
+    def ack_later(self) -> None:
+        """Done: sent soon, together with others; the end of the consumer waits for it. Costs next to nothing."""
+        batch = self.batch
+        if batch.acks is None:
+            raise InvalidInput("ack_later", self, "a message that a consumer handed out; pulled ones are acked at once")
+        batch.done.append(self.row)
+        if len(batch.done) == 1 or len(batch.done) == batch.open:
+            batch.acks.note(batch)
+
+    async def ack(self) -> None:
+        """Done, durable on return: acks of one turn of the event loop go out as one."""
+        batch = self.batch
+        if batch.acks is None:
+            await batch.ack([self.row])
+            return
+        if batch.lost is not None:
+            raise batch.lost
+        batch.done.append(self.row)
+        await batch.acks.sent(batch)
+
+    async def nack(self, *, delay_ms: int | None = None, error: str = "") -> None:
+        """It failed: see `Batch.nack`."""
+        await self.batch.nack([self.row], delay_ms=delay_ms, error=error)
+
+    async def reject(self, *, reason: str = "rejected", error: str = "") -> None:
+        """Give up on it: see `Batch.reject`."""
+        await self.batch.reject([self.row], reason=reason, error=error)
+
+    async def release(self) -> None:
+        """Hand it back untouched."""
+        await self.batch.release([self.row])
+
+
+def _ms(time: Any) -> int | None:
+    return None if time is None else round(time.timestamp() * 1000)

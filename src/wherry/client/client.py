@@ -1,0 +1,400 @@
+"""The client: the calls of a broker, from anywhere.
+
+>>> async def main():
+...     async with wherry.connect("http://127.0.0.1:7070") as client:
+...         await client.create_topic("jobs")
+...         await client.subscribe("jobs", "workers")
+...         await client.publish("jobs", [b"hello"])
+...         async with client.consumer("jobs", "workers") as consumer:
+...             async for message in consumer:
+...                 await message.ack()
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import ssl
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, Unpack
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from wherry.broker.browse import LISTED, Search
+from wherry.client.batch import Batch
+from wherry.client.consumer import Consumer
+from wherry.client.desk import Caller, PublishedView, SubscriptionDesk, parsed, path
+from wherry.client.frames import Columns, batch_of, batches_of, encode
+from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S, Address, Pool
+from wherry.client.link.transport import ARROW, JSON, Ask, Transport
+from wherry.client.options import CONSUMER, ConsumerOptions, ProducerOptions
+from wherry.client.producer import Producer, publish_again
+from wherry.core.amending import Amended, Amendment
+from wherry.core.deadletters import DeadFilter
+from wherry.core.publishing import Published, PublishOptions
+from wherry.core.state import Deed
+from wherry.core.stats import TopicStats
+from wherry.model.errors import InvalidInput, NotFound
+from wherry.model.route import Route
+from wherry.model.subscription import Subscription
+from wherry.model.topic import Topic
+
+BATCH_MESSAGES = 10_000
+BATCH_BYTES = 8 << 20
+"""One call of `publish_batch`."""
+
+REDRIVE_S = 24 * 3_600.0
+"""A redrive at a rate answers when it is through."""
+
+
+def connect(
+    url: str = "http://127.0.0.1:7070",
+    *,
+    key: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    connections: int = CONNECTIONS_MAX,
+    timeout_s: float = TIMEOUT_S,
+) -> Client:
+    """A client of the broker at an address; connections are made when they are needed.
+
+    Parameters
+    ----------
+    url
+        `http://host:port`, or `https://host:port`.
+    key
+        An API key, where the broker asks for one.
+    tls
+        For `https`: certificates other than the system's.
+    connections
+        Open at a time, at most; more requests wait for one to be free.
+    timeout_s
+        For one request, not counting what the broker was asked to wait.
+
+    Examples
+    --------
+    >>> async def main():
+    ...     async with wherry.connect("http://127.0.0.1:7070") as client:
+    ...         await client.publish("jobs", [b"hello"])
+    """
+    return Client(Pool(Address.parse(url), key, tls=tls, connections=connections, timeout_s=timeout_s))
+
+
+class Client:
+    """The calls of a broker over a transport; what they raise is what the broker raises, or `Unavailable`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._caller = Caller(transport)
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._transport.close()
+
+    # ----------------------------------------------------------------------------------------------------- catalogue
+
+    async def create_topic(self, topic: Topic | str, /, **fields: Any) -> Topic:
+        """Create a topic from a `Topic`, or from a name and its fields; the same again is no error."""
+        wanted = topic if isinstance(topic, Topic) else _built(Topic, name=topic, **fields)
+        body = _without(wanted, "name")
+        view = await self._caller.json("PUT", path("topics", wanted.name), _TopicView, body)
+        return view.config
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its messages, subscriptions and dead letters."""
+        await self._caller.tell("DELETE", path("topics", topic))
+
+    async def topics(self) -> list[Topic]:
+        """All topics, by name."""
+        return [view.config for view in (await self._caller.json("GET", path("topics"), _Topics)).topics]
+
+    async def topic(self, topic: str) -> Topic:
+        """How a topic is set up."""
+        return (await self._caller.json("GET", path("topics", topic), _TopicView)).config
+
+    async def stats(self, topic: str) -> TopicStats:
+        """How much waits where, and how far behind each subscription is."""
+        return (await self._caller.json("GET", path("topics", topic), _TopicView)).stats
+
+    async def subscribe(
+        self, subscription: Subscription | str, name: str | None = None, /, **fields: Any
+    ) -> Subscription:
+        """Create a subscription: `subscribe("jobs", "workers", lease_ms=60_000)`. The same again is no error."""
+        wanted = subscription
+        if not isinstance(wanted, Subscription):
+            wanted = _built(Subscription, topic=subscription, name=name, **fields)
+        target = path("topics", wanted.topic, "subscriptions", wanted.name)
+        return (await self._caller.json("PUT", target, _SubscriptionView, _without(wanted, "topic", "name"))).config
+
+    async def subscription(self, topic: str, subscription: str) -> Subscription:
+        """How a subscription is set up."""
+        target = path("topics", topic, "subscriptions", subscription)
+        return (await self._caller.json("GET", target, _SubscriptionView)).config
+
+    async def change_subscription(self, topic: str, subscription: str, /, **fields: Any) -> Subscription:
+        """Change lease, retry, buffers or webhook: `change_subscription("jobs", "workers", lease_ms=60_000)`."""
+        target = path("topics", topic, "subscriptions", subscription)
+        return (await self._caller.json("PATCH", target, _SubscriptionView, fields)).config
+
+    async def unsubscribe(self, topic: str, subscription: str) -> None:
+        """Delete a subscription; its progress and dead letters go with it."""
+        await self._caller.tell("DELETE", path("topics", topic, "subscriptions", subscription))
+
+    async def put_route(self, route: Route) -> Route:
+        """Create or change a route."""
+        if not isinstance(route, Route):
+            raise InvalidInput("route", route, "a Route")
+        body = {"kind": route.kind, "bindings": route.bindings}
+        return await self._caller.json("PUT", path("routes", route.name), Route, body)
+
+    async def delete_route(self, route: str) -> None:
+        """Delete a route."""
+        await self._caller.tell("DELETE", path("routes", route))
+
+    async def routes(self) -> list[Route]:
+        """All routes, by name."""
+        return (await self._caller.json("GET", path("routes"), _Routes)).routes
+
+    # ------------------------------------------------------------------------------------------------------- publish
+
+    async def publish(self, topic: str, messages: Columns, options: PublishOptions | None = None) -> Published:
+        """Publish messages in one call, all of them or none; on return they are on disk (unless they are transient).
+
+        `messages` is an Arrow batch or table with a `payload` column (and any of `id`, `key`, `priority`, `due`,
+        `expires`, `headers`), the same from pandas or polars, a list of bytes, text or `Message`, or one of these.
+        """
+        if options is not None and not isinstance(options, PublishOptions):
+            raise InvalidInput("options", options, "PublishOptions, or None")
+        query = {} if options is None else asdict(options)
+        target = path("topics", topic, "messages", ids=False, **query)
+        answer = await self._caller.send(Ask("POST", target, encode(batch_of(messages)), ARROW))
+        return parsed(answer, PublishedView).published()
+
+    async def publish_batch(
+        self,
+        topic: str,
+        data: Columns,
+        *,
+        batch_messages: int = BATCH_MESSAGES,
+        producer: str | None = None,
+        sequence: int = 0,
+    ) -> Published:
+        """Publish a table of any size: in calls of at most so many messages, tried again until the broker took them.
+
+        Each call is stored whole. `producer` and `sequence` make the table itself idempotent: the same again, after an
+        error or a restart, is answered with the old places.
+        """
+        name = producer or f"table-{secrets.token_hex(8)}"
+        done: list[Published] = []
+        for batch in batches_of(data, batch_messages, BATCH_BYTES):
+            done.append(await publish_again(self, topic, batch, PublishOptions(producer=name, sequence=sequence)))
+            sequence += batch.num_rows
+        return Published(
+            np.concatenate([each.partition for each in done]),
+            np.concatenate([each.offset for each in done]),
+            all(each.repeated for each in done),
+            sum(each.dead for each in done),
+            all(each.durable for each in done),
+        )
+
+    async def publish_route(self, route: str, messages: Columns, *, routing_key: str = "") -> dict[str, Published]:
+        """Publish through a route: a copy for each topic that matches, all of them or none."""
+        target = path("routes", route, "messages", routing_key=routing_key)
+        answer = await self._caller.send(Ask("POST", target, encode(batch_of(messages)), ARROW))
+        return {topic: view.published() for topic, view in parsed(answer, _Routed).topics.items()}
+
+    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
+        """Publish messages one by one, batched in the background: see `ProducerOptions`."""
+        return Producer(self, topic, **options)
+
+    # -------------------------------------------------------------------------------------------------- transactions
+
+    async def stage(self, key: str, topic: str, messages: Columns, *, partition: int | None = None) -> None:
+        """Put messages aside under a key; they are durable, and nobody sees them before `commit`."""
+        target = path("transactions", key, "topics", topic, "messages", partition=partition)
+        await self._caller.send(Ask("POST", target, encode(batch_of(messages)), ARROW))
+
+    async def commit(self, key: str) -> list[tuple[str, int, int, int]]:
+        """Make everything under a key visible at once; the same again is a success that does nothing."""
+        return (await self._caller.json("POST", path("transactions", key, "commit"), _Committed)).placed
+
+    async def abort(self, key: str) -> None:
+        """Throw away what lies under a key."""
+        await self._caller.tell("DELETE", path("transactions", key))
+
+    # ------------------------------------------------------------------------------------------------------- consume
+
+    async def pull(
+        self,
+        topic: str,
+        subscription: str,
+        messages: int = 1_000,
+        *,
+        bytes_max: int = CONSUMER["pull_bytes"],
+        wait_ms: int = 0,
+        consumer: str | None = None,
+    ) -> Batch:
+        """Up to so many messages on lease, without anything in the background; empty if none came in time."""
+        return await self.desk(topic, subscription).pull(messages, bytes_max, wait_ms, consumer)
+
+    def consumer(self, topic: str, subscription: str, **options: Unpack[ConsumerOptions]) -> Consumer:
+        """Consume messages as they come: see `ConsumerOptions`."""
+        return Consumer(self, topic, subscription, **options)
+
+    def desk(self, topic: str, subscription: str) -> SubscriptionDesk:
+        """The calls on one subscription."""
+        return SubscriptionDesk(self._caller, topic, subscription)
+
+    # ---------------------------------------------------------------------------------------------------------- look
+
+    async def get(self, topic: str, message_id: str) -> pa.RecordBatch:
+        """One message by id, as a batch of one row; empty if it is not in the topic any more."""
+        try:
+            return await self._caller.listing(path("topics", topic, "messages", message_id))
+        except NotFound:
+            await self.topic(topic)  # a topic that is not there is another matter
+            return pa.RecordBatch.from_pylist([], LISTED)
+
+    async def fate(self, topic: str, message_id: str) -> dict[str, str]:
+        """What became of a message, by subscription."""
+        target = path("topics", topic, "messages", message_id, "fate")
+        return (await self._caller.json("GET", target, _Fate)).subscriptions
+
+    async def cancel(self, topic: str, message_id: str) -> None:
+        """Cancel a waiting message; `NotWaiting` if it is out or done."""
+        await self._caller.tell("DELETE", path("topics", topic, "messages", message_id))
+
+    async def amend(
+        self,
+        topic: str,
+        message_id: str,
+        change: Amendment | None = None,
+        /,
+        *,
+        version: int | None = None,
+        **fields: Any,
+    ) -> Amended:
+        """Change a waiting message: `amend("jobs", id, due_ms=…, version=1)`. A stale version is refused."""
+        wanted = change if change is not None else _built(Amendment, **fields)
+        body = {name: value for name, value in asdict(wanted).items() if value is not None}
+        if "payload" in body:
+            body["payload_base64"] = base64.b64encode(body.pop("payload")).decode()
+        if version is not None:
+            body["version"] = version
+        view = await self._caller.json("PATCH", path("topics", topic, "messages", message_id), _Amended, body)
+        return Amended(message_id, view.partition, view.offset, view.version)
+
+    async def browse(self, topic: str, *, partition: int = 0, start: int = 0, limit: int = 1_000) -> pa.RecordBatch:
+        """Messages of a partition by offset, without consuming them."""
+        return await self._caller.listing(
+            path("topics", topic, "messages", partition=partition, start=start, limit=limit)
+        )
+
+    async def search(self, topic: str, wanted: Search | None = None, /, **fields: Any) -> pa.RecordBatch:
+        """Messages by key, headers or time: `search("jobs", key="user-7", limit=10)`."""
+        query = asdict(wanted if wanted is not None else _built(Search, **fields))
+        headers = query.pop("headers") or {}
+        query["header"] = [f"{name}:{value}" for name, value in headers.items()] or None
+        return await self._caller.listing(path("topics", topic, "search", **query))
+
+    async def scheduled(
+        self, topic: str, subscription: str, *, from_ms: int | None = None, to_ms: int | None = None, limit: int = 1_000
+    ) -> pa.RecordBatch:
+        """What will be handed to a subscription in a time range, soonest first."""
+        target = path(
+            "topics", topic, "subscriptions", subscription, "scheduled", from_ms=from_ms, to_ms=to_ms, limit=limit
+        )
+        return await self._caller.listing(target)
+
+    # -------------------------------------------------------------------------------------------------- dead letters
+
+    async def dead_letters(self, topic: str, wanted: DeadFilter | None = None) -> pa.RecordBatch:
+        """Dead letters with the whole message, the reason, the last error, attempts and times."""
+        query = asdict(wanted or DeadFilter(limit=1_000))
+        if query.pop("offsets") is not None:
+            raise InvalidInput("offsets", wanted, "no offsets in a listing: name a partition and times")
+        return await self._caller.listing(path("topics", topic, "dead", **query))
+
+    async def redrive(
+        self, topic: str, wanted: DeadFilter | None = None, *, by: str = "", rate: int | None = None
+    ) -> int:
+        """Send dead letters back to wait again, at most `rate` a second; how many. `by` is who asked, in `audit`."""
+        body = msgspec.json.encode({"filter": asdict(wanted or DeadFilter()), "by": by, "rate": rate})
+        ask = Ask("POST", path("topics", topic, "dead", "redrive"), [body], JSON)
+        ask.wait_s = REDRIVE_S if rate is not None else 0.0
+        return parsed(await self._caller.send(ask), _Count).count
+
+    async def discard(self, topic: str, wanted: DeadFilter, *, by: str = "") -> int:
+        """Throw dead letters away; how many."""
+        body = {"filter": asdict(wanted), "by": by}
+        return (await self._caller.json("POST", path("topics", topic, "dead", "discard"), _Count, body)).count
+
+    async def audit(self, topic: str) -> list[Deed]:
+        """Who sent dead letters of a topic back or threw them away, when and how many; newest last."""
+        view = await self._caller.json("GET", path("topics", topic, "dead", "audit"), _Audit)
+        return [Deed(**deed) for deed in view.deeds]
+
+
+class _TopicView(msgspec.Struct):
+    config: Topic
+    stats: TopicStats
+
+
+class _Topics(msgspec.Struct):
+    topics: list[_TopicView]
+
+
+class _SubscriptionView(msgspec.Struct):
+    config: Subscription
+
+
+class _Routes(msgspec.Struct):
+    routes: list[Route]
+
+
+class _Routed(msgspec.Struct):
+    topics: dict[str, PublishedView]
+
+
+class _Committed(msgspec.Struct):
+    placed: list[tuple[str, int, int, int]]
+
+
+class _Fate(msgspec.Struct):
+    subscriptions: dict[str, str]
+
+
+class _Amended(msgspec.Struct):
+    version: int
+    partition: int
+    offset: int
+
+
+class _Count(msgspec.Struct):
+    count: int
+
+
+class _Audit(msgspec.Struct):
+    deeds: list[dict[str, Any]]
+
+
+def _built(kind: Any, **fields: Any) -> Any:
+    try:
+        return kind(**fields)
+    except TypeError as fault:
+        raise InvalidInput(f"{kind.__name__} fields", str(fault), f"the fields of {kind.__name__}") from None
+
+
+def _without(struct: Topic | Subscription, *names: str) -> dict[str, Any]:
+    """The fields of a struct that a body has: those in the path are not among them."""
+    return {name: value for name, value in msgspec.to_builtins(struct.checked()).items() if name not in names}

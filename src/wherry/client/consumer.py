@@ -1,0 +1,219 @@
+"""Consumers: messages come ahead of need, leases are renewed while they are held, acks go out together.
+
+    pull ──► ready batches ──► async for ──► held by the caller ──► ack, nack, reject ──► room for the next pull
+             └────────── at most buffer_messages not settled, leases renewed ──────────┘
+
+Delivery is at least once. A lease is lost when this process stands still for longer than it lasts, or when the broker
+restarts: then an ack raises `StaleLease`, nothing was settled by it, and the message comes again. An ack whose answer
+was lost is sent again; if it had reached the broker, that too ends as `StaleLease`, though the message was settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Unpack
+
+from wherry.client.acks import AckSender
+from wherry.client.batch import Batch, Leased
+from wherry.client.link.backoff import Backoff
+from wherry.client.link.errors import returns
+from wherry.client.options import ConsumerOptions, consumer_options
+from wherry.model.errors import Closed, StaleLease, WherryError
+
+if TYPE_CHECKING:
+    from wherry.client.client import Client
+
+FIRST_PULL = 16
+QUICK_S, SLOW_S = 0.1, 1.0
+"""Pulls begin small. They double while the reader works one off in less than the one time, and are halved when it takes
+longer than the other: who is slow does not sit on what others could do."""
+
+PULL_WAIT_MS = 20_000
+RENEWALS_A_LEASE = 3
+
+
+class Consumer:
+    """One of those who share a subscription; made by `Client.consumer`, used in `async with`."""
+
+    def __init__(self, client: Client, topic: str, subscription: str, **options: Unpack[ConsumerOptions]) -> None:
+        chosen = consumer_options(options)
+        self.name = chosen.get("name") or f"python-{secrets.token_hex(6)}"
+        self._client = client
+        self._desk = client.desk(topic, subscription)
+        self._auto = chosen["ack"] == "auto"
+        self._pull_messages, self._pull_bytes = chosen["pull_messages"], chosen["pull_bytes"]
+        self._buffer = chosen["buffer_messages"]
+        self._ack_linger_s = chosen["ack_linger_ms"] / 1000
+        self._renews = chosen["renew"]
+        self._ready: deque[Batch] = deque()
+        self._held: dict[Batch, None] = {}
+        self._held_messages = 0
+        self._rest: Iterator[Leased] = iter(())
+        self._wake_reader = asyncio.Event()
+        self._wake_puller = asyncio.Event()
+        self._fault: Exception | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._reading = False
+        self._step = min(FIRST_PULL, self._pull_messages)
+        self._handed, self._handed_at = 0, time.monotonic()
+
+    async def __aenter__(self) -> Consumer:
+        config = await self._client.subscription(self._desk.topic, self._desk.subscription)
+        self._acked = config.acks
+        self._lease_s = config.lease_ms / 1000
+        self._acks = AckSender(self._desk, self._ack_linger_s, self._lease_s)
+        self._tasks = [asyncio.create_task(self._pull(), name=f"wherry pull {self.name}")]
+        if config.acks and self._renews:
+            self._tasks.append(asyncio.create_task(self._renew(), name=f"wherry renew {self.name}"))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Send the acks that are due, and leave: what is still held waits again, no attempt counted."""
+        if not self._tasks:
+            return
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._fault = self._fault or Closed("this consumer is closed")
+        self._wake_reader.set()
+        await self._acks.flush()
+        with suppress(WherryError):  # it never pulled, or the broker is away: the leases end by themselves
+            await self._desk.leave(self.name)
+
+    @property
+    def stale(self) -> int:
+        """Acks sent later on that found their lease over."""
+        return self._acks.stale
+
+    # ---------------------------------------------------------------------------------------------------------- read
+
+    async def __aiter__(self) -> AsyncIterator[Leased]:
+        """The messages one by one, for ever; after a `break` the next loop goes on where this one stood."""
+        auto = self._auto and self._acked
+        while True:
+            for message in self._rest:
+                if message.batch.lost is None:
+                    yield message
+                    if auto:
+                        message.ack_later()
+            self._rest = iter((await self.next_batch()).messages())
+
+    async def consume_batches(self) -> AsyncIterator[Batch]:
+        """The messages as they came, in columns, for ever; each batch is settled as a whole or by rows."""
+        while True:
+            batch = await self.next_batch()
+            yield batch
+            if self._auto and self._acked and batch.open and batch.lost is None:
+                batch.ack_later()
+
+    async def flush(self) -> None:
+        """Until every ack so far is durable, or was refused."""
+        await self._acks.flush()
+
+    async def next_batch(self) -> Batch:
+        """The next messages; waits for them."""
+        self._keep_pace()
+        while True:
+            while self._ready:
+                batch = self._ready.popleft()
+                self._handed, self._handed_at = len(batch), time.monotonic()
+                self._wake_puller.set()
+                if not self._acked:  # settled with the pull: held only as long as it was here
+                    self._settled(batch, len(batch))
+                if batch.lost is None:
+                    return batch
+            if self._fault is not None:
+                raise self._fault
+            self._wake_reader.clear()
+            self._reading = True
+            self._wake_puller.set()
+            try:
+                await self._wake_reader.wait()
+            finally:
+                self._reading = False
+
+    def _keep_pace(self) -> None:
+        """Pull more or less from now on, by the time that the reader took for the last batch."""
+        took_s = time.monotonic() - self._handed_at
+        if took_s > SLOW_S:
+            self._step = max(min(FIRST_PULL, self._pull_messages), self._step // 2)
+        elif took_s < QUICK_S and self._handed >= self._step:
+            self._step = min(2 * self._step, self._pull_messages)
+
+    # ----------------------------------------------------------------------------------------------------- background
+
+    async def _pull(self) -> None:
+        """Pull a step ahead of the reader while there is room: less than a step only for a reader who waits."""
+        backoff = Backoff()
+        while True:
+            room, ahead = self._buffer - self._held_messages, sum(map(len, self._ready))
+            least = 1 if self._reading else min(self._step, max(1, self._buffer // 2))
+            if room < least or ahead >= self._step:
+                self._wake_puller.clear()
+                await self._wake_puller.wait()
+                continue
+            asked = min(room, self._step)
+            try:
+                batch = await self._desk.pull(asked, self._pull_bytes, PULL_WAIT_MS, self.name, acks=self._acked)
+            except Exception as fault:  # whatever it is: the reader must not wait for ever
+                if not returns(fault):
+                    self._fault = fault
+                    self._wake_reader.set()
+                    return
+                await backoff.pause()
+                continue
+            backoff.reset()
+            if len(batch):
+                self._take(batch)
+
+    def _take(self, batch: Batch) -> None:
+        if self._acked:
+            batch.acks, batch.on_end = self._acks, self._settled
+            self._held[batch] = None
+        self._held_messages += len(batch)
+        self._ready.append(batch)
+        self._reading = False  # it has something now, though it has not run yet
+        self._wake_reader.set()
+
+    def _settled(self, batch: Batch, count: int) -> None:
+        self._held_messages -= count
+        if not batch.open:
+            self._held.pop(batch, None)
+        self._wake_puller.set()
+
+    async def _renew(self) -> None:
+        """More time for everything that is held, several times in each lease."""
+        while True:
+            await asyncio.sleep(self._lease_s / RENEWALS_A_LEASE)
+            held = list(self._held)
+            try:
+                if held:
+                    await self._desk.settle("extend", [lease for batch in held for lease in batch.leases()])
+            except StaleLease:
+                await self._renew_each(held)
+            except WherryError:
+                continue  # away: what can be done is to try again at the next turn
+
+    async def _renew_each(self, held: list[Batch]) -> None:
+        """One of them is over, and spoils the call for all: each for itself."""
+        for batch in held:
+            try:
+                if batch.open:
+                    await batch.extend()
+            except StaleLease as fault:
+                if batch.unclaimed():  # else it is being settled, which ends a lease too
+                    batch.lose(fault)
+            except WherryError:
+                return

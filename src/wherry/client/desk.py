@@ -1,0 +1,136 @@
+"""The calls behind `Client`: what is sent, what comes back, and the errors that come instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from wherry.client.batch import LEASE, Batch
+from wherry.client.frames import decode
+from wherry.client.link.errors import error_of
+from wherry.client.link.transport import ARROW, JSON, Answer, Ask, Transport
+from wherry.core.publishing import Published
+from wherry.model.errors import Unavailable
+from wherry.model.schema import DELIVERED
+
+T = TypeVar("T")
+
+NOTHING = pa.RecordBatch.from_pylist([], DELIVERED.append(pa.field(LEASE, pa.int64())))
+
+
+def path(*parts: str, **query: object) -> str:
+    """A target under `/v1` from names, which may hold anything, and the arguments that are given."""
+    given = "&".join(_argument(name, value) for name, value in query.items() if value is not None)
+    return f"{_quoted(parts)}?{given}" if given else _quoted(parts)
+
+
+@lru_cache(maxsize=1_024)
+def _quoted(parts: tuple[str, ...]) -> str:
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _argument(name: str, value: object) -> str:
+    if isinstance(value, list):
+        return "&".join(_argument(name, each) for each in value)
+    if isinstance(value, bool):
+        value = str(value).lower()
+    return f"{name}={value}" if isinstance(value, int) else f"{name}={quote(str(value), safe='')}"
+
+
+class Caller:
+    """Sends requests over a transport; an answer that is none raises what the broker raised."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def send(self, ask: Ask) -> Answer:
+        """Any request."""
+        answer = await self._transport.ask(ask)
+        if not answer.ok:
+            raise error_of(answer)
+        return answer
+
+    async def json(self, method: str, target: str, kind: type[T], body: object = None) -> T:
+        """JSON out, JSON back."""
+        return parsed(await self.tell(method, target, body), kind)
+
+    async def tell(self, method: str, target: str, body: object = None) -> Answer:
+        """JSON out, and whatever comes back."""
+        if body is None:
+            return await self.send(Ask(method, target))
+        return await self.send(Ask(method, target, [msgspec.json.encode(body)], JSON))
+
+    async def listing(self, target: str) -> pa.RecordBatch:
+        """Messages in columns."""
+        return decode(await self.send(Ask("GET", target, accept=ARROW)))
+
+
+def parsed(answer: Answer, kind: type[T]) -> T:
+    """The value of a JSON answer."""
+    try:
+        return msgspec.json.decode(memoryview(answer.body), type=kind)
+    except msgspec.MsgspecError as fault:
+        raise Unavailable(f"this is not an answer of a Wherry broker: {fault}") from fault
+
+
+class PublishedView(msgspec.Struct):
+    """Where messages went: `[partition, first offset, count]` for each run of them."""
+
+    placed: list[tuple[int, int, int]]
+    repeated: bool = False
+    dead: int = 0
+    durable: bool = True
+
+    def published(self) -> Published:
+        """As the broker says it in process."""
+        if len(self.placed) == 1:
+            [(partition, first, count)] = self.placed
+            offsets = np.arange(first, first + count)
+            return Published(np.full(count, partition), offsets, self.repeated, self.dead, self.durable)
+        counts = [count for _, _, count in self.placed]
+        return Published(
+            np.repeat(np.array([partition for partition, _, _ in self.placed], np.int64), counts),
+            np.concatenate([np.arange(first, first + count) for _, first, count in self.placed] or [np.empty(0, int)]),
+            self.repeated,
+            self.dead,
+            self.durable,
+        )
+
+
+class SubscriptionDesk:
+    """Pulls from one subscription and settles what came of it."""
+
+    def __init__(self, caller: Caller, topic: str, subscription: str) -> None:
+        self._caller = caller
+        self.topic, self.subscription = topic, subscription
+        self._at = ("topics", topic, "subscriptions", subscription)
+
+    async def pull(
+        self, messages: int, bytes_max: int, wait_ms: int, consumer: str | None = None, *, acks: bool = True
+    ) -> Batch:
+        """Up to so many messages and bytes; none if none came in time."""
+        target = path(
+            *self._at, "pull", messages=messages, bytes=bytes_max, wait_ms=wait_ms, consumer=consumer, columns="present"
+        )
+        answer = await self._caller.send(Ask("POST", target, accept=ARROW, wait_s=wait_ms / 1000))
+        return Batch(self, decode(answer) if len(answer.body) else NOTHING, acks=acks)
+
+    async def settle(self, verb: str, receipts: list[str], **fields: object) -> None:
+        """See `batch.Desk`."""
+        kind, _, key = verb.partition(":")
+        target = path("transactions", key, *self._at, "ack") if kind == "stage" else path(*self._at, verb)
+        await self._caller.tell("POST", target, {"receipts": receipts, **_given(fields)})
+
+    async def leave(self, consumer: str) -> None:
+        """What the consumer held waits again."""
+        await self._caller.tell("DELETE", path(*self._at, "consumers", consumer))
+
+
+def _given(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,100 @@
+"""A broker in this process behind the client's interface: the requests and answers of a socket, without the socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from wherry.broker.broker import Broker
+from wherry.broker.clock import Clock, SystemClock
+from wherry.broker.opening import open as open_broker
+from wherry.client.client import Client
+from wherry.client.clock import VirtualClock
+from wherry.client.link.transport import Answer, Ask
+from wherry.model.errors import Unavailable
+from wherry.wire.http.app import serve
+from wherry.wire.http.message import Request, Response
+from wherry.wire.http.server import Server
+
+
+class EmbeddedClient(Client):
+    """A client of a broker of its own."""
+
+    def __init__(self, broker: Broker, server: Server, clock: Clock) -> None:
+        super().__init__(_InProcess(server, still=isinstance(clock, VirtualClock)))
+        self.broker = broker
+        self.clock = clock
+        self._server = server
+
+    async def listen(self, host: str = "127.0.0.1", port: int = 0) -> str:
+        """Serve this broker to others as well; the address to `connect` to."""
+        return f"http://{host}:{await self._server.listen(host, port)}"
+
+
+@asynccontextmanager
+async def embedded(
+    path: str | os.PathLike[str] | None = None, *, clock: Clock | None = None
+) -> AsyncIterator[EmbeddedClient]:
+    """A broker in this process, on a directory or in memory, with the interface of `connect`.
+
+    Parameters
+    ----------
+    path
+        The directory; without one the broker lives in memory.
+    clock
+        A `VirtualClock` lets a test decide what time it is. A pull that waits then does so for no longer than its wait
+        in real time, and looks again whenever the clock moves.
+
+    Examples
+    --------
+    >>> async def main():
+    ...     async with wherry.embedded() as client:
+    ...         await client.create_topic("jobs")
+    ...         await client.publish("jobs", [b"hello"])
+    """
+    chosen = clock or SystemClock()
+    async with open_broker(path, clock=chosen) as broker, serve(broker) as server:
+        if isinstance(chosen, VirtualClock):
+            chosen.on_move(lambda: _catch_up(broker))
+        yield EmbeddedClient(broker, server, chosen)
+
+
+def _catch_up(broker: Broker) -> None:
+    """Do what the time calls for now, and let everyone look who waits for something to become due."""
+    shard = broker.shard
+    shard.upkeep(shard.now())
+    shard.turnstile.open()
+    shard.pressure.set()
+
+
+class _InProcess:
+    """A `Transport` that calls the application."""
+
+    def __init__(self, server: Server, *, still: bool) -> None:
+        self._server = server
+        self._still = still
+
+    async def ask(self, ask: Ask) -> Answer:
+        """See `Transport`."""
+        path, _, query = ask.target.partition("?")
+        headers = {"accept": ask.accept}
+        if ask.content_type:
+            headers["content-type"] = ask.content_type
+        body = ask.body[0] if len(ask.body) == 1 else b"".join(ask.body)
+        request = Request(ask.method, path, query, headers, body)
+        try:
+            # A clock that stands still would let a wait go on for ever.
+            async with asyncio.timeout(ask.wait_s if self._still and ask.wait_s else None):
+                answer = await self._server.answer(request)
+        except TimeoutError:
+            return Answer(204)
+        if not isinstance(answer, Response):
+            await answer.chunks.aclose()  # type: ignore[attr-defined]
+            self._server.end(request)
+            raise Unavailable("a stream is for those who are connected")
+        return Answer(answer.status, answer.content_type, b"".join(answer.body))
+
+    async def close(self) -> None:
+        """Nothing is held here."""

@@ -1,0 +1,1 @@
+"""How a client reaches its broker: requests out, whole answers back, errors as the broker raised them."""

@@ -1,0 +1,32 @@
+"""How long to wait before trying again: a random share of a time that doubles, so that clients do not come as one."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+FIRST_S = 0.05
+CAP_S = 2.0
+DOUBLINGS_MAX = 16
+
+
+class Backoff:
+    """Full jitter, capped; from the start again after a success."""
+
+    def __init__(self, first_s: float = FIRST_S, cap_s: float = CAP_S) -> None:
+        self._first_s, self._cap_s = first_s, cap_s
+        self.failures = 0
+
+    def next_s(self) -> float:
+        """The next pause."""
+        span = min(self._cap_s, self._first_s * 2 ** min(self.failures, DOUBLINGS_MAX))
+        self.failures += 1
+        return random.uniform(0, span)
+
+    async def pause(self) -> None:
+        """Wait so long."""
+        await asyncio.sleep(self.next_s())
+
+    def reset(self) -> None:
+        """It worked."""
+        self.failures = 0

@@ -1,0 +1,67 @@
+"""Problem documents back into the errors that the broker raised, so that a caller sees no difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from wherry.client.link.transport import Answer
+from wherry.model import errors
+from wherry.model.errors import InvalidInput, Unavailable, WherryError
+
+BUSY = ("busy", "timeout", "unavailable")
+"""Codes of a broker that could not take the request now."""
+
+
+class Refused(WherryError):
+    """A request that the broker's HTTP port refused before the broker saw it; `code` tells why."""
+
+    code = "refused"
+
+    def __init__(self, code: str, status: int, detail: str) -> None:
+        self.code = code  # type: ignore[misc]
+        self.status = status
+        super().__init__(detail)
+
+
+class _Problem(msgspec.Struct):
+    code: str = ""
+    detail: str = ""
+    field: str = ""
+    given: str = ""
+    allowed: str = ""
+
+
+def _kinds(base: type[WherryError] = WherryError) -> Iterator[tuple[str, type[WherryError]]]:
+    for kind in base.__subclasses__():
+        if kind.__module__ == errors.__name__:
+            yield kind.code, kind
+        yield from _kinds(kind)
+
+
+KINDS = dict(_kinds())
+"""Every error of the model by its code."""
+
+
+def error_of(answer: Answer) -> WherryError:
+    """The error that an answer tells of. Of its fields it has those of the document: the rest is in its text."""
+    try:
+        problem = msgspec.json.decode(memoryview(answer.body), type=_Problem)
+    except msgspec.MsgspecError:
+        problem = _Problem("", bytes(answer.body[:200]).decode("utf-8", "replace"))
+    if problem.code in BUSY or not problem.code:
+        return Unavailable(f"{answer.status}: {problem.detail}")
+    kind = KINDS.get(problem.code)
+    if kind is None:
+        return Refused(problem.code, answer.status, problem.detail)
+    fault = kind.__new__(kind)
+    fault.args = (problem.detail,)
+    if isinstance(fault, InvalidInput):
+        fault.field, fault.given, fault.allowed = problem.field, problem.given, problem.allowed
+    return fault
+
+
+def returns(fault: BaseException) -> bool:
+    """Whether the same call may succeed a little later, unchanged."""
+    return isinstance(fault, Unavailable | errors.Closed)

@@ -1,0 +1,132 @@
+"""What producers and consumers may be told, by name; everything has a default and a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypedDict
+
+from wherry.model import check
+from wherry.model.errors import InvalidInput
+from wherry.model.limits import BATCH_MESSAGES_MAX, CONSUMER_ID_CHARS_MAX
+from wherry.model.subscription import BUFFER_MAX
+
+
+class ProducerOptions(TypedDict, total=False):
+    """Options of a producer.
+
+    Parameters
+    ----------
+    name
+        What its name at the broker begins with. The rest is random: the numbers of its messages begin at 0 each time,
+        so a name that was used before would have new messages taken for old ones.
+    linger_ms
+        How long a message waits for others to go with. While a request is under way the next batch grows by itself; a
+        linger makes batches larger for those who trickle.
+    batch_messages, batch_bytes
+        Of one request.
+    buffer_messages, buffer_bytes
+        On this side, not answered yet; when it is full, `publish` waits.
+    in_flight
+        Senders. With more than one, order holds only among the messages of one sender.
+    patience_s
+        How long a batch is tried again while the broker cannot be reached.
+    """
+
+    name: str
+    linger_ms: int
+    batch_messages: int
+    batch_bytes: int
+    buffer_messages: int
+    buffer_bytes: int
+    in_flight: int
+    patience_s: float
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """Options of a consumer.
+
+    Parameters
+    ----------
+    name
+        For those who want to be seen under it; a random one unless given.
+    ack
+        `manual`: each message is settled by the caller. `auto`: a message is acked when the loop asks for the next
+        one; it is not when the loop is left by an error or a `break`.
+    pull_messages, pull_bytes
+        Of one pull, at most: pulls begin small and grow with the pace of the reader. 1 for work that takes minutes.
+    buffer_messages
+        Not settled at a time, here and in the caller's hands; when they are all in the caller's hands, nothing more
+        comes until some are settled.
+    ack_linger_ms
+        How long an ack that nobody waits for is kept back for others to go with.
+    renew
+        Whether leases are renewed while messages are held.
+    """
+
+    name: str
+    ack: Literal["manual", "auto"]
+    pull_messages: int
+    pull_bytes: int
+    buffer_messages: int
+    ack_linger_ms: int
+    renew: bool
+
+
+PRODUCER: ProducerOptions = {
+    "linger_ms": 0,
+    "batch_messages": 2_000,
+    "batch_bytes": 1 << 20,
+    "buffer_messages": 20_000,
+    "buffer_bytes": 16 << 20,
+    "in_flight": 1,
+    "patience_s": 120.0,
+}
+
+CONSUMER: ConsumerOptions = {
+    "ack": "manual",
+    "pull_messages": 2_000,
+    "pull_bytes": 16 << 20,
+    "buffer_messages": 8_000,
+    "ack_linger_ms": 5,
+    "renew": True,
+}
+
+_BOUNDS = {
+    "linger_ms": (0, 60_000),
+    "batch_messages": (1, BATCH_MESSAGES_MAX),
+    "batch_bytes": (1, 32 << 20),
+    "buffer_messages": (1, BUFFER_MAX),
+    "buffer_bytes": (1, BUFFER_MAX),
+    "in_flight": (1, 64),
+    "pull_messages": (1, 65_536),
+    "pull_bytes": (1, BUFFER_MAX),
+    "ack_linger_ms": (0, 60_000),
+}
+
+
+def producer_options(given: ProducerOptions) -> ProducerOptions:
+    """These and the defaults, or `InvalidInput`."""
+    _check(given, PRODUCER)
+    return {**PRODUCER, **given}
+
+
+def consumer_options(given: ConsumerOptions) -> ConsumerOptions:
+    """These and the defaults, or `InvalidInput`."""
+    _check(given, CONSUMER)
+    return {**CONSUMER, **given}
+
+
+def _check(given: Mapping[str, object], known: Mapping[str, object]) -> None:
+    for name, value in given.items():
+        if name == "name":
+            check.graphic(name, value, CONSUMER_ID_CHARS_MAX)
+        elif name not in known:
+            raise InvalidInput(name, value, "one of name, " + ", ".join(known))
+        elif name in _BOUNDS:
+            check.integer(name, value, *_BOUNDS[name])
+        elif name == "ack":
+            check.one_of(name, value, ("manual", "auto"))
+        elif name == "renew":
+            check.flag(name, value)
+        else:
+            check.number(name, value, 0, 1e9)

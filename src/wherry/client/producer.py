@@ -1,0 +1,373 @@
+"""Publishing one by one: messages are gathered into batches, and each batch is one request and one answer.
+
+    publish ──► open batch ──► full, or lingered ──► queue ──► one request at a time ──► answer ──► tickets of the batch
+    └─ waits when the buffer is full ─┘                        └─ tried again, never stored twice
+
+Each request carries the producer's name and the number of its first message. One that is sent again, because its answer
+was lost with the connection, is answered with the places of the first; so nothing is lost and nothing is doubled. The
+broker takes the numbers of a producer in their order, which is why there is one request at a time: while it is under
+way the next batches grow. `in_flight` above 1 adds senders with names of their own, and then the order of messages is
+that of each sender only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.client.link.backoff import Backoff
+from wherry.client.link.errors import returns
+from wherry.client.options import PRODUCER, ProducerOptions, producer_options
+from wherry.core.publishing import Published, PublishOptions
+from wherry.model.errors import Closed, DuplicateId, InvalidInput, TooLarge, WherryError
+from wherry.model.schema import MESSAGE, Message, compact
+
+if TYPE_CHECKING:
+    from wherry.client.client import Client
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+TROUBLED_MAX = 100
+"""Batches remembered for the refusals in them, until a flush tells of those."""
+
+TYPES: dict[str, type] = {"id": str, "key": str, "priority": int, "due_ms": int, "expires_ms": int, "headers": dict}
+TIMES = {"due_ms": "due", "expires_ms": "expires"}
+
+
+class Ticket:
+    """A message on its way."""
+
+    __slots__ = ("_batch", "_row")
+
+    def __init__(self, batch: Gathered, row: int) -> None:
+        self._batch = batch
+        self._row = row
+
+    async def stored(self) -> str:
+        """The id of the message, once it is on disk; or the error that says why it is not."""
+        batch = self._batch
+        batch.told.add(self._row)
+        if not batch.answered:
+            await batch.wait()
+        return batch.id_of(self._row)
+
+
+class Gathered:
+    """Messages that travel together, column by column, and what became of them."""
+
+    __slots__ = ("answered", "columns", "errors", "ids", "offset", "partition", "payloads", "size", "told", "waiter")
+
+    def __init__(self) -> None:
+        self.payloads: list[bytes] = []
+        self.columns: dict[str, list[Any]] = {}
+        self.size = 0
+        self.answered = False
+        self.told: set[int] = set()
+        self.waiter: asyncio.Future[None] | None = None
+        self.errors: dict[int, WherryError] = {}
+
+    def put(self, row: int, fields: dict[str, Any]) -> None:
+        """Values that not every message has; all of them or, if one cannot be right, none."""
+        for name, value in fields.items():
+            if value is not None and type(value) is not TYPES[name]:
+                raise InvalidInput(name, value, f"{TYPES[name].__name__}, or None")
+        for name, value in fields.items():
+            if value is not None:
+                column = self.columns.setdefault(name, [])
+                column.extend([None] * (row - len(column)))
+                column.append(value)
+
+    def batch(self) -> tuple[Int64, pa.RecordBatch]:
+        """What is publishable of it, in columns, and which rows that is; the others have their errors now."""
+        count = len(self.payloads)
+        for column in self.columns.values():
+            column.extend([None] * (count - len(column)))
+        rows = np.arange(count)
+        try:
+            return rows, compact(self._columns())
+        except (InvalidInput, pa.ArrowException, OverflowError, TypeError, UnicodeEncodeError):
+            fine = [row for row in range(count) if self._is_fine(row)]
+        messages = [self._message(row) for row in fine]
+        return rows[fine], compact(messages) if messages else compact(b"").slice(0, 0)
+
+    def _columns(self) -> pa.RecordBatch:
+        columns = {"payload": pa.array(self.payloads, pa.binary())}
+        for name, values in self.columns.items():
+            if name in TIMES:
+                columns[TIMES[name]] = pa.array(values, pa.int64()).view(MESSAGE.field(TIMES[name]).type)
+            elif name == "headers":
+                pairs = [None if value is None else list(value.items()) for value in values]
+                columns[name] = pa.array(pairs, MESSAGE.field(name).type)
+            else:
+                columns[name] = pa.array(values, MESSAGE.field(name).type)
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _message(self, row: int) -> Message:
+        return Message(payload=self.payloads[row], **{name: column[row] for name, column in self.columns.items()})
+
+    def _is_fine(self, row: int) -> bool:
+        try:
+            compact(self._message(row))
+        except InvalidInput as fault:
+            self.errors[row] = fault
+        return row not in self.errors
+
+    def begin(self) -> None:
+        """It is about to be sent."""
+        self.partition = np.zeros(len(self.payloads), np.int64)
+        self.offset = np.zeros(len(self.payloads), np.int64)
+
+    def finish(self) -> None:
+        """Everything in it is stored or refused: wake those who asked."""
+        self.ids = self.columns.get("id")
+        self.payloads, self.columns = [], {}
+        self.answered = True
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Until it is answered; one future for all who ask."""
+        if self.waiter is None:
+            self.waiter = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self.waiter)
+
+    def id_of(self, row: int) -> str:
+        """The id of a message, or its error."""
+        if row in self.errors:
+            raise self.errors[row]
+        own = self.ids[row] if self.ids is not None else None
+        return own or f"{self.partition[row]}-{self.offset[row]}"
+
+
+class Producer:
+    """Publishes messages one by one; made by `Client.producer`, used in `async with`."""
+
+    def __init__(self, client: Client, topic: str, **options: Unpack[ProducerOptions]) -> None:
+        chosen = producer_options(options)
+        self.name = f"{chosen.get('name', 'python')}-{secrets.token_hex(8)}"
+        self._client, self._topic = client, topic
+        self._linger_s = chosen["linger_ms"] / 1000
+        self._buffer_messages, self._buffer_bytes = chosen["buffer_messages"], chosen["buffer_bytes"]
+        self._batch_messages = min(chosen["batch_messages"], self._buffer_messages)
+        self._batch_bytes = min(chosen["batch_bytes"], self._buffer_bytes)
+        self._in_flight, self._patience_s = chosen["in_flight"], chosen["patience_s"]
+        self._open = Gathered()
+        self._queue: deque[Gathered] = deque()
+        self._under_way: dict[Gathered, None] = {}
+        self._held_messages = self._held_bytes = 0  # in the queue and under way
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._senders: list[asyncio.Task[None]] = []
+        self._troubled: deque[Gathered] = deque(maxlen=TROUBLED_MAX)
+        self._closed = False
+
+    async def __aenter__(self) -> Producer:
+        self._loop = asyncio.get_running_loop()
+        names = [self.name, *(f"{self.name}/{number}" for number in range(1, self._in_flight))]
+        self._senders = [asyncio.create_task(self._send_all(name), name=f"wherry send {name}") for name in names]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.flush()
+        except WherryError:
+            if fault is None:
+                raise
+        finally:
+            self._closed = True
+            for task in self._senders:
+                task.cancel()
+            await asyncio.gather(*self._senders, return_exceptions=True)
+            for gathered in [*self._under_way, *self._queue]:  # only if nobody waited for the end
+                gathered.errors = dict.fromkeys(range(len(gathered.payloads)), Closed("the producer was closed"))
+                gathered.finish()
+
+    async def publish(
+        self,
+        payload: bytes | str,
+        *,
+        id: str | None = None,  # noqa: A002  the word of the message's field
+        key: str | None = None,
+        priority: int | None = None,
+        due_ms: int | None = None,
+        expires_ms: int | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Ticket:
+        """Put a message on its way: waits only while the buffer is full. The ticket tells of the outcome.
+
+        Whoever does not look at tickets learns of refusals from `flush` and at the end of the producer.
+        """
+        if type(payload) is not bytes:
+            payload = _as_bytes(payload)
+        batch = self._open
+        row = len(batch.payloads)
+        if row == 0:
+            if self._is_full():
+                await self._for_room()
+                batch = self._open
+                row = len(batch.payloads)
+            self._linger()
+        if key is not None or id is not None or headers is not None or due_ms is not None or priority is not None:
+            fields = {"id": id, "key": key, "priority": priority, "due_ms": due_ms, "headers": headers}
+            batch.put(row, {**fields, "expires_ms": expires_ms})
+        elif expires_ms is not None:
+            batch.put(row, {"expires_ms": expires_ms})
+        batch.payloads.append(payload)
+        batch.size += len(payload)
+        if row + 1 >= self._batch_messages or batch.size >= self._batch_bytes:
+            self._seal()
+            await asyncio.sleep(0)  # else a busy caller would never let it go out
+        return Ticket(batch, row)
+
+    async def flush(self) -> None:
+        """Until everything published so far is stored; raises the first refusal that no ticket told of."""
+        if self._open.payloads:
+            self._seal()
+        waiting = [*self._under_way, *self._queue]
+        for batch in waiting:
+            if not batch.answered:
+                await batch.wait()
+        untold = [fault for each in self._troubled for row, fault in each.errors.items() if row not in each.told]
+        self._troubled.clear()
+        if untold:
+            if len(untold) > 1:
+                untold[0].add_note(f"{len(untold)} messages were not published; this is why the first was not")
+            raise untold[0]
+
+    @property
+    def held_messages(self) -> int:
+        """Published and not answered yet."""
+        return self._held_messages + len(self._open.payloads)
+
+    # -------------------------------------------------------------------------------------------------------- gather
+
+    def _is_full(self) -> bool:
+        """Whether one more whole batch would go over the buffer."""
+        return (
+            self._held_messages + self._batch_messages > self._buffer_messages
+            or self._held_bytes + self._batch_bytes > self._buffer_bytes
+        )
+
+    async def _for_room(self) -> None:
+        while self._is_full():
+            self._room.clear()
+            await self._room.wait()
+
+    def _linger(self) -> None:
+        """The first message of a batch: it goes out after the linger at the latest."""
+        if self._closed or not self._senders:
+            raise Closed("a producer publishes inside its `async with`")
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._linger_s, self._lingered)
+
+    def _lingered(self) -> None:
+        self._timer = None
+        # While requests are under way the batch may grow: whoever is done next takes it as it is then.
+        if len(self._under_way) < self._in_flight:
+            self._wake.set()
+
+    def _seal(self) -> None:
+        """The open batch is complete."""
+        batch, self._open = self._open, Gathered()
+        self._held_messages += len(batch.payloads)
+        self._held_bytes += batch.size
+        self._queue.append(batch)
+        self._wake.set()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _take(self) -> Gathered:
+        while True:
+            if not self._queue and self._open.payloads and self._timer is None:
+                self._seal()
+            if self._queue:
+                return self._queue.popleft()
+            self._wake.clear()
+            await self._wake.wait()
+
+    # ---------------------------------------------------------------------------------------------------------- send
+
+    async def _send_all(self, name: str) -> None:
+        sequence = 0
+        while True:
+            gathered = await self._take()
+            self._under_way[gathered] = None
+            count, size = len(gathered.payloads), gathered.size
+            gathered.begin()
+            try:
+                await self._send(gathered, name, sequence)
+            except Exception as fault:  # a fault of ours must not leave anybody waiting
+                why = fault if isinstance(fault, WherryError) else WherryError(f"a fault of the client: {fault!r}")
+                gathered.errors = dict.fromkeys(range(count), why)
+            sequence += count
+            self._finished(gathered, count, size)
+
+    def _finished(self, gathered: Gathered, count: int, size: int) -> None:
+        if gathered.errors:
+            self._troubled.append(gathered)
+        gathered.finish()
+        del self._under_way[gathered]
+        self._held_messages -= count
+        self._held_bytes -= size
+        self._room.set()
+
+    async def _send(self, gathered: Gathered, name: str, sequence: int) -> None:
+        """Send a batch; halve it around a message that is refused, so that it is refused alone."""
+        rows, whole = gathered.batch()
+        pieces = deque([(0, len(rows))] if len(rows) else [])
+        while pieces:
+            start, stop = pieces.popleft()
+            options = PublishOptions(producer=name, sequence=sequence + start)
+            piece = whole.slice(start, stop - start)
+            try:
+                placed = await publish_again(self._client, self._topic, piece, options, self._patience_s)
+            except WherryError as fault:
+                if stop - start > 1 and isinstance(fault, InvalidInput | DuplicateId | TooLarge):
+                    middle = (start + stop) // 2
+                    pieces.extendleft([(middle, stop), (start, middle)])
+                else:
+                    gathered.errors |= dict.fromkeys(rows[start:stop].tolist(), fault)
+            else:
+                gathered.partition[rows[start:stop]] = placed.partition
+                gathered.offset[rows[start:stop]] = placed.offset
+
+
+async def publish_again(
+    client: Client,
+    topic: str,
+    batch: pa.RecordBatch,
+    options: PublishOptions,
+    patience_s: float = PRODUCER["patience_s"],
+) -> Published:
+    """Publish under a producer's name, and again while the broker is away: stored once, however often it is sent."""
+    backoff, loop = Backoff(), asyncio.get_running_loop()
+    until = loop.time() + patience_s
+    while True:
+        try:
+            return await client.publish(topic, batch, options)
+        except WherryError as fault:
+            if not returns(fault) or loop.time() > until:
+                raise
+        await backoff.pause()
+
+
+def _as_bytes(payload: object) -> bytes:
+    if isinstance(payload, str):
+        try:
+            return payload.encode()
+        except UnicodeEncodeError:
+            raise InvalidInput("payload", payload, "bytes, or text that is valid Unicode") from None
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    raise InvalidInput("payload", payload, "bytes or text")

@@ -1,0 +1,213 @@
+"""Producers, consumers and what they hand out, for callers without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from wherry.client.batch import Batch, Leased, View
+from wherry.client.consumer import Consumer
+from wherry.client.producer import Producer
+from wherry.client.sync.portal import Portal, waits
+from wherry.model.errors import WherryError
+
+T = TypeVar("T")
+
+CHUNK = 500
+HAND_OVER_S = 0.005
+"""Messages that cross over to the event loop together, and how long one waits for others."""
+
+
+class SyncEnd(Generic[T]):
+    """What stands here for an async object over there."""
+
+    def __init__(self, portal: Portal, other: T) -> None:
+        self.portal = portal
+        self.other = other
+
+
+class SyncBatch(SyncEnd[Batch]):
+    """Messages on lease: see `Batch`."""
+
+    def __init__(self, portal: Portal, other: Batch, later: Callable[[Leased], None] | None = None) -> None:
+        super().__init__(portal, other)
+        self._later = later or Leased.ack_later  # which says that there is no later for what was merely pulled
+
+    def __len__(self) -> int:
+        return len(self.other)
+
+    def __iter__(self) -> Iterator[SyncLeased]:
+        return iter(self.messages())
+
+    @property
+    def data(self) -> pa.RecordBatch:
+        """The messages in columns."""
+        return self.other.data
+
+    def payloads(self) -> list[bytes]:
+        """The bodies alone."""
+        return self.other.payloads()
+
+    def messages(self) -> list[SyncLeased]:
+        """The messages one by one."""
+        return [SyncLeased(self.portal, message, self._later) for message in self.other.messages()]
+
+    def ack_later(self) -> None:
+        """Done with all of it: sent soon, together with others."""
+        self.portal.run(_made(self.other.ack_later))
+
+    ack = waits(Batch.ack)
+    nack = waits(Batch.nack)
+    reject = waits(Batch.reject)
+    release = waits(Batch.release)
+    extend = waits(Batch.extend)
+    stage_ack = waits(Batch.stage_ack)
+
+
+class SyncLeased(View):
+    """One message on lease: see `Leased`."""
+
+    __slots__ = ("_later", "other", "portal")
+
+    def __init__(self, portal: Portal, other: Leased, later: Callable[[Leased], None]) -> None:
+        super().__init__(other.batch, other.row, other.payload)
+        self.portal = portal
+        self.other = other
+        self._later = later
+
+    def ack_later(self) -> None:
+        """Done: sent soon, together with others."""
+        self._later(self.other)
+
+    ack = waits(Leased.ack)
+    nack = waits(Leased.nack)
+    reject = waits(Leased.reject)
+    release = waits(Leased.release)
+
+
+class SyncConsumer(SyncEnd[Consumer]):
+    """One of those who share a subscription: see `Consumer`."""
+
+    def __init__(self, portal: Portal, make: Callable[[], Consumer], *, auto: bool) -> None:
+        super().__init__(portal, portal.run(_made(make)))
+        self._auto = auto
+        self._rest: Iterator[SyncLeased] = iter(())
+        self._done: list[Leased] = []
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> SyncConsumer:
+        self.portal.run(self.other.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.portal.soon(self._hand_over)
+        self.portal.run(self.other.close())
+
+    def __iter__(self) -> Iterator[SyncLeased]:
+        """The messages one by one, for ever."""
+        while True:
+            for message in self._rest:
+                if message.batch.lost is None:
+                    yield message
+                    if self._auto and message.batch.acks is not None:
+                        message.ack_later()
+            self.portal.soon(self._hand_over)
+            self._rest = iter(SyncBatch(self.portal, self.portal.run(self.other.next_batch()), self._ack_later))
+
+    def consume_batches(self) -> Iterator[SyncBatch]:
+        """The messages in columns, for ever."""
+        batches = self.other.consume_batches()
+        while True:
+            yield SyncBatch(self.portal, self.portal.run(_first(batches)), self._ack_later)
+
+    def flush(self) -> None:
+        """Until every ack so far is durable, or was refused."""
+        self.portal.soon(self._hand_over)
+        self.portal.run(self.other.flush())
+
+    def _ack_later(self, message: Leased) -> None:
+        with self._lock:
+            self._done.append(message)
+            count = len(self._done)
+        if count == 1:
+            self.portal.later(HAND_OVER_S, self._hand_over)
+        elif count % CHUNK == 0:
+            self.portal.soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            done, self._done = self._done, []
+        for message in done:
+            message.ack_later()
+
+
+class SyncProducer(SyncEnd[Producer]):
+    """Publishes messages one by one: see `Producer`. What is refused is told by `flush`, and at the end."""
+
+    def __init__(self, portal: Portal, make: Callable[[], Producer]) -> None:
+        super().__init__(portal, portal.run(_made(make)))
+        self._pending: list[tuple[bytes | str, dict[str, Any]]] = []
+        self._lock = threading.Lock()
+        self._order = asyncio.Lock()
+        self._fault: WherryError | None = None
+
+    def __enter__(self) -> SyncProducer:
+        self.portal.run(self.other.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.flush()
+        except WherryError:
+            if fault is None:
+                raise
+        finally:
+            self.portal.run(self.other.__aexit__(kind, fault, trace))
+
+    def publish(self, payload: bytes | str, **fields: Any) -> None:
+        """Put a message on its way: waits only while the buffer is full. Fields as in `Producer.publish`."""
+        with self._lock:
+            self._pending.append((payload, fields))
+            count = len(self._pending)
+        if count >= CHUNK:
+            self.portal.run(self._hand_over())
+        elif count == 1:
+            self.portal.soon(self._hand_over_soon)
+
+    def flush(self) -> None:
+        """Until everything published so far is stored; raises the first refusal."""
+        self.portal.run(self._hand_over())
+        fault, self._fault = self._fault, None
+        self.portal.run(self.other.flush())
+        if fault is not None:
+            raise fault
+
+    def _hand_over_soon(self) -> None:
+        self._task = asyncio.ensure_future(self._hand_over())
+
+    async def _hand_over(self) -> None:
+        async with self._order:
+            with self._lock:
+                pending, self._pending = self._pending, []
+            for payload, fields in pending:
+                try:
+                    await self.other.publish(payload, **fields)
+                except WherryError as fault:
+                    self._fault = self._fault or fault
+
+
+async def _made(make: Callable[[], T]) -> T:
+    return make()
+
+
+async def _first(batches: Any) -> Any:
+    return await anext(batches)

@@ -1,0 +1,118 @@
+"""Where the client is tried out: a broker in process with a virtual clock, and a node of its own over TCP.
+
+Time passes by `World.later`: at once in the one, by waiting in the other; so times are short here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+import wherry
+
+
+@dataclass
+class World:
+    """A client, and the time of its broker."""
+
+    client: wherry.Client
+    clock: wherry.VirtualClock | None = None
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms if self.clock is not None else time.time_ns() // 1_000_000
+
+    async def later(self, ms: int) -> None:
+        if self.clock is not None:
+            self.clock.advance(ms / 1000)
+        else:
+            await asyncio.sleep(ms / 1000 + 0.02)
+
+    async def jobs(self, **fields: Any) -> None:
+        """A topic with one subscription, and leases that are short enough to wait for."""
+        own = {name: fields.pop(name) for name in list(fields) if name in ("order", "partitions")}
+        await self.client.create_topic("jobs", **own)
+        await self.client.subscribe("jobs", "workers", **{"lease_ms": 400, **fields})
+
+    async def pull(self, messages: int = 1_000, wait_ms: int = 0) -> wherry.Batch:
+        return await self.client.pull("jobs", "workers", messages, wait_ms=wait_ms)
+
+
+AT_ONCE = wherry.Retry(first_ms=10, cap_ms=10, jitter=0.0)
+
+
+class Node:
+    """A node as people run it; can be killed, and started again on the same port."""
+
+    def __init__(self, data: Path, *flags: str) -> None:
+        self._data, self._flags = data, flags
+        self._port = 0
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.kill()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.kill()
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "wherry.node", "--data", str(self._data), "--port", str(self._port)),
+            *self._flags,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert self._process.stdout is not None
+        said = b""
+        while b"Ctrl-C" not in said:
+            line = await self._process.stdout.readline()
+            assert line, "the node did not start"
+            said += line
+        self.url = said.split()[3].decode()
+        self._port = int(self.url.rpartition(":")[2])
+
+    async def kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+
+
+@asynccontextmanager
+async def embedded_world(home: Path) -> AsyncIterator[World]:
+    clock = wherry.VirtualClock()
+    async with wherry.embedded(home, clock=clock) as client:
+        yield World(client, clock)
+
+
+@asynccontextmanager
+async def node_world(home: Path) -> AsyncIterator[World]:
+    async with Node(home) as node, wherry.connect(node.url) as client:
+        yield World(client)
+
+
+def on_both(test: Callable[[World], Awaitable[None]]) -> Callable[..., None]:
+    """Run a behaviour against the embedded broker and against a node."""
+
+    @pytest.mark.parametrize("kind", [embedded_world, node_world], ids=["embedded", "node"])
+    def run(kind: Callable[[Path], Any], tmp_path: Path) -> None:
+        async def main() -> None:
+            async with asyncio.timeout(30), kind(tmp_path / "home") as world:
+                await test(world)
+
+        asyncio.run(main())
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    run.pytestmark += getattr(test, "pytestmark", [])
+    return run
