@@ -1,0 +1,1 @@
+"""The command line: `wherry …`. Nothing here is imported by anything else."""

@@ -1,0 +1,192 @@
+"""`dead`: dead letters, looked at, sent back, thrown away; and who did."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from wherry.cli import output
+from wherry.cli.commands.catalogue import TopicName
+from wherry.cli.commands.look import Limit, MessageId, Since, Until, shown
+from wherry.cli.frame import CATALOGUE, command, group
+from wherry.cli.session import AsJson, Session, Yes, confirm, session
+from wherry.cli.values import given
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from wherry.cli.link import Link
+
+dead = group("dead", "Dead letters: messages whose attempts are used up, or that did not fit.", CATALOGUE)
+
+Subscription = Annotated[str | None, typer.Option("--subscription", help="Of this subscription.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Whose reason or error contains this.")]
+By = Annotated[str | None, typer.Option("--by", help="Who asks, for the audit.", show_default="you")]
+
+PREVIEW = 5
+PREVIEW_MAX = 1_000
+SCAN_MAX = 10_000
+POLL_S = 0.2
+REDRIVE_S = 86_400.0
+
+COLUMNS = {
+    "id": "id",
+    "subscription": "subscription",
+    "reason": "reason",
+    "error": "error",
+    "attempts": "attempts",
+    "died": "died",
+    "body": "payload",
+}
+
+
+def _shown(rows: list[dict[str, Any]], topic: str, *, json: bool) -> None:
+    if not json:
+        rows = [row | {"died": output.moment(row["died_ms"])} for row in rows]
+    shown(rows, json=json, empty=f"no such dead letters in {topic}", columns=COLUMNS)
+
+
+@command(dead, "dead list", "wherry dead list jobs", "wherry dead list jobs --reason picture --since '1d ago' --json")
+def list_dead(
+    ctx: typer.Context,
+    topic: TopicName,
+    subscription: Subscription = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = 100,
+    json: AsJson = False,
+) -> None:
+    """Dead letters with reason, last error, attempts and the time they died."""
+    here = session(ctx, json)
+    query = given(subscription=subscription, reason=reason, from_ms=since, to_ms=until, limit=limit)
+    _shown(here.run(lambda link: link.rows("topics", topic, "dead", **query)), topic, json=here.json)
+
+
+@command(dead, "dead show", "wherry dead show jobs cat.png")
+def show_dead(ctx: typer.Context, topic: TopicName, id: MessageId, json: AsJson = False) -> None:  # noqa: A002
+    """One dead letter: the whole message, and what happened to it."""
+    here = session(ctx, json)
+    rows = here.run(lambda link: link.rows("topics", topic, "dead", limit=SCAN_MAX))
+    found = [row for row in rows if row["id"] == id]
+    if not found:
+        from wherry.model.errors import NotFound
+
+        raise NotFound("dead letter", id)
+    for row in found:
+        output.fields(row, json=here.json)
+
+
+@command(
+    dead,
+    "dead redrive",
+    "wherry dead redrive jobs --dry-run",
+    "wherry dead redrive jobs --subscription strict --rate 100 --yes",
+)
+def redrive(
+    ctx: typer.Context,
+    topic: TopicName,
+    subscription: Subscription = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    rate: Annotated[int | None, typer.Option(min=1, help="At most so many a second.", show_default="no bound")] = None,
+    by: By = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, and stop.")] = False,
+    yes: Yes = False,
+    json: AsJson = False,
+) -> None:
+    """Send dead letters back to wait again, with a clean sheet. Twice is the same as once."""
+    here = session(ctx, json)
+    wanted = given(subscription=subscription, reason=reason, from_ms=since, to_ms=until)
+    total = _preview(here, topic, wanted)
+    if dry_run or not total:
+        return
+    confirm(f"Redrive {_about(total)} of {topic}?", yes)
+    body = given(filter=wanted, rate=rate) | {"by": by or getpass.getuser()}
+    count = here.run(lambda link: _redrive(link, topic, body, total))
+    if here.json:
+        output.as_json({"count": count})
+    else:
+        output.note(f"{count:,} redriven")
+
+
+@command(dead, "dead discard", "wherry dead discard jobs --reason nonsense --yes")
+def discard(
+    ctx: typer.Context,
+    topic: TopicName,
+    subscription: Subscription = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    by: By = None,
+    yes: Yes = False,
+    json: AsJson = False,
+) -> None:
+    """Throw dead letters away, for good."""
+    here = session(ctx, json)
+    wanted = given(subscription=subscription, reason=reason, from_ms=since, to_ms=until)
+    total = _preview(here, topic, wanted)
+    if not total:
+        return
+    confirm(f"Discard {_about(total)} of {topic}?", yes)
+    body = {"filter": wanted, "by": by or getpass.getuser()}
+    count = here.run(lambda link: link.call("POST", "topics", topic, "dead", "discard", body=body))["count"]
+    if here.json:
+        output.as_json({"count": count})
+    else:
+        output.note(f"{count:,} discarded")
+
+
+@command(dead, "dead audit", "wherry dead audit jobs")
+def audit(ctx: typer.Context, topic: TopicName, json: AsJson = False) -> None:
+    """Who sent dead letters back or threw them away, when and how many."""
+    here = session(ctx, json)
+    deeds = here.run(lambda link: link.call("GET", "topics", topic, "dead", "audit"))["deeds"]
+    rows = deeds if here.json else [deed | {"at": output.moment(deed["at_ms"])} for deed in deeds]
+    names = ("at", "what", "by", "subscription", "messages")
+    output.show({name: name for name in names}, rows, json=here.json, empty=f"nobody did anything in {topic} yet")
+
+
+def _about(total: int) -> str:
+    return f"more than {PREVIEW_MAX:,} dead letters" if total > PREVIEW_MAX else output.many(total, "dead letter")
+
+
+def _preview(here: Session, topic: str, wanted: dict[str, Any]) -> int:
+    """Show what is meant; how many, as far as it was counted."""
+    rows = here.run(lambda link: link.rows("topics", topic, "dead", **wanted, limit=PREVIEW_MAX + 1))
+    if not here.json:
+        _shown(rows[:PREVIEW], topic, json=False)
+        if len(rows) > PREVIEW:
+            output.note(f"{_about(len(rows))} in all; wherry dead list shows them")
+    return len(rows)
+
+
+async def _redrive(link: Link, topic: str, body: dict[str, Any], total: int) -> int:
+    """The call, with a bar beside it for those who watch: the broker answers when it is through."""
+    from asyncio import ensure_future
+
+    place = ("topics", topic, "dead", "redrive")
+    call = ensure_future(link.call("POST", *place, body=body, wait_s=REDRIVE_S))
+    if "rate" in body and sys.stderr.isatty():
+        await _watch(link, topic, call, total)
+    return int((await call)["count"])
+
+
+async def _watch(link: Link, topic: str, call: asyncio.Future[Any], total: int) -> None:
+    from asyncio import wait
+
+    from rich.progress import Progress
+
+    async def left() -> int:
+        return int((await link.call("GET", "topics", topic))["stats"]["dead"])
+
+    before = await left()
+    with Progress(console=output.console(err=True), transient=True) as bar:
+        task = bar.add_task("redriving", total=total if total <= PREVIEW_MAX else before)
+        while not call.done():
+            await wait([call], timeout=POLL_S)
+            bar.update(task, completed=before - await left())

@@ -1,0 +1,223 @@
+"""`doctor`: what could be wrong with this machine or that broker, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import typer
+
+from wherry.cli import output
+from wherry.cli.frame import BROKER, app, command
+from wherry.cli.session import AsJson, Session, session
+
+Verdict = Literal["ok", "warn", "fail"]
+
+SYNCS = 50
+SYNC_BYTES = 4_096
+FREE_WARN_BYTES, FREE_FAIL_BYTES = 5 << 30, 256 << 20
+SYNC_WARN_MS, SYNC_UNREAL_MS = 20.0, 0.02
+SKEW_WARN_MS = 1_000
+PORTS = {7070: "HTTP", 7071: "gRPC", 7072: "Flight", 7073: "mesh", 5672: "AMQP", 61613: "STOMP"}
+PACKAGES = ("pyarrow", "numpy", "pyroaring", "msgspec", "google-crc32c", "httptools", "uvloop", "typer", "rich")
+OPTIONAL = ("fastavro", "pyspark")
+PYTHON_MIN = (3, 11)
+JAVA_MIN = 17
+ANSWER_BYTES_MAX = 4_096
+COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+class Finding(NamedTuple):
+    """One line: what was looked at, how it is, and what to do if it is not well."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+
+
+@command(app, "doctor", "wherry doctor", "wherry doctor --data ./data --json", panel=BROKER)
+def doctor(
+    ctx: typer.Context,
+    data: Annotated[Path, typer.Option(help="Where a broker here keeps its messages.")] = Path("wherry-data"),
+    json: AsJson = False,
+) -> None:
+    """Look at disk, ports, versions and the broker. Exit code 1 if something must be mended."""
+    here = session(ctx, json)
+    worst = 0
+    for finding in (*python(), *disk(data), *broker(here), *ports(), *java()):
+        worst |= finding.verdict == "fail"
+        if here.json:
+            output.as_json(finding._asdict())
+            continue
+        advice = f"  → {finding.advice}" if finding.advice else ""
+        verdict = typer.style(f"{finding.verdict:<4}", fg=COLOURS[finding.verdict])
+        typer.echo(f"{verdict}  {finding.check:<16}{finding.found}{advice}")
+    raise typer.Exit(worst)
+
+
+def python() -> Iterator[Finding]:
+    """The interpreter and what is installed."""
+    fits = sys.version_info >= PYTHON_MIN
+    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    yield Finding("python", "ok" if fits else "fail", found, "" if fits else "3.11 or newer is needed")
+    there = {name: _version(name) for name in PACKAGES}
+    missing = [name for name, number in there.items() if number is None]
+    listed = ", ".join(f"{name} {number}" for name, number in there.items() if number)
+    yield Finding("wherry", "ok", _version("wherry") or "not installed")
+    advice = f"pip install {' '.join(missing)}" if missing else ""
+    yield Finding("packages", "fail" if missing else "ok", listed, advice)
+    extras = ", ".join(f"{name} {_version(name) or 'not installed'}" for name in OPTIONAL)
+    yield Finding("optional", "ok", extras)
+
+
+def _version(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def disk(data: Path) -> Iterator[Finding]:
+    """How fast a write reaches the disk of the data, and how much room there is."""
+    place = next(folder for folder in (data.absolute(), *data.absolute().parents) if folder.is_dir())
+    try:
+        median_ms, slowest_ms = sync_ms(place)
+    except OSError as fault:
+        yield Finding("disk", "fail", f"{place}: {fault}", "name a directory that can be written, with --data")
+        return
+    found = f"a write and its sync in {place} take {median_ms:.2f} ms (slowest of {SYNCS}: {slowest_ms:.1f} ms)"
+    if median_ms > SYNC_WARN_MS:
+        advice = "each confirm waits for a sync: take a faster disk, or publish in larger batches"
+        yield Finding("disk sync", "warn", found, advice)
+    elif median_ms < SYNC_UNREAL_MS:
+        yield Finding(
+            "disk sync", "warn", found, "no disk is that fast: memory or a lying cache; a power cut loses data"
+        )
+    else:
+        yield Finding("disk sync", "ok", found)
+    free = shutil.disk_usage(place).free
+    verdict: Verdict = "fail" if free < FREE_FAIL_BYTES else "warn" if free < FREE_WARN_BYTES else "ok"
+    advice = "" if verdict == "ok" else "make room: publishing is refused when the disk is full"
+    yield Finding("disk space", verdict, f"{output.size(free)} free in {place}", advice)
+
+
+def sync_ms(folder: Path) -> tuple[float, float]:
+    """The median and the slowest of a few small writes with fdatasync, in milliseconds; nothing is left behind."""
+    taken: list[float] = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        block = os.urandom(SYNC_BYTES)
+        for _ in range(SYNCS):
+            began = time.perf_counter()
+            os.write(file.fileno(), block)
+            os.fdatasync(file.fileno())
+            taken.append((time.perf_counter() - began) * 1_000)
+    taken.sort()
+    return taken[SYNCS // 2], taken[-1]
+
+
+def broker(here: Session) -> Iterator[Finding]:
+    """Whether the broker answers, takes messages, and has the same idea of the time."""
+    from email.utils import parsedate_to_datetime
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import urlopen  # the client keeps no headers, and Date is one
+
+    base = here.url.rstrip("/")
+    try:
+        began = time.time()
+        with urlopen(f"{base}/v1", timeout=5) as answer:
+            date, server = answer.headers.get("Date"), answer.read(ANSWER_BYTES_MAX)
+        took_s = time.time() - began
+        with urlopen(f"{base}/readyz", timeout=5):
+            pass
+    except HTTPError as fault:
+        yield Finding("broker", "warn", f"{base} answers {fault.code} {fault.reason}", "it may be starting or stopping")
+        return
+    except (OSError, ValueError, HTTPException) as fault:
+        why = getattr(fault, "reason", fault)
+        yield Finding("broker", "warn", f"{base} cannot be reached: {why}", "is it running? wherry serve, or --url")
+        return
+    yield Finding("broker", "ok", f"{base} takes messages ({took_s * 1_000:.0f} ms, {_named(server)})")
+    if date is None:
+        yield Finding("clock", "ok", "the broker does not tell its time")
+        return
+    skew_ms = (
+        abs(parsedate_to_datetime(date).timestamp() + 0.5 - (began + took_s / 2)) * 1_000
+    )  # Date has whole seconds
+    bad = skew_ms > SKEW_WARN_MS + took_s * 500
+    advice = "due times are by the broker's clock: run NTP on both" if bad else ""
+    yield Finding("clock", "warn" if bad else "ok", f"{skew_ms / 1_000:.1f} s apart from the broker's at most", advice)
+
+
+def _named(answer: bytes) -> str:
+    import msgspec
+
+    try:
+        info = msgspec.json.decode(answer)
+        return f"{info['name']} {info['version']}"
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return "not a Wherry broker"
+
+
+def ports() -> Iterator[Finding]:
+    """Which of Wherry's ports are free on this machine. One that is taken may be taken by a broker."""
+    taken = []
+    for port in PORTS:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                taken.append(port)
+    if not taken:
+        yield Finding("ports", "ok", f"{', '.join(map(str, PORTS))} are free")
+    else:
+        names = ", ".join(f"{port} ({PORTS[port]})" for port in taken)
+        yield Finding("ports", "warn", f"taken here: {names}", "by a broker of yours? else choose with --port")
+
+
+def java() -> Iterator[Finding]:
+    """Spark needs it; nothing else does."""
+    found = shutil.which("java")
+    if found is None:
+        yield Finding("java", "ok", "not there; only Spark needs it")
+        return
+    try:
+        told = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=20, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        yield Finding("java", "warn", f"{found} does not run: {fault}", "only Spark needs it")
+        return
+    number = java_version(told)
+    if number is None:
+        yield Finding("java", "warn", f"{found} tells no version", "only Spark needs it")
+    elif number < JAVA_MIN:
+        yield Finding("java", "warn", f"{number} in {found}", f"Spark 4 needs Java {JAVA_MIN} or newer")
+    else:
+        yield Finding("java", "ok", f"{number} in {found}")
+
+
+def java_version(told: str) -> int | None:
+    """The major version out of what `java -version` says.
+
+    Examples
+    --------
+    >>> java_version('openjdk version "17.0.12" 2024-07-16')
+    17
+    """
+    _, quote, rest = told.partition('"')
+    parts = rest.partition('"')[0].split(".")
+    if not quote or not parts[0].isdecimal():
+        return None
+    return int(parts[1]) if parts[0] == "1" and len(parts) > 1 else int(parts[0])

@@ -1,0 +1,85 @@
+"""`key`: API keys and their rights."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from wherry.cli import output
+from wherry.cli.commands.publish import Instant
+from wherry.cli.frame import CATALOGUE, command, group
+from wherry.cli.session import AsJson, Yes, confirm, session
+
+keys = group("key", "API keys: who may publish, consume or administer which topics.", CATALOGUE)
+
+KeyId = Annotated[str, typer.Argument(help="The public part: 8 letters and digits.", metavar="ID")]
+VERBS = ("publish", "consume", "admin")
+
+
+def _right(text: str) -> dict[str, str]:
+    verb, _, topics = text.partition(":")
+    if verb not in VERBS:
+        allowed = "publish, consume or admin, and after a colon the topics, such as publish:jobs*"
+        raise typer.BadParameter(f"{text!r} is no right; write {allowed}", param_hint="--right")
+    return {"verb": verb, "topics": topics or "*"}
+
+
+def _readable(view: dict[str, Any]) -> dict[str, Any]:
+    rights = [f"{right['verb']}:{right['topics']}" for right in view["rights"]]
+    created, expires = (output.moment(view.get(name)) for name in ("created_ms", "expires_ms"))
+    return view | {"rights": rights, "created": created, "expires": expires or "never"}
+
+
+@command(
+    keys,
+    "key create",
+    "wherry key create ann --right 'publish:jobs*' --right consume:jobs",
+    "wherry key create bob --right admin --expires 'in 30d'",
+)
+def create(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="Whose it is.")],
+    right: Annotated[
+        list[str], typer.Option(metavar="VERB[:TOPICS]", help="publish, consume, admin; * is any characters.")
+    ],
+    expires: Instant = None,
+    json: AsJson = False,
+) -> None:
+    """Make a key. Its token is shown once, here, and can be had from nobody later."""
+    here = session(ctx, json)
+    body = {"name": name, "rights": [_right(text) for text in right], "expires_ms": expires}
+    view = here.run(lambda link: link.call("POST", "keys", body=body))
+    if here.json:
+        output.as_json(view)
+        return
+    typer.echo(view["token"])
+    output.note(f"key {view['id']} of {name}: this is shown once. Use it with --key or WHERRY_KEY")
+
+
+@command(keys, "key list", "wherry key list", "wherry key list --json")
+def list_keys(ctx: typer.Context, json: AsJson = False) -> None:
+    """All keys, without their secrets."""
+    here = session(ctx, json)
+    views = here.run(lambda link: link.call("GET", "keys"))["keys"]
+    rows = views if here.json else [_readable(view) for view in views]
+    names = ("id", "name", "rights", "created", "expires")
+    output.show({each: each for each in names}, rows, json=here.json, empty="no keys yet: wherry key create")
+
+
+@command(keys, "key show", "wherry key show $ID")
+def show(ctx: typer.Context, id: KeyId, json: AsJson = False) -> None:  # noqa: A002
+    """One key: whose it is and what it allows."""
+    here = session(ctx, json)
+    view = here.run(lambda link: link.call("GET", "keys", id))
+    output.fields(view if here.json else view | {"rights": _readable(view)["rights"]}, json=here.json)
+
+
+@command(keys, "key delete", "wherry key delete $ID --yes")
+def delete(ctx: typer.Context, id: KeyId, yes: Yes = False) -> None:  # noqa: A002
+    """Delete a key: whoever uses it is refused from now on."""
+    here = session(ctx)
+    view = here.run(lambda link: link.call("GET", "keys", id))
+    confirm(f"Delete key {id} of {view['name']}?", yes)
+    here.run(lambda link: link.call("DELETE", "keys", id))
+    output.note(f"key {id} of {view['name']} is deleted")

@@ -1,0 +1,60 @@
+"""`load`: a paced stream of messages, some sync and some async, with the time each took."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated, Literal
+
+import typer
+
+from wherry.cli.commands.catalogue import TopicName
+from wherry.cli.frame import FIGURES, app, command
+from wherry.cli.session import AsJson, session
+from wherry.cli.values import duration
+
+SUBSCRIPTION = "load"
+TIMEOUT_MS = 10_000
+
+Wait = Literal["stored", "delivered", "settled"]
+
+
+@command(
+    app,
+    "load",
+    "wherry load jobs --count 3 --sync 1 --rate 10",
+    "wherry load jobs --rate 100 --duration 2s --sync 1 --wait stored",
+    panel=FIGURES,
+)
+def load(
+    ctx: typer.Context,
+    topic: TopicName,
+    rate: Annotated[float, typer.Option(min=0.001, max=100_000, help="Messages a second.")] = 1.0,
+    sync: Annotated[float, typer.Option(min=0, max=1, help="The share that waits; the rest is called back.")] = 0.5,
+    wait: Annotated[Wait, typer.Option(help="What the sync ones wait for.")] = "settled",
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many.")] = None,
+    length: Annotated[
+        int | None, typer.Option("--duration", parser=duration, metavar="DURATION", help="Stop after so long.")
+    ] = None,
+    size: Annotated[int, typer.Option(min=1, max=1 << 20, help="Bytes of a body.")] = 256,
+    timeout: Annotated[
+        int | None,
+        typer.Option(parser=duration, metavar="DURATION", help="How long to wait for an outcome.", show_default="10s"),
+    ] = None,
+    consumer: Annotated[
+        bool, typer.Option("--consumer/--no-consumer", help=f"Also consume, as subscription {SUBSCRIPTION!r}.")
+    ] = True,
+    callback_host: Annotated[str, typer.Option(help="Under which name the broker reaches this machine.")] = "127.0.0.1",
+    json: AsJson = False,
+) -> None:
+    """Send messages at an even pace, and tell how long until each was settled.
+
+    A sync message holds its request until then; an async one is answered at once, and the broker calls back. For calls
+    to this machine the broker's configuration needs webhooks.allow_private. Ends by --count, --duration or Ctrl-C.
+    """
+    from wherry.cli.load import Load
+
+    here = session(ctx, json)
+    job = Load(topic, rate, sync, wait, count, length, size, timeout or TIMEOUT_MS, callback_host)
+    with suppress(KeyboardInterrupt):
+        here.run(lambda link: job.run(link, consume=consumer))
+    job.report(json=here.json)

@@ -1,0 +1,182 @@
+"""`publish`: arguments, files, stdin."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+
+from wherry.cli import output
+from wherry.cli.commands.catalogue import TopicName
+from wherry.cli.frame import MESSAGES, app, command
+from wherry.cli.session import AsJson, Session, session
+from wherry.cli.values import given, instant, pairs
+from wherry.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from wherry.cli.link import Link
+
+STDIN = "-"
+PATIENCE_S = 30.0
+IDS_SHOWN_MAX = 100
+
+Instant = Annotated[
+    int | None, typer.Option(parser=instant, metavar="TIME", help="'in 10m', an ISO time, or Unix milliseconds.")
+]
+
+
+class Meter(Protocol):
+    """What is told how far a publish is."""
+
+    def read(self, size: int) -> None:
+        """So many bytes more were read."""
+
+    def sent(self, count: int) -> None:
+        """So many messages in all were handed over."""
+
+
+@command(
+    app,
+    "publish",
+    "wherry publish --create jobs hello world",
+    "wherry publish jobs 'call ann' --key ann --header source=shell",
+    "wherry publish jobs 'wake up' --id alarm --due 'in 10m'",
+    "seq 1000 | wherry publish jobs",
+    """echo '{"payload": {"n": 1}, "key": "ann"}' | wherry publish jobs --ndjson""",
+    "wherry publish jobs --file README.md --whole",
+    panel=MESSAGES,
+)
+def publish(
+    ctx: typer.Context,
+    topic: TopicName,
+    texts: Annotated[list[str] | None, typer.Argument(help="One message each.", metavar="TEXT")] = None,
+    files: Annotated[
+        list[Path] | None, typer.Option("--file", "-f", help="A message a line; - is stdin. May be repeated.")
+    ] = None,
+    ndjson: Annotated[bool, typer.Option("--ndjson", help='Each is JSON: {"payload": …, "key": …}.')] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="Each file is one message, byte for byte.")] = False,
+    key: Annotated[str | None, typer.Option(help="What messages are ordered by, and what chooses a partition.")] = None,
+    priority: Annotated[int | None, typer.Option(help="0 to 65535, smallest first.")] = None,
+    due: Instant = None,
+    expires: Instant = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="May be repeated.")] = None,
+    id: Annotated[str | None, typer.Option(help="An id of your own, for a single message.")] = None,  # noqa: A002
+    create: Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Publish messages; they are on disk when the command ends.
+
+    TEXTs are one message each. Without any, lines of stdin are, or of the files named. The options hold for every
+    message; what a line of NDJSON says itself comes first.
+    """
+    sources = [str(file) for file in files or ()]
+    if not texts and not sources:
+        if sys.stdin.isatty():
+            output.note("a message a line; Ctrl-D ends")
+        sources = [STDIN]
+    if id is not None and (len(texts or ()) + len(sources) != 1 or (sources and not whole)):
+        raise typer.BadParameter("an id is for one message: one TEXT, or one --file with --whole", param_hint="--id")
+    fields = given(id=id, key=key, priority=priority, due_ms=due, expires_ms=expires, headers=pairs(header))
+    job = Job(topic, texts or [], sources, fields, ndjson, whole, create)
+    job.run(session(ctx, json))
+
+
+@dataclass
+class Job:
+    """One call of the command."""
+
+    topic: str
+    texts: list[str]
+    sources: list[str]
+    fields: dict[str, Any]
+    ndjson: bool
+    whole: bool
+    create: bool
+    count: int = 0
+    began: float = 0.0
+
+    def run(self, here: Session) -> None:
+        """Publish, and tell what came of it."""
+        try:
+            with _meter(self.sources) as meter:
+                ids = here.run(lambda link: self._publish(link, meter))
+        except InvalidInput as fault:
+            if self.count:
+                fault.add_note(f"({self.count:,} came before it and were sent)")
+            raise
+        seconds, count = time.perf_counter() - self.began, self.count
+        if here.json:
+            rate = round(count / seconds, 1)
+            output.as_json({"count": count, "seconds": round(seconds, 3), "rate": rate} | ({"ids": ids} if ids else {}))
+            return
+        for each in ids:
+            typer.echo(each)
+        output.note(f"{count:,} published to {self.topic} in {seconds:.2f} s ({count / seconds:,.0f} a second)")
+
+    async def _publish(self, link: Link, meter: Meter) -> list[str]:
+        from wherry.cli import feed
+
+        await link.alive()  # the producer would try again for a while: a person wants to know at once
+        if self.create and await link.exists("topics", self.topic) is None:
+            await link.call("PUT", "topics", self.topic, body={})
+        fields, tickets = self.fields, []
+        self.began = time.perf_counter()
+        entries = feed.messages(self.texts, self.sources, meter.read, ndjson=self.ndjson, entire=self.whole)
+        async with link.client.producer(self.topic, patience_s=PATIENCE_S) as producer:
+            async for message in entries:
+                ticket = await producer.publish(message.payload, **{**fields, **message.fields})
+                if self.count < len(self.texts) <= IDS_SHOWN_MAX:
+                    tickets.append(ticket)
+                self.count += 1
+                meter.sent(self.count)
+            ids = [await ticket.stored() for ticket in tickets]
+            await producer.flush()
+        return ids
+
+
+class _Silent:
+    def read(self, size: int) -> None:
+        pass
+
+    def sent(self, count: int) -> None:
+        pass
+
+
+@contextmanager
+def _meter(sources: list[str]) -> Iterator[Meter]:
+    """A progress bar for people who watch a long input; nothing for anybody else."""
+    if not sources or not sys.stderr.isatty() or (STDIN in sources and sys.stdin.isatty()):
+        yield _Silent()
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    files = [Path(source) for source in sources]
+    known = all(file.is_file() for file in files)
+    total = sum(file.stat().st_size for file in files) if known else None
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=output.console(err=True), transient=True) as bar:
+        yield _Bar(bar, total)
+
+
+class _Bar:
+    """The bar moves with what is read; the words beside it with what is handed over."""
+
+    def __init__(self, bar: Any, total: int | None) -> None:
+        self._bar = bar
+        self._task = bar.add_task("", total=total)
+        self._began = time.perf_counter()
+
+    def read(self, size: int) -> None:
+        self._bar.advance(self._task, size)
+
+    def sent(self, count: int) -> None:
+        if count % 1_000 == 0:
+            rate = count / (time.perf_counter() - self._began)
+            self._bar.update(self._task, description=f"{count:,} messages, {rate:,.0f} a second")

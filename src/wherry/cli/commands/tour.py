@@ -1,0 +1,24 @@
+"""`tour`: see the queue at work before anything is set up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wherry.cli.frame import BROKER, app, command
+
+
+@command(app, "tour", "wherry tour", "wherry tour ./tour-data", panel=BROKER)
+def tour(
+    directory: Annotated[
+        Path | None, typer.Argument(help="A new or empty directory, kept; else a temporary one.")
+    ] = None,
+) -> None:
+    """A short tour of the queue in this process: code, and what it does. Takes about three seconds."""
+    if directory is not None and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise typer.BadParameter(f"{directory} is not an empty directory; name a new one")
+    from wherry.cli.tour import take  # brings the broker along
+
+    raise typer.Exit(take(directory))

@@ -1,0 +1,142 @@
+"""How a command is declared, and how its errors are told: in one line, with what to try."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import typer
+from typer.core import TyperGroup
+
+from wherry.model.errors import NotFound, Unauthorized, Unavailable, WherryError
+
+F = TypeVar("F", bound=Callable[..., None])
+
+_WRONG: type[Exception] = typer.BadParameter.__mro__[2]
+"""Every error of the command line; typer shows only this child of it, and keeps the rest where it likes."""
+
+BROKER, MESSAGES, CATALOGUE, FIGURES = "The broker", "Messages", "What there is", "Figures"
+"""The panels of `--help`."""
+
+EXAMPLES: dict[str, tuple[str, ...]] = {}
+"""What `--help` shows, by command. Each runs as printed, one after another: the tests do it."""
+
+ORDER = (
+    *("serve", "config", "doctor", "tour", "completion"),
+    *("publish", "consume", "peek", "search", "message"),
+    *("topic", "subscription", "dead", "key"),
+    *("top", "load", "bench"),
+)
+"""The commands as `--help` lists them."""
+
+QUIETLY: dict[str, Any] = {"standalone_mode": False}
+
+DEBUG = "wherry.debug"
+"""Where the context keeps whether errors are raised with their trace."""
+
+
+class Group(TyperGroup):
+    """Commands whose errors end in one line and an exit code: 1, or 2 for wrong usage."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """See `click.Command.main`."""
+        if not extra.pop("standalone_mode", True):
+            return super().main(*args, **extra | QUIETLY)
+        try:
+            code = super().main(*args, **extra | QUIETLY)
+        except _WRONG as fault:
+            code = _usage(fault)
+        except typer.Abort:
+            code = 1
+        sys.exit(code)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """See `click.Group.list_commands`: as people meet them."""
+        return sorted(super().list_commands(ctx), key=ORDER.index)
+
+    def invoke(self, ctx: Any) -> Any:
+        """See `click.Command.invoke`."""
+        try:
+            return super().invoke(ctx)
+        except (WherryError, OSError) as fault:
+            if isinstance(fault, BrokenPipeError) or ctx.meta.get(DEBUG):
+                raise
+            complain(told(fault))
+            raise typer.Exit(1) from None
+        except (typer.Exit, typer.Abort, _WRONG):
+            raise
+        except Exception as fault:
+            if ctx.meta.get(DEBUG):
+                raise
+            complain(f"a fault of this program ({type(fault).__name__}: {fault}); --debug shows where it is")
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+"""The tree; each module of `commands` adds to it."""
+
+
+def group(name: str, about: str, panel: str) -> typer.Typer:
+    """Commands with a word in common: `wherry topic …`."""
+    made = typer.Typer(help=about, no_args_is_help=True, rich_markup_mode="rich")
+    app.add_typer(made, name=name, rich_help_panel=panel)
+    return made
+
+
+def command(parent: typer.Typer, path: str, *examples: str, panel: str | None = None) -> Callable[[F], F]:
+    """Declare a command: `path` is all its words, its docstring the help, to which the examples are added."""
+    EXAMPLES[path] = examples
+
+    def declare(function: F) -> F:
+        paragraphs = [" ".join(part.split()) for part in (function.__doc__ or "").split("\n\n")]
+        shown = "\n".join(["\b\nExamples:", *(f"  {example}" for example in examples)])
+        text = "\n\n".join([*paragraphs, shown]).replace("[", "\\[")
+        parent.command(path.rpartition(" ")[2], help=text, short_help=paragraphs[0], rich_help_panel=panel)(function)
+        return function
+
+    return declare
+
+
+def complain(text: str) -> None:
+    """One line on stderr."""
+    typer.secho(f"wherry: {text}", err=True, fg="red")
+
+
+def told(fault: Exception) -> str:
+    """An error in one line, and what to try."""
+    text = " ".join([str(fault) or type(fault).__name__, *getattr(fault, "__notes__", ())]).replace("\n", " ")
+    hint = _advice(fault)
+    return f"{text}; {hint}" if hint else text
+
+
+def _advice(fault: Exception) -> str:
+    text = str(fault)
+    match fault:
+        case Unavailable() if "cannot be reached" in text:
+            return "is the broker running? wherry serve, or name another one with --url"
+        case Unauthorized():
+            return "give a key with --key or WHERRY_KEY"
+        case NotFound() if text.startswith("no topic "):
+            return "wherry topic list shows what there is, wherry topic create makes one"
+        case NotFound() if text.startswith("no subscription "):
+            return "wherry subscription list TOPIC shows what there is, wherry subscription create makes one"
+        case _:
+            return ""
+
+
+def _usage(fault: Any) -> int:
+    if type(fault).__name__ == "NoArgsIsHelpError":
+        fault.show()
+        return int(fault.exit_code)
+    ctx = getattr(fault, "ctx", None)
+    message = fault.format_message().replace("Value error, ", "")
+    message = message.removeprefix("Invalid value: ").rstrip(".").replace("\n", " ")
+    complain(f"{message}; try: {ctx.command_path} --help" if ctx is not None else message)
+    return int(fault.exit_code)

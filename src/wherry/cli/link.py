@@ -1,0 +1,62 @@
+"""The broker at the other end: the Python client, and plain JSON for what people only look at."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from wherry.client.client import Client
+from wherry.client.desk import Caller, parsed, path
+from wherry.client.link.pool import Address, Pool
+from wherry.client.link.transport import JSON, Answer, Ask
+from wherry.model.errors import NotFound
+
+NDJSON = "application/x-ndjson"
+
+
+class Link:
+    """One pool of connections, and two ways to talk over it."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        self.address = Address.parse(url)
+        pool = Pool(self.address, key)
+        self.client = Client(pool)
+        self._caller = Caller(pool)
+
+    async def __aenter__(self) -> Link:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.client.close()
+
+    async def send(self, method: str, target: str, body: object = None, wait_s: float = 0.0) -> Answer:
+        """A request to any target, which may be held by the broker for so long."""
+        content = () if body is None else [msgspec.json.encode(body)]
+        return await self._caller.send(Ask(method, target, content, "" if body is None else JSON, wait_s=wait_s))
+
+    async def call(self, method: str, *parts: str, body: object = None, wait_s: float = 0.0, **query: object) -> Any:
+        """JSON out, JSON back, under `/v1`; None if the answer has no body."""
+        answer = await self.send(method, path(*parts, **query), body, wait_s)
+        return parsed(answer, Any) if len(answer.body) else None
+
+    async def rows(self, *parts: str, **query: object) -> list[dict[str, Any]]:
+        """Messages one by one, as docs/http.md names their fields."""
+        answer = await self._caller.send(Ask("GET", path(*parts, **query), accept=NDJSON))
+        decoder: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
+        return decoder.decode_lines(memoryview(answer.body))
+
+    async def alive(self) -> dict[str, Any]:
+        """What answers here; `Unavailable` at once if nothing does."""
+        found = await self.send("GET", "/v1")
+        return parsed(found, dict[str, Any])
+
+    async def exists(self, *parts: str) -> Any:
+        """The thing at a path, or None."""
+        try:
+            return await self.call("GET", *parts)
+        except NotFound:
+            return None

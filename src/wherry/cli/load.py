@@ -1,0 +1,207 @@
+"""The load generator: an even pace, a mix of sync and async, and the time until each message was settled."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import typer
+
+from wherry.cli import output
+from wherry.cli.commands.load import SUBSCRIPTION
+from wherry.cli.link import Link
+from wherry.client.desk import parsed, path
+from wherry.model.errors import WherryError
+
+PERCENTILES = (50, 90, 99, 100)
+BODY_BYTES_MAX = 4 << 20
+IN_FLIGHT_MAX = 10_000
+
+
+class Outcome(msgspec.Struct):
+    """What became of a message."""
+
+    id: str
+    fate: str
+
+
+class Outcomes(msgspec.Struct):
+    """What a callback tells."""
+
+    outcomes: list[Outcome]
+
+
+@dataclass
+class Load:
+    """One run."""
+
+    topic: str
+    rate: float
+    sync: float
+    wait: str
+    count: int | None
+    length_ms: int | None
+    size: int
+    timeout_ms: int
+    host: str
+    sent: int = 0
+    began: float = field(default_factory=time.perf_counter)
+    taken_ms: dict[str, list[float]] = field(default_factory=lambda: {"sync": [], "async": [], "accepted": []})
+    failed: dict[str, int] = field(default_factory=dict)
+    callbacks: dict[str, asyncio.Future[str]] = field(default_factory=dict)
+    early: dict[str, str] = field(default_factory=dict)
+
+    async def run(self, link: Link, *, consume: bool) -> None:
+        """Send until the bound; then wait for what is out."""
+        await link.alive()
+        if await link.exists("topics", self.topic) is None:
+            await link.call("PUT", "topics", self.topic, body={})
+        tasks: list[asyncio.Task[None]] = []
+        place = ("topics", self.topic, "subscriptions", SUBSCRIPTION)
+        if consume:
+            await link.call("PUT", *place, body={})
+            tasks.append(asyncio.create_task(self._consume(link)))
+        local = self.host in ("127.0.0.1", "localhost")  # else the broker is elsewhere, and has to get in
+        server = await asyncio.start_server(self._called, "127.0.0.1" if local else None, 0)
+        port = server.sockets[0].getsockname()[1]
+        try:
+            await self._send_all(link, f"http://{self.host}:{port}/{secrets.token_hex(8)}")
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            server.close()
+            if consume:  # else what comes later would be kept for it
+                await link.call("DELETE", *place)
+
+    async def _send_all(self, link: Link, callback: str) -> None:
+        out: set[asyncio.Task[None]] = set()
+        self.began = time.perf_counter()
+        waiting = 0.0
+        while not self._is_over():
+            due = self.began + self.sent / self.rate
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            if self._is_over():
+                break
+            waiting += self.sync
+            is_sync = waiting >= 1 - 1e-9  # evenly mixed: of two, one; of ten, every n-th
+            waiting -= is_sync
+            self.sent += 1
+            one = asyncio.create_task(self._one(link, self.sent, callback, is_sync=is_sync))
+            out.add(one)
+            one.add_done_callback(out.discard)
+            while len(out) >= IN_FLIGHT_MAX:
+                await asyncio.wait(out, return_when=asyncio.FIRST_COMPLETED)
+        if out:
+            await asyncio.wait(out)
+
+    def _is_over(self) -> bool:
+        if self.count is not None and self.sent >= self.count:
+            return True
+        past_ms = (time.perf_counter() - self.began) * 1_000
+        return self.length_ms is not None and past_ms >= self.length_ms
+
+    async def _one(self, link: Link, number: int, callback: str, *, is_sync: bool) -> None:
+        began = time.perf_counter()
+        body = {"payload": f"{number} ".ljust(self.size, ".")[: self.size]}
+        query: dict[str, Any] = {"timeout_ms": self.timeout_ms}
+        query |= {"wait": self.wait} if is_sync else {"callback": callback}
+        target = path("topics", self.topic, "messages", **query)
+        try:
+            answer = parsed(await link.send("POST", target, body, wait_s=self.timeout_ms / 1_000), dict[str, Any])
+            if is_sync:
+                outcome = str(answer.get("fate", self.wait))
+            else:
+                self._note("accepted", began)
+                outcome = await self._told(answer["ids"][0])
+        except WherryError as fault:
+            outcome = str(fault)
+        except TimeoutError:
+            outcome = "no callback in time"
+        if outcome in ("stored", "delivered", "settled"):
+            self._note("sync" if is_sync else "async", began)
+        else:
+            self.failed[outcome] = self.failed.get(outcome, 0) + 1
+
+    async def _told(self, name: str) -> str:
+        """What the broker says of a message; it may have said so before it answered the publish."""
+        if name in self.early:
+            return self.early.pop(name)
+        told = self.callbacks[name] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(self.timeout_ms / 1_000):
+                return await told
+        finally:
+            del self.callbacks[name]
+
+    def _note(self, kind: str, began: float) -> None:
+        self.taken_ms[kind].append((time.perf_counter() - began) * 1_000)
+
+    async def _consume(self, link: Link) -> None:
+        async with link.client.consumer(self.topic, SUBSCRIPTION, ack_linger_ms=0) as consumer:
+            async for message in consumer:
+                message.ack_later()
+
+    async def _called(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """The broker calls back, with the fates of some messages in one body."""
+        with suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            sizes = re.findall(r"(?i)\r\ncontent-length: *(\d+)", head)
+            body = await reader.readexactly(min(int(sizes[0]), BODY_BYTES_MAX)) if sizes else b""
+            writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+            await writer.drain()
+            for outcome in msgspec.json.decode(body, type=Outcomes).outcomes:
+                self._hear(outcome)
+        writer.close()
+
+    def _hear(self, outcome: Outcome) -> None:
+        if outcome.fate == "delivered":
+            return
+        told = self.callbacks.get(outcome.id)
+        if told is None and len(self.early) < IN_FLIGHT_MAX:
+            self.early[outcome.id] = outcome.fate
+        elif told is not None and not told.done():
+            told.set_result(outcome.fate)
+
+    def report(self, *, json: bool) -> None:
+        """How many, how fast, and the percentiles of how long."""
+        seconds = time.perf_counter() - self.began
+        rows = [
+            {"kind": kind, "count": len(taken)} | percentiles(taken) for kind, taken in self.taken_ms.items() if taken
+        ]
+        if json:
+            output.as_json(
+                {"sent": self.sent, "seconds": round(seconds, 3), "failed": self.failed}
+                | {row["kind"]: {name: value for name, value in row.items() if name != "kind"} for row in rows}
+            )
+        else:
+            heads = {"kind": "kind", "count": "count"} | {f"p{each}_ms": f"p{each} ms" for each in PERCENTILES}
+            output.show(heads, rows, json=False, empty="nothing came back")
+            output.note(f"{self.sent:,} sent in {seconds:.1f} s ({self.sent / max(seconds, 1e-9):,.1f} a second)")
+            for why, times in self.failed.items():
+                output.note(f"{times:,} without an outcome: {why}")
+                if why.startswith("callback:"):
+                    output.note(
+                        "to be called here: WHERRY_WEBHOOKS_ALLOW_PRIVATE=true wherry serve; or send --sync 1 only"
+                    )
+        if self.failed:
+            raise typer.Exit(1)
+
+
+def percentiles(taken_ms: list[float]) -> dict[str, float]:
+    """The values that so many of a hundred do not exceed.
+
+    Examples
+    --------
+    >>> percentiles([3.0, 1.0, 2.0])
+    {'p50_ms': 2.0, 'p90_ms': 3.0, 'p99_ms': 3.0, 'p100_ms': 3.0}
+    """
+    ordered = sorted(taken_ms)
+    last = len(ordered) - 1
+    return {f"p{each}_ms": round(ordered[min(last, -(-each * len(ordered) // 100) - 1)], 2) for each in PERCENTILES}

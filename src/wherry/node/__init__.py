@@ -1,0 +1,1 @@
+"""The process: configuration, logs, start and stop of a broker behind its wires."""

@@ -1,0 +1,114 @@
+"""The configuration: what can be set. Where each value comes from is in `sources`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from wherry.journal.store import CACHE_BYTES_MAX
+from wherry.model.errors import InvalidInput
+from wherry.model.webhook import check_secret
+from wherry.node.webhooks.targets import network_of
+from wherry.wire.http.bounds import Bounds
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
+
+
+class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it listens. `port` 0 lets the system choose.
+
+    On the way out `/readyz` says no for `linger_s` while all is served still, so that a balancer notices in time;
+    then requests under way get `drain_s` to end.
+    """
+
+    host: Annotated[str, msgspec.Meta(min_length=1)] = "127.0.0.1"
+    port: Port = 7070
+    linger_s: Seconds = 0.0
+    drain_s: Seconds = 10.0
+
+
+class StorageSection(msgspec.Struct, frozen=True, kw_only=True):
+    """The directory of the data, and the memory for recent messages."""
+
+    path: Annotated[str, msgspec.Meta(min_length=1)] = "wherry-data"
+    cache_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 44)] = CACHE_BYTES_MAX
+
+
+class TlsSection(msgspec.Struct, frozen=True, kw_only=True):
+    """PEM files; none means no TLS. With a `client_ca` clients show a certificate, or may."""
+
+    certificate: str | None = None
+    key: str | None = None
+    client_ca: str | None = None
+    client_certificates: Literal["required", "optional"] = "required"
+
+
+class SecuritySection(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether requests need an API key: `auto` means as soon as there is one when the broker starts.
+
+    `open` lets a broker without keys listen on an address that others can reach.
+    """
+
+    keys: Literal["auto", "on", "off"] = "auto"
+    open: bool = False
+
+
+class WebhooksSection(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls that the broker makes: whether to loopback, link-local and private addresses too, how many at a time.
+
+    `allow` names networks that may be called whatever they are. With a `secret` the outcomes that producers asked for
+    are signed.
+    """
+
+    allow_private: bool = False
+    calls: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 64
+    allow: tuple[str, ...] = ()
+    secret: str | None = None
+
+
+class MetricsSection(msgspec.Struct, frozen=True, kw_only=True):
+    """Sinks by the names of their entry points (`statsd?port=8125`), and how often they are flushed.
+
+    `traces` sends spans to a collector of OpenTelemetry: to `traces_url`, or where the variables `OTEL_…` say.
+    """
+
+    sinks: tuple[str, ...] = ()
+    flush_s: Annotated[float, msgspec.Meta(ge=0.1, le=86_400)] = 10.0
+    traces: bool = False
+    traces_url: str | None = None
+
+
+class LogSection(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told and how: `auto` is text on a terminal and JSON lines elsewhere."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "text", "json"] = "auto"
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """All sections. `wherry.toml` is written in this shape."""
+
+    server: ServerSection = ServerSection()
+    storage: StorageSection = StorageSection()
+    tls: TlsSection = TlsSection()
+    limits: Bounds = Bounds()
+    security: SecuritySection = SecuritySection()
+    webhooks: WebhooksSection = WebhooksSection()
+    metrics: MetricsSection = MetricsSection()
+    log: LogSection = LogSection()
+
+    def checked(self) -> Config:
+        """This configuration, or `InvalidInput` for values that contradict each other."""
+        tls = self.tls
+        if (tls.certificate is None) != (tls.key is None):
+            missing = "tls.key" if tls.key is None else "tls.certificate"
+            raise InvalidInput(missing, None, "a path: a certificate and its key come together")
+        if tls.client_ca is not None and tls.certificate is None:
+            raise InvalidInput("tls.certificate", None, "a path, since tls.client_ca is set")
+        for network in self.webhooks.allow:
+            network_of("webhooks.allow", network)
+        if self.webhooks.secret is not None:
+            check_secret("webhooks.secret", self.webhooks.secret)
+        return self

@@ -1,0 +1,69 @@
+"""Whether this node asks for keys, decided before it listens; and the first key of a broker that has none."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import time
+from pathlib import Path
+
+from wherry.broker.broker import Broker
+from wherry.model.errors import WherryError
+from wherry.model.key import Right
+from wherry.node.config import SecuritySection
+from wherry.security.keys import make
+
+FIRST_KEY = "admin.key"
+"""The file in the data directory with the first key of all: not on the screen, since screens end up in logs."""
+
+
+class OpenRefused(WherryError):
+    """Others could reach this address, and nobody would be asked for a key."""
+
+    code = "open-refused"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is of this machine only; a name that does not resolve is not."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
+
+
+def asks_for_keys(security: SecuritySection, host: str, *, has_keys: bool) -> bool:
+    """Whether requests need a key, or `OpenRefused` if they do not, others can reach `host`, and nobody said `open`."""
+    if security.keys == "on" or (security.keys == "auto" and has_keys):
+        return True
+    if not is_loopback(host) and not security.open:
+        raise OpenRefused(
+            f"{host} can be reached from elsewhere, and without keys everyone there could read and delete everything. "
+            f"Ask for keys with --keys on (the first start writes an admin key into the data directory), "
+            f"listen on 127.0.0.1, or say --open if that is what you want"
+        )
+    return False
+
+
+async def first_key(broker: Broker, folder: Path) -> Path | None:
+    """Make a key that may do everything, if there is none yet; the file that holds it, which only its owner may read.
+
+    The file comes first: a key that was kept and told to nobody would lock everyone out.
+    """
+    if broker.keys():
+        return None
+    made = make("admin", [Right("admin", "*")], now_ms=time.time_ns() // 1_000_000)
+    file = folder / FIRST_KEY
+    _write_private(file, made.token + "\n")
+    await broker.put_key(made.key)
+    return file
+
+
+def _write_private(file: Path, text: str) -> None:
+    file.unlink(missing_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(descriptor)

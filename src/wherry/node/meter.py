@@ -1,0 +1,89 @@
+"""What a node measures: the broker's figures, how late its event loop is, sinks, and traces where they are wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from threading import Thread
+from time import perf_counter
+
+from wherry.broker.broker import Broker
+from wherry.broker.metrics import Metrics
+from wherry.broker.tracing import Tracing
+from wherry.model.errors import InvalidInput
+from wherry.node.config import Config
+from wherry.node.sinks.flusher import Flusher
+from wherry.node.sinks.sink import find
+from wherry.node.webhooks.calls import Calls
+from wherry.wire.http.server import Observer, Server
+
+LEAVE_S = 5.0
+BEAT_S = 0.5
+"""Between two looks at how late the event loop is."""
+
+
+@asynccontextmanager
+async def metered(broker: Broker, config: Config) -> AsyncIterator[Metrics]:
+    """Figures and traces of a broker, until the end; then a last flush."""
+    metrics = Metrics(broker)
+    sinks = [find(text) for text in config.metrics.sinks]
+    tasks = [asyncio.create_task(_beat(metrics), name="wherry beat")]
+    async with AsyncExitStack() as stack:
+        if config.metrics.traces:
+            _trace(broker, config.metrics.traces_url, stack)
+        if sinks:
+            flusher = Flusher(metrics, sinks, config.metrics.flush_s)
+            stack.push_async_callback(flusher.close)
+            tasks.append(asyncio.create_task(flusher.run(), name="wherry sinks"))
+        try:
+            yield metrics
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def observer_of(metrics: Metrics) -> Observer:
+    """Tells the figures of every request."""
+    return lambda request, status, seconds: metrics.requested(request.endpoint, status, seconds)
+
+
+def watch_server(metrics: Metrics, server: Server) -> None:
+    """Figures of a server."""
+    metrics.gauge("wherry_http_connections", "Connections open", lambda: server.connections)
+    metrics.gauge("wherry_http_requests", "Requests under way", lambda: server.requests)
+    metrics.gauge("wherry_http_waits", "Requests that wait for messages or for an outcome", lambda: server.waits)
+
+
+def watch_calls(metrics: Metrics, calls: Calls) -> None:
+    """Figures of webhooks."""
+    pushers, teller = calls
+    metrics.gauge("wherry_webhook_subscriptions", "Subscriptions that are pushed to", lambda: len(pushers))
+    metrics.gauge("wherry_callback_urls", "URLs that are told of outcomes, or will be", lambda: len(teller))
+    metrics.gauge("wherry_callbacks_given_up", "Outcomes that nobody could be told", lambda: teller.given_up)
+
+
+def _trace(broker: Broker, url: str | None, stack: AsyncExitStack) -> None:
+    try:
+        from wherry.node import otel  # noqa: PLC0415  an extra, and half a second to import
+    except ImportError as fault:
+        raise InvalidInput("metrics.traces", True, f"false, or pip install 'wherry[otel]' ({fault})") from None
+    provider = otel.exporting(url)
+    tracing = Tracing(broker.shard, otel.OtelTracer(provider))
+    stack.push_async_callback(_leave, provider.shutdown)
+    stack.callback(tracing.stop)
+
+
+async def _leave(last: Callable[[], None]) -> None:
+    """Send what is left, unless nobody takes it: a collector that is away must not keep the node from its end."""
+    thread = Thread(target=last, name="wherry traces", daemon=True)
+    thread.start()
+    await asyncio.to_thread(thread.join, LEAVE_S)
+
+
+async def _beat(metrics: Metrics) -> None:
+    while True:
+        due = perf_counter() + BEAT_S
+        await asyncio.sleep(BEAT_S)
+        metrics.loop_lag.observe(max(0.0, perf_counter() - due))

@@ -1,0 +1,171 @@
+"""One process that serves a directory: opens the broker, listens, follows its certificates, and stops without loss.
+
+    starting ──► ready ──► draining ──► stopped
+    the broker   it        /readyz says no, requests end,
+    recovers     serves    a last checkpoint, the directory is free
+
+Nothing listens before the broker has recovered, so whoever gets through is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, TypeAlias
+
+from wherry.broker.broker import Broker
+from wherry.broker.opening import open as open_broker
+from wherry.model.errors import InvalidInput, WherryError
+from wherry.node.config import Config
+from wherry.node.door import asks_for_keys, first_key, is_loopback
+from wherry.node.meter import metered, observer_of, watch_calls, watch_server
+from wherry.node.webhooks.calls import Calls, calling
+from wherry.security.access import Access
+from wherry.security.tls import Tls, TlsFiles
+from wherry.wire.http.app import serve
+from wherry.wire.http.message import Answer, Request
+from wherry.wire.http.problem import HttpError
+from wherry.wire.http.routing import Verb
+from wherry.wire.http.server import App, Server
+
+State: TypeAlias = Literal["starting", "ready", "draining", "stopped"]
+
+WATCH_S = 0.5
+
+_log = logging.getLogger("wherry.node")
+
+
+class Node:
+    """A broker behind its port.
+
+    Examples
+    --------
+    >>> async def main(config):
+    ...     async with Node(config) as node:
+    ...         print(node.url)
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.state: State = "starting"
+        self.broker: Broker
+        self.server: Server
+        self.calls: Calls
+        self.keys_on = False
+        self.first_key: Path | None = None
+        """Where the first key of all lies, if this start made it."""
+        self.port = config.server.port
+        self._stack = AsyncExitStack()
+
+    @property
+    def url(self) -> str:
+        """Where it is reached."""
+        host = self.config.server.host
+        scheme = "http" if self.config.tls.certificate is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    async def __aenter__(self) -> Node:
+        began = time.monotonic()
+        try:
+            await self._start()
+        except BaseException:
+            self.state = "stopped"
+            await self._stack.aclose()
+            raise
+        self.state = "ready"
+        seconds = round(time.monotonic() - began, 3)
+        _log.info("ready", extra={"url": self.url, "data": self.config.storage.path, "seconds": seconds})
+        return self
+
+    async def _start(self) -> None:
+        config, stack = self.config, self._stack
+        tls = self._tls()
+        path, cache_bytes = config.storage.path, config.storage.cache_bytes
+        self.broker = await stack.enter_async_context(open_broker(path, cache_bytes=cache_bytes))
+        await self._lock_the_door()
+        access = Access(self.keys_on, self.broker)
+
+        def guard(request: Request, verb: Verb, topic: str) -> str:
+            return "" if verb == "none" else access.check(request.headers, verb, topic)
+
+        metrics = await stack.enter_async_context(metered(self.broker, config))
+        self.calls = await stack.enter_async_context(
+            calling(self.broker, config.webhooks, patience_s=config.server.drain_s)
+        )
+        self.server = await stack.enter_async_context(
+            serve(self.broker, bounds=config.limits, guard=guard, observer=observer_of(metrics))
+        )
+        watch_server(metrics, self.server)
+        watch_calls(metrics, self.calls)
+        assert self.server.app is not None
+        self.server.app = self._unless_draining(self.server.app)
+        if tls is not None:
+            following = asyncio.create_task(tls.follow(), name="wherry tls")
+            stack.callback(following.cancel)
+        context = None if tls is None else tls.context
+        try:
+            self.port = await self.server.listen(config.server.host, config.server.port, context)
+        except OSError as fault:
+            place = f"{config.server.host}:{config.server.port}"
+            raise InvalidInput("server.host, server.port", place, f"an address to listen on ({fault})") from None
+
+    def _tls(self) -> Tls | None:
+        tls = self.config.tls
+        if tls.certificate is None or tls.key is None:
+            return None
+        client_ca = None if tls.client_ca is None else Path(tls.client_ca)
+        required = tls.client_certificates == "required"
+        return Tls(TlsFiles(Path(tls.certificate), Path(tls.key), client_ca, required))
+
+    async def _lock_the_door(self) -> None:
+        host = self.config.server.host
+        self.keys_on = asks_for_keys(self.config.security, host, has_keys=bool(self.broker.keys()))
+        if not self.keys_on:
+            return
+        self.first_key = await first_key(self.broker, Path(self.config.storage.path))
+        if self.first_key is not None:
+            _log.info("made the first key, which may do everything", extra={"file": str(self.first_key)})
+        keys = self.broker.keys()
+        if not any(key.allows("admin", "*") for key in keys):
+            _log.warning("no key may administer all topics ('*'): keys and routes cannot be changed over a wire")
+        if self.config.tls.certificate is None and not is_loopback(host):
+            _log.warning("keys travel in the clear: there is no TLS, and others can reach this address")
+
+    def _unless_draining(self, app: App) -> App:
+        async def answer(request: Request) -> Answer:
+            if self.state != "ready" and request.path == "/readyz":
+                raise HttpError("closed", f"this node is {self.state}")
+            return await app(request)
+
+        return answer
+
+    @property
+    def failure(self) -> WherryError | None:
+        """Why the journal failed, if it did: from then on nothing can be stored or confirmed."""
+        return self.broker.shard.committer.failure
+
+    async def failed(self) -> bool:
+        """Wait for a failure of the journal; True when there is one."""
+        while True:
+            if self.failure is not None:
+                return True
+            await asyncio.sleep(WATCH_S)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        began = time.monotonic()
+        self.state = "draining"
+        _log.info("draining", extra={"connections": self.server.connections, "requests": self.server.requests})
+        try:
+            if self.failure is None:
+                await asyncio.sleep(self.config.server.linger_s)
+            await self.server.close(self.config.server.drain_s)
+        finally:
+            await self._stack.aclose()
+            self.state = "stopped"
+        _log.info("stopped", extra={"seconds": round(time.monotonic() - began, 3)})

@@ -1,0 +1,47 @@
+"""Spans by OpenTelemetry: the one place that imports it, and only when traces are wanted (`wherry[otel]`)."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from wherry.broker.tracing import TRACEPARENT, TRACESTATE, Span
+
+KIND_OF = {"publish": SpanKind.PRODUCER, "deliver": SpanKind.CONSUMER}
+
+
+class OtelTracer:
+    """Spans of a provider. A message whose context says "not sampled" gets none; a broken context begins no trace."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._tracer = provider.get_tracer("wherry", version("wherry"))
+        self._context = TraceContextTextMapPropagator()
+
+    def span(self, span: Span) -> None:
+        """See `Tracer`."""
+        context = self._context.extract({TRACEPARENT: span.parent.traceparent, TRACESTATE: span.parent.tracestate})
+        if not context:
+            return
+        made = self._tracer.start_span(
+            span.name,
+            context,
+            KIND_OF.get(span.name.partition(" ")[0], SpanKind.INTERNAL),
+            dict(span.attributes),
+            start_time=span.start_us * 1_000,
+        )
+        if span.error:
+            made.set_status(Status(StatusCode.ERROR, span.error))
+        made.end(max(span.start_us, span.end_us) * 1_000)
+
+
+def exporting(endpoint: str | None) -> TracerProvider:
+    """A provider that sends spans to a collector in the background; without an endpoint, where `OTEL_…` says."""
+    provider = TracerProvider(resource=Resource.create({"service.name": "wherry"}), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint)))
+    return provider

@@ -1,0 +1,105 @@
+"""Flushes figures to sinks, each in a thread of its own: one that hangs or fails hurts neither the broker nor another.
+
+A sink that has not finished with one flush misses the next. Its failure is logged once, and once more when it works
+again; in between it is opened anew at every flush.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from queue import Full, Queue
+from threading import Thread
+
+from wherry.broker.metrics import Metrics
+from wherry.node.sinks.sink import Named, Sample, samples_of
+
+CLOSE_S = 5.0
+"""For the last flush of a sink; then it is left to itself."""
+
+_log = logging.getLogger("wherry.metrics")
+
+
+class Outlet:
+    """One sink and its thread."""
+
+    def __init__(self, named: Named) -> None:
+        self._named = named
+        self._queue: Queue[Sequence[Sample] | None] = Queue(maxsize=1)
+        self._is_open = self._is_failing = False
+        self._thread = Thread(target=self._run, name=f"wherry sink {named.name}", daemon=True)
+        self._thread.start()
+
+    def give(self, samples: Sequence[Sample] | None) -> bool:
+        """Have it flush these, or end for None; False when it is not done with the last ones."""
+        with suppress(Full):
+            self._queue.put_nowait(samples)
+            return True
+        return False
+
+    def join(self) -> None:
+        """Wait for its end, but not for ever."""
+        with suppress(Full):
+            self._queue.put(None, timeout=CLOSE_S)
+        self._thread.join(CLOSE_S)
+
+    def _run(self) -> None:
+        while (samples := self._queue.get()) is not None:
+            try:
+                self._flush(samples)
+            except Exception as fault:
+                self._failed(fault)
+            else:
+                self._worked()
+        self._close()
+
+    def _flush(self, samples: Sequence[Sample]) -> None:
+        if not self._is_open:
+            self._named.sink.open(self._named.options)
+            self._is_open = True
+        self._named.sink.flush(samples)
+
+    def _failed(self, fault: Exception) -> None:
+        if not self._is_failing:
+            extra = {"sink": self._named.name}
+            _log.warning("a sink failed, and is tried again at every flush: %r", fault, extra=extra)
+        self._is_failing = True
+        self._close()
+
+    def _worked(self) -> None:
+        if self._is_failing:
+            _log.info("a sink works again", extra={"sink": self._named.name})
+        self._is_failing = False
+
+    def _close(self) -> None:
+        self._is_open = False
+        with suppress(Exception):
+            self._named.sink.close()
+
+
+class Flusher:
+    """All sinks of a node."""
+
+    def __init__(self, metrics: Metrics, sinks: Sequence[Named], flush_s: float) -> None:
+        self._metrics = metrics
+        self._flush_s = flush_s
+        self._outlets = [Outlet(named) for named in sinks]
+
+    async def run(self) -> None:
+        """Flush, for ever."""
+        while True:
+            await asyncio.sleep(self._flush_s)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Give every sink that is free the figures of now."""
+        samples = samples_of(await self._metrics.families())
+        for outlet in self._outlets:
+            outlet.give(samples)
+
+    async def close(self) -> None:
+        """A last flush, then the end of all sinks."""
+        await self.flush()
+        await asyncio.gather(*(asyncio.to_thread(outlet.join) for outlet in self._outlets))

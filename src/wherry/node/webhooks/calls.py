@@ -1,0 +1,38 @@
+"""All calls that a node makes, from its start to its stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from wherry.broker.broker import Broker
+from wherry.node.config import WebhooksSection
+from wherry.node.webhooks.pushers import Pushers
+from wherry.node.webhooks.sender import Sender
+from wherry.node.webhooks.targets import Targets
+from wherry.node.webhooks.teller import Teller
+
+
+class Calls(NamedTuple):
+    """Those who make the calls."""
+
+    pushers: Pushers
+    teller: Teller
+
+
+@asynccontextmanager
+async def calling(broker: Broker, config: WebhooksSection, *, patience_s: float = 10.0) -> AsyncIterator[Calls]:
+    """Push to webhooks and tell outcomes until the end; then calls under way have `patience_s` to end."""
+    targets = Targets(config.allow, allow_private=config.allow_private)
+    sender = Sender(targets, config.calls)
+    pushers, teller = Pushers(broker, sender), Teller(broker, sender, config.secret)
+    broker.check_url = targets.check
+    pushers.start()
+    teller.start()
+    try:
+        yield Calls(pushers, teller)
+    finally:
+        await asyncio.gather(pushers.close(patience_s), teller.close(patience_s))
+        sender.close()

@@ -1,0 +1,73 @@
+"""A pusher for every subscription with a webhook, from its first day to its last."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+
+from wherry.broker.broker import Broker
+from wherry.broker.consumer import Consumer
+from wherry.core import leasing
+from wherry.node.webhooks.pusher import Pusher
+from wherry.node.webhooks.sender import Sender
+
+_log = logging.getLogger("wherry.webhooks")
+
+
+class Pushers:
+    """Follows the catalog: a webhook that comes gets a pusher, one that changes another, one that goes loses it."""
+
+    def __init__(self, broker: Broker, sender: Sender) -> None:
+        self._broker, self._sender = broker, sender
+        self._current: dict[int, asyncio.Task[None]] = {}
+        self._all: set[asyncio.Task[None]] = set()
+        """Those too whose last calls are under way."""
+
+    def __len__(self) -> int:
+        return len(self._current)
+
+    def start(self) -> None:
+        """Push for all that are there, and for all that come."""
+        shard = self._broker.shard
+        shard.on_push = self._tell
+        for number, subscription in list(shard.state.subscriptions.items()):
+            if subscription.config.webhook is not None:
+                self._follow(number)
+
+    def _tell(self, number: int) -> None:
+        """Not at once: whoever tells is in the middle of a step."""
+        asyncio.get_running_loop().call_soon(self._follow, number)
+
+    def _follow(self, number: int) -> None:
+        shard = self._broker.shard
+        old = self._current.pop(number, None)
+        if old is not None:
+            old.cancel()
+        subscription = shard.state.subscriptions.get(number)
+        webhook = subscription.config.webhook if subscription is not None else None
+        if subscription is None or webhook is None or shard.on_push is None:
+            return
+        name = f"webhook-{secrets.token_hex(4)}"
+        consumer = Consumer(shard, subscription, leasing.join(subscription, name, None, None))
+        pusher = Pusher(self._broker, self._sender, subscription, webhook)
+        task = asyncio.create_task(pusher.run(consumer), name=f"wherry webhook {subscription.config.name}")
+        self._current[number] = task
+        self._all.add(task)
+        task.add_done_callback(lambda done: self._ended(number, done))
+
+    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
+        self._all.discard(task)
+        if self._current.get(number) is task:
+            del self._current[number]
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a pusher ended", exc_info=task.exception())
+
+    async def close(self, patience_s: float) -> None:
+        """Pull nothing more; calls under way have so long to end, then their messages wait again."""
+        self._broker.shard.on_push = None
+        for _ in range(2):
+            for task in self._all:
+                task.cancel()
+            if self._all:
+                await asyncio.wait(self._all, timeout=patience_s)

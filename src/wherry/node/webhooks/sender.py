@@ -1,0 +1,210 @@
+"""Outgoing calls: one POST, one verdict. Every wait and every buffer has a bound, and nobody's redirect is followed.
+
+A call has its whole time for name, connection, TLS and answer. Of an answer the status counts; its body is read up to
+a bound, so that the connection can be used again, and thrown away: whoever chose the URL must not read through us what
+only we can reach.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Mapping
+from contextlib import suppress
+
+import httptools
+
+from wherry.node.webhooks.targets import Refused, Target, Targets
+
+CALLS = 64
+CONNECT_S = 5.0
+IDLE_S = 30.0
+HEAD_BYTES_MAX = 16 << 10
+ANSWER_BYTES_MAX = 64 << 10
+READ_BYTES = 16 << 10
+WORDS_MAX = 200
+
+
+def is_taken(status: int) -> bool:
+    """Whether an answer says that the call was taken."""
+    return 200 <= status < 300
+
+
+class Unreached(Exception):
+    """No answer: refused, nobody there, too late, or not HTTP. Its text is for the error of a dead letter."""
+
+
+class Sender:
+    """Posts to anybody who may be called, at most `calls` at a time, in two lanes.
+
+    Half of the calls are for those that are new, were slow or failed the last time: however many of them there are,
+    the others find the quick lane free.
+    """
+
+    def __init__(self, targets: Targets, calls: int = CALLS, *, tls: ssl.SSLContext | None = None) -> None:
+        self._targets = targets
+        self._tls = tls or ssl.create_default_context()
+        self._idle: dict[tuple[str, int, bool], list[tuple[_Line, float]]] = {}
+        self._idle_max = calls
+        self.quick = asyncio.Semaphore(max(1, calls - calls // 2))
+        self.slow = asyncio.Semaphore(max(1, calls // 2))
+
+    async def post(self, target: Target, headers: Mapping[str, str], body: bytes, timeout_s: float) -> int:
+        """The status of the answer; `Unreached` if there is none in time."""
+        head = _head(target, headers, len(body))
+        line: _Line | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (line := self._kept(target)) is not None:
+                    if await line.ask(head, body):
+                        return self._done(target, line)
+                    line.close()  # the other side had closed it, as it may
+                line = await self._connect(target)
+                if not await line.ask(head, body):
+                    raise Unreached(f"{target.authority} closed the connection without an answer")
+                return self._done(target, line)
+        except TimeoutError:
+            if line is not None and line.status:  # the answer is there, only its body is not
+                return line.status
+            raise Unreached(f"{target.authority} timed out after {timeout_s:g} s") from None
+        except Refused as fault:
+            raise Unreached(str(fault)) from None
+        except (OSError, httptools.HttpParserError, httptools.HttpParserUpgrade) as fault:
+            raise Unreached(f"{target.authority} cannot be reached: {_words(fault)}") from None
+        finally:
+            if line is not None and not line.is_kept:
+                line.close()
+
+    async def _connect(self, target: Target) -> _Line:
+        """A connection to an address that was judged, one after the other if there are several."""
+        why = f"no connection within {CONNECT_S:g} s"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_S):
+                for address in await self._targets.addresses(target):
+                    try:
+                        return await self._open(address, target)
+                    except OSError as fault:
+                        why = _words(fault)
+        raise ConnectionError(why)
+
+    async def _open(self, address: str, target: Target) -> _Line:
+        name = target.host if target.secure else None
+        tls = self._tls if target.secure else None
+        return _Line(*await asyncio.open_connection(address, target.port, ssl=tls, server_hostname=name))
+
+    def _kept(self, target: Target) -> _Line | None:
+        lines = self._idle.get(_place(target), [])
+        now = asyncio.get_running_loop().time()
+        while lines:
+            line, since = lines.pop()
+            if line.is_open() and now - since < IDLE_S:
+                line.is_kept = False
+                return line
+            line.close()
+        self._idle.pop(_place(target), None)
+        return None
+
+    def _done(self, target: Target, line: _Line) -> int:
+        if line.keep_alive and line.is_open():
+            line.is_kept = True
+            self._idle.setdefault(_place(target), []).append((line, asyncio.get_running_loop().time()))
+            self._weed()
+        return line.status
+
+    def _weed(self) -> None:
+        """Close those that waited longest when there are too many."""
+        while sum(map(len, self._idle.values())) > self._idle_max:
+            place = min(self._idle, key=lambda each: self._idle[each][0][1])
+            self._idle[place].pop(0)[0].close()
+            if not self._idle[place]:
+                del self._idle[place]
+
+    def close(self) -> None:
+        """Let go of connections that wait for the next call."""
+        for lines in self._idle.values():
+            for line, _ in lines:
+                line.close()
+        self._idle.clear()
+
+
+class _Line:
+    """One connection, one call at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self.is_kept = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self.status = 0
+        self.keep_alive = False
+        self._complete = False
+        self._is_clean = True
+
+    def is_open(self) -> bool:
+        """Whether nobody has closed it, as far as is known."""
+        return not (self._reader.at_eof() or self._writer.is_closing())
+
+    def close(self) -> None:
+        """Go at once."""
+        self._writer.transport.abort()
+
+    async def ask(self, head: bytes, body: bytes) -> bool:
+        """Send a call and read its answer; False if the other side had closed before the first byte of one."""
+        self._begin()
+        got = 0
+        try:
+            self._writer.writelines([head, body])
+            await self._writer.drain()
+            data = await self._reader.read(READ_BYTES)
+        except ConnectionError:
+            return False
+        while data:
+            got += len(data)
+            self._parser.feed_data(data)
+            if self._complete or (self.status and got > ANSWER_BYTES_MAX):
+                break
+            if not self.status and got > HEAD_BYTES_MAX:
+                raise OSError(f"the head of its answer is longer than {HEAD_BYTES_MAX} bytes")
+            data = await self._reader.read(READ_BYTES)
+        self.keep_alive = self.keep_alive and self._complete and self._is_clean
+        if got and not self.status:
+            raise OSError("its answer broke off")
+        return bool(got)
+
+    # ---------------------------------------------------------------------------------------------------- the parser
+
+    def on_message_begin(self) -> None:
+        self._is_clean = not self._complete
+
+    def on_headers_complete(self) -> None:
+        if self._complete:  # somebody says more than he was asked
+            return
+        status = self._parser.get_status_code()
+        self.status = status if status >= 200 else 0  # "go on", and then the real one
+        self.keep_alive = self._parser.should_keep_alive()
+
+    def on_message_complete(self) -> None:
+        self._complete = self._complete or self.status > 0
+
+
+def _head(target: Target, headers: Mapping[str, str], length: int) -> bytes:
+    lines = {"Host": target.authority, "Content-Length": str(length), **headers}
+    text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"POST {target.path} HTTP/1.1\r\n{text}\r\n".encode("ascii")
+
+
+def _place(target: Target) -> tuple[str, int, bool]:
+    return target.host, target.port, target.secure
+
+
+def _words(fault: BaseException) -> str:
+    """A fault for people: not the whole of what OpenSSL says."""
+    if isinstance(fault, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({fault.verify_message})"
+    if isinstance(fault, ConnectionError) and fault.errno:
+        return os.strerror(fault.errno)
+    text = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
+    return text[:WORDS_MAX] or type(fault).__name__

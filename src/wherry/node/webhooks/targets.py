@@ -1,0 +1,151 @@
+"""Which addresses the node may call: clients choose the URLs, and must not reach through it into its own network.
+
+A name is looked up once, and the connection goes to the very address that was judged: a name that resolves to another
+address a moment later (DNS rebinding) gains nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from wherry.model.errors import InvalidInput, WherryError
+from wherry.model.webhook import check_url
+
+Ip: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+Resolver: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
+"""The addresses of a name."""
+
+NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
+
+
+class Refused(WherryError):
+    """An address that must not be called."""
+
+    code = "target-refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a URL points to."""
+
+    host: str
+    port: int
+    secure: bool
+    path: str
+    """With the query."""
+
+    @classmethod
+    def of(cls, url: str) -> Target:
+        """From a URL that was checked."""
+        parts = urlsplit(url)
+        secure = parts.scheme == "https"
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        return cls(parts.hostname or "", parts.port or (443 if secure else 80), secure, path)
+
+    @property
+    def authority(self) -> str:
+        """As the `Host` header has it, and as logs may: paths and queries hold secrets at times."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
+
+
+_LOOKUPS = ThreadPoolExecutor(16, "wherry names")
+"""Threads of their own: a name server that does not answer holds up nothing but names."""
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """The addresses of a name, by the system."""
+    lookup = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, lookup)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class Targets:
+    """What may be called: the whole public internet, and what the configuration adds."""
+
+    def __init__(self, allow: Sequence[str] = (), *, allow_private: bool = False, resolver: Resolver = resolve) -> None:
+        self._allow = [network_of("webhooks.allow", text) for text in allow]
+        self._allow_private = allow_private
+        self._resolver = resolver
+
+    async def addresses(self, target: Target) -> list[str]:
+        """The addresses that may be called for a target; `Refused` if there is none."""
+        found = await self._resolver(target.host, target.port)
+        allowed = [text for text in found if self._why_not(_ip(text)) is None]
+        if not allowed:
+            why = f"{target.host} is {self._why_not(_ip(found[0]))}" if found else f"{target.host} has no address"
+            raise Refused(f"{why}; webhooks.allow tells what may be called")
+        return allowed
+
+    def check(self, field: str, url: str) -> None:
+        """`InvalidInput` for a URL that is refused whatever a name server says; the rest is judged at each call."""
+        host = Target.of(check_url(field, url)).host
+        try:
+            ips = [_ip(host)]
+        except ValueError:
+            is_local = host == "localhost" or host.endswith(".localhost")
+            ips = [_ip("127.0.0.1"), _ip("::1")] if is_local else []
+        refusals = [self._why_not(ip) for ip in ips]
+        if refusals and all(refusals):
+            raise InvalidInput(field, url, f"an address that may be called: {host} is {refusals[0]} (webhooks.allow)")
+
+    def _why_not(self, ip: Ip) -> str | None:
+        """What an address is that must not be called; None for one that may."""
+        plain = _inner(ip)
+        if any(each in network for network in self._allow for each in (ip, plain)):
+            return None
+        if plain.is_unspecified or plain.is_multicast:
+            return "no address of one machine"
+        return None if self._allow_private or is_public(plain) else _kind(plain)
+
+
+def is_public(ip: Ip) -> bool:
+    """Whether an address is one of the public internet."""
+    special = ip.is_multicast or ip.is_reserved or ip.is_unspecified or ip.is_link_local or ip.is_loopback
+    local = isinstance(ip, ipaddress.IPv6Address) and (ip.is_site_local or ip in NAT64_LOCAL)
+    return ip.is_global and not special and not local
+
+
+def network_of(field: str, text: str) -> Network:
+    """A network, or one address, as the configuration has it."""
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as fault:
+        raise InvalidInput(field, text, f"networks such as 10.0.0.0/8 or ::1 ({fault})") from None
+
+
+def _ip(text: str) -> Ip:
+    return ipaddress.ip_address(text.partition("%")[0])
+
+
+def _inner(ip: Ip) -> Ip:
+    """The IPv4 address that an IPv6 address only wraps: where the packets go in the end."""
+    if isinstance(ip, ipaddress.IPv4Address):
+        return ip
+    if ip.ipv4_mapped is not None:
+        return ip.ipv4_mapped
+    if ip.sixtofour is not None:
+        return ip.sixtofour
+    if ip.teredo is not None:
+        return ip.teredo[1]
+    if ip in NAT64:
+        return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+    return ip
+
+
+def _kind(ip: Ip) -> str:
+    if ip.is_loopback:
+        return "a loopback address"
+    if ip.is_link_local:
+        return "a link-local address"
+    return "a reserved address" if ip.is_reserved else "a private address"
