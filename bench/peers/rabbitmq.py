@@ -1,0 +1,128 @@
+"""RabbitMQ with a quorum queue: a confirm means that the message is on disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from importlib.util import find_spec
+from typing import Any
+
+from bench.peers.peer import Peer, age_ms, free_port, message, paced
+
+QUEUE = "bench"
+PREFETCH = 500
+IN_FLIGHT = 500
+
+
+class RabbitMq(Peer):
+    """basic.publish with confirms in flight, basic.consume with acks of multiples, through pika."""
+
+    name = "RabbitMQ quorum queue, pika"
+    promise = "publisher confirms"
+
+    @staticmethod
+    def is_installed() -> bool:
+        return shutil.which("rabbitmq-server") is not None and find_spec("pika") is not None
+
+    def start(self) -> None:
+        self.folder.chmod(0o777)
+        conf = self.folder / "rabbitmq.conf"
+        conf.write_text(f"listeners.tcp.1 = 127.0.0.1:{self.port}\nloopback_users = none\n")
+        env = {
+            **os.environ,
+            "HOME": str(self.folder),
+            "RABBITMQ_NODENAME": f"bench{self.port}@{socket.gethostname()}",
+            "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
+            "RABBITMQ_LOG_BASE": str(self.folder / "log"),
+            "RABBITMQ_CONFIG_FILE": str(conf.with_suffix("")),
+            "RABBITMQ_DIST_PORT": str(free_port()),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
+            "RABBITMQ_PID_FILE": str(self.folder / "pid"),
+        }
+        # The distribution's wrapper would change to a user of its own; the program behind it runs as whoever starts it.
+        program = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+        self.run(program if os.access(program, os.X_OK) else "rabbitmq-server", env=env, start_new_session=True)
+        self.wait_until(self._serves, 120)
+
+    def _serves(self) -> bool:
+        import pika
+
+        if not self.accepts():
+            return False
+        try:
+            with pika.BlockingConnection(_parameters(self.port)) as connection:
+                channel = connection.channel()
+                channel.queue_declare(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
+        except (pika.exceptions.AMQPError, OSError):
+            return False
+        return True
+
+    def stop(self) -> None:
+        """The server is a process group: the shell that started it and the machine in it."""
+        if self.server is not None and self.server.poll() is None:
+            os.killpg(self.server.pid, 15)
+        super().stop()
+
+    @staticmethod
+    def produce(port: int, count: int, rate: int | None) -> None:
+        import pika
+
+        confirmed = 0
+        sent = 0
+
+        def on_open(connection: Any) -> None:
+            connection.channel(on_open_callback=on_channel)
+
+        def on_channel(channel: Any) -> None:
+            channel.confirm_delivery(lambda frame: on_confirm(channel, frame), callback=lambda _: send(channel))
+
+        def send(channel: Any) -> None:
+            nonlocal sent
+            limit = IN_FLIGHT if rate is None else 1
+            while sent < count and sent - confirmed < limit:
+                next(pace)
+                channel.basic_publish("", QUEUE, message(), properties)
+                sent += 1
+
+        def on_confirm(channel: Any, frame: Any) -> None:
+            nonlocal confirmed
+            tag = frame.method.delivery_tag
+            confirmed = max(confirmed, tag)
+            if confirmed == count:
+                channel.connection.close()
+            else:
+                send(channel)
+
+        pace = paced(count, rate)
+        properties = pika.BasicProperties(delivery_mode=2)
+        connection = pika.SelectConnection(_parameters(port), on_open_callback=on_open)
+        connection.add_on_close_callback(lambda *_: connection.ioloop.stop())
+        connection.ioloop.start()
+
+    @staticmethod
+    def consume(port: int, count: int) -> list[float]:
+        import pika
+
+        ages: list[float] = []
+        with pika.BlockingConnection(_parameters(port)) as connection:
+            channel = connection.channel()
+            channel.basic_qos(prefetch_count=PREFETCH)
+            unacked = 0
+            for method, _, body in channel.consume(QUEUE, inactivity_timeout=0.005):
+                if method is not None:
+                    ages.append(age_ms(body))
+                    unacked += 1
+                    last = method.delivery_tag
+                if unacked and (unacked >= PREFETCH // 2 or method is None or len(ages) == count):
+                    channel.basic_ack(last, multiple=True)
+                    unacked = 0
+                if len(ages) == count:
+                    break
+        return ages
+
+
+def _parameters(port: int) -> Any:
+    import pika
+
+    return pika.ConnectionParameters("127.0.0.1", port, heartbeat=0, socket_timeout=30)

@@ -1,0 +1,32 @@
+"""`python -m bench.worker PEER produce|consume PORT COUNT [RATE]`: one side of a flow, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from bench.peers import PEERS
+
+SAMPLE_MAX = 200_000
+
+
+def main() -> None:
+    """Wait for the word, do the work, tell when it began and ended."""
+    name, role, port, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    rate = int(sys.argv[5]) if len(sys.argv) > 5 else None
+    peer = PEERS[name]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    began = time.monotonic()
+    ages: list[float] = []
+    if role == "produce":
+        peer.produce(port, count, rate)
+    else:
+        ages = peer.consume(port, count)
+    told = {"began": began, "ended": time.monotonic(), "cpu": time.process_time(), "ages": ages[-SAMPLE_MAX:]}
+    print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()
