@@ -12,13 +12,16 @@ package := $(VENV)/.installed
 tools   := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format sim bench clean
+.PHONY: help run tour test check format sim bench clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-run: $(package) ## A short tour of the queue, in process
-	@$(bin)/python -m wherry
+run: $(package) ## Serve a broker on ./data, and say what to try (DATA=elsewhere PORT=7071)
+	@$(bin)/wherry serve --data $(or $(DATA),data) $(if $(PORT),--port $(PORT))
+
+tour: $(package) ## A short tour of the queue, in process
+	@$(bin)/wherry tour
 
 test: check ## Everything a change must pass: check, then all tests (ONLY=unit: one folder of tests)
 	$(bin)/python -m pytest $(if $(ONLY),tests/$(ONLY)) \

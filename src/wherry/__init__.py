@@ -2,57 +2,82 @@
 
 >>> import wherry
 >>> async def main():
-...     async with wherry.open("data") as broker:
-...         await broker.create_topic("jobs")
-...         await broker.subscribe("jobs", "workers")
-...         await broker.publish("jobs", [b"hello"])
+...     async with wherry.connect("http://127.0.0.1:7070") as client:
+...         await client.create_topic("jobs")
+...         await client.subscribe("jobs", "workers")
+...         await client.publish("jobs", [b"hello"])
+
+`wherry.connect` reaches a broker that runs elsewhere, `wherry.embedded` has one in this process behind the same calls,
+and `wherry.open` is the broker itself, without the wire.
+
+Names are loaded when they are first used: a program pays for what it touches, and a test run that never asks for the
+pytest fixture pays nothing.
 """
 
-from wherry.broker.broker import Broker
-from wherry.broker.browse import Search
-from wherry.broker.clock import Clock, SystemClock
-from wherry.broker.consumer import Consumer, Delivery, Received
-from wherry.broker.opening import open  # noqa: A004  the name people look for: wherry.open
-from wherry.core.amending import Amended, Amendment
-from wherry.core.assignment import Strategy
-from wherry.core.assignment import register as register_assignment
-from wherry.core.deadletters import DeadFilter
-from wherry.core.publishing import Published, PublishOptions
-from wherry.core.state import Deed
-from wherry.core.stats import SubscriptionStats, TopicStats
-from wherry.model.errors import (
-    AlreadyExists,
-    Closed,
-    Corrupt,
-    CutOff,
-    DiskFull,
-    DuplicateId,
-    Fenced,
-    InUse,
-    InvalidInput,
-    LimitReached,
-    NotFound,
-    NotWaiting,
-    OutOfSequence,
-    StageLost,
-    StaleLease,
-    StorageError,
-    TooLarge,
-    VersionConflict,
-    WherryError,
-    WriterFailed,
-)
-from wherry.model.route import Binding, Route
-from wherry.model.schema import Message
-from wherry.model.subscription import Retry, Subscription
-from wherry.model.topic import Topic
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wherry.broker.broker import Broker
+    from wherry.broker.browse import Search
+    from wherry.broker.clock import Clock, SystemClock
+    from wherry.broker.consumer import Consumer, Delivery, Received
+    from wherry.broker.opening import open  # noqa: A004  the name people look for: wherry.open
+    from wherry.client.batch import Batch, Leased
+    from wherry.client.client import Client, connect
+    from wherry.client.clock import VirtualClock
+    from wherry.client.embedded import embedded
+    from wherry.client.sync.client import SyncClient, connect_sync
+    from wherry.client.sync.embedded import embedded_sync
+    from wherry.core.amending import Amended, Amendment
+    from wherry.core.assignment import Strategy
+    from wherry.core.assignment import register as register_assignment
+    from wherry.core.deadletters import DeadFilter
+    from wherry.core.fates import Fate, Fates
+    from wherry.core.outbox import Outcome
+    from wherry.core.publishing import Published, PublishOptions
+    from wherry.core.state import Deed, Removal
+    from wherry.core.stats import SubscriptionStats, TopicStats
+    from wherry.model.errors import (
+        AlreadyExists,
+        Closed,
+        Corrupt,
+        CutOff,
+        DiskFull,
+        DuplicateId,
+        Fenced,
+        Forbidden,
+        InUse,
+        InvalidInput,
+        LimitReached,
+        NotFound,
+        NotWaiting,
+        OutOfSequence,
+        StageLost,
+        StaleLease,
+        StorageError,
+        TooLarge,
+        Unauthorized,
+        Unavailable,
+        VersionConflict,
+        WherryError,
+        WriterFailed,
+    )
+    from wherry.model.route import Binding, Route
+    from wherry.model.schema import Message
+    from wherry.model.subscription import Retry, Subscription
+    from wherry.model.topic import Topic
+    from wherry.model.webhook import Webhook
+    from wherry.security.signing import verify_webhook
 
 __all__ = [
     "AlreadyExists",
     "Amended",
     "Amendment",
+    "Batch",
     "Binding",
     "Broker",
+    "Client",
     "Clock",
     "Closed",
     "Consumer",
@@ -63,17 +88,23 @@ __all__ = [
     "Delivery",
     "DiskFull",
     "DuplicateId",
+    "Fate",
+    "Fates",
     "Fenced",
+    "Forbidden",
     "InUse",
     "InvalidInput",
+    "Leased",
     "LimitReached",
     "Message",
     "NotFound",
     "NotWaiting",
     "OutOfSequence",
+    "Outcome",
     "PublishOptions",
     "Published",
     "Received",
+    "Removal",
     "Retry",
     "Route",
     "Search",
@@ -83,13 +114,76 @@ __all__ = [
     "Strategy",
     "Subscription",
     "SubscriptionStats",
+    "SyncClient",
     "SystemClock",
     "TooLarge",
     "Topic",
     "TopicStats",
+    "Unauthorized",
+    "Unavailable",
     "VersionConflict",
+    "VirtualClock",
+    "Webhook",
     "WherryError",
     "WriterFailed",
+    "connect",
+    "connect_sync",
+    "embedded",
+    "embedded_sync",
     "open",
     "register_assignment",
+    "verify_webhook",
 ]
+
+_PLACES = {
+    "broker.broker": "Broker",
+    "broker.browse": "Search",
+    "broker.clock": "Clock SystemClock",
+    "broker.consumer": "Consumer Delivery Received",
+    "broker.opening": "open",
+    "client.batch": "Batch Leased",
+    "client.client": "Client connect",
+    "client.clock": "VirtualClock",
+    "client.embedded": "embedded",
+    "client.sync.client": "SyncClient connect_sync",
+    "client.sync.embedded": "embedded_sync",
+    "core.amending": "Amended Amendment",
+    "core.assignment": "Strategy register_assignment=register",
+    "core.deadletters": "DeadFilter",
+    "core.fates": "Fate Fates",
+    "core.outbox": "Outcome",
+    "core.publishing": "PublishOptions Published",
+    "core.state": "Deed Removal",
+    "core.stats": "SubscriptionStats TopicStats",
+    "model.errors": (
+        "AlreadyExists Closed Corrupt CutOff DiskFull DuplicateId Fenced Forbidden InUse InvalidInput LimitReached "
+        "NotFound NotWaiting OutOfSequence StageLost StaleLease StorageError TooLarge Unauthorized Unavailable "
+        "VersionConflict WherryError WriterFailed"
+    ),
+    "model.route": "Binding Route",
+    "model.schema": "Message",
+    "model.subscription": "Retry Subscription",
+    "model.topic": "Topic",
+    "model.webhook": "Webhook",
+    "security.signing": "verify_webhook",
+}
+"""Where each name is; `name=original` where it goes by another one there."""
+
+_PLACE_OF = {
+    name.partition("=")[0]: (place, name.rpartition("=")[2])
+    for place, names in _PLACES.items()
+    for name in names.split()
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACE_OF:
+        raise AttributeError(f"module 'wherry' has no attribute {name!r}")
+    place, original = _PLACE_OF[name]
+    value = getattr(import_module(f"wherry.{place}"), original)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

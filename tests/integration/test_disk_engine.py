@@ -9,6 +9,7 @@ import random
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,20 @@ asyncio.run(run())
     kept = asyncio.run(reopened(RealFiles(tmp_path)))
     assert kept[-1][0] >= confirmed
     assert [body for _, body in kept] == [b"%08d" % position for position, _ in kept]
+
+
+def test_long_work_is_done_beside_the_loop(tmp_path: Path) -> None:
+    async def run() -> None:
+        files = RealFiles(tmp_path)
+        with pytest.raises(Closed):
+            await files.compute(threading.get_ident)
+        files.lock()
+        assert await files.compute(threading.get_ident) != threading.get_ident()
+        with pytest.raises(ZeroDivisionError):
+            await files.compute(lambda: 1 // 0)
+        files.unlock()
+
+    asyncio.run(run())
 
 
 class FaultyFiles(RealFiles):

@@ -1,12 +1,17 @@
 """The public names of the package, held by a test: a name that goes or comes is a decision, not an accident."""
 
+import subprocess
+import sys
+
 import wherry
 
 NAMES = """
-AlreadyExists Amended Amendment Binding Broker Clock Closed Consumer Corrupt CutOff DeadFilter Deed Delivery DiskFull
-DuplicateId Fenced InUse InvalidInput LimitReached Message NotFound NotWaiting OutOfSequence PublishOptions Published
-Received Retry Route Search StageLost StaleLease StorageError Strategy Subscription SubscriptionStats SystemClock
-TooLarge Topic TopicStats VersionConflict WherryError WriterFailed open register_assignment
+AlreadyExists Amended Amendment Batch Binding Broker Client Clock Closed Consumer Corrupt CutOff DeadFilter Deed
+Delivery DiskFull DuplicateId Fate Fates Fenced Forbidden InUse InvalidInput Leased LimitReached Message NotFound
+NotWaiting OutOfSequence Outcome PublishOptions Published Received Removal Retry Route Search StageLost StaleLease
+StorageError Strategy Subscription SubscriptionStats SyncClient SystemClock TooLarge Topic TopicStats Unauthorized
+Unavailable VersionConflict VirtualClock Webhook WherryError WriterFailed connect connect_sync embedded embedded_sync
+open register_assignment verify_webhook
 """
 
 
@@ -16,8 +21,15 @@ def test_the_public_names_are_these():
 
 
 def test_every_error_has_a_code_of_its_own_and_one_base():
-    errors = [value for value in vars(wherry).values() if isinstance(value, type) and issubclass(value, Exception)]
+    named = [getattr(wherry, name) for name in wherry.__all__]
+    errors = [value for value in named if isinstance(value, type) and issubclass(value, Exception)]
     known = [error for error in errors if issubclass(error, wherry.WherryError)]
     assert known == errors
     codes = [error.code for error in known]
     assert len(set(codes)) == len(codes) > 15
+
+
+def test_importing_it_loads_nothing_before_it_is_needed():
+    code = "import sys, wherry, wherry.client.pytest_plugin; print('pyarrow' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]

@@ -1,0 +1,172 @@
+"""Callbacks: producers are told what became of their messages, by a real node, over real sockets."""
+
+import logging
+from typing import Any
+
+import msgspec
+import pytest
+
+import wherry
+from tests.integration.receiver import Receiver, until
+from tests.integration.test_webhooks import AT_ONCE, SECRET, run, serving
+from wherry.node.webhooks import teller
+
+
+def outcomes(receiver: Receiver) -> list[dict[str, Any]]:
+    return [each for call in receiver.calls for each in msgspec.json.decode(call.body)["outcomes"]]
+
+
+def fates(receiver: Receiver) -> dict[str, list[str]]:
+    """What was told of each message, in order."""
+    told: dict[str, list[str]] = {}
+    for each in outcomes(receiver):
+        told.setdefault(each["id"], []).append(each["fate"])
+    return told
+
+
+def to(receiver: Receiver) -> wherry.PublishOptions:
+    return wherry.PublishOptions(callback=receiver.url)
+
+
+async def prepared(client: wherry.Client) -> None:
+    await client.create_topic("jobs")
+    await client.subscribe("jobs", "workers", retry=AT_ONCE)
+
+
+@pytest.mark.rows("K4")
+@run
+async def test_a_producer_is_told_of_the_delivery_and_of_the_end(tmp_path):
+    async with Receiver() as receiver, serving(tmp_path, secret=SECRET) as (_, client):
+        await prepared(client)
+        await client.publish("jobs", ["a", "b"], to(receiver))
+        batch = await client.pull("jobs", "workers")
+        await until(lambda: len(outcomes(receiver)) == 2)
+        assert fates(receiver) == {"0-0": ["delivered"], "0-1": ["delivered"]}
+        await batch.ack([0])
+        await batch.reject([1])
+        await until(lambda: len(outcomes(receiver)) == 4)
+        assert fates(receiver) == {"0-0": ["delivered", "settled"], "0-1": ["delivered", "dead"]}
+        last = outcomes(receiver)[-1]
+        assert last | {"at_ms": 0} == {
+            "topic": "jobs",
+            "partition": 0,
+            "offset": int(last["id"][2:]),
+            "id": last["id"],
+            "fate": last["fate"],
+            "at_ms": 0,
+        }
+        assert all(call.is_signed(SECRET) for call in receiver.calls)
+
+
+@run
+async def test_without_a_secret_nothing_is_signed(tmp_path):
+    async with Receiver() as receiver, serving(tmp_path) as (_, client):
+        await prepared(client)
+        await client.publish("jobs", ["a"], to(receiver))
+        await client.cancel("jobs", "0-0")
+        await until(lambda: outcomes(receiver))
+        assert fates(receiver) == {"0-0": ["cancelled"]}
+        assert "wherry-signature" not in receiver.calls[0].headers
+
+
+@run
+async def test_a_restart_between_the_end_and_the_telling_loses_nothing(tmp_path):
+    async with Receiver() as gone:
+        pass
+    async with serving(tmp_path) as (_, client):
+        await prepared(client)
+        await client.publish("jobs", ["a", "b", "c"], to(gone))
+        await (await client.pull("jobs", "workers")).ack([0, 1])
+    async with Receiver(port=gone.port) as receiver, serving(tmp_path) as (_, client):
+        await until(lambda: len(outcomes(receiver)) == 2)
+        assert fates(receiver) == {"0-0": ["settled"], "0-1": ["settled"]}
+        await (await client.pull("jobs", "workers")).ack()
+        await until(lambda: len(outcomes(receiver)) == 4)
+        assert fates(receiver)["0-2"] == ["delivered", "settled"]
+    async with Receiver(port=gone.port) as receiver, serving(tmp_path) as (_, client):
+        await client.publish("jobs", ["d"], to(receiver))
+        await client.cancel("jobs", "0-3")
+        await until(lambda: outcomes(receiver))
+        assert fates(receiver) == {"0-3": ["cancelled"]}  # what was told is not told again
+
+
+@run
+async def test_an_attempt_that_fails_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(teller, "FIRST_S", 0.01)
+    answers = [500, 404, 302]
+    async with Receiver(lambda call: answers.pop() if answers else 200) as receiver, serving(tmp_path) as (_, client):
+        await prepared(client)
+        await client.publish("jobs", ["a"], to(receiver))
+        await (await client.pull("jobs", "workers")).ack()
+        await until(lambda: len(receiver.calls) >= 4)
+        await until(lambda: fates(receiver)["0-0"][-1] == "settled")
+
+
+@run
+async def test_after_many_attempts_it_gives_up_and_says_so(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(teller, "FIRST_S", 0.001)
+    monkeypatch.setattr(teller, "CAP_S", 0.01)
+    async with Receiver(lambda call: 500) as receiver, serving(tmp_path) as (node, client):
+        await prepared(client)
+        await client.publish("jobs", ["a"], to(receiver))
+        await client.cancel("jobs", "0-0")
+        await until(lambda: node.calls.teller.given_up == 1)
+        await until(lambda: not node.broker.untold())
+        assert len(receiver.calls) == teller.ATTEMPTS
+        (record,) = [each for each in caplog.records if each.levelno == logging.WARNING]
+        assert "cannot be told" in record.getMessage()
+        assert record.__dict__["host"] == f"127.0.0.1:{receiver.port}"
+
+
+@run
+async def test_gone_means_given_up_at_once(tmp_path):
+    async with Receiver(lambda call: 410) as receiver, serving(tmp_path) as (node, client):
+        await prepared(client)
+        await client.publish("jobs", ["a"], to(receiver))
+        await client.cancel("jobs", "0-0")
+        await until(lambda: not node.broker.untold())
+        assert len(receiver.calls) == node.calls.teller.given_up == 1
+
+
+@run
+async def test_a_dead_letter_that_is_sent_back_is_told_of_again(tmp_path):
+    async with Receiver() as receiver, serving(tmp_path) as (_, client):
+        await prepared(client)
+        await client.publish("jobs", ["a"], to(receiver))
+        await (await client.pull("jobs", "workers")).reject()
+        await until(lambda: fates(receiver).get("0-0") == ["delivered", "dead"])
+        await client.redrive("jobs")
+        await (await client.pull("jobs", "workers")).ack()
+        await until(lambda: fates(receiver)["0-0"][-1] == "settled")
+
+
+@run
+async def test_one_that_cannot_be_told_holds_up_no_other(tmp_path):
+    async with Receiver() as receiver, Receiver(lambda call: 503) as broken, serving(tmp_path) as (_, client):
+        await prepared(client)
+        for number in range(50):
+            await client.publish("jobs", ["x"], wherry.PublishOptions(callback=f"{broken.url}{number}"))
+        await client.publish("jobs", ["y"], to(receiver))
+        await (await client.pull("jobs", "workers")).ack()
+        await until(lambda: fates(receiver).get("0-50") == ["delivered", "settled"], 3.0)
+
+
+@run
+async def test_many_outcomes_are_told_together(tmp_path):
+    async with Receiver() as receiver, serving(tmp_path) as (_, client):
+        await prepared(client)
+        await client.publish("jobs", ["x"] * 5_000, to(receiver))
+        await (await client.pull("jobs", "workers", 5_000)).ack()
+        await until(lambda: len(outcomes(receiver)) == 10_000)
+        assert set(map(tuple, fates(receiver).values())) == {("delivered", "settled")}
+        assert len(receiver.calls) < 30
+
+
+@run
+async def test_a_callback_to_this_machine_is_refused_unless_allowed(tmp_path):
+    async with Receiver() as receiver, serving(tmp_path, allow_private=False) as (_, client):
+        await client.create_topic("jobs")
+        for url in (receiver.url, "http://a b", "ftp://a", "http://[::1/", "http://u:p@a/"):
+            with pytest.raises(wherry.InvalidInput, match="callback"):
+                await client.publish("jobs", ["a"], wherry.PublishOptions(callback=url))
+        assert (await client.stats("jobs")).messages == 0

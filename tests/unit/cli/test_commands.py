@@ -1,0 +1,199 @@
+"""Parsing, help and errors: what can be seen without a broker."""
+
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from wherry.cli import load
+from wherry.cli.commands import catalogue, doctor, serve, top
+from wherry.cli.frame import EXAMPLES, ORDER, told
+from wherry.cli.main import app
+from wherry.model.errors import NotFound, Unauthorized, Unavailable
+from wherry.node import sources
+
+PATHS = sorted(EXAMPLES)
+
+
+def run(*arguments, **how):
+    return CliRunner().invoke(app, list(arguments), **how)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_command_teaches_by_examples(path):
+    done = run(*path.split(), "--help", env={"COLUMNS": "200"})
+    assert done.exit_code == 0
+    assert EXAMPLES[path]
+    for example in EXAMPLES[path]:
+        assert example in done.stdout
+
+
+def test_help_lists_all_commands():
+    shown = run("--help").stdout
+    assert [name for name in ORDER if name not in shown] == []
+    assert {path.split()[0] for path in PATHS} == set(ORDER)
+
+
+def test_help_loads_nothing_heavy():
+    heavy = ("asyncio", "pyarrow", "numpy", "msgspec", "uvloop", "wherry.client", "wherry.broker", "wherry.node")
+    code = f"import sys, wherry.cli.main; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+LISTINGS = [path for path in PATHS if path.endswith((" list", " show", "peek", "search", "top", "doctor", "audit"))]
+
+
+@pytest.mark.parametrize("path", LISTINGS)
+def test_every_listing_has_json(path):
+    assert "--json" in run(*path.split(), "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nope"], "No such command 'nope'"),
+        (["topic", "list", "--bad"], "No such option: --bad"),
+        (["topic", "create"], "Missing argument"),
+        (["topic", "create", "jobs", "--order", "lifo"], "'lifo' is not one of"),
+        (["publish", "jobs", "x", "--due", "soonish"], "'soonish' is no time"),
+        (["publish", "jobs", "x", "--header", "novalue"], "write name=value"),
+        (["publish", "jobs", "x", "y", "--id", "a"], "an id is for one message"),
+        (["consume", "jobs", "w", "--no-ack", "--follow"], "cannot follow"),
+        (["topic", "change", "jobs"], "nothing to change was given"),
+        (["message", "amend", "jobs", "0-0"], "nothing to change was given"),
+        (["key", "create", "ann", "--right", "fly"], "publish, consume or admin"),
+        (["load", "jobs", "--rate", "0"], "--rate"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_two(arguments, says):
+    done = run(*arguments, input="")
+    assert done.exit_code == 2
+    assert says in done.stderr
+    assert done.stderr.startswith("wherry: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "--help" in done.stderr
+
+
+def test_a_url_that_is_none_is_told():
+    done = run("--url", "nonsense", "topic", "list")
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    assert "http://127.0.0.1:7070" in done.stderr
+
+
+def test_an_error_says_what_to_try():
+    assert "wherry serve" in told(Unavailable("127.0.0.1:7070 cannot be reached: refused"))
+    assert "--key or WHERRY_KEY" in told(Unauthorized("no key"))
+    assert "wherry topic list" in told(NotFound("topic", "jobs"))
+    assert "wherry subscription create" in told(NotFound("subscription", "w"))
+    assert told(ValueError("a\nb")) == "a b"
+
+
+def test_a_fault_of_ours_is_one_line_unless_debug_is_asked_for(monkeypatch):
+    def fault(*_):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("wherry.cli.session.Session.run", fault)
+    done = run("topic", "list")
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    assert "--debug" in done.stderr
+    with pytest.raises(ZeroDivisionError):
+        CliRunner().invoke(app, ["--debug", "topic", "list"], catch_exceptions=False)
+
+
+def test_the_flags_of_serve_are_those_of_the_node():
+    assert set(serve.FLAGS) == set(sources.FLAGS)
+
+
+def test_the_configuration_is_shown_with_its_sources(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wherry.toml").write_text('[log]\nlevel = "debug"\n')
+    env = {"WHERRY_SERVER_DRAIN_S": "3"}
+    rows = run("config", "show", "--port", "7071", "--open", env=env, catch_exceptions=False).stdout.splitlines()
+    found = {words[0]: (words[1], " ".join(words[2:])) for words in map(str.split, rows) if len(words) > 2}
+    assert found["server.port"] == ("7071", "flag --port")
+    assert found["security.open"] == ("True", "flag --open")
+    assert found["server.drain_s"] == ("3.0", "environment WHERRY_SERVER_DRAIN_S")
+    assert found["log.level"] == ("debug", "file wherry.toml:2")
+    assert found["server.host"] == ("127.0.0.1", "default")
+
+
+def test_a_wrong_configuration_is_usage(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run("serve", "--port", "many")
+    assert done.exit_code == 2
+    assert "server.port (flag --port): got 'many'; allowed: a whole number from 0 to 65535" in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell):
+    script = run("completion", shell).stdout
+    assert "_WHERRY_COMPLETE" in script
+    env = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    code = "from wherry.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "--show-completion", shell]
+    asked = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert "_WHERRY_COMPLETE" in asked.stdout
+
+
+def test_completion_knows_the_commands():
+    env = {"_WHERRY_COMPLETE": "complete_bash", "COMP_WORDS": "wherry topic ", "COMP_CWORD": "2"}
+    words = run(env=env, prog_name="wherry").stdout.split()
+    assert {"list", "show", "create", "change", "delete"} <= set(words)
+
+
+def test_start_of_a_subscription():
+    assert catalogue._start(None) == {}
+    assert catalogue._start("latest") == {"start": "latest"}
+    assert catalogue._start("1041") == {"start": "offset", "start_offset": 1041}
+    assert catalogue._start("1970-01-01T00:00:01Z") == {"start": "time", "start_ms": 1_000}
+    with pytest.raises(typer.BadParameter):
+        catalogue._start("somewhere")
+
+
+def test_percentiles_are_values_that_were_measured():
+    assert load.percentiles([5.0]) == {"p50_ms": 5.0, "p90_ms": 5.0, "p99_ms": 5.0, "p100_ms": 5.0}
+    assert load.percentiles([float(n) for n in range(100, 0, -1)]) == {
+        "p50_ms": 50.0,
+        "p90_ms": 90.0,
+        "p99_ms": 99.0,
+        "p100_ms": 100.0,
+    }
+
+
+def test_rates_are_between_two_samples():
+    def sample(at, published, acked):
+        reader = {
+            "name": "w",
+            "ready": 1,
+            "leased": 0,
+            "scheduled": 0,
+            "dead": 0,
+            "lag": 1,
+            "lag_ms": 9,
+            "consumers": 2,
+        }
+        stats = {"name": "jobs", "messages": 1, "bytes": 5, "dead": 0, "counters": {"published": published}}
+        made = top.Sample([{"stats": stats | {"subscriptions": [reader | {"counters": {"acked": acked}}]}}])
+        made.at = at
+        return made
+
+    [row] = top.rows_of(sample(10.0, 100, 50), sample(12.0, 300, 60))
+    assert (row["in"], row["out"], row["ready"], row["consumers"]) == (100.0, 5.0, 1, 2)
+    [new] = top.rows_of(top.Sample([]), sample(12.0, 300, 60))
+    assert (new["in"], new["out"]) == (0.0, 0.0), "a topic that was not there before has no rate yet"
+
+
+@pytest.mark.parametrize(
+    ("said", "number"),
+    [('openjdk version "17.0.12" 2024', 17), ('java version "1.8.0_402"', 8), ('x "21"', 21), ("nothing", None)],
+)
+def test_the_version_of_java(said, number):
+    assert doctor.java_version(said) == number
+
+
+def test_a_directory_that_is_not_there_yet_is_measured_where_it_would_be(tmp_path):
+    findings = {finding.check: finding for finding in doctor.disk(tmp_path / "not" / "yet")}
+    assert str(tmp_path) in findings["disk sync"].found
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,100 @@
+"""Configuration: which source wins, that each value knows its own, and how a mistake is told."""
+
+import pytest
+
+from wherry.model.errors import InvalidInput
+from wherry.node.config import Config
+from wherry.node.sources import FLAGS, NAMES, load, resolve
+
+FILE = """\
+# a comment
+[server]
+port = 7071
+host = "127.0.0.2"
+drain_s = 3
+
+[limits]
+connections = 5
+
+[metrics]
+sinks = ["statsd", "otlp"]
+"""
+
+
+def shown(text="", environment=None, flags=None):
+    effective = resolve(text, "wherry.toml", environment or {}, flags or {})
+    return {name: (value, source) for name, value, source in effective.settings()}
+
+
+def test_nothing_given_is_the_default():
+    assert resolve("", "wherry.toml", {}, {}).config == Config()
+    assert {source for _, source in shown().values()} == {"default"}
+    assert list(shown()) == NAMES
+
+
+def test_flags_beat_the_environment_which_beats_the_file_which_beats_defaults():
+    environment = {"WHERRY_SERVER_PORT": "7072", "WHERRY_SERVER_HOST": "::1", "HOME": "/"}
+    values = shown(FILE, environment, {"--port": "7073"})
+    assert values["server.port"] == (7073, "flag --port")
+    assert values["server.host"] == ("::1", "environment WHERRY_SERVER_HOST")
+    assert values["server.drain_s"] == (3.0, "file wherry.toml:5")
+    assert values["limits.connections"] == (5, "file wherry.toml:8")
+    assert values["server.linger_s"] == (0.0, "default")
+
+
+def test_lists_and_flags_from_text():
+    environment = {"WHERRY_METRICS_SINKS": "a, b,", "WHERRY_SECURITY_OPEN": "true", "WHERRY_LIMITS_IDLE_S": "1.5"}
+    values = shown(FILE, environment)
+    assert values["metrics.sinks"][0] == ("a", "b")
+    assert values["security.open"][0] is True
+    assert values["limits.idle_s"][0] == 1.5
+    assert shown(FILE)["metrics.sinks"] == (("statsd", "otlp"), "file wherry.toml:11")
+
+
+def test_every_flag_sets_something_that_there_is():
+    assert set(FLAGS.values()) <= set(NAMES)
+
+
+def test_what_kubernetes_and_clients_put_into_the_environment_is_not_ours():
+    ours = {"WHERRY_PORT": "tcp://1.2.3.4:7070", "WHERRY_PORT_7070_TCP_ADDR": "x", "WHERRY_SERVICE_HOST": "x"}
+    assert resolve("", "", {**ours, "WHERRY_SERVICE_PORT_HTTP": "x", "WHERRY_URL": "x", "WHERRY_KEY": "x"}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "flags", "told"),
+    [
+        ("[server]\nprot = 1", {}, {}, "file wherry.toml:2: unknown name: got 'server.prot'.*did you mean port?"),
+        ("[sever]\nport = 1", {}, {}, r"file wherry.toml:1: unknown name: got '\[sever\]'.*did you mean server?"),
+        ("[zzz]", {}, {}, "one of server, storage, tls"),
+        ("port = 1", {}, {}, "file wherry.toml:1: unknown name"),
+        ("server = 1", {}, {}, r"server \(file wherry.toml:1\): got 1; allowed: a section"),
+        ("[server", {}, {}, "file wherry.toml: .*valid TOML"),
+        ('[server]\nport = "7070"', {}, {}, r"server.port \(file wherry.toml:2\): got '7070'; .*from 0 to 65535"),
+        ("[server]\nport = true", {}, {}, "a whole number from 0 to 65535"),
+        ('[server]\nhost = ""', {}, {}, "at least one character"),
+        ("", {"WHERRY_SEVER_PORT": "1"}, {}, "environment: .*'WHERRY_SEVER_PORT'.*did you mean WHERRY_SERVER_PORT?"),
+        ("", {"WHERRY_LOG_LEVEL": "loud"}, {}, "environment WHERRY_LOG_LEVEL.*got 'loud'.*one of debug, error, info"),
+        ("", {"WHERRY_SECURITY_OPEN": "yes"}, {}, "true or false"),
+        ("", {"WHERRY_LIMITS_CONNECTIONS": "0"}, {}, "more than 0"),
+        ("", {"WHERRY_LIMITS_HEAD_S": "nan"}, {}, "more than 0"),
+        ("", {}, {"--port": "65536"}, r"server.port \(flag --port\): got '65536'; .*from 0 to 65535"),
+        ("", {}, {"--prot": "1"}, "flag: unknown name: got '--prot'.*did you mean --port?"),
+        ('[tls]\nkey = "k.pem"', {}, {}, "tls.certificate: .*come together"),
+        ('[tls]\ncertificate = "c.pem"', {}, {}, "tls.key: .*come together"),
+        ('[tls]\nclient_ca = "c.pem"', {}, {}, "tls.client_ca is set"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place_and_what_is_allowed(text, environment, flags, told):
+    with pytest.raises(InvalidInput, match=told):
+        resolve(text, "wherry.toml", environment, flags)
+
+
+def test_a_file_that_was_named_must_be_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load(environment={}).config == Config()
+    with pytest.raises(InvalidInput, match="No such file"):
+        load("other.toml", environment={})
+    with pytest.raises(InvalidInput, match="No such file"):
+        load(environment={"WHERRY_CONFIG": "other.toml"})
+    tmp_path.joinpath("wherry.toml").write_text("[server]\nport = 1\n")
+    assert load(environment={}).config.server.port == 1
