@@ -25,6 +25,8 @@ FAILED_ONCE = (
     1_008,  # faults after the end
     1_021,  # millions of offsets reserved for transient messages
     211,  # buried, redriven and handed out within one instant
+    119,  # a transient dead letter, gone with a restart
+    639,  # no room on the disk to settle what an at-most-once reader was to get
 )
 
 

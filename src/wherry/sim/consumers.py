@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from wherry.broker.broker import Broker
 from wherry.broker.consumer import Consumer, Delivery
 from wherry.core.lease import EPOCH_SHIFT
-from wherry.model.errors import CutOff, NotFound, StaleLease, WherryError
+from wherry.model.errors import CutOff, DiskFull, NotFound, StaleLease, WherryError
 from wherry.model.subscription import Subscription
 from wherry.sim.history import Got, Outcome, Settled, SubscriptionKey
 from wherry.sim.producers import name_of
@@ -46,6 +46,8 @@ class Receiver:
             except (CutOff, NotFound) as fault:
                 self.world.note("gone", str(fault))
                 self._joined = None
+            except DiskFull as fault:  # at most once: what is handed over is settled, and that found no room
+                self.world.note("full", str(fault))
 
     async def turn(self) -> None:
         """One pull, and something done with it."""

@@ -74,8 +74,8 @@ class _Evidence:
         possible = True
         if fate == "settled":
             possible = all(self._acked.get(place, never) <= end for place in places)
-        elif fate == "dead":  # what was sent back may have been settled since
-            possible = sent.name in self._buried or self._redriven[sent.topic] < never
+        elif fate == "dead":  # what was sent back may have been settled since, what is transient gone with a restart
+            possible = sent.name in self._buried or self._redriven[sent.topic] < never or not sent.persistent
         elif fate == "cancelled":
             possible = self._cancelled.get(sent.name, never) <= end
         elif fate == "expired":
