@@ -10,6 +10,7 @@ pip := $(bin)/python -m pip --disable-pip-version-check --quiet --quiet
 venv    := $(VENV)/.made
 package := $(VENV)/.installed
 tools   := $(VENV)/.installed-dev
+peers   := $(VENV)/.installed-bench
 
 .DEFAULT_GOAL := help
 .PHONY: help run tour test check format sim bench clean
@@ -40,7 +41,7 @@ format: $(tools) ## Rewrite the sources in the house format
 sim: $(package) ## The simulator: SEED=42 replays one run, SEEDS=1000 tries that many
 	@$(bin)/python -m wherry.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
 
-bench: $(package) ## The benchmarks (ONLY=core: one part); writes build/bench.json
+bench: $(peers) ## The benchmarks (ONLY=core: one part); writes build/bench.json
 	@mkdir -p build
 	@$(bin)/python -m bench --out build/bench.json $(if $(ONLY),--only $(ONLY))
 
@@ -56,8 +57,13 @@ $(venv):
 
 $(package): pyproject.toml | $(venv)
 	@echo "installing wherry into $(VENV)"
-	@$(pip) install --editable .
+	@$(pip) install --editable '.[avro,docs]'
 	@touch $@
+
+$(peers): pyproject.toml | $(venv)
+	@echo "installing wherry and the clients of its peers into $(VENV)"
+	@$(pip) install --editable '.[bench]'
+	@touch $@ $(package)
 
 $(tools): pyproject.toml | $(venv)
 	@echo "installing wherry and its development tools into $(VENV)"
