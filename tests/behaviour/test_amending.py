@@ -223,3 +223,17 @@ async def test_an_amended_transient_message_stays_transient(home: Home, how: str
     answer = await broker.publish("t", [b"next"])
     assert answer.offset[0] > changed.offset  # an offset is never given twice
     assert await drain(reader) == [b"next"]
+
+
+@pytest.mark.rows("A3")
+@in_loop
+async def test_whoever_looks_at_a_message_sees_the_version_that_an_edit_names(home: Home):
+    broker = await home.open()
+    await broker.create_topic("t")
+    await broker.subscribe("t", "readers")
+    await broker.publish("t", [Message(payload=b"a", id="mine"), b"b"])
+    assert (await broker.browse("t")).column("version").to_pylist() == [1, 1]
+    seen = (await broker.get("t", "mine")).column("version")[0].as_py()
+    await broker.amend("t", "mine", payload=b"c", version=seen)
+    broker = await home.again()
+    assert (await broker.get("t", "mine")).column("version").to_pylist() == [2]

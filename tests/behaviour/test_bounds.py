@@ -2,6 +2,7 @@
 
 import pytest
 
+import wherry
 from tests.behaviour.world import Home, VirtualClock, bodies, drain, in_loop, reader_of
 from wherry import (
     AlreadyExists,
@@ -374,3 +375,15 @@ async def test_one_batch_larger_than_the_buffer_cuts_off_at_once_and_a_new_one_m
     fresh = await reader_of(broker, "t", "bad", durable=False, buffer_messages=2)
     await broker.publish("t", bodies(2))
     assert await drain(fresh) == bodies(2)
+
+
+@in_loop
+async def test_creating_a_topic_again_changes_only_what_is_given(home: Home):
+    broker = await home.open()
+    await broker.create_topic("t", messages_max=10, overflow="dead-letter", keep="age", keep_ms=1_000)
+    same = await broker.create_topic("t")
+    assert (same.messages_max, same.overflow, same.keep_ms) == (10, "dead-letter", 1_000)
+    changed = await broker.create_topic("t", messages_max=20)
+    assert (changed.messages_max, changed.overflow, changed.keep_ms) == (20, "dead-letter", 1_000)
+    whole = await broker.create_topic(wherry.Topic(name="t", keep="age", keep_ms=1_000))
+    assert (whole.messages_max, whole.overflow) == (None, "refuse")

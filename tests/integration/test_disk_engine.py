@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import wherry
 from tests.unit.journal.journals import append, bodies, numbered, reopened, small, written
 from wherry.journal import disk_space, realfiles
 from wherry.journal.disk import DiskEngine
@@ -319,3 +320,15 @@ def test_what_was_on_its_way_to_a_name_is_removed_on_locking(tmp_path: Path) -> 
 
     locked(tmp_path, work)
     assert not (tmp_path / "journal/spare-1.log.partial").exists()
+
+
+def test_nobody_else_may_read_what_is_stored(tmp_path):
+    async def main() -> None:
+        async with wherry.open(tmp_path / "home") as broker:
+            await broker.create_topic("t")
+            await broker.publish("t", [b"secret"])
+
+    asyncio.run(main())
+    found = [tmp_path / "home", *(tmp_path / "home").rglob("*")]
+    assert len(found) > 3
+    assert [path for path in found if path.stat().st_mode & 0o077] == []

@@ -32,8 +32,10 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 BLOCK = 4_096
 LIMIT_MAX = 1_000_000
 
-LISTED = MESSAGE.append(pa.field("partition", pa.uint16(), nullable=False))
-"""What browsing and searching give: messages, and where they are."""
+LISTED = MESSAGE.append(pa.field("partition", pa.uint16(), nullable=False)).append(
+    pa.field("version", pa.int64(), nullable=False)
+)
+"""What browsing and searching give: messages, where they are, and how often each was changed: what an edit names."""
 
 SCHEDULED = LISTED.append(pa.field("at", pa.timestamp("ms", tz="UTC"), nullable=False))
 """What is scheduled: messages, and when each may be handed out."""
@@ -93,8 +95,10 @@ async def load(
         except Cold as cold:
             await shard.store.load(cold)
             continue
-        numbers = pa.array(np.full(batch.num_rows, partition, np.uint16))
-        return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=LISTED), there
+        numbers = np.full(batch.num_rows, partition, np.uint16)
+        versions = topic.partitions[partition].versions.get(offsets[there], "version", 1)
+        columns = [*batch.columns, pa.array(numbers), pa.array(versions)]
+        return pa.RecordBatch.from_arrays(columns, schema=LISTED), there
 
 
 async def browse(shard: Shard, topic: TopicState, partition: int, start: int, limit: int) -> pa.RecordBatch:

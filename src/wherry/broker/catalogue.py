@@ -30,21 +30,22 @@ class Catalogue(Face):
     async def create_topic(self, topic: Topic | str, /, **fields: object) -> Topic:
         """Create a topic from a `Topic`, or from a name and its fields. Creating the same again is no error.
 
-        A topic that exists may be given other bounds and retention this way; its order and partitions stay.
+        Of a topic that exists, the fields given (of a `Topic`: all of them) are changed where they may: bounds and
+        retention. Its order and partitions stay.
         """
-        wanted = _built(Topic, topic, fields, name="name").checked()
+        given = _built(Topic, topic, fields, name="name").checked()
 
         def choose(now: leasing.Now) -> tuple[list[Entry], Topic]:
             catalog = self.shard.state.catalog
-            number = catalog.topics.get(wanted.name)
+            number = catalog.topics.get(given.name)
             if number is None:
                 catalog.check_room()
-                number = catalog.next_number
-            else:
-                known = self.shard.state.topics[number].config
-                if known == wanted:
-                    return [], wanted
-                check_change(known, wanted)
+                return [Entry(now.wall_us, [ops.PutTopic(catalog.next_number, given)])], given
+            known = self.shard.state.topics[number].config
+            wanted = given if isinstance(topic, Topic) else msgspec.structs.replace(known, **fields).checked()
+            if known == wanted:
+                return [], wanted
+            check_change(known, wanted)
             return [Entry(now.wall_us, [ops.PutTopic(number, wanted)])], wanted
 
         return await self._durable(choose)

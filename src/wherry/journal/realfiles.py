@@ -34,6 +34,10 @@ POOL_THREADS: Final = 2
 T = TypeVar("T")
 
 
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+"""Messages, secrets of webhooks and URLs of callbacks lie there: nobody else reads them."""
+
+
 class RealFile:
     """One open file; all its methods go through the writer thread, in order."""
 
@@ -68,7 +72,7 @@ class RealFiles:
     def lock(self) -> None:
         """Take the directory; the lock belongs to the open file, so a second taker in this process is refused too."""
         _make_folder(self.root)
-        fd = os.open(self.root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(self.root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -146,7 +150,7 @@ class RealFiles:
         _make_folder(target.parent)
         source = target.with_name(target.name + PARTIAL_SUFFIX) if recycled is None else self.root / recycled
         create = os.O_CREAT if recycled is None else 0
-        fd = os.open(source, os.O_RDWR | os.O_CLOEXEC | create, 0o644)
+        fd = os.open(source, os.O_RDWR | os.O_CLOEXEC | create, FILE_MODE)
         try:
             os.posix_fallocate(fd, 0, size)
             os.ftruncate(fd, size)
@@ -164,7 +168,7 @@ class RealFiles:
         target = self.root / path
         _make_folder(target.parent)
         source = target.with_name(target.name + PARTIAL_SUFFIX)
-        fd = os.open(source, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(source, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
             _write_all(fd, 0, parts)
             os.fsync(fd)
@@ -234,7 +238,7 @@ def _make_folder(folder: Path) -> None:
     """Make what is missing, each level durable in the one above."""
     if not folder.is_dir():
         _make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(FOLDER_MODE, exist_ok=True)
         _sync_folders([folder.parent])
 
 

@@ -62,7 +62,7 @@ DELIVERED = MESSAGE.append(pa.field("partition", pa.uint16(), nullable=False)).a
 )
 """What a consumer gets: the message, where it came from, and which try this is (1 for the first)."""
 
-IGNORED = frozenset({*DERIVED, "partition", "attempt"})
+IGNORED = frozenset({*DERIVED, "partition", "attempt", "version"})
 """Columns of a delivered batch that a publish takes no notice of, so that a batch can be passed on as it is."""
 
 WHOLE = ("priority", "due", "expires")

@@ -274,6 +274,7 @@ def test_nothing_is_an_answer_too(kind: str):
 
 def test_listings_keep_their_own_columns():
     listed = delivered([Message(payload=b"\xff", due_ms=5)]).drop_columns(["attempt"])
+    listed = listed.append_column("version", pa.array([3], pa.int64()))
     stamp = pa.array([1_234], pa.int64()).view(pa.timestamp("ms", tz="UTC"))
     more = [pa.array(["sub"]), pa.array(["expired"]), pa.array([""]), pa.array([2], pa.int64()), stamp, stamp, stamp]
     dead = pa.RecordBatch.from_arrays([*listed.columns, *more], schema=DEAD_LETTERS)
@@ -281,7 +282,7 @@ def test_listings_keep_their_own_columns():
     fate |= {"first_failed_ms": 1234, "last_failed_ms": 1234, "died_ms": 1234}
     (row,) = msgspec.json.decode(body_of(write_messages(JSON, dead, leases=None)))["messages"]
     message = {"id": "3-1041", "payload_base64": "/w==", "priority": limits.PRIORITY_DEFAULT, "due_ms": 5}
-    assert row == message | {"partition": 3, "offset": 1041, "published_ms": 1_700_000_000_123} | fate
+    assert row == message | {"partition": 3, "offset": 1041, "published_ms": 1_700_000_000_123, "version": 3} | fate
     (avro,) = fastavro.reader(io.BytesIO(body_of(write_messages(AVRO, dead, leases=None))))
     assert isinstance(avro, dict)
     assert fate.items() <= avro.items()

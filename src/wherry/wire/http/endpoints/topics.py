@@ -51,13 +51,13 @@ async def list_topics(call: Ask) -> Answer:
     codes=("already-exists", "limit-reached"),
 )
 async def put_topic(call: Ask) -> Answer:
-    """Create a topic, or change what may change of one.
+    """Create a topic; of one that exists, change the fields given.
 
     The same again is no error. Order and partitions of a topic stay as they are.
     """
     broker, name = call.service.broker, call["topic"]
     known = any(topic.name == name for topic in broker.topics())
-    topic = await broker.create_topic(Topic(name=name, **given(call.body)))
+    topic = await broker.create_topic(name, **given(call.body))
     return json_response(_view(call, topic), 200 if known else 201)
 
 

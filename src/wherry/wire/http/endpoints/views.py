@@ -29,7 +29,7 @@ class GivenMessage(msgspec.Struct, forbid_unknown_fields=True):
 class MessageView(msgspec.Struct, omit_defaults=True):
     """A message. What it does not have is left out; a payload that is no text is in `payload_base64`.
 
-    A pull adds `receipt` and `attempt`; what is scheduled adds `at_ms`; a dead letter adds what happened to it.
+    A pull adds `receipt` and `attempt`; a listing adds `version`, which an amend names; what is scheduled adds `at_ms`; a dead letter adds what happened to it.
     """
 
     id: str
@@ -45,6 +45,7 @@ class MessageView(msgspec.Struct, omit_defaults=True):
     headers: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     receipt: str | msgspec.UnsetType = msgspec.UNSET
     attempt: int | msgspec.UnsetType = msgspec.UNSET
+    version: int | msgspec.UnsetType = msgspec.UNSET
     at_ms: int | msgspec.UnsetType = msgspec.UNSET
     subscription: str | msgspec.UnsetType = msgspec.UNSET
     reason: str | msgspec.UnsetType = msgspec.UNSET
