@@ -355,3 +355,49 @@ async def test_what_a_subscription_is_cannot_change(home: Home):
         await broker.change_subscription(msgspec.structs.replace(known, name="another"))
     with pytest.raises(InvalidInput, match="lease_ms"):
         await broker.change_subscription(msgspec.structs.replace(known, lease_ms=0))
+
+
+@in_loop
+async def test_a_new_buffer_of_bytes_of_an_ephemeral_reader_counts_only_what_is_still_there(home: Home):
+    broker = await home.open()
+    await broker.create_topic("t")
+    await broker.subscribe("t", "lasting")
+    await broker.subscribe("t", "passing", durable=False)
+    passing, lasting = await broker.consumer("t", "passing"), await broker.consumer("t", "lasting")
+    await broker.publish("t", [b"x" * 60_000])
+    for _ in range(20):
+        await broker.publish("t", [b"y"] * 500)
+    got = await lasting.pull(20_000)
+    await got.ack(range(1, len(got)))
+    known = broker.shard.state.subscription("t", "passing").config
+    await broker.change_subscription(msgspec.structs.replace(known, buffer_bytes=1 << 20))
+    assert broker.shard.state.subscription("t", "passing").backlog_bytes <= 70_000
+    await passing.pull(1)
+
+
+@in_loop
+async def test_laggards_that_find_no_room_to_be_cut_off_do_not_fail_the_publish_that_overran_them(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+):
+    broker = await home.open()
+    await broker.create_topic("t")
+    for number in range(3):
+        await broker.subscribe("t", f"s{number}", buffer_messages=1)
+    admitted = iter([None, None, None])  # for the publish, and for one removal
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.shard.writer, "admit", lambda *_, **__: next(admitted, 0))
+        await broker.publish("t", [b"1", b"2"])
+    assert len(broker.shard.state.topic("t").subscriptions) == 2
+    await broker.publish("t", [b"3"])
+    assert not broker.shard.state.topic("t").subscriptions
+
+
+@in_loop
+async def test_several_laggards_are_cut_off_at_once(home: Home):
+    broker = await home.open()
+    await broker.create_topic("t")
+    for number in range(4):
+        await broker.subscribe("t", f"s{number}", buffer_messages=1)
+    await broker.subscribe("t", "patient")
+    await broker.publish("t", [b"1", b"2"])
+    assert [each.name for each in broker.stats("t").subscriptions] == ["patient"]

@@ -14,6 +14,7 @@ import pytest
 import wherry
 from tests.behaviour.world import LoopClock, in_virtual_time, reader_of
 from wherry import Message, PublishOptions
+from wherry.broker.turnstile import Call
 from wherry.core import leasing
 from wherry.model.errors import CutOff, NotFound
 
@@ -344,3 +345,56 @@ async def test_credit_ends_at_its_bound_and_is_not_forgotten(broker: wherry.Brok
     reader.grant(5)
     await broker.publish("t", [b"x"] * 8)
     assert len(await reader.pull(8)) == 8
+
+
+@in_virtual_time
+async def test_a_lease_that_ends_in_the_grave_gives_its_room_to_whoever_waits(broker: wherry.Broker, clock: LoopClock):
+    await broker.create_topic("t")
+    await broker.subscribe("t", "s", lease_ms=500, retry=wherry.Retry(attempts=1))
+    consumer = await broker.consumer("t", "s", buffer_messages=1)
+    await broker.publish("t", [b"1", b"2"])
+    await consumer.pull(1)
+    began = clock.steady_ms()
+    assert (await consumer.pull(1, wait_ms=60_000)).payloads() == [b"2"]
+    assert clock.steady_ms() - began < 2_000
+
+
+@in_virtual_time
+async def test_a_commit_that_only_acks_gives_its_room_to_whoever_waits(broker: wherry.Broker, clock: LoopClock):
+    await broker.create_topic("t")
+    await broker.subscribe("t", "s")
+    consumer = await broker.consumer("t", "s", buffer_messages=1)
+    await broker.publish("t", [b"1", b"2"])
+    first = await consumer.pull(1)
+    waiting = asyncio.create_task(consumer.pull(1, wait_ms=20_000))
+    await asyncio.sleep(0.1)
+    await first.stage_ack("k")
+    began = clock.steady_ms()
+    await broker.commit("k")
+    assert (await waiting).payloads() == [b"2"]
+    assert clock.steady_ms() - began < 1_000
+
+
+@in_virtual_time
+async def test_nothing_is_remembered_for_those_who_only_look(broker: wherry.Broker, clock: LoopClock):
+    await broker.create_topic("t")
+    await broker.subscribe("t", "s")
+    for _ in range(100):
+        async with await broker.consumer("t", "s") as consumer:
+            await consumer.pull(1)
+    assert not broker.shard.state.subscription("t", "s").calls
+    assert not broker.shard.state.called
+
+
+@in_virtual_time
+async def test_an_older_call_that_is_passed_on_does_not_hide_a_newer_one(broker: wherry.Broker, clock: LoopClock):
+    await broker.create_topic("t")
+    await broker.subscribe("t", "s")
+    subscription = broker.shard.state.subscription("t", "s")
+    for events in ((5, 7), (7, 5)):
+        subscription.calls = {}
+        broker.shard.turnstile._turning = True  # as in one turn of the loop
+        for event in events:
+            broker.shard.turnstile.pass_on(subscription, Call(0, event))
+        assert subscription.calls == {0: 7}
+        broker.shard.turnstile._turning = False

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -332,3 +333,58 @@ def test_nobody_else_may_read_what_is_stored(tmp_path):
     found = [tmp_path / "home", *(tmp_path / "home").rglob("*")]
     assert len(found) > 3
     assert [path for path in found if path.stat().st_mode & 0o077] == []
+
+
+def test_a_checkpoint_that_nobody_waits_for_any_more_does_not_mix_with_the_next(tmp_path, monkeypatch):
+    """Cancelling does not stop the thread that writes: two images of different size may be under way at one position."""
+    real, begun = realfiles._write_all, threading.Event()
+
+    def slow(fd: int, offset: int, parts: Sequence[Bytes]) -> None:
+        if "checkpoint" not in str(Path(f"/proc/self/fd/{fd}").readlink()):
+            real(fd, offset, parts)
+            return
+        begun.set()
+        whole = b"".join(bytes(memoryview(part)) for part in parts)
+        half = len(whole) // 2
+        real(fd, offset, [whole[:half]])
+        time.sleep(0.2)
+        real(fd, offset + half, [whole[half:]])
+
+    async def main() -> None:
+        async with wherry.open(tmp_path / "home") as broker:
+            await broker.create_topic("t")
+            await broker.subscribe("t", "s")
+            await broker.publish("t", [b"kept"])
+            consumer = await broker.consumer("t", "s")
+            for _ in range(100):  # changes the state, and not the position
+                await broker.publish("t", [b"x"], wherry.PublishOptions(persistent=False))
+            monkeypatch.setattr(realfiles, "_write_all", slow)
+            first = asyncio.create_task(broker.checkpoint())
+            await asyncio.to_thread(begun.wait)
+            got = await consumer.pull(1_000)
+            await got.ack(range(1, len(got)))
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+        monkeypatch.setattr(realfiles, "_write_all", real)
+        async with wherry.open(tmp_path / "home") as broker:
+            assert broker.stats("t").messages == 1
+
+    asyncio.run(main())
+
+
+def test_files_to_remove_are_not_forgotten_when_the_journal_cannot_be_trimmed(tmp_path, monkeypatch):
+    async def main() -> None:
+        async with wherry.open(tmp_path / "home") as broker:
+            await broker.create_topic("t")
+            broker.shard.store.garbage.append("segments/none.arrow")
+
+            async def fail(before: int) -> None:
+                raise OSError(errno.EIO, "on purpose")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(broker.shard.writer, "trim", fail)
+                with pytest.raises(wherry.StorageError):
+                    await broker.checkpoint()
+            assert broker.shard.store.garbage == ["segments/none.arrow"]
+
+    asyncio.run(main())

@@ -118,7 +118,19 @@ class Housekeeper:
             await self.checkpoint()
 
     async def checkpoint(self) -> None:
-        """Write down the state, then let go of the journal and the files that it makes superfluous."""
+        """Write down the state, then let go of the journal and the files that it makes superfluous.
+
+        It runs to its end, whoever waits for it: a write that was begun cannot be stopped, and the next checkpoint must
+        not begin beside it.
+        """
+        task = self._shard.keep(self._checkpoint())
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_look_away)
+            raise
+
+    async def _checkpoint(self) -> None:
         shard = self._shard
         if shard.files is None or (shard.committer.submitted == self._checkpointed and not shard.store.garbage):
             return
@@ -132,16 +144,16 @@ class Housekeeper:
                 floor, parts = await shard.files.compute(partial(_drawn_up, position, state, held, staged))
                 await shard.committer.wait(position)
                 await checkpoints.write(shard.files, position, parts)
+                self._checkpointed = position
+                if shard.metrics is not None:
+                    shard.metrics.checkpoints += 1
+                await shard.writer.trim(floor)
+                self._written = shard.writer.stored_bytes()
+                if garbage:
+                    await shard.files.remove(garbage)
             except BaseException:
-                shard.store.garbage += garbage
+                shard.store.garbage += garbage  # removing a file twice does no harm
                 raise
-            self._checkpointed = position
-            if shard.metrics is not None:
-                shard.metrics.checkpoints += 1
-            await shard.writer.trim(floor)
-            self._written = shard.writer.stored_bytes()
-            if garbage:
-                await shard.files.remove(garbage)
 
     async def last_checkpoint(self) -> None:
         """At a clean close: recovery then has nothing to replay. A disk that is full or broken does not matter."""
@@ -149,6 +161,12 @@ class Housekeeper:
             await self.checkpoint()
         except (WherryError, OSError):
             return
+
+
+def _look_away(task: asyncio.Task[None]) -> None:
+    """Nobody waits for it any more; if it failed, the next one will too, and somebody waits for that."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _drawn_up(position: int, state: StateImage, held: Held, staged: list[StagedAt]) -> tuple[int, list[Bytes]]:

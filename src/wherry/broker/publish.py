@@ -21,7 +21,8 @@ class Publisher(Face):
         """Publish messages to a topic; on return they are on disk (unless they are transient).
 
         `messages` is an Arrow batch or table with a `payload` column (and any of `id`, `key`, `priority`, `due`,
-        `expires`, `headers`), a list of bytes, text or `Message`, or one of these.
+        `expires`, `headers`), a list of bytes, text or `Message`, or one of these. Arrow data is immutable, so payloads
+        of a large batch are kept where they are: do not write into memory that you gave Arrow to look at.
         """
         chosen = PublishOptions() if options is None else options
         if not isinstance(chosen, PublishOptions):
@@ -106,6 +107,7 @@ class Publisher(Face):
 
         position, committed = await self.shard.decide(choose)
         committed.end_leases(state)
+        self.shard.turnstile.turn()
         await self.shard.committer.wait(position or self.shard.committer.submitted)
         names = {topic.number: topic.config.name for topic in state.topics.values()}
         return [(names.get(t, ""), p, b, c) for t, p, b, c in committed.placed.reshape(-1, 4).tolist()]

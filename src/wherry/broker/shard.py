@@ -92,6 +92,7 @@ class Shard:
         self._upkept = (now.wall_ms, now.steady_ms)
         for entry in upkeep.due(self.state, now, self.clock.entropy, self._admits_settle):
             self.commit([entry])
+        self.turnstile.turn()  # leases that ended give room to consumers who wait
 
     def _admits_settle(self, messages: int) -> bool:
         """Without even its reserve, a full disk stops leases from ending and messages from expiring."""
@@ -254,9 +255,13 @@ class Shard:
 
     def _cut_off_laggards(self, number: int) -> None:
         topic = self.state.topics.get(number)
-        if topic is None or self._room_left(_settle_bytes(1), 1, essential=True) is not None:
+        if topic is None:
             return
         for subscription in upkeep.overrun(self.state, topic):
+            if subscription.number not in self.state.subscriptions:
+                continue  # went with another one: each removal looks for laggards too
+            if self._room_left(_settle_bytes(1), 1, essential=True) is not None:
+                return  # at the next chance: what led here is written, and must not fail any more
             why = "it fell further behind than the buffer it declared"
             self.remove_subscription(subscription, why)
 

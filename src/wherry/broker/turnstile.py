@@ -83,9 +83,14 @@ class Turnstile:
 
     def turn(self) -> None:
         """Something changed: when this step is over, and all of it is done, see whom it lets through."""
-        if self._lines and self._state.called and not self._turning:
+        if not self._state.called or self._turning:
+            return
+        if self._lines:
             self._turning = True
             asyncio.get_running_loop().call_soon(self._turn, context=self._context)
+        else:
+            self._turn()  # nobody waits: forget the calls, since whoever comes looks first
+            self._turning = False
 
     def open(self) -> None:
         """Let everybody through."""
@@ -125,7 +130,7 @@ class Turnstile:
 
     def pass_on(self, subscription: SubscriptionState, call: Call) -> None:
         """There may be something left of a call: the next one's turn."""
-        subscription.calls.setdefault(call.cause, call.event)
+        subscription.calls[call.cause] = max(call.event, subscription.calls.get(call.cause, call.event))
         self._state.called[subscription.number] = None
         self.turn()
 

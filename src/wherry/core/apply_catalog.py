@@ -93,7 +93,7 @@ def _change_subscription(step: Step, op: ops.ChangeSubscription) -> None:
         subscription.backlog_bytes = 0
     elif subscription.config.buffer_bytes is None:  # nobody has counted until now
         subscription.backlog_bytes = sum(
-            partition.directory.share_of(reader.settled.missing(0, partition.next_offset))
+            partition.directory.share_of(partition.kept(reader.settled.missing(0, partition.next_offset)))
             for partition, reader in subscription.by_partition()
         )
     if op.subscription.webhook != subscription.config.webhook:

@@ -93,6 +93,10 @@ class Partition:
         self.emptied: list[tuple[int, int]] = []
         """Base and end of batches that no durable subscription wants; the shell drops their bodies."""
 
+    def kept(self, offset: Int64) -> Int64:
+        """Those of the messages whose bodies are still here."""
+        return offset[~self.released.contains(offset)]
+
     def skip_to(self, base: int) -> None:
         """Offsets up to `base` belonged to transient messages that are gone."""
         gap = base - self.next_offset

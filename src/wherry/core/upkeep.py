@@ -72,17 +72,19 @@ def _expire(
         if total and not admits(total * (1 + len(partition.readers))):
             return False
         if total:
-            offset, held = _expired(partition, partition.expiry.peek(count, now.wall_ms).offset)
+            # Out of the index before the entry is applied, which sweeps it; overdue, in case it is not written.
+            taken = partition.expiry.take(count, now.wall_ms).offset
+            partition.overdue = distinct(np.concatenate((partition.overdue, taken)))
+            offset, held = _expired(partition)
             yield from separate(state, now.wall_us, _going(topic, partition, offset))
-            partition.expiry.drop_first(count)
             partition.overdue = held
         if count < EXPIRE_STEP:
             return True
 
 
-def _expired(partition: Partition, offset: Int64) -> tuple[Int64, Int64]:
+def _expired(partition: Partition) -> tuple[Int64, Int64]:
     """Of messages whose time is over, those that go now and those that somebody holds."""
-    offset = distinct(np.concatenate((offset, partition.overdue)))
+    offset = partition.overdue
     offset = offset[~(partition.finished.contains(offset) | members(partition.immortal, offset))]
     held = partition.leased(offset) | partition.on_the_way(offset)
     return offset[~held], offset[held]

@@ -2,8 +2,8 @@
 
 Fresh memory is the dearest thing on the way of a message: touching it first costs more than writing it to disk. So the
 journal writes payloads from where the producer put them, and memory keeps that same batch until it is flushed. Arrow
-data is immutable, so this is safe; the small columns are copied all the same, since numbers often lie in the memory of
-a numpy array, which its owner may fill again.
+data is immutable, so this is safe. All numbers are copied (the other columns, and where each payload begins), since
+they often lie in the memory of a numpy array, which its owner may fill again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from wherry.model import ipc
+from wherry.model.schema import raw_edges
 
 Parts: TypeAlias = ipc.Parts
 
@@ -28,19 +29,24 @@ def adopt(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Parts, int]:
     if batch.nbytes < COPIED_BYTES_MAX or _held_bytes(batch.column("payload")) > HELD_FACTOR * batch.nbytes:
         body = batch.serialize()
         return pa.ipc.read_record_batch(body, batch.schema), [body], body.size
-    kept = _with_own_small_columns(batch)
+    kept = _with_own_numbers(batch)
     parts = ipc.message(kept)
     return kept, parts, sum(map(len, parts))
 
 
-def _with_own_small_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    names = [name for name in batch.schema.names if name != "payload"]
-    if not names:
-        return batch
-    small = batch.select(names)
-    copied = pa.ipc.read_record_batch(small.serialize(), small.schema)
-    columns = [batch.column(name) if name == "payload" else copied.column(name) for name in batch.schema.names]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+def _with_own_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with everything its own but the bytes of its payloads."""
+    small = batch.drop_columns(["payload"])
+    copied = pa.ipc.read_record_batch(small.serialize(), small.schema) if small.num_columns else small
+    columns = {name: copied.column(name) for name in small.schema.names}
+    columns["payload"] = _with_own_edges(batch.column("payload"))
+    return pa.RecordBatch.from_arrays([columns[name] for name in batch.schema.names], schema=batch.schema)
+
+
+def _with_own_edges(column: pa.Array) -> pa.Array:
+    """Where each payload begins is a number too; it must not move once it was checked."""
+    own = pa.py_buffer(raw_edges(column).tobytes())
+    return pa.Array.from_buffers(column.type, len(column), [None, own, column.buffers()[2]], 0)
 
 
 def _held_bytes(column: pa.Array) -> int:

@@ -18,6 +18,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -66,6 +67,7 @@ class RealFiles:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._lock_fd: int | None = None
+        self._numbers = count()
         self._writer: ThreadPoolExecutor | None = None
         self._pool: ThreadPoolExecutor | None = None
 
@@ -167,7 +169,8 @@ class RealFiles:
     def _put(self, path: str, parts: Sequence[Bytes]) -> None:
         target = self.root / path
         _make_folder(target.parent)
-        source = target.with_name(target.name + PARTIAL_SUFFIX)
+        # A name of its own: whoever gave up waiting for a write has not stopped it, and may begin the same one again.
+        source = target.with_name(f"{target.name}.{next(self._numbers)}{PARTIAL_SUFFIX}")
         fd = os.open(source, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
             _write_all(fd, 0, parts)

@@ -160,10 +160,10 @@ def shrink(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def edges(column: pa.Array) -> Int64:
     """Positions in the data buffer where each value begins, and where the last one ends."""
-    return _raw_edges(column).astype(np.int64)
+    return raw_edges(column).astype(np.int64)
 
 
-def _raw_edges(column: pa.Array) -> npt.NDArray[np.int32]:
+def raw_edges(column: pa.Array) -> npt.NDArray[np.int32]:
     """As they lie. Arrow lets the buffer be longer than the column, and missing where there is no value."""
     raw = column.buffers()[1]
     if len(column) == 0 or raw is None or raw.size == 0:
@@ -222,7 +222,7 @@ def integers(batch: pa.RecordBatch, name: str, default: int) -> Int64:
 
 
 def _ends(column: pa.Array) -> tuple[int, int]:
-    raw = _raw_edges(column)
+    raw = raw_edges(column)
     return int(raw[0]), int(raw[-1])
 
 

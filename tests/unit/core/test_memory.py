@@ -96,3 +96,20 @@ def test_ids_of_settled_messages_are_weeded_a_part_at_a_time(monkeypatch):
     assert 10 <= before <= 2 * 10 + 10
     desk.cancel("39/4", "38/0")
     desk.publish(Message(payload=b"", id="0/0"), Message(payload=b"", id="39/4"))
+
+
+def test_very_many_expire_at_once_and_the_others_at_their_time(monkeypatch):
+    """The entry that removes them sweeps the index they came from."""
+    monkeypatch.setattr(runs, "TAIL_MAX", 8)
+    monkeypatch.setattr(partition, "TAIL_MAX", 8)
+    desk = Desk()
+    desk.subscribe()
+    soon, later = desk.ms + 100, desk.ms + 200
+    desk.publish(*(Message(payload=b"x", expires_ms=soon) for _ in range(70)))
+    desk.publish(*(Message(payload=b"y", expires_ms=later) for _ in range(5)))
+    desk.upkeep(150)
+    assert desk.topic.messages == 5
+    assert len(desk.topic.partitions[0].expiry) == 5
+    desk.upkeep(100)
+    assert desk.topic.messages == 0
+    assert len(desk.topic.partitions[0].expiry) == 0

@@ -74,3 +74,15 @@ def test_a_small_message_does_not_hold_on_to_the_request_it_came_in():
     whole = pa.ipc.read_record_batch(request, batch(1).schema)
     kept, _, _ = adopt(whole.slice(100, 300))
     assert not request.address <= payload_address(kept) < request.address + request.size
+
+
+def test_where_payloads_begin_is_copied():
+    ends = np.arange(0, (ROWS + 1) * 256, 256, dtype=np.int32)
+    data = pa.py_buffer(os.urandom(ROWS * 256))
+    column = pa.Array.from_buffers(pa.binary(), ROWS, [None, pa.py_buffer(ends), data])
+    for given in (column, column.slice(7, 700)):
+        ends[:] = np.arange(0, (ROWS + 1) * 256, 256)
+        wanted = given.to_pylist()
+        kept, _, _ = adopt(compact(pa.record_batch({"payload": given})))
+        ends[1:] = 0
+        assert kept.column("payload").to_pylist() == wanted

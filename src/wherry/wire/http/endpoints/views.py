@@ -29,7 +29,8 @@ class GivenMessage(msgspec.Struct, forbid_unknown_fields=True):
 class MessageView(msgspec.Struct, omit_defaults=True):
     """A message. What it does not have is left out; a payload that is no text is in `payload_base64`.
 
-    A pull adds `receipt` and `attempt`; a listing adds `version`, which an amend names; what is scheduled adds `at_ms`; a dead letter adds what happened to it.
+    A pull adds `receipt` and `attempt`; a listing adds `version`, which an amend names; what is scheduled adds `at_ms`;
+    a dead letter adds what happened to it.
     """
 
     id: str
