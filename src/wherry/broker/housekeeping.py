@@ -63,6 +63,8 @@ class Housekeeper:
     async def _sleep(self) -> None:
         shard = self._shard
         wait_ms = upkeep.due_in_ms(shard.state, shard.now())
+        if wait_ms == 0 and not shard.admits_settle(1):
+            wait_ms = None  # it is due, and a full disk does not take it
         wait_ms = TICK_MS if wait_ms is None else min(max(wait_ms, 1), TICK_MS)
         shard.wake_at_ms = shard.clock.steady_ms() + wait_ms
         if shard.trouble is not None:

@@ -90,11 +90,11 @@ class Shard:
         if (now.wall_ms, now.steady_ms) == self._upkept:
             return
         self._upkept = (now.wall_ms, now.steady_ms)
-        for entry in upkeep.due(self.state, now, self.clock.entropy, self._admits_settle):
+        for entry in upkeep.due(self.state, now, self.clock.entropy, self.admits_settle):
             self.commit([entry])
         self.turnstile.turn()  # leases that ended give room to consumers who wait
 
-    def _admits_settle(self, messages: int) -> bool:
+    def admits_settle(self, messages: int) -> bool:
         """Without even its reserve, a full disk stops leases from ending and messages from expiring."""
         return self._room_left(_settle_bytes(messages), 1, essential=True) is None
 
