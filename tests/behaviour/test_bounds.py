@@ -385,5 +385,10 @@ async def test_creating_a_topic_again_changes_only_what_is_given(home: Home):
     assert (same.messages_max, same.overflow, same.keep_ms) == (10, "dead-letter", 1_000)
     changed = await broker.create_topic("t", messages_max=20)
     assert (changed.messages_max, changed.overflow, changed.keep_ms) == (20, "dead-letter", 1_000)
+    assert (await broker.create_topic("t", keep_ms=2_000)).keep_ms == 2_000
+    with pytest.raises(InvalidInput, match="messages_max"):
+        await broker.create_topic("t", messages_max=0)
+    with pytest.raises(wherry.AlreadyExists, match="keep is 'age' and cannot become 'bytes'"):
+        await broker.create_topic("t", keep="bytes", keep_bytes=1)
     whole = await broker.create_topic(wherry.Topic(name="t", keep="age", keep_ms=1_000))
     assert (whole.messages_max, whole.overflow) == (None, "refuse")

@@ -343,3 +343,16 @@ async def test_a_changed_subscription_leases_by_its_new_terms(found: Web) -> Non
     assert view["config"]["retry"]["cap_ms"] == 600_000
     await found.good(f"POST {SUB}/nack", {"receipts": await found.receipts(1)})
     assert len((await found.good("GET /v1/topics/jobs/dead"))["messages"]) == 1
+
+
+@with_jobs
+async def test_a_redrive_with_a_rate_ends_with_the_broker_and_says_so(jobs):
+    await jobs.good("POST /v1/topics/jobs/subscriptions/workers/reject", {"receipts": await jobs.receipts()})
+    asking = asyncio.create_task(jobs.ask("POST /v1/topics/jobs/dead/redrive", {"rate": 1}))
+    async with asyncio.timeout(5):
+        while jobs.broker.stats("jobs").dead != 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        await jobs.server.close()
+        reply = await asking
+    assert (reply.status, reply.json()["code"]) == (503, "closed")
+    assert jobs.broker.stats("jobs").dead == 2

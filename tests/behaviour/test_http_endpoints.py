@@ -522,9 +522,41 @@ def test_a_listing_that_nobody_can_read_is_refused():
 
 
 def test_a_page_from_elsewhere_may_not_call():
-    assert ask("GET /v1/topics", origin="http://evil.example", host="here:7070").status == 403
-    assert ask("GET /v1/topics", origin="null", host="here:7070").status == 403
-    assert ask("GET /v1/topics", origin="http://here:7070", host="here:7070").status == 200
+    here = "localhost:7070"
+    assert ask("GET /v1/topics", origin="http://evil.example", host=here).status == 403
+    assert ask("GET /v1/topics", origin="null", host=here).status == 403
+    assert ask("GET /v1/topics", origin=f"http://{here}", host=here).status == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:7070", "127.0.0.1.evil.example", "[::1].evil", "[", ":"]
+)
+def test_a_name_that_was_made_to_point_here_opens_nothing(host: str):
+    reply = ask("GET /v1/topics", origin=f"http://{host}", host=host)
+    assert (reply.status, "server.names" in reply.json()["detail"]) == (403, True)
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "10.0.0.7:7070", "[::1]:7070", "[2001:db8::1]", "LocalHost:7070", "localhost."]
+)
+def test_addresses_and_localhost_are_known(host: str):
+    assert ask("GET /v1/topics", host=host).status == 200
+
+
+def test_names_can_be_added_and_with_keys_any_name_does():
+    async def main() -> None:
+        async with web() as found:
+            found.service.names = frozenset({"wherry.lan"})
+            assert (await found.ask("GET /v1/topics", host="Wherry.lan:7070")).status == 200
+            assert (await found.ask("GET /v1/topics", host="other.lan")).status == 403
+            found.service.names = None
+            assert (await found.ask("GET /v1/topics", host="other.lan")).status == 200
+
+    asyncio.run(main())
+
+
+def test_a_call_for_everyone_takes_no_body():
+    assert ask("GET /healthz", content_length="5").status == 413
 
 
 def test_what_is_busy_says_when_to_come_again():

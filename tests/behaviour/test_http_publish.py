@@ -161,8 +161,18 @@ async def test_a_repeat_by_idempotency_key_stores_nothing(found: Web) -> None:
     other = await found.good(PUBLISH, {"payload": "x"}, idempotency_key="order-8")
     assert (first["repeated"], again["repeated"], other["repeated"]) == (False, True, False)
     assert first["placed"] == again["placed"] != other["placed"]
+    differs = await found.good(PUBLISH, {"payload": "y"}, idempotency_key="order-7")
+    assert differs["repeated"], "docs/http.md: of a repeat the number of messages is compared, not what is in them"
     two = [{"payload": "x"}] * 2
     assert (await found.ask(PUBLISH, two, idempotency_key="order-7")).json()["code"] == "out-of-sequence"
+
+
+@with_jobs
+async def test_calls_that_know_no_repeats_refuse_an_idempotency_key(found: Web) -> None:
+    await found.good("PUT /v1/routes/all", {"kind": "fanout", "bindings": [{"topic": "jobs"}]})
+    for target in ("/v1/routes/all/messages", "/v1/transactions/t/topics/jobs/messages"):
+        reply = await found.ask(f"POST {target}", {"payload": "x"}, idempotency_key="k")
+        assert (reply.status, reply.json()["field"]) == (400, "Idempotency-Key")
 
 
 @with_jobs

@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.behaviour.web import Web, web
+from wherry.model.errors import Forbidden, Unauthorized
 from wherry.model.key import Right
 from wherry.security.access import Access
 from wherry.security.keys import make
 from wherry.wire.http.endpoints import TABLES
 from wherry.wire.http.message import Request
+from wherry.wire.http.problem import HttpError
 from wherry.wire.http.routing import Verb
 
 RIGHTS = {
@@ -134,6 +136,44 @@ async def test_staged_acks_need_the_right_to_consume(found: Web, tokens: dict[st
     assert (reply.status, "consume" in reply.json()["detail"]) == (403, True)
     await found.good("POST /v1/transactions/t/commit", **shop)
     assert (await found.good("GET /v1/topics/orders.eu/subscriptions/s", **shop))["stats"]["lag"] == 0
+
+
+@pytest.mark.rows("D27")
+@with_keys
+async def test_who_asks_is_known_from_the_head(found: Web, tokens: dict[str, str]) -> None:
+    def admitted(line: str, name: str | None = None) -> Request:
+        method, path = line.split()
+        headers = {"content-length": "1000"} | ({} if name is None else {"authorization": tokens[name]})
+        request = Request(method, path, "", headers)
+        found.app.admit(request)
+        return request
+
+    publish, commit = "POST /v1/topics/orders.eu/messages", "POST /v1/transactions/t/commit"
+    for line, name, fault in (
+        (publish, None, Unauthorized),
+        (commit, None, Unauthorized),
+        (publish, "reader", Forbidden),
+        ("POST /v1/nothing", None, HttpError),
+        ("GET /healthz", None, HttpError),
+    ):
+        with pytest.raises(fault):
+            admitted(line, name)
+    assert admitted(publish, "shop").caller == "shop"
+    assert admitted(commit, "nobody").endpoint == "POST /v1/transactions/{key}/commit"
+
+
+@pytest.mark.rows("D27")
+@with_keys
+async def test_the_audit_names_the_key_whatever_its_holder_says(found: Web, tokens: dict[str, str]) -> None:
+    root = {"authorization": tokens["root"]}
+    for by, what in (("ceo", "redrive"), ("root", "discard"), ("", "discard")):
+        await found.good("POST /v1/topics/bills/messages", b"x", **root)
+        pulled = await found.good("POST /v1/topics/bills/subscriptions/s/pull", **root)
+        receipts = [message["receipt"] for message in pulled["messages"]]
+        await found.good("POST /v1/topics/bills/subscriptions/s/reject", {"receipts": receipts}, **root)
+        await found.good(f"POST /v1/topics/bills/dead/{what}", {"by": by}, **root)
+    deeds = (await found.good("GET /v1/topics/bills/dead/audit", **root))["deeds"]
+    assert [deed["by"] for deed in deeds] == ["root (by: ceo)", "root", "root"]
 
 
 @pytest.mark.rows("D27")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from urllib.parse import unquote_plus
 
 import msgspec
 
@@ -19,12 +20,16 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
     """Where it listens. `port` 0 lets the system choose.
 
+    Without keys it answers under its `host`, addresses, `localhost` and `names` only: else a page in a browser could
+    have its own name point here and be let in.
+
     On the way out `/readyz` says no for `linger_s` while all is served still, so that a balancer notices in time;
     then requests under way get `drain_s` to end.
     """
 
     host: Annotated[str, msgspec.Meta(min_length=1)] = "127.0.0.1"
     port: Port = 7070
+    names: tuple[str, ...] = ()
     linger_s: Seconds = 0.0
     drain_s: Seconds = 10.0
 
@@ -78,6 +83,17 @@ class MetricsSection(msgspec.Struct, frozen=True, kw_only=True):
     flush_s: Annotated[float, msgspec.Meta(ge=0.1, le=86_400)] = 10.0
     traces: bool = False
     traces_url: str | None = None
+
+
+def masked(sink: str) -> str:
+    """A sink without its secrets, which are the values of `header.<name>`."""
+    name, mark, query = sink.partition("?")
+    options = (option.partition("=") for option in query.split("&"))
+    shown = (
+        f"{key}=…" if unquote_plus(key).startswith("header.") else key + equals + value
+        for key, equals, value in options
+    )
+    return name + mark + "&".join(shown)
 
 
 class LogSection(msgspec.Struct, frozen=True, kw_only=True):

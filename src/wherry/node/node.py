@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, TypeAlias
 
+import pyarrow as pa
+
 from wherry.broker.broker import Broker
 from wherry.broker.opening import open as open_broker
 from wherry.model.errors import InvalidInput, WherryError
@@ -96,8 +98,9 @@ class Node:
         self.calls = await stack.enter_async_context(
             calling(self.broker, config.webhooks, patience_s=config.server.drain_s)
         )
+        names = None if self.keys_on else (config.server.host, *config.server.names)
         self.server = await stack.enter_async_context(
-            serve(self.broker, bounds=config.limits, guard=guard, observer=observer_of(metrics))
+            serve(self.broker, bounds=config.limits, guard=guard, names=names, observer=observer_of(metrics))
         )
         watch_server(metrics, self.server)
         watch_calls(metrics, self.calls)
@@ -106,6 +109,7 @@ class Node:
         if tls is not None:
             following = asyncio.create_task(tls.follow(), name="wherry tls")
             stack.callback(following.cancel)
+        pa.array([])  # where pandas is installed, Arrow loads it at the first array: not in the first request
         context = None if tls is None else tls.context
         try:
             self.port = await self.server.listen(config.server.host, config.server.port, context)

@@ -13,9 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
+import shlex
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,6 +26,9 @@ from wherry.model.errors import WherryError
 from wherry.node import logs
 from wherry.node.config import Config
 from wherry.node.node import Node
+
+DEFAULT_URL = "http://127.0.0.1:7070"
+"""Where clients look for a broker unless told."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -32,6 +38,7 @@ _log = logging.getLogger("wherry.node")
 def run(config: Config) -> int:
     """Serve until a signal; the exit code."""
     logs.set_up(config.log.level, config.log.format)
+    raise_file_limit(config.limits.connections)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
             return runner.run(_live(config))
@@ -47,6 +54,20 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+def raise_file_limit(connections: int) -> None:
+    """Each connection is an open file: as many as the system lets us have, and a word in the log if those are few."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):  # some systems say a hard limit that they do not give
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    if soft != resource.RLIM_INFINITY and soft < connections:
+        _log.warning(
+            "fewer files may be open than limits.connections asks for: raise the limit (ulimit -Hn, LimitNOFILE=)",
+            extra={"files": soft, "connections": connections},
+        )
 
 
 async def _live(config: Config) -> int:
@@ -83,14 +104,19 @@ def banner(node: Node) -> str:
     lines = [f"Wherry {version('wherry')} at {node.url} ({door}), data in {data}"]
     if node.first_key is not None:
         lines.append(f"The first key, which may do everything, is in {node.first_key}: keep it safe, delete the file.")
-    key = ", key='wk_…'" if node.keys_on else ""
-    sends = ' -H "Authorization: Bearer $KEY"' if node.keys_on else ""
+    lines.append("")
+    sends, imports, key = "", "wherry", ""
+    if node.keys_on:
+        token = "wk_…" if node.first_key is None else f'"$(cat {shlex.quote(str(node.first_key.resolve()))})"'
+        lines.append(f"  export WHERRY_KEY={token}")
+        sends, imports = ' -H "Authorization: Bearer $WHERRY_KEY"', "os, wherry"
+        key = ", key=os.environ['WHERRY_KEY']"
+    at = "" if node.url == DEFAULT_URL else f" --url {node.url}"
     lines += [
-        "",
         f"  curl{sends} -X PUT {node.url}/v1/topics/jobs",
         f"  curl{sends} {node.url}/v1/topics/jobs/messages -H 'Content-Type: text/plain' -d hello",
-        f"  python -c \"import wherry; wherry.connect_sync('{node.url}'{key}).publish('jobs', ['hello'])\"",
-        "  wherry publish --create jobs hello",
+        f"  python -c \"import {imports}; wherry.connect_sync('{node.url}'{key}).publish('jobs', ['hello'])\"",
+        f"  wherry{at} publish --create jobs hello",
         "",
         f"  {node.url}/docs shows every call. Ctrl-C stops.",
     ]

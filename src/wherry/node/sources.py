@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, get_type_hints
 import msgspec
 
 from wherry.model.errors import InvalidInput
-from wherry.node.config import Config
+from wherry.node.config import Config, masked
 
 FILE = "wherry.toml"
 PREFIX = "WHERRY_"
@@ -37,7 +37,7 @@ FLAGS: dict[str, str] = {
 }
 """Flags, and the value that each sets. What has none is set by file or environment."""
 
-NOT_OURS = re.compile(r"WHERRY_(CONFIG|URL|KEY|PORT(_.*)?|SERVICE_(HOST|PORT)(_.*)?)")
+NOT_OURS = re.compile(r"WHERRY_(CONFIG|URL|KEY|CA|CERT|CERT_KEY|PORT(_.*)?|SERVICE_(HOST|PORT)(_.*)?)")
 """The path of the file; what clients read; and what Kubernetes adds on its own for a service called `wherry`."""
 
 
@@ -85,6 +85,8 @@ SECRETS = frozenset({"webhooks.secret"})
 
 
 def _shown(name: str, value: object) -> object:
+    if name == "metrics.sinks" and isinstance(value, list | tuple):
+        return tuple(masked(sink) if isinstance(sink, str) else sink for sink in value)
     return "…" if name in SECRETS and value is not None else value
 
 

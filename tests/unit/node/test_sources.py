@@ -4,6 +4,7 @@ import pytest
 
 from wherry.model.errors import InvalidInput
 from wherry.node.config import Config
+from wherry.node.sinks.sink import find
 from wherry.node.sources import FLAGS, NAMES, load, resolve
 
 FILE = """\
@@ -49,6 +50,20 @@ def test_lists_and_flags_from_text():
     assert values["security.open"][0] is True
     assert values["limits.idle_s"][0] == 1.5
     assert shown(FILE)["metrics.sinks"] == (("statsd", "otlp"), "file wherry.toml:11")
+
+
+def test_secrets_are_not_shown():
+    secret = "otlp?url=http://x&header.authorization=Bearer%20s3&header%2Ekey=s3&timeout_s=3"
+    values = shown("", {"WHERRY_METRICS_SINKS": f"statsd, {secret}", "WHERRY_WEBHOOKS_SECRET": "s3 of 16 characters"})
+    assert values["webhooks.secret"][0] == "…"
+    masked = "otlp?url=http://x&header.authorization=…&header%2Ekey=…&timeout_s=3"
+    assert values["metrics.sinks"][0] == ("statsd", masked)
+    with pytest.raises(InvalidInput) as fault:
+        resolve(f'[metrics]\nsinks = ["{secret}", 1]', "wherry.toml", {}, {})
+    assert "s3" not in str(fault.value)
+    with pytest.raises(InvalidInput) as fault:
+        find("no-" + secret)
+    assert "s3" not in str(fault.value)
 
 
 def test_every_flag_sets_something_that_there_is():

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 from prometheus_client.core import Metric
 
 from wherry.model.errors import InvalidInput
+from wherry.node.config import masked
 
 GROUP = "wherry.metric_sinks"
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
@@ -55,13 +56,13 @@ def find(text: str) -> Named:
     name, _, query = text.partition("?")
     known = {each.name: each for each in entry_points(group=GROUP)}
     if name not in known:
-        raise InvalidInput("metrics.sinks", text, f"one of {', '.join(sorted(known))}, as in name?option=value")
+        raise InvalidInput("metrics.sinks", masked(text), f"one of {', '.join(sorted(known))}, as in name?option=value")
     try:
         options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
         kind: Any = known[name].load()
     except (ValueError, ImportError) as fault:
         raise InvalidInput(
-            "metrics.sinks", text, f"name?option=value, of a sink that can be loaded ({fault})"
+            "metrics.sinks", masked(text), f"name?option=value, of a sink that can be loaded ({fault})"
         ) from None
     return Named(name, options, kind())
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, lru_cache
+from ipaddress import ip_address
 
 from wherry.broker.broker import Broker
 from wherry.wire.http.bounds import Bounds
@@ -30,12 +32,23 @@ class App:
 
     async def __call__(self, request: Request) -> Answer:
         """Answer one request; errors are raised."""
+        endpoint = self.admit(request)
+        return await endpoint.handler(decoded(endpoint, request, self.service))
+
+    def admit(self, request: Request) -> Endpoint:
+        """What answers a request, if whoever asks may: known from the head, before there is a body."""
+        _check_host(request, self.service.names)
         _check_origin(request)
         endpoint = self._router.find(request)
         request.endpoint = endpoint.name
-        if endpoint.right != "none" and not endpoint.asks:
-            self.service.guard(request, endpoint.right, request.params.get("topic", "*"))
-        return await endpoint.handler(decoded(endpoint, request, self.service))
+        if endpoint.right == "none":
+            if request.brings_body():
+                raise HttpError("too-large", f"{endpoint.name} takes no body")
+        elif endpoint.asks:
+            self.service.may(request, endpoint.right, "*")  # who asks must be known
+        else:
+            request.caller = self.service.guard(request, endpoint.right, request.params.get("topic", "*"))
+        return endpoint
 
 
 def _endpoints() -> list[Endpoint]:
@@ -48,6 +61,28 @@ def _document() -> bytes:
     return describe(_endpoints())
 
 
+def _check_host(request: Request, names: frozenset[str] | None) -> None:
+    """Where no key is asked for, a name that was made to point here must not open the broker to its page's scripts."""
+    host = request.headers.get("host", "")
+    if names is not None and host and not _is_known(host, names):
+        raise HttpError(
+            "forbidden",
+            f"this broker asks for no keys, so it answers under known names only, and {host[:100]!r} is none of them: "
+            f"add it to server.names in the configuration, or ask for keys",
+        )
+
+
+@lru_cache(maxsize=128)
+def _is_known(host: str, names: frozenset[str]) -> bool:
+    """Whether a `Host` is an address, which no name server can change, or one of the names."""
+    name = re.sub(r":\d*$", "", host.lower()).rstrip(".")
+    try:
+        ip_address(name[1:-1] if name.startswith("[") else name)
+    except ValueError:
+        return name == "localhost" or name in names
+    return True
+
+
 def _check_origin(request: Request) -> None:
     """A page from elsewhere must not drive the broker through the browser of somebody who can reach it."""
     origin = request.headers.get("origin")
@@ -57,12 +92,21 @@ def _check_origin(request: Request) -> None:
 
 @asynccontextmanager
 async def serve(
-    broker: Broker, *, bounds: Bounds | None = None, guard: Guard = open_to_all, observer: Observer | None = None
+    broker: Broker,
+    *,
+    bounds: Bounds | None = None,
+    guard: Guard = open_to_all,
+    names: Iterable[str] | None = (),
+    observer: Observer | None = None,
 ) -> AsyncIterator[Server]:
-    """A server over a broker; tell it where to `listen`. On the way out it answers what is under way, then closes."""
+    """A server over a broker; tell it where to `listen`. On the way out it answers what is under way, then closes.
+
+    `names` are those it answers under, beside addresses and `localhost`; None, where keys tell who asks, is any.
+    """
     server = Server(bounds=bounds, observer=observer)
-    service = Service(broker, server, guard)
-    server.app = App(service)
+    service = Service(broker, server, guard, None if names is None else frozenset(name.lower() for name in names))
+    app = App(service)
+    server.app, server.gate = app, app.admit
     weeding = asyncio.create_task(_weed(service), name="wherry http consumers")
     try:
         yield server

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 import httptools
 import pyarrow as pa
 
+from wherry.model.errors import WherryError
 from wherry.wire.http.chunks import BrokenChunks, Chunks
 from wherry.wire.http.message import Bytes, Request, Response, Stream
 from wherry.wire.http.problem import HttpError, problem
@@ -192,9 +193,12 @@ class Connection(asyncio.BufferedProtocol):
         """A step on the way to a whole request, or the answer to what is wrong with it."""
         try:
             step()
-        except HttpError as fault:
-            self._keep_alive = False
-            self._send(problem(fault))
+        except WherryError as fault:
+            refusal = problem(fault)
+            refusal.close, self._keep_alive = True, False  # of a body that is not wanted, the rest is on its way
+            if self._request is not None:
+                self._server.observe(self._request, refusal.status, self._server.time() - self._since)
+            self._send(refusal)
 
     def _take(self, count: int) -> None:
         rest = self._filled - count
@@ -237,15 +241,17 @@ class Connection(asyncio.BufferedProtocol):
         self._request = Request(method, path, query, headers, peer=self._peer, secure=self._secure)
         self._since, self._got = self._server.time(), 0
         if "transfer-encoding" in headers:
-            self._begin_chunks(headers)
-        elif headers.get("content-length", "0") == "0":
+            self._begin_chunks(self._request)
+        elif not self._request.brings_body():
             self._dispatch()
         else:
-            self._begin_body(headers)
+            self._begin_body(self._request)
 
-    def _begin_body(self, headers: dict[str, str]) -> None:
-        length = int(headers["content-length"])
+    def _begin_body(self, request: Request) -> None:
+        length = int(request.headers["content-length"])
         self._check_size(length)
+        if length > self._filled:
+            self._server.gate(request)
         self._body = pa.allocate_buffer(length) if length > POOLED_BODY_BYTES else bytearray(length)
         self._view = memoryview(self._body).cast("B")
         here = min(length, self._filled)
@@ -253,7 +259,7 @@ class Connection(asyncio.BufferedProtocol):
         self._take(here)
         self._got = here
         self._state = _State.BODY
-        self._invite(headers)
+        self._invite(request)
         self._feed_body()
 
     def _feed_body(self) -> None:
@@ -261,16 +267,17 @@ class Connection(asyncio.BufferedProtocol):
         if self._got == len(self._view):
             self._dispatch()
 
-    def _begin_chunks(self, headers: dict[str, str]) -> None:
-        if headers["transfer-encoding"].strip().lower() != "chunked" or self._one_zero:
+    def _begin_chunks(self, request: Request) -> None:
+        if request.headers["transfer-encoding"].strip().lower() != "chunked" or self._one_zero:
             raise HttpError("invalid-input", "the only transfer encoding is chunked, of HTTP/1.1", close=True)
+        self._server.gate(request)
         self._chunks = Chunks()
         self._state = _State.CHUNKED
-        self._invite(headers)
+        self._invite(request)
         self._feed_chunks()
 
-    def _invite(self, headers: dict[str, str]) -> None:
-        if headers.get("expect", "").lower() == "100-continue" and not self._filled and not self._one_zero:
+    def _invite(self, request: Request) -> None:
+        if request.headers.get("expect", "").lower() == "100-continue" and not self._filled and not self._one_zero:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _feed_chunks(self) -> None:
@@ -442,9 +449,6 @@ class Connection(asyncio.BufferedProtocol):
     def finish(self) -> None:
         """The server is closing: go now if idle, after the answer otherwise."""
         if self._state is not _State.BUSY:
-            self._transport.close()
-        elif self._task is not None and self._waits():
-            self._task.cancel()
             self._transport.close()
 
     def abort(self) -> None:

@@ -43,6 +43,12 @@ class Request:
     """Whether it waits for messages or for an outcome, and ends with its client."""
     endpoint: str = ""
     """Method and path template of what answers, empty when nothing does."""
+    caller: str = ""
+    """Whose key it came with; empty where none is asked for."""
+
+    def brings_body(self) -> bool:
+        """Whether its head tells of a body."""
+        return "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"
 
     def segments(self) -> list[str]:
         """The path in its parts, each decoded: a name may hold a slash."""

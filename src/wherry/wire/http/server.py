@@ -8,7 +8,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from wherry.model.errors import WherryError
 from wherry.wire.http.bounds import Bounds
@@ -17,6 +17,8 @@ from wherry.wire.http.message import Answer, Request, Stream
 from wherry.wire.http.problem import HttpError, problem
 
 App: TypeAlias = Callable[[Request], Awaitable[Answer]]
+T = TypeVar("T")
+Gate: TypeAlias = Callable[[Request], object]
 Observer: TypeAlias = Callable[[Request, int, float], None]
 
 TICK_S = 1.0
@@ -34,6 +36,8 @@ class Server:
     ) -> None:
         self.app = app
         """What answers; set before the first `listen`."""
+        self.gate: Gate = lambda request: None
+        """What a request passes before we wait for its body, or raises: a stranger shall not fill our memory."""
         self.bounds = bounds or Bounds()
         self.closing = False
         self.requests = 0
@@ -42,6 +46,7 @@ class Server:
         self._observer = observer
         self._connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._patience: set[asyncio.Timeout] = set()
         self._listeners: list[asyncio.Server] = []
         self._ticker: asyncio.Task[None] | None = None
         self._nobody = asyncio.Event()
@@ -67,11 +72,13 @@ class Server:
         return int(listener.sockets[0].getsockname()[1])
 
     async def close(self, drain_s: float = 10.0) -> None:
-        """Take no more; answer what is under way; then close."""
+        """Take no more; answer what is under way, what waits with what is so far; then close."""
         self.closing = True
         for listener in self._listeners:
             listener.close()
         until = self.time() + drain_s
+        while self._patience:
+            self._patience.pop().reschedule(asyncio.get_running_loop().time())
         for connection in list(self._connections):
             connection.finish()
         if self._tasks:
@@ -175,6 +182,18 @@ class Server:
             raise HttpError("busy", f"{self.bounds.waits} requests wait already, which is the bound")
         request.waits = True
         self.waits += 1
+
+    async def patiently(self, ask: Callable[[int], Awaitable[T]], wait_ms: int) -> T:
+        """What is said to a question that may wait so long; when the server closes, to one that may not."""
+        if wait_ms and not self.closing:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None) as patience:
+                    self._patience.add(patience)
+                    try:
+                        return await ask(wait_ms)
+                    finally:
+                        self._patience.discard(patience)
+        return await ask(0)
 
     def observe(self, request: Request, status: int, seconds: float) -> None:
         """A request was answered."""

@@ -38,6 +38,8 @@ class Service:
     broker: Broker
     server: Server
     guard: Guard = open_to_all
+    names: frozenset[str] | None = frozenset()
+    """Host names it answers under, beside addresses and `localhost`; None is any."""
     document: bytes = b"{}"
     """The interface, described."""
     consumers: Consumers = field(init=False)

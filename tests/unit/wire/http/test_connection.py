@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from wherry.model.errors import Unauthorized
 from wherry.security.tls import Tls, TlsFiles
 from wherry.wire.http.bounds import Bounds
 from wherry.wire.http.connection import INBOX_BYTES
@@ -325,6 +326,52 @@ def test_a_close_answers_what_is_under_way():
             each.close()
 
     asyncio.run(main())
+
+
+def test_a_close_asks_those_who_wait_for_what_is_so_far():
+    async def main() -> None:
+        async def ask(wait_ms: int) -> int:
+            await asyncio.sleep(wait_ms / 1_000)
+            return wait_ms
+
+        async def wait(request: Request) -> Answer:
+            server.begin_wait(request)
+            return json_response([await server.patiently(ask, ms) for ms in (0, 1, 60_000, 60_000)])
+
+        server = Server(wait)
+        port = await server.listen("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(post(b"x"))
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(5):
+            await server.close()
+            assert body_of(await reader.read()) == b"[0,1,0,0]"
+        writer.close()
+
+    asyncio.run(main())
+
+
+def gated(request: Request) -> None:
+    if request.path != "/open":
+        raise Unauthorized("who is there?")
+
+
+@pytest.mark.rows("D27")
+@pytest.mark.parametrize("framing", ["Content-Length: 90000", "Transfer-Encoding: chunked"])
+@pytest.mark.parametrize("expects", ["", "Expect: 100-continue\r\n"])
+def test_a_stranger_is_told_so_before_the_body_comes(framing: str, expects: str):
+    async def test(client: Client) -> None:
+        seen: list[int] = []
+        client.server.gate = gated
+        client.server._observer = lambda request, status, seconds: seen.append(status)
+        head = f"HTTP/1.1\r\nHost: h\r\n{framing}\r\n{expects}\r\n".encode()
+        said = await client.send(b"POST /closed " + head)
+        assert said.startswith(b"HTTP/1.1 401 ")
+        assert b"Connection: close" in said
+        assert (seen, client.server.bodies_bytes) == ([401], 0)
+        assert (await client.send(b"POST /open " + head)).startswith(b"HTTP/1.1 100 " if expects else b"")
+
+    served(test)
 
 
 def test_a_wait_ends_with_its_client():

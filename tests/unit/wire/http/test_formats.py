@@ -35,8 +35,10 @@ from wherry.model import limits
 from wherry.model.errors import InvalidInput, TooLarge
 from wherry.model.schema import MESSAGE, Message, compact
 from wherry.wire.http.formats import (
+    DELIVERED_AVRO_SCHEMA,
     GIVES,
     MESSAGE_AVRO_SCHEMA,
+    ONE_EACH,
     TAKES,
     as_avro,
     format_receipts,
@@ -205,6 +207,16 @@ def test_json_is_written(sent: list[Message]):
     assert [msgspec.json.decode(line) for line in pulled.splitlines()] == receipts
 
 
+@given(messages())
+def test_a_single_object_is_written(sent: Message):
+    body = body_of(write_messages(AVRO_SINGLE, delivered([sent]), leases=leases(1)))
+    canonical = fastavro.schema.to_parsing_canonical_form(DELIVERED_AVRO_SCHEMA)
+    assert (body[:2], int.from_bytes(body[2:10], "little")) == (b"\xc3\x01", _rabin(canonical.encode()))
+    record = fastavro.schemaless_reader(io.BytesIO(body[10:]), DELIVERED_AVRO_SCHEMA, None)
+    listed = body_of(write_messages(AVRO, delivered([sent]), leases=leases(1)))
+    assert [record] == list(fastavro.reader(io.BytesIO(listed)))
+
+
 @given(lists)
 def test_avro_is_written(sent: list[Message]):
     answer = body_of(write_messages(AVRO, delivered(sent), leases=leases(len(sent))))
@@ -261,13 +273,14 @@ def test_columns_that_say_nothing_may_be_left_out(sent: Message, names: list[str
 def test_nothing_is_an_answer_too(kind: str):
     answer = write_messages(kind, delivered([Message(payload=b"")]).slice(1), leases=leases(0))
     body = body_of(answer)
-    assert answer.status == (204 if kind == OCTETS else 200)
+    assert answer.status == (204 if kind in ONE_EACH else 200)
     read = {
         JSON: lambda: msgspec.json.decode(body)["messages"],
         NDJSON: body.splitlines,
         ARROW: lambda: pa.ipc.open_stream(body).read_all().to_pylist(),
         AVRO: lambda: list(fastavro.reader(io.BytesIO(body))),
         OCTETS: lambda: [*body],
+        AVRO_SINGLE: lambda: [*body],
     }
     assert read[kind]() == []
 
@@ -304,9 +317,10 @@ def test_text_and_bytes_may_stand_side_by_side():
     assert [(row.get("payload"), row.get("payload_base64")) for row in rows] == [("a", None), (None, "/w==")]
 
 
-def test_octets_carry_one_message():
+@pytest.mark.parametrize("kind", sorted(ONE_EACH))
+def test_some_types_carry_one_message(kind: str):
     with pytest.raises(HttpError, match="one message") as fault:
-        write_messages(OCTETS, delivered([Message(payload=b"")] * 2), leases=None)
+        write_messages(kind, delivered([Message(payload=b"")] * 2), leases=None)
     assert fault.value.code == "not-acceptable"
     with pytest.raises(HttpError, match="text/html"):
         write_messages("text/html", delivered([Message(payload=b"")]), leases=None)
@@ -334,7 +348,7 @@ def test_without_fastavro_the_answer_says_what_to_install(monkeypatch: pytest.Mo
 
 def test_what_is_taken_and_given():
     assert TAKES == (JSON, NDJSON, ARROW, AVRO, AVRO_SINGLE, OCTETS)
-    assert GIVES == (JSON, NDJSON, ARROW, AVRO, OCTETS)
+    assert GIVES == (JSON, NDJSON, ARROW, AVRO, OCTETS, AVRO_SINGLE)
 
 
 def test_what_inflates_too_far_is_not_inflated(monkeypatch: pytest.MonkeyPatch):

@@ -14,10 +14,11 @@ from wherry.model import check
 from wherry.model.errors import StaleLease, WherryError
 from wherry.model.subscription import BUFFER_MAX
 from wherry.wire.http.endpoints.views import MessageList
-from wherry.wire.http.formats import GIVES, parse_receipts, write_messages
-from wherry.wire.http.message import EVENTS, JSON, NDJSON, OCTETS, Answer, Response, Stream, accepted
+from wherry.wire.http.formats import GIVES, ONE_EACH, parse_receipts, write_messages
+from wherry.wire.http.message import EVENTS, JSON, NDJSON, Answer, Response, Stream, accepted
 from wherry.wire.http.problem import HttpError, problem
 from wherry.wire.http.routing import Table
+from wherry.wire.http.server import Server
 from wherry.wire.http.service import Ask
 from wherry.wire.http.terms import (
     WAIT_MS_MAX,
@@ -75,7 +76,7 @@ class Extend(Receipts, forbid_unknown_fields=True):
     lease_ms: LeaseMs | None = None
 
 
-LISTS = tuple(kind for kind in GIVES if kind != OCTETS)
+LISTS = tuple(kind for kind in GIVES if kind not in ONE_EACH)
 """Formats of listings."""
 
 PULLED = {kind: MessageList if kind == JSON else None for kind in GIVES}
@@ -105,9 +106,11 @@ async def pull(call: Ask) -> Answer:
     consumer = await call.service.consumers.get(call["topic"], call["subscription"], query.consumer)
     if query.wait_ms:
         call.service.server.begin_wait(call.request)
-    count = 1 if kind == OCTETS else query.messages
-    delivery = await consumer.pull(count, bytes_max=query.bytes, wait_ms=query.wait_ms)
-    if kind == OCTETS and not len(delivery):
+    count = 1 if kind in ONE_EACH else query.messages
+    delivery = await call.service.server.patiently(
+        lambda wait_ms: consumer.pull(count, bytes_max=query.bytes, wait_ms=wait_ms), query.wait_ms
+    )
+    if kind in ONE_EACH and not len(delivery):
         return Response(204)
     response = write_messages(kind, delivery.batch, leases=delivery.lease_column(), columns=query.columns)
     response.undo = delivery.take_back
@@ -191,21 +194,24 @@ async def events(call: Ask) -> Answer:
     consumer = await call.service.broker.consumer(
         call["topic"], call["subscription"], query.consumer, buffer_messages=query.messages
     )
-    chunks = _events(consumer, query)
+    chunks = _events(call.service.server, consumer, query)
     await anext(chunks)  # from here on the end of the stream is the end of the consumer
     return Stream(chunks, EVENTS, [("Cache-Control", "no-store")])
 
 
-async def _events(consumer: Consumer, query: EventsQuery) -> AsyncIterator[bytes]:
+async def _events(server: Server, consumer: Consumer, query: EventsQuery) -> AsyncIterator[bytes]:
     async with consumer:
         yield b""
         yield b": wherry\n\n"
         try:
-            while True:
-                delivery = await consumer.pull(query.messages, wait_ms=HEARTBEAT_MS)
+            while not server.closing:
+                delivery = await server.patiently(
+                    lambda wait_ms: consumer.pull(query.messages, wait_ms=wait_ms), HEARTBEAT_MS
+                )
                 yield _written(delivery) if len(delivery) else b": still here\n\n"
                 if query.ack == "auto" and len(delivery):
                     await delivery.ack()
+            raise HttpError("closed", "the broker is closing")
         except WherryError as fault:  # the subscription was deleted, the consumer left, the broker closes
             (document,) = problem(fault).body
             yield b"event: problem\ndata: %b\n\n" % bytes(document)

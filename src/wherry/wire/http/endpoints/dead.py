@@ -8,6 +8,7 @@ from wherry.core.deadletters import DeadFilter
 from wherry.wire.http.endpoints.consume import LISTED, LISTS, media_type
 from wherry.wire.http.formats import write_messages
 from wherry.wire.http.message import Answer, json_response
+from wherry.wire.http.problem import HttpError
 from wherry.wire.http.routing import Table
 from wherry.wire.http.service import Ask
 from wherry.wire.http.terms import DeadLimit, Offset, Partition, Rate, TimeMs
@@ -40,7 +41,10 @@ class DeadWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeadAction(msgspec.Struct, forbid_unknown_fields=True):
-    """What to do it to, how many a second (all at once unless told), and who asks, for the audit."""
+    """What to do it to, how many a second (all at once unless told), and who asks, for the audit.
+
+    Where keys are asked for the audit names the key, and `by` is a note behind it.
+    """
 
     filter: DeadWanted = DeadWanted()
     rate: Rate | None = None
@@ -77,6 +81,12 @@ class Audit(msgspec.Struct):
     deeds: list[DeedView]
 
 
+def signed(call: Ask, by: str) -> str:
+    """Who is named in the audit: with keys the name of the key, and what the caller says of itself behind it."""
+    caller = call.request.caller
+    return by if not caller else f"{caller} (by: {by})" if by not in ("", caller) else caller
+
+
 @TABLE.add("GET", PATH, "consume", query=DeadQuery, gives=LISTS, answers={200: LISTED})
 async def list_dead(call: Ask) -> Answer:
     """Dead letters with the whole message, reason, error, attempts and times."""
@@ -92,15 +102,21 @@ async def redrive(call: Ask) -> Answer:
     if action.rate is not None:
         call.service.server.begin_wait(call.request)
     wanted = DeadFilter(**msgspec.structs.asdict(action.filter))
-    count = await call.service.broker.redrive(call["topic"], wanted, by=action.by, rate=action.rate)
-    return json_response(Count(count))
+    service, by = call.service, signed(call, action.by)
+
+    async def send_back(wait_ms: int) -> int:
+        if action.rate is not None and not wait_ms:
+            raise HttpError("closed", "the broker is closing; what it did not send back yet is dead still")
+        return await service.broker.redrive(call["topic"], wanted, by=by, rate=action.rate)
+
+    return json_response(Count(await service.server.patiently(send_back, int(action.rate is not None))))
 
 
 @TABLE.add("POST", PATH + "/discard", "admin", body=DeadDiscard, answers={200: Count})
 async def discard(call: Ask) -> Answer:
     """Throw dead letters away."""
     wanted = DeadFilter(**msgspec.structs.asdict(call.body.filter))
-    return json_response(Count(await call.service.broker.discard(call["topic"], wanted, by=call.body.by)))
+    return json_response(Count(await call.service.broker.discard(call["topic"], wanted, by=signed(call, call.body.by))))
 
 
 @TABLE.add("GET", PATH + "/audit", "admin", answers={200: Audit})

@@ -82,6 +82,13 @@ def placed(published: Published) -> list[tuple[int, int, int]]:
     return list(zip(partition[starts].tolist(), offset[starts].tolist(), counts.tolist(), strict=True))
 
 
+def refuse_repeats(call: Ask) -> None:
+    """For calls that cannot tell a repeat: `Idempotency-Key` would promise what they do not keep."""
+    key = call.request.headers.get(IDEMPOTENCY_KEY)
+    if key is not None:
+        raise InvalidInput("Idempotency-Key", key, "no such header here: only a publish to a topic heeds it")
+
+
 def options_of(call: Ask) -> PublishOptions:
     """What the query and the headers say about a publish."""
     query: PublishQuery = call.query
@@ -115,14 +122,17 @@ async def publish(call: Ask) -> Answer:
     All of a call is stored, or nothing of it. Whoever hangs up while the answer waits for more has published.
     """
     query: PublishQuery = call.query
-    broker, options = call.service.broker, options_of(call)
+    broker, server, options = call.service.broker, call.service.server, options_of(call)
     check.integer("timeout_ms", query.timeout_ms, 1, OUTCOME_MS_MAX)
     messages = read_messages(call.request)
     if query.wait != "stored":
-        call.service.server.begin_wait(call.request)
+        server.begin_wait(call.request)
     published = await broker.publish(call["topic"], messages, options)
     fates = None
     if query.wait != "stored":
-        fates = await broker.outcome(call["topic"], published, until=query.wait, timeout_ms=query.timeout_ms)
+        until = query.wait
+        fates = await server.patiently(
+            lambda wait_ms: broker.outcome(call["topic"], published, until=until, timeout_ms=wait_ms), query.timeout_ms
+        )
     ids = query.ids if query.ids is not None else call.request.content_type() != ARROW
     return json_response(published_view(published, fates, ids=ids), 201)

@@ -8,7 +8,7 @@ import msgspec
 
 from wherry.model.route import Binding, Kind, Route
 from wherry.wire.http.endpoints.bodies import model, part_of
-from wherry.wire.http.endpoints.publish import PublishedView, published_view
+from wherry.wire.http.endpoints.publish import PublishedView, published_view, refuse_repeats
 from wherry.wire.http.formats import TAKES, read_messages
 from wherry.wire.http.message import ARROW, Answer, Response, json_response
 from wherry.wire.http.routing import Table
@@ -88,6 +88,7 @@ async def delete_route(call: Ask) -> Answer:
 )
 async def publish_route(call: Ask) -> Answer:
     """Publish through a route: a copy for each topic that matches, all of them or none."""
+    refuse_repeats(call)
     headers = {
         name.removeprefix(HEADER): value for name, value in call.request.headers.items() if name.startswith(HEADER)
     }

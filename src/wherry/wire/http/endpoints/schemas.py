@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from wherry.model.errors import NotFound
-from wherry.wire.http.formats import DELIVERED_AVRO_SCHEMA, MESSAGE_AVRO_SCHEMA
+from wherry.wire.http.formats import SCHEMAS
 from wherry.wire.http.message import Answer, json_response
 from wherry.wire.http.routing import Table
 from wherry.wire.http.service import Ask
 
 TABLE = Table("system")
-
-SCHEMAS: dict[str, dict[str, Any]] = {"message": MESSAGE_AVRO_SCHEMA, "delivered": DELIVERED_AVRO_SCHEMA}
 
 
 @TABLE.add("GET", "/v1/schemas/{schema}", "none", answers={200: dict[str, Any]})

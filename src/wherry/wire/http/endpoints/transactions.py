@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from wherry.wire.http.endpoints.consume import Receipts, parts_of
+from wherry.wire.http.endpoints.publish import refuse_repeats
 from wherry.wire.http.formats import TAKES, read_messages
 from wherry.wire.http.message import Answer, Response, json_response
 from wherry.wire.http.routing import Table
@@ -57,6 +58,7 @@ STAGES = ("duplicate-id", "stage-lost", "limit-reached")
 )
 async def stage(call: Ask) -> Answer:
     """Put messages aside; they are durable, and nobody sees them before the commit."""
+    refuse_repeats(call)
     messages = read_messages(call.request)
     await call.service.broker.stage(call["key"], call["topic"], messages, partition=call.query.partition)
     return Response(204)

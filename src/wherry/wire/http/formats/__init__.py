@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from wherry.model.schema import Int64
 from wherry.wire.http.formats import as_arrow, as_avro, as_json, as_octets
-from wherry.wire.http.formats.as_avro import DELIVERED_AVRO_SCHEMA, MESSAGE_AVRO_SCHEMA
+from wherry.wire.http.formats.as_avro import DELIVERED_AVRO_SCHEMA, MESSAGE_AVRO_SCHEMA, SCHEMAS
 from wherry.wire.http.formats.as_json import GivenMessage
 from wherry.wire.http.formats.receipts import format_receipts, parse_receipts
 from wherry.wire.http.message import ARROW, AVRO, AVRO_SINGLE, JSON, NDJSON, OCTETS, Bytes, Request, Response
@@ -24,6 +24,8 @@ __all__ = [
     "DELIVERED_AVRO_SCHEMA",
     "GIVES",
     "MESSAGE_AVRO_SCHEMA",
+    "ONE_EACH",
+    "SCHEMAS",
     "TAKES",
     "GivenMessage",
     "format_receipts",
@@ -45,13 +47,19 @@ _WRITERS: dict[str, Callable[[pa.RecordBatch, Int64 | None], Response]] = {
     ARROW: as_arrow.write,
     AVRO: as_avro.write,
     OCTETS: as_octets.write,
+    AVRO_SINGLE: as_avro.write_one,
 }
 
 TAKES: tuple[str, ...] = (*_READERS, OCTETS)
 """Media types with a meaning; a body of any other is a payload, like octets."""
 
-GIVES: tuple[str, ...] = tuple(kind for kind in _WRITERS if kind != AVRO or find_spec("fastavro") is not None)
+GIVES: tuple[str, ...] = tuple(
+    kind for kind in _WRITERS if kind not in (AVRO, AVRO_SINGLE) or find_spec("fastavro") is not None
+)
 """Media types that this installation can answer in: what is not here is refused before anything is pulled."""
+
+ONE_EACH = frozenset({OCTETS, AVRO_SINGLE})
+"""Media types of answers that carry one message."""
 
 
 def read_messages(request: Request) -> pa.RecordBatch:
@@ -67,7 +75,7 @@ def write_messages(kind: str, batch: pa.RecordBatch, *, leases: Int64 | None, co
     Parameters
     ----------
     kind
-        One of `GIVES`. Octets carry one message.
+        One of `GIVES`. Those in `ONE_EACH` carry one message.
     leases
         The fencing token of each row of a pull, which makes the receipts; None for a listing.
     columns

@@ -11,6 +11,7 @@ import importlib
 import io
 import zlib
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any, TypeAlias
 
 import msgspec
@@ -92,11 +93,15 @@ def _fastavro() -> Any:
         raise HttpError("unsupported-media-type", f"{AVRO} needs fastavro here: pip install wherry[avro]") from None
 
 
-@lru_cache(maxsize=1)
-def _fingerprint() -> bytes:
-    """CRC-64-AVRO of our schema's canonical form, little-endian."""
+SCHEMAS: dict[str, Schema] = {"message": MESSAGE_AVRO_SCHEMA, "delivered": DELIVERED_AVRO_SCHEMA}
+"""By the names they are published under."""
+
+
+@lru_cache(maxsize=2)
+def _fingerprint(name: str = "message") -> bytes:
+    """CRC-64-AVRO of a schema's canonical form, little-endian."""
     schema = _fastavro().schema
-    return bytes.fromhex(schema.fingerprint(schema.to_parsing_canonical_form(MESSAGE_AVRO_SCHEMA), "CRC-64-AVRO"))
+    return bytes.fromhex(schema.fingerprint(schema.to_parsing_canonical_form(SCHEMAS[name]), "CRC-64-AVRO"))
 
 
 def read(body: Bytes) -> pa.RecordBatch:
@@ -144,12 +149,22 @@ def read_single(body: Bytes) -> pa.RecordBatch:
     return _batch(_records(_as_array(MESSAGE_AVRO_SCHEMA), b"\x02", data[len(wanted) :]))
 
 
-def write_single(record: dict[str, Any]) -> bytes:
-    """One message in single-object encoding, for clients."""
+def write_single(record: dict[str, Any], name: str = "message") -> bytes:
+    """One message in single-object encoding."""
     sink = io.BytesIO()
-    sink.write(_SINGLE + _fingerprint())
-    _fastavro().schemaless_writer(sink, MESSAGE_AVRO_SCHEMA, record)
+    sink.write(_SINGLE + _fingerprint(name))
+    _fastavro().schemaless_writer(sink, SCHEMAS[name], record)
     return sink.getvalue()
+
+
+def write_one(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
+    """The only message of a batch in single-object encoding; 204 if there is none."""
+    if not batch.num_rows:
+        return Response(HTTPStatus.NO_CONTENT)
+    if batch.num_rows > 1:
+        raise HttpError("not-acceptable", f"{AVRO_SINGLE} carries one message, and there are {batch.num_rows}")
+    record = {name: value for name, (value,) in to_fields(batch, leases).items()}
+    return Response(body=[write_single(record, "delivered")], content_type=AVRO_SINGLE)
 
 
 def _batch(records: list[dict[str, Any]]) -> pa.RecordBatch:
