@@ -15,32 +15,41 @@ from __future__ import annotations
 import base64
 import secrets
 import ssl
+from collections.abc import Iterable
 from dataclasses import asdict
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from wherry.broker.browse import LISTED, Search
+from wherry.broker.outcomes import OUTCOME_MS_MAX
 from wherry.client.batch import Batch
 from wherry.client.consumer import Consumer
 from wherry.client.desk import Caller, PublishedView, SubscriptionDesk, parsed, path
-from wherry.client.frames import Columns, batch_of, batches_of, encode
-from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S, Address, Pool
+from wherry.client.frames import Columns, batch_of, encode, parts_of
+from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S, WAITS_MAX, Address, Pool
 from wherry.client.link.transport import ARROW, JSON, Ask, Transport
 from wherry.client.options import CONSUMER, ConsumerOptions, ProducerOptions
 from wherry.client.producer import Producer, publish_again
 from wherry.core.amending import Amended, Amendment
 from wherry.core.deadletters import DeadFilter
+from wherry.core.fates import Fate, Fates
+from wherry.core.producers import CALLS_MAX
 from wherry.core.publishing import Published, PublishOptions
 from wherry.core.state import Deed
 from wherry.core.stats import TopicStats
+from wherry.model import check
 from wherry.model.errors import InvalidInput, NotFound
+from wherry.model.fate import FATES
+from wherry.model.key import Right
+from wherry.model.limits import BATCH_MESSAGES_MAX, TOPIC_NAME_BYTES_MAX
 from wherry.model.route import Route
 from wherry.model.subscription import Subscription
 from wherry.model.topic import Topic
+from wherry.security.keys import parse_right
 
 BATCH_MESSAGES = 10_000
 BATCH_BYTES = 8 << 20
@@ -56,6 +65,7 @@ def connect(
     key: str | None = None,
     tls: ssl.SSLContext | None = None,
     connections: int = CONNECTIONS_MAX,
+    waits: int = WAITS_MAX,
     timeout_s: float = TIMEOUT_S,
 ) -> Client:
     """A client of the broker at an address; connections are made when they are needed.
@@ -70,6 +80,9 @@ def connect(
         For `https`: certificates other than the system's.
     connections
         Open at a time, at most; more requests wait for one to be free.
+    waits
+        The same for requests that the broker holds until there is something to tell, each idle consumer one: these
+        have connections of their own, and keep nothing else waiting.
     timeout_s
         For one request, not counting what the broker was asked to wait.
 
@@ -79,7 +92,7 @@ def connect(
     ...     async with wherry.connect("http://127.0.0.1:7070") as client:
     ...         await client.publish("jobs", [b"hello"])
     """
-    return Client(Pool(Address.parse(url), key, tls=tls, connections=connections, timeout_s=timeout_s))
+    return Client(Pool(Address.parse(url), key, tls=tls, connections=connections, waits=waits, timeout_s=timeout_s))
 
 
 class Client:
@@ -104,11 +117,19 @@ class Client:
     # ----------------------------------------------------------------------------------------------------- catalogue
 
     async def create_topic(self, topic: Topic | str, /, **fields: Any) -> Topic:
-        """Create a topic from a `Topic`, or from a name and its fields; the same again is no error."""
-        wanted = topic if isinstance(topic, Topic) else _built(Topic, name=topic, **fields)
-        body = _without(wanted, "name")
-        view = await self._caller.json("PUT", path("topics", wanted.name), _TopicView, body)
-        return view.config
+        """Create a topic from a `Topic`, or from a name and its fields; the same again is no error.
+
+        Of a topic that exists, the fields given (of a `Topic`: all of them) are changed where they may.
+        """
+        if isinstance(topic, Topic):
+            fields = msgspec.structs.asdict(topic.checked())
+            topic = fields.pop("name")
+        name = check.name("topic", topic, TOPIC_NAME_BYTES_MAX)
+        return (await self._caller.json("PUT", path("topics", name), _TopicView, fields)).config
+
+    async def change_topic(self, topic: str, /, **fields: Any) -> Topic:
+        """Change bounds and retention of a topic: `change_topic("jobs", messages_max=10_000)`."""
+        return (await self._caller.json("PATCH", path("topics", topic), _TopicView, fields)).config
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic with its messages, subscriptions and dead letters."""
@@ -165,6 +186,27 @@ class Client:
         """All routes, by name."""
         return (await self._caller.json("GET", path("routes"), _Routes)).routes
 
+    # ---------------------------------------------------------------------------------------------------------- keys
+
+    async def make_key(self, name: str, rights: Iterable[Right | str], *, expires_ms: int | None = None) -> ApiKey:
+        """Make an API key: `make_key("ann", ["publish:orders.*", "consume:jobs"])`. Its token is told this once."""
+        body = {"name": name, "rights": _rights(rights), "expires_ms": expires_ms}
+        return await self._caller.json("POST", path("keys"), ApiKey, body)
+
+    async def keys(self) -> list[ApiKey]:
+        """All keys, without their secrets."""
+        return (await self._caller.json("GET", path("keys"), _Keys)).keys
+
+    async def change_key(self, key_id: str, /, **fields: Any) -> ApiKey:
+        """Change `name`, `rights` or `expires_ms` of a key; its token stays."""
+        if "rights" in fields:
+            fields["rights"] = _rights(fields["rights"])
+        return await self._caller.json("PATCH", path("keys", key_id), ApiKey, fields)
+
+    async def delete_key(self, key_id: str) -> None:
+        """Delete a key: it opens nothing from now on."""
+        await self._caller.tell("DELETE", path("keys", key_id))
+
     # ------------------------------------------------------------------------------------------------------- publish
 
     async def publish(self, topic: str, messages: Columns, options: PublishOptions | None = None) -> Published:
@@ -173,12 +215,39 @@ class Client:
         `messages` is an Arrow batch or table with a `payload` column (and any of `id`, `key`, `priority`, `due`,
         `expires`, `headers`), the same from pandas or polars, a list of bytes, text or `Message`, or one of these.
         """
-        if options is not None and not isinstance(options, PublishOptions):
-            raise InvalidInput("options", options, "PublishOptions, or None")
-        query = {} if options is None else asdict(options)
-        target = path("topics", topic, "messages", ids=False, **query)
+        target = path("topics", topic, "messages", ids=False, **_query(options))
         answer = await self._caller.send(Ask("POST", target, encode(batch_of(messages)), ARROW))
         return parsed(answer, PublishedView).published()
+
+    async def publish_and_wait(
+        self,
+        topic: str,
+        messages: Columns,
+        options: PublishOptions | None = None,
+        *,
+        until: Literal["delivered", "settled"] = "settled",
+        timeout_ms: int = 30_000,
+    ) -> tuple[Published, Fates]:
+        """Publish in one call, and wait until each message was handed over (or is over), or until each is over.
+
+        After `timeout_ms` (1..600,000) the fates are those of then. `Unavailable`: they may have been published; only a
+        call with `producer` and `sequence` in its options can be made again without storing them twice.
+
+        Examples
+        --------
+        >>> async def main(client):
+        ...     published, fates = await client.publish_and_wait("jobs", [b"hello"], timeout_ms=5_000)
+        ...     return dict(zip(published.ids(), fates.words()))
+        """
+        check.one_of("until", until, ("delivered", "settled"))
+        check.integer("timeout_ms", timeout_ms, 1, OUTCOME_MS_MAX)
+        query = _query(options) | {"wait": until, "timeout_ms": timeout_ms}
+        ask = Ask("POST", path("topics", topic, "messages", ids=True, **query), encode(batch_of(messages)), ARROW)
+        ask.wait_s = timeout_ms / 1000
+        view = parsed(await self._caller.send(ask), PublishedView)
+        published = view.published()
+        codes = np.array([FATES.index(word) for word in view.fates], np.int64)
+        return published, Fates(published.partition, published.offset, codes)
 
     async def publish_batch(
         self,
@@ -191,12 +260,15 @@ class Client:
     ) -> Published:
         """Publish a table of any size: in calls of at most so many messages, tried again until the broker took them.
 
-        Each call is stored whole. `producer` and `sequence` make the table itself idempotent: the same again, after an
-        error or a restart, is answered with the old places.
+        Each call is stored whole. `producer` and `sequence` make the table itself idempotent: the same again (with the
+        same `batch_messages`), after an error or a restart, is answered with the old places. The broker remembers the
+        last 64 calls of a producer, so such a table goes in no more than that, which are larger where it takes them;
+        and it is the last table of its producer that may be repeated: an earlier one is refused (`OutOfSequence`).
         """
+        check.integer("batch_messages", batch_messages, 1, BATCH_MESSAGES_MAX)
         name = producer or f"table-{secrets.token_hex(8)}"
         done: list[Published] = []
-        for batch in batches_of(data, batch_messages, BATCH_BYTES):
+        for batch in parts_of(data, batch_messages, BATCH_BYTES, CALLS_MAX if producer else None):
             done.append(await publish_again(self, topic, batch, PublishOptions(producer=name, sequence=sequence)))
             sequence += batch.num_rows
         return Published(
@@ -265,10 +337,9 @@ class Client:
             await self.topic(topic)  # a topic that is not there is another matter
             return pa.RecordBatch.from_pylist([], LISTED)
 
-    async def fate(self, topic: str, message_id: str) -> dict[str, str]:
-        """What became of a message, by subscription."""
-        target = path("topics", topic, "messages", message_id, "fate")
-        return (await self._caller.json("GET", target, _Fate)).subscriptions
+    async def fate(self, topic: str, message_id: str) -> Fate:
+        """What became of a message: as a whole, and for each subscription."""
+        return await self._caller.json("GET", path("topics", topic, "messages", message_id, "fate"), Fate)
 
     async def cancel(self, topic: str, message_id: str) -> None:
         """Cancel a waiting message; `NotWaiting` if it is out or done."""
@@ -345,6 +416,24 @@ class Client:
         return [Deed(**deed) for deed in view.deeds]
 
 
+class ApiKey(msgspec.Struct, frozen=True):
+    """An API key, without its secret. `token` is what requests carry: told once, when the key is made."""
+
+    id: str
+    name: str
+    rights: tuple[Right, ...]
+    created_ms: int
+    expires_ms: int | None
+    token: str | None = None
+
+    def __repr__(self) -> str:
+        return f"ApiKey({self.id!r}, {self.name!r}, {self.rights!r})"
+
+
+class _Keys(msgspec.Struct):
+    keys: list[ApiKey]
+
+
 class _TopicView(msgspec.Struct):
     config: Topic
     stats: TopicStats
@@ -370,10 +459,6 @@ class _Committed(msgspec.Struct):
     placed: list[tuple[str, int, int, int]]
 
 
-class _Fate(msgspec.Struct):
-    subscriptions: dict[str, str]
-
-
 class _Amended(msgspec.Struct):
     version: int
     partition: int
@@ -395,6 +480,18 @@ def _built(kind: Any, **fields: Any) -> Any:
         raise InvalidInput(f"{kind.__name__} fields", str(fault), f"the fields of {kind.__name__}") from None
 
 
-def _without(struct: Topic | Subscription, *names: str) -> dict[str, Any]:
+def _query(options: PublishOptions | None) -> dict[str, Any]:
+    if options is not None and not isinstance(options, PublishOptions):
+        raise InvalidInput("options", options, "PublishOptions, or None")
+    return {} if options is None else asdict(options)
+
+
+def _rights(given: Iterable[Right | str]) -> list[Right]:
+    if isinstance(given, str):
+        raise InvalidInput("rights", given, "a list of rights")
+    return [parse_right(right) if isinstance(right, str) else right for right in given]
+
+
+def _without(struct: Subscription, *names: str) -> dict[str, Any]:
     """The fields of a struct that a body has: those in the path are not among them."""
     return {name: value for name, value in msgspec.to_builtins(struct.checked()).items() if name not in names}

@@ -86,6 +86,7 @@ class PublishedView(msgspec.Struct):
     repeated: bool = False
     dead: int = 0
     durable: bool = True
+    fates: list[str] = []
 
     def published(self) -> Published:
         """As the broker says it in process."""

@@ -12,7 +12,7 @@ from wherry.broker.clock import Clock, SystemClock
 from wherry.broker.opening import open as open_broker
 from wherry.client.client import Client
 from wherry.client.clock import VirtualClock
-from wherry.client.link.transport import Answer, Ask
+from wherry.client.link.transport import ARROW, Answer, Ask
 from wherry.model.errors import Unavailable
 from wherry.wire.http.app import serve
 from wherry.wire.http.message import Request, Response
@@ -85,8 +85,8 @@ class _InProcess:
         body = ask.body[0] if len(ask.body) == 1 else b"".join(ask.body)
         request = Request(ask.method, path, query, headers, body)
         try:
-            # A clock that stands still would let a wait go on for ever.
-            async with asyncio.timeout(ask.wait_s if self._still and ask.wait_s else None):
+            # A pull waits by the broker's clock, and one that stands still would let it go on for ever.
+            async with asyncio.timeout(ask.wait_s if self._still and ask.wait_s and ask.accept == ARROW else None):
                 answer = await self._server.answer(request)
         except TimeoutError:
             return Answer(204)

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 from wherry.client.link.transport import Answer, Bytes
 from wherry.model import ipc
-from wherry.model.errors import Unavailable
-from wherry.model.schema import Publishable, compact, content_bytes
+from wherry.model.errors import InvalidInput, Unavailable
+from wherry.model.limits import BATCH_MESSAGES_MAX
+from wherry.model.schema import Publishable, compact, content_sizes
+
+PART_BYTES_MAX = 32 << 20
+"""Half of what a broker takes as one body, unless it is told otherwise: columns weigh more than what is in them."""
 
 COPIED_BYTES_MAX = 16 << 10
 """A smaller batch is copied into one buffer: cheaper than handing over its parts."""
@@ -40,13 +45,40 @@ def batch_of(given: Columns) -> pa.RecordBatch:
     return compact(_adopted(given))
 
 
-def batches_of(given: Columns, messages: int, size: int) -> Iterator[pa.RecordBatch]:
-    """Anything publishable as checked batches, each of at most so many messages and about so many bytes."""
-    batch = batch_of(given)
-    rows = batch.num_rows
-    step = max(1, min(messages, rows * size // max(1, content_bytes(batch))))
-    for start in range(0, rows, step):
-        yield batch.slice(start, step)
+def parts_of(given: Columns, messages: int, size: int, count_max: int | None = None) -> list[pa.RecordBatch]:
+    """Anything publishable as checked batches, each of at most so many messages and bytes; the same cuts each time.
+
+    If they may be no more than `count_max` they grow, as far as one call goes; `InvalidInput` if that is not enough.
+    """
+    blocks = [compact(block) for block in _blocks(_adopted(given))]
+    while True:
+        parts = [part for block in blocks for part in _cut(block, messages, size)]
+        if count_max is None or len(parts) <= count_max:
+            return parts
+        if messages >= BATCH_MESSAGES_MAX and size >= PART_BYTES_MAX:
+            allowed = f"{count_max} calls of {BATCH_MESSAGES_MAX} messages and {PART_BYTES_MAX >> 20} MiB"
+            raise InvalidInput("data", f"{len(parts)} calls", f"at most {allowed} under a producer's name")
+        messages, size = min(2 * messages, BATCH_MESSAGES_MAX), min(2 * size, PART_BYTES_MAX)
+
+
+def _blocks(given: Publishable) -> Iterator[Publishable]:
+    """What is longer than one call may be, in pieces that are not."""
+    if isinstance(given, pa.RecordBatch | pa.Table | list) and len(given) > BATCH_MESSAGES_MAX:
+        for start in range(0, len(given), BATCH_MESSAGES_MAX):
+            stop = start + BATCH_MESSAGES_MAX
+            yield given[start:stop] if isinstance(given, list) else given.slice(start, BATCH_MESSAGES_MAX)
+    else:
+        yield given
+
+
+def _cut(batch: pa.RecordBatch, messages: int, size: int) -> Iterator[pa.RecordBatch]:
+    ends = np.cumsum(content_sizes(batch))
+    start = before = 0
+    while start < len(ends):
+        fits = int(np.searchsorted(ends, before + size, "right"))
+        stop = max(start + 1, min(start + messages, fits))
+        yield batch.slice(start, stop - start)
+        start, before = stop, int(ends[stop - 1])
 
 
 def _adopted(given: Any) -> Publishable:

@@ -37,6 +37,8 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 TROUBLED_MAX = 100
 """Batches remembered for the refusals in them, until a flush tells of those."""
 
+OUTSIDE = "a producer publishes inside its `async with`"
+
 TYPES: dict[str, type] = {"id": str, "key": str, "priority": int, "due_ms": int, "expires_ms": int, "headers": dict}
 TIMES = {"due_ms": "due", "expires_ms": "expires"}
 
@@ -167,10 +169,11 @@ class Producer:
         self._timer: asyncio.TimerHandle | None = None
         self._senders: list[asyncio.Task[None]] = []
         self._troubled: deque[Gathered] = deque(maxlen=TROUBLED_MAX)
-        self._closed = False
+        self._closed = True  # until it is entered
 
     async def __aenter__(self) -> Producer:
         self._loop = asyncio.get_running_loop()
+        self._closed = False
         names = [self.name, *(f"{self.name}/{number}" for number in range(1, self._in_flight))]
         self._senders = [asyncio.create_task(self._send_all(name), name=f"wherry send {name}") for name in names]
         return self
@@ -178,13 +181,14 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._closed = True  # before anything else: what came later would be sent by nobody
+        self._room.set()
         try:
             await self.flush()
         except WherryError:
             if fault is None:
                 raise
         finally:
-            self._closed = True
             for task in self._senders:
                 task.cancel()
             await asyncio.gather(*self._senders, return_exceptions=True)
@@ -205,8 +209,11 @@ class Producer:
     ) -> Ticket:
         """Put a message on its way: waits only while the buffer is full. The ticket tells of the outcome.
 
-        Whoever does not look at tickets learns of refusals from `flush` and at the end of the producer.
+        Whoever does not look at tickets learns of refusals from `flush` and at the end of the producer; from then on
+        nothing is taken (`Closed`).
         """
+        if self._closed:
+            raise Closed(OUTSIDE)
         if type(payload) is not bytes:
             payload = _as_bytes(payload)
         batch = self._open
@@ -259,14 +266,14 @@ class Producer:
         )
 
     async def _for_room(self) -> None:
-        while self._is_full():
+        while self._is_full() and not self._closed:
             self._room.clear()
             await self._room.wait()
+        if self._closed:
+            raise Closed(OUTSIDE)
 
     def _linger(self) -> None:
         """The first message of a batch: it goes out after the linger at the latest."""
-        if self._closed or not self._senders:
-            raise Closed("a producer publishes inside its `async with`")
         if self._timer is None:
             self._timer = self._loop.call_later(self._linger_s, self._lingered)
 

@@ -1,4 +1,8 @@
-"""Connections to one address, kept open between requests and never more than a bound."""
+"""Connections to one address, kept open between requests and never more than a bound.
+
+Requests that the broker was asked to hold are counted apart: else a few consumers of nothing would have acks, renewals
+and everything else wait until a message comes.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,14 @@ from urllib.parse import urlsplit
 
 from wherry.client.link.connection import Connection
 from wherry.client.link.transport import Answer, Ask
+from wherry.model import check
 from wherry.model.errors import InvalidInput, Unavailable
 
 PORT = 7070
 CONNECTIONS_MAX = 64
+WAITS_MAX = 256
+"""Requests that wait for messages or outcomes, each on a connection of its own beside those."""
+
 CONNECT_S = 10.0
 TIMEOUT_S = 30.0
 IDLE_S = 60.0
@@ -63,20 +71,22 @@ class Pool:
         *,
         tls: ssl.SSLContext | None = None,
         connections: int = CONNECTIONS_MAX,
+        waits: int = WAITS_MAX,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._address = address
         self._tls = (tls or ssl.create_default_context()) if address.secure else None
         self._timeout_s = timeout_s
         self._idle: list[tuple[Connection, float]] = []
-        self._room = asyncio.Semaphore(connections)
+        self._room = asyncio.Semaphore(check.integer("connections", connections, 1, 65_535))
+        self._waits = asyncio.Semaphore(check.integer("waits", waits, 1, 65_535))
         bearer = f"Bearer {key}" if key else ""
         self._make: Callable[[], Connection] = lambda: Connection(address.authority, bearer)
         self._closed = False
 
     async def ask(self, ask: Ask) -> Answer:
         """See `Transport`. A long poll has its wait on top of the time that every request has."""
-        async with self._room:
+        async with self._waits if ask.wait_s else self._room:
             connection, kept = self._kept(), True
             if connection is None:
                 connection, kept = await self._connect(), False

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from wherry.client.client import Client, connect
-from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S
+from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S, WAITS_MAX
 from wherry.client.options import CONSUMER, ConsumerOptions, ProducerOptions
 from wherry.client.sync.ends import SyncBatch, SyncConsumer, SyncProducer
 from wherry.client.sync.portal import Portal, waits
@@ -26,6 +26,7 @@ def connect_sync(
     key: str | None = None,
     tls: ssl.SSLContext | None = None,
     connections: int = CONNECTIONS_MAX,
+    waits: int = WAITS_MAX,
     timeout_s: float = TIMEOUT_S,
 ) -> SyncClient[Client]:
     """A client of the broker at an address, for callers without an event loop: see `connect`.
@@ -36,7 +37,7 @@ def connect_sync(
     ...     with wherry.connect_sync("http://127.0.0.1:7070") as client:
     ...         client.publish("jobs", [b"hello"])
     """
-    return SyncClient(connect(url, key=key, tls=tls, connections=connections, timeout_s=timeout_s))
+    return SyncClient(connect(url, key=key, tls=tls, connections=connections, waits=waits, timeout_s=timeout_s))
 
 
 class SyncClient(Generic[C]):
@@ -67,6 +68,7 @@ class SyncClient(Generic[C]):
             self.portal.close()
 
     create_topic = waits(Client.create_topic)
+    change_topic = waits(Client.change_topic)
     delete_topic = waits(Client.delete_topic)
     topics = waits(Client.topics)
     topic = waits(Client.topic)
@@ -78,7 +80,12 @@ class SyncClient(Generic[C]):
     put_route = waits(Client.put_route)
     delete_route = waits(Client.delete_route)
     routes = waits(Client.routes)
+    make_key = waits(Client.make_key)
+    keys = waits(Client.keys)
+    change_key = waits(Client.change_key)
+    delete_key = waits(Client.delete_key)
     publish = waits(Client.publish)
+    publish_and_wait = waits(Client.publish_and_wait)
     publish_batch = waits(Client.publish_batch)
     publish_route = waits(Client.publish_route)
     stage = waits(Client.stage)

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from wherry.client.batch import Batch, Leased, View
 from wherry.client.consumer import Consumer
-from wherry.client.producer import Producer
+from wherry.client.producer import OUTSIDE, Producer
 from wherry.client.sync.portal import Portal, waits
-from wherry.model.errors import WherryError
+from wherry.model.errors import Closed, WherryError
 
 T = TypeVar("T")
 
@@ -157,14 +157,18 @@ class SyncProducer(SyncEnd[Producer]):
         self._lock = threading.Lock()
         self._order = asyncio.Lock()
         self._fault: WherryError | None = None
+        self._closed = True  # until it is entered
 
     def __enter__(self) -> SyncProducer:
         self.portal.run(self.other.__aenter__())
+        self._closed = False
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with self._lock:
+            self._closed = True
         try:
             self.flush()
         except WherryError:
@@ -176,6 +180,8 @@ class SyncProducer(SyncEnd[Producer]):
     def publish(self, payload: bytes | str, **fields: Any) -> None:
         """Put a message on its way: waits only while the buffer is full. Fields as in `Producer.publish`."""
         with self._lock:
+            if self._closed:
+                raise Closed(OUTSIDE)
             self._pending.append((payload, fields))
             count = len(self._pending)
         if count >= CHUNK:
