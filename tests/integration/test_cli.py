@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -28,12 +29,16 @@ PATIENCE_S = 60
 WHERRY = [sys.executable, "-W", "error", "-m", "wherry"]
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
+CERTIFICATES = Path(__file__).parents[1] / "unit" / "security" / "certificates"
+TLS = ("--tls-certificate", str(CERTIFICATES / "first.pem"), "--tls-key", str(CERTIFICATES / "first.key"))
+CA = ("--ca", str(CERTIFICATES / "authority.pem"))
+
+
+@contextmanager
+def broker(folder, *flags, **variables):
     """A broker of its own, on a port that was free; on the way out it stops by a signal, with everything written."""
-    folder = tmp_path_factory.mktemp("broker")
-    command = [*WHERRY, "serve", "--port", "0", "--data", str(folder / "data")]
-    environment = {**os.environ, "WHERRY_WEBHOOKS_ALLOW_PRIVATE": "true"}
+    command = [*WHERRY, "serve", "--port", "0", "--data", str(folder / "data"), *flags]
+    environment = {**os.environ, **variables}
     with (
         (folder / "log").open("w") as log,
         subprocess.Popen(
@@ -46,10 +51,19 @@ def url(tmp_path_factory):
             line = process.stdout.readline()
             assert line, (folder / "log").read_text()
             said += line
-        yield said.split()[3]
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=PATIENCE_S)
+        try:
+            yield said.split()[3]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    """A broker that may call this machine."""
+    with broker(tmp_path_factory.mktemp("broker"), WHERRY_WEBHOOKS_ALLOW_PRIVATE="true") as url:
+        yield url
 
 
 @pytest.fixture
@@ -162,6 +176,8 @@ def test_looking_takes_nothing(wherry):
     [row] = lines(wherry("consume", "{t}", "workers", "--count", "1", "--json"))
     assert row["attempt"] == 1
     assert lines(wherry("message", "fate", "{t}", "0-1", "--json"))[0]["subscriptions"] == {"workers": "waiting"}
+    assert wherry("message", "fate", "{t}", "0-1").stdout.splitlines()[0] == "waiting"
+    assert wherry("message", "fate", "{t}", "0-0").stdout.splitlines()[0] == "settled"
 
 
 @pytest.mark.rows("A11", "A12")
@@ -237,6 +253,9 @@ def test_keys_are_made_listed_and_deleted(wherry):
     listed = [row for row in lines(wherry("key", "list", "--json")) if row["id"] == made["id"]]
     assert [row["rights"] for row in listed] == [[{"verb": "publish", "topics": "jobs*"}]]
     assert made["token"] not in wherry("key", "show", made["id"]).stdout
+    wherry("key", "change", made["id"], "--name", "bob", "--right", "consume", "--never-expires")
+    [view] = lines(wherry("key", "show", made["id"], "--json"))
+    assert (view["name"], view["rights"], view["expires_ms"]) == ("bob", [{"verb": "consume", "topics": "*"}], None)
     wherry("key", "delete", made["id"], "--yes")
     assert "no key named" in wherry("key", "show", made["id"], code=1).stderr
 
@@ -251,6 +270,29 @@ def test_load_is_paced_and_ends_by_itself(wherry):
     assert wherry("subscription", "list", "{t}", "--json").stdout == "", (
         "nobody is left for whom messages would be kept"
     )
+
+
+def test_what_is_not_settled_in_time_has_failed(wherry):
+    wherry("topic", "create", "{t}")
+    wherry("subscription", "create", "{t}", "idle")
+    words = ("load", "{t}", "--count", "2", "--rate", "50", "--timeout", "300ms", "--json")
+    [told] = lines(wherry(*words, code=1))
+    assert told["failed"] == {"still delivered after 300 ms": 1, "no callback in time": 1}
+    assert not {"sync", "async"} & set(told)
+    [told] = lines(wherry(*words, "--sync", "1", "--wait", "delivered"))
+    assert (told["sync"]["count"], told["failed"]) == (2, {})
+
+
+def test_load_is_sync_where_the_broker_does_not_call_back(tmp_path):
+    with broker(tmp_path) as url:
+        words = ["--url", url, "load", "jobs", "--count", "4", "--rate", "50", "--json"]
+        done = CliRunner().invoke(app, words, catch_exceptions=False)
+        [told] = lines(done)
+        assert (done.exit_code, told["sent"], told["sync"]["count"], told["failed"]) == (0, 4, 4, {})
+        assert done.stderr.count("WHERRY_WEBHOOKS_ALLOW_PRIVATE=true") == 1
+        chosen = CliRunner().invoke(app, [*words, "--sync", "0.5"], catch_exceptions=False)
+    assert (chosen.exit_code, chosen.stdout) == (1, ""), "somebody asked for the mix"
+    assert "WHERRY_WEBHOOKS_ALLOW_PRIVATE=true" in chosen.stderr
 
 
 class CallsBack(BaseHTTPRequestHandler):
@@ -321,7 +363,8 @@ def test_bench_leaves_nothing_behind(wherry):
 def test_doctor_looks_at_everything(wherry, tmp_path):
     findings = {row["check"]: row for row in lines(wherry("doctor", "--data", str(tmp_path), "--json"))}
     assert set(findings) == {
-        *("python", "wherry", "packages", "optional", "disk sync", "disk space", "broker", "clock", "ports", "java")
+        *("python", "wherry", "packages", "optional", "disk sync", "disk space", "data access", "descriptors"),
+        *("broker", "clock", "ports", "java"),
     }
     assert {findings[name]["verdict"] for name in ("python", "packages", "broker", "clock")} == {"ok"}
     assert list(tmp_path.iterdir()) == []
@@ -353,6 +396,100 @@ def test_without_a_broker_it_says_so_at_once():
         assert done.exit_code == 1
         assert "is the broker running? wherry serve" in done.stderr
     assert time.monotonic() - began < 10
+
+
+def test_tls_by_options(tmp_path):
+    def run(*words):
+        return CliRunner().invoke(app, list(words), catch_exceptions=False)
+
+    with broker(tmp_path, *TLS) as url:
+        assert run("--url", url, *CA, "publish", "--create", "jobs", "hello").exit_code == 0
+        findings = map(json.loads, run("--url", url, *CA, "doctor", "--json").stdout.splitlines())
+        assert {row["check"]: row["verdict"] for row in findings}["broker"] == "ok"
+        untrusted = run("--url", url, "topic", "list")
+        assert (untrusted.exit_code, "--ca" in untrusted.stderr) == (1, True)
+        assert "running" not in untrusted.stderr
+        plain = run("--url", url.replace("https:", "http:"), "topic", "list")
+        assert (plain.exit_code, f"--url {url}" in plain.stderr) == (1, True)
+
+
+def test_a_certificate_of_ones_own(tmp_path):
+    ours = {"WHERRY_CA": CA[1]}
+    shown = {
+        "WHERRY_CERT": str(CERTIFICATES / "second.pem"),
+        "WHERRY_CERT_KEY": str(CERTIFICATES / "second.key"),
+    }
+    with broker(tmp_path, *TLS, "--tls-client-ca", CA[1], **ours) as url:
+        without = CliRunner().invoke(app, ["--url", url, "topic", "list"], env=ours)
+        assert (without.exit_code, "--cert" in without.stderr) == (1, True)
+        done = CliRunner().invoke(app, ["--url", url, "topic", "list"], env=ours | shown)
+        assert done.exit_code == 0, done.output
+
+
+def test_publish_waits_for_what_becomes_of_it(wherry, url, request):
+    wherry("topic", "create", "{t}")
+    wherry("subscription", "create", "{t}", "workers")
+    late = wherry("publish", "{t}", "one", "two", "--wait", "settled", "--timeout", "100ms", code=1)
+    assert late.stdout == "0-0 waiting\n0-1 waiting\n"
+    assert "2 of 2 not settled within 100 ms: 2 waiting" in late.stderr
+    command = [*WHERRY, "--url", url, "consume", request.node.name, "workers", "--follow", "--count", "1205"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert wherry("publish", "{t}", "three", "--wait", "settled", "--id", "c").stdout == "c settled\n"
+            assert wherry("publish", "{t}", "four", "--wait", "delivered").stdout.startswith("0-3 ")
+            [told] = lines(wherry("publish", "{t}", "--wait", "settled", "--json", stdin="x\n" * 1_201))
+        finally:
+            process.kill()
+    assert (told["count"], told["fates"]) == (1_201, {"settled": 1_201})
+
+
+def test_routes_copy_to_topics(wherry, request):
+    name = request.node.name
+    wherry("topic", "create", "{t}")
+    wherry("topic", "create", "{t}-2")
+    wherry("route", "put", "{t}", "--kind", "pattern", "--to", "{t}=order.#", "--to", "{t}-2=*.paid")
+    [view] = [row for row in lines(wherry("route", "list", "--json")) if row["name"] == name]
+    assert lines(wherry("route", "show", "{t}", "--json")) == [view]
+    assert view["bindings"] == [{"topic": name, "match": "order.#"}, {"topic": f"{name}-2", "match": "*.paid"}]
+    assert f"{name}-2=*.paid" in wherry("route", "show", "{t}").stdout
+    words = ("route", "publish", "{t}", "one", "two", "--header", "a=b", "--json", "--routing-key")
+    assert {row["topic"]: row["ids"] for row in lines(wherry(*words, "order.paid"))} == {
+        name: ["0-0", "0-1"],
+        f"{name}-2": ["0-0", "0-1"],
+    }
+    assert [row["topic"] for row in lines(wherry(*words, "order.new"))] == [name]
+    assert wherry(*words, "elsewhere").stdout == ""
+    assert [row["headers"] for row in lines(wherry("peek", "{t}-2", "--json"))] == [{"a": "b"}] * 2
+    wherry("route", "put", "{t}", "--kind", "headers", "--to", "{t}=region:eu,size:big", "--any-header")
+    [view] = lines(wherry("route", "show", "{t}", "--json"))
+    assert view["bindings"] == [{"topic": name, "headers": {"region": "eu", "size": "big"}, "any_header": True}]
+    assert "say --yes" in wherry("route", "delete", "{t}", code=2).stderr
+    wherry("route", "delete", "{t}", "--yes")
+    assert "no route named" in wherry("route", "show", "{t}", code=1).stderr
+
+
+def test_webhooks_are_set_changed_and_taken_away(wherry):
+    def hook():
+        return lines(wherry("subscription", "show", "{t}", "w", "--json"))[0]["config"]["webhook"]
+
+    wherry("topic", "create", "{t}")
+    place = "http://127.0.0.1:1/hook"
+    made = wherry("subscription", "create", "{t}", "w", "--webhook", place, "--webhook-batch", "7")
+    assert len(made.stdout.strip()) == 43, "a secret, shown once"
+    assert (hook()["url"], hook()["batch"], hook()["secret"]) == (place, 7, "…")
+    words = ("subscription", "change", "{t}", "w", "--webhook-secret", "0123456789abcdef")
+    done = wherry(*words, "--webhook-timeout", "2s", "--webhook-in-flight", "3", "--webhook-remove-after", "4")
+    assert done.stdout == ""
+    assert hook() == {
+        "url": place,
+        "secret": "…",
+        "batch": 7,
+        "timeout_ms": 2_000,
+        "remove_after": 4,
+        "in_flight": 3,
+    }
+    wherry("subscription", "change", "{t}", "w", "--no-webhook")
+    assert hook() is None
 
 
 def test_what_is_not_there_is_told_with_what_to_do(wherry):
@@ -422,6 +559,7 @@ ORDER = [
         "topic change",
         "subscription list",
     ),
+    *("route put", "route list", "route show", "route publish", "route delete"),
     *("subscription show", "subscription change", "peek", "search", "message show", "message fate", "message amend"),
     *(
         "message cancel",
@@ -433,7 +571,18 @@ ORDER = [
         "dead audit",
         "key create",
     ),
-    *("key list", "key show", "key delete", "top", "load", "bench", "doctor", "config show", "completion"),
+    *(
+        "key list",
+        "key show",
+        "key change",
+        "key delete",
+        "top",
+        "load",
+        "bench",
+        "doctor",
+        "config show",
+        "completion",
+    ),
     *("subscription delete", "topic delete"),
 ]
 """How somebody would come upon them; `serve` and `tour` have tests of their own."""
@@ -448,6 +597,11 @@ def test_examples_run_as_printed(tmp_path, monkeypatch, url, wherry):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert sorted(ORDER) == sorted(set(EXAMPLES) - {"serve", "tour"})
     for path in ORDER:
+        if path == "publish":
+            wherry("topic", "create", "calls")
+            wherry("subscription", "create", "calls", "workers")
+            command = [*WHERRY, "consume", "calls", "workers", "--follow", "--count", "1"]
+            answering = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         if path == "dead list":
             wherry("consume", "jobs", "strict")
             bury(url, "jobs", "cat.png", "dog.png", subscription="strict")
@@ -459,3 +613,5 @@ def test_examples_run_as_printed(tmp_path, monkeypatch, url, wherry):
             else:
                 _, *words = shlex.split(example)
                 wherry(*words)
+        if path == "publish":
+            assert answering.wait(PATIENCE_S) == 0

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from wherry.model.errors import NotFound, Unauthorized, Unavailable, WherryError
+from wherry.model.errors import InvalidInput, NotFound, Unauthorized, Unavailable, WherryError
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -25,7 +25,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {}
 ORDER = (
     *("serve", "config", "doctor", "tour", "completion"),
     *("publish", "consume", "peek", "search", "message"),
-    *("topic", "subscription", "dead", "key"),
+    *("topic", "subscription", "route", "dead", "key"),
     *("top", "load", "bench"),
 )
 """The commands as `--help` lists them."""
@@ -62,7 +62,7 @@ class Group(TyperGroup):
         except (WherryError, OSError) as fault:
             if isinstance(fault, BrokenPipeError) or ctx.meta.get(DEBUG):
                 raise
-            complain(told(fault))
+            complain(told(fault, getattr(ctx.obj, "url", "")))
             raise typer.Exit(1) from None
         except (typer.Exit, typer.Abort, _WRONG):
             raise
@@ -109,26 +109,45 @@ def complain(text: str) -> None:
     typer.secho(f"wherry: {text}", err=True, fg="red")
 
 
-def told(fault: Exception) -> str:
+def told(fault: Exception, url: str = "") -> str:
     """An error in one line, and what to try."""
     text = " ".join([str(fault) or type(fault).__name__, *getattr(fault, "__notes__", ())]).replace("\n", " ")
-    hint = _advice(fault)
+    hint = _advice(fault, url)
     return f"{text}; {hint}" if hint else text
 
 
-def _advice(fault: Exception) -> str:
+def _advice(fault: Exception, url: str) -> str:
     text = str(fault)
     match fault:
-        case Unavailable() if "cannot be reached" in text:
-            return "is the broker running? wherry serve, or name another one with --url"
+        case Unavailable():
+            return unreached(text, url)
         case Unauthorized():
-            return "give a key with --key or WHERRY_KEY"
+            return "give a key with --api-key or WHERRY_KEY"
+        case InvalidInput(field="callback") if "may be called" in text:
+            return "start the broker with WHERRY_WEBHOOKS_ALLOW_PRIVATE=true to be called here, or load with --sync 1"
         case NotFound() if text.startswith("no topic "):
             return "wherry topic list shows what there is, wherry topic create makes one"
         case NotFound() if text.startswith("no subscription "):
             return "wherry subscription list TOPIC shows what there is, wherry subscription create makes one"
         case _:
             return ""
+
+
+def unreached(text: str, url: str) -> str:
+    """What to try when nothing of use answers at a URL; `text` is what the network said."""
+    scheme, _, place = url.partition("://")
+    said, secure = text.lower(), scheme == "https"
+    untrusted, cut = "certificate_verify_failed" in said, "closed" in said
+    strange = "[ssl" in said or "no answer" in said or "timed out" in said
+    hints = (
+        (untrusted and "mismatch" in said, "its certificate is for another name: say that one in --url"),
+        (untrusted, "name who vouches for its certificate with --ca"),
+        ("certificate_required" in said or (secure and cut), "does it ask for a certificate? --cert shows one"),
+        (secure and strange, f"does the port speak TLS? if not, --url http://{place}"),
+        (scheme == "http" and cut, f"if the port speaks TLS, --url https://{place}"),
+        ("cannot be reached" in said, "is the broker running? wherry serve, or name another one with --url"),
+    )
+    return next((hint for fits, hint in hints if fits), "")
 
 
 def _usage(fault: Any) -> int:

@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 import typer
 
-from wherry.cli.session import URL
+from wherry.cli.session import URL, Papers
+from wherry.model.errors import WherryError
 
 PATIENCE_S = 0.5
 ANSWER_BYTES_MAX = 1 << 20
@@ -32,13 +33,13 @@ def _asked(ctx: typer.Context, target: str) -> dict[str, Any]:
     from urllib.request import Request, urlopen
 
     given = ctx.find_root().params
-    key = given.get("key")
+    key, papers = given.get("api_key"), Papers(given.get("ca"), given.get("cert"), given.get("cert_key"))
     try:
         request = Request(
             f"{given.get('url') or URL}{target}", headers={"Authorization": f"Bearer {key}"} if key else {}
         )
-        with urlopen(request, timeout=PATIENCE_S) as answer:
+        with urlopen(request, timeout=PATIENCE_S, context=papers.context()) as answer:
             found: dict[str, Any] = json.loads(answer.read(ANSWER_BYTES_MAX))
             return found
-    except (OSError, ValueError, HTTPException):
+    except (OSError, ValueError, HTTPException, WherryError):
         return {}

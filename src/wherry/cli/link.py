@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from ssl import SSLContext
 from types import TracebackType
 from typing import Any
 
@@ -15,13 +17,16 @@ from wherry.model.errors import NotFound
 
 NDJSON = "application/x-ndjson"
 
+GOODBYE_S = 0.05
+"""TLS ends with a word from either side, for which the client does not wait: the loop would be gone too early."""
+
 
 class Link:
     """One pool of connections, and two ways to talk over it."""
 
-    def __init__(self, url: str, key: str | None) -> None:
+    def __init__(self, url: str, key: str | None, tls: SSLContext | None = None) -> None:
         self.address = Address.parse(url)
-        pool = Pool(self.address, key)
+        pool = Pool(self.address, key, tls=tls)
         self.client = Client(pool)
         self._caller = Caller(pool)
 
@@ -32,6 +37,8 @@ class Link:
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.client.close()
+        if self.address.secure:
+            await asyncio.sleep(GOODBYE_S)
 
     async def send(self, method: str, target: str, body: object = None, wait_s: float = 0.0) -> Answer:
         """A request to any target, which may be held by the broker for so long."""

@@ -15,13 +15,18 @@ import typer
 
 from wherry.cli import output
 from wherry.cli.commands.load import SUBSCRIPTION
+from wherry.cli.frame import told
 from wherry.cli.link import Link
+from wherry.cli.values import REACHED
 from wherry.client.desk import parsed, path
-from wherry.model.errors import WherryError
+from wherry.model.errors import InvalidInput, WherryError
 
 PERCENTILES = (50, 90, 99, 100)
 BODY_BYTES_MAX = 4 << 20
 IN_FLIGHT_MAX = 10_000
+
+UNFINISHED = ("waiting", "scheduled", "delivered")
+CALLBACK = "callback"
 
 
 class Outcome(msgspec.Struct):
@@ -44,6 +49,8 @@ class Load:
     topic: str
     rate: float
     sync: float
+    mix: bool
+    """Whether somebody asked for this share: then it is kept, or the run ends."""
     wait: str
     count: int | None
     length_ms: int | None
@@ -56,6 +63,8 @@ class Load:
     failed: dict[str, int] = field(default_factory=dict)
     callbacks: dict[str, asyncio.Future[str]] = field(default_factory=dict)
     early: dict[str, str] = field(default_factory=dict)
+    refused: InvalidInput | None = None
+    """Why the broker does not call back."""
 
     async def run(self, link: Link, *, consume: bool) -> None:
         """Send until the bound; then wait for what is out."""
@@ -72,6 +81,8 @@ class Load:
         port = server.sockets[0].getsockname()[1]
         try:
             await self._send_all(link, f"http://{self.host}:{port}/{secrets.token_hex(8)}")
+            if self.refused is not None and self.mix:
+                raise self.refused
         finally:
             for task in tasks:
                 task.cancel()
@@ -102,6 +113,8 @@ class Load:
             await asyncio.wait(out)
 
     def _is_over(self) -> bool:
+        if self.refused is not None and self.mix:
+            return True
         if self.count is not None and self.sent >= self.count:
             return True
         past_ms = (time.perf_counter() - self.began) * 1_000
@@ -111,23 +124,39 @@ class Load:
         began = time.perf_counter()
         body = {"payload": f"{number} ".ljust(self.size, ".")[: self.size]}
         query: dict[str, Any] = {"timeout_ms": self.timeout_ms}
-        query |= {"wait": self.wait} if is_sync else {"callback": callback}
+        query |= {"wait": self.wait} if is_sync else {CALLBACK: callback}
         target = path("topics", self.topic, "messages", **query)
         try:
-            answer = parsed(await link.send("POST", target, body, wait_s=self.timeout_ms / 1_000), dict[str, Any])
+            held_s = self.timeout_ms / 1_000 if is_sync and self.wait != "stored" else 0.0
+            answer = parsed(await link.send("POST", target, body, wait_s=held_s), dict[str, Any])
             if is_sync:
-                outcome = str(answer.get("fate", self.wait))
+                outcome = str(answer.get("fate", "dead" if answer.get("dead") else "stored"))
             else:
                 self._note("accepted", began)
                 outcome = await self._told(answer["ids"][0])
+        except InvalidInput as fault:
+            if fault.field == CALLBACK and not is_sync:
+                await self._without_callbacks(fault, link, number)
+                return
+            outcome = str(fault)
         except WherryError as fault:
             outcome = str(fault)
         except TimeoutError:
             outcome = "no callback in time"
-        if outcome in ("stored", "delivered", "settled"):
+        if outcome in REACHED[self.wait if is_sync else "settled"]:
             self._note("sync" if is_sync else "async", began)
-        else:
-            self.failed[outcome] = self.failed.get(outcome, 0) + 1
+            return
+        why = f"still {outcome} after {output.span(self.timeout_ms)}" if outcome in UNFINISHED else outcome
+        self.failed[why] = self.failed.get(why, 0) + 1
+
+    async def _without_callbacks(self, fault: InvalidInput, link: Link, number: int) -> None:
+        """The broker does not call here: what was to be async is sync from now on, unless somebody chose the mix."""
+        if self.refused is None:
+            self.refused, self.sync = fault, self.sync if self.mix else 1.0
+            if not self.mix:
+                output.note(f"all are sync, since the broker does not call back: {told(fault)}")
+        if not self.mix:
+            await self._one(link, number, "", is_sync=True)
 
     async def _told(self, name: str) -> str:
         """What the broker says of a message; it may have said so before it answered the publish."""
@@ -185,11 +214,7 @@ class Load:
             output.show(heads, rows, json=False, empty="nothing came back")
             output.note(f"{self.sent:,} sent in {seconds:.1f} s ({self.sent / max(seconds, 1e-9):,.1f} a second)")
             for why, times in self.failed.items():
-                output.note(f"{times:,} without an outcome: {why}")
-                if why.startswith("callback:"):
-                    output.note(
-                        "to be called here: WHERRY_WEBHOOKS_ALLOW_PRIVATE=true wherry serve; or send --sync 1 only"
-                    )
+                output.note(f"{times:,} failed: {why}")
         if self.failed:
             raise typer.Exit(1)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -17,12 +18,13 @@ from wherry.cli.commands import (  # noqa: F401  each adds its commands to the t
     load,
     look,
     publish,
+    routes,
     serve,
     top,
     tour,
 )
 from wherry.cli.frame import DEBUG, app
-from wherry.cli.session import URL, Session
+from wherry.cli.session import URL, VARIABLES, Papers, Session
 
 __all__ = ["app", "main"]
 
@@ -35,11 +37,22 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _file(place: int, about: str) -> Any:
+    return typer.Option(
+        envvar=VARIABLES[place], metavar="FILE", help=about, exists=True, dir_okay=False, show_envvar=True
+    )
+
+
 @app.callback()
 def wherry(
     ctx: typer.Context,
     url: Annotated[str, typer.Option(envvar="WHERRY_URL", help="Where the broker is.")] = URL,
-    key: Annotated[str | None, typer.Option(envvar="WHERRY_KEY", help="An API key.", show_envvar=True)] = None,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", envvar="WHERRY_KEY", help="Who you are.", show_envvar=True)
+    ] = None,
+    ca: Annotated[Path | None, _file(0, "PEM; who vouches for an https broker.")] = None,
+    cert: Annotated[Path | None, _file(1, "PEM; a certificate to show to the broker.")] = None,
+    cert_key: Annotated[Path | None, _file(2, "PEM; the key of it, if it is not in there.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
     version: Annotated[
@@ -51,7 +64,9 @@ def wherry(
     Begin with [bold]wherry serve[/bold] in one terminal, and in another
     [bold]wherry publish --create jobs hello[/bold] and [bold]wherry consume --create jobs workers[/bold].
     """
-    ctx.obj = Session(url, key, json)
+    if cert_key is not None and cert is None:
+        raise typer.BadParameter("the key of a certificate comes with --cert", param_hint="--cert-key")
+    ctx.obj = Session(url, api_key, json, Papers(ca, cert, cert_key))
     ctx.meta[DEBUG] = debug
 
 

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from wherry.model.errors import InvalidInput
+
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+    from pathlib import Path
+    from ssl import SSLContext
 
     from wherry.cli.link import Link
 
@@ -18,8 +22,38 @@ T = TypeVar("T")
 
 URL = "http://127.0.0.1:7070"
 
+VARIABLES = ("WHERRY_CA", "WHERRY_CERT", "WHERRY_CERT_KEY")
+"""The files of `Papers`, in the environment."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Papers:
+    """PEM files for TLS: whom to trust, and who we are."""
+
+    ca: Path | None = None
+    cert: Path | None = None
+    cert_key: Path | None = None
+
+    def context(self) -> SSLContext | None:
+        """What the client takes; None for what the system trusts."""
+        if self == Papers():
+            return None
+        import ssl
+
+        try:
+            made = ssl.create_default_context(cafile=self.ca)
+        except ssl.SSLError as fault:
+            raise InvalidInput("--ca", str(self.ca), f"a PEM file of certificates ({fault})") from None
+        if self.cert is not None:
+            try:
+                made.load_cert_chain(self.cert, self.cert_key)
+            except ssl.SSLError as fault:
+                files = str(self.cert) if self.cert_key is None else f"{self.cert}, {self.cert_key}"
+                raise InvalidInput("--cert", files, f"PEM files of a certificate and its key ({fault})") from None
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +63,7 @@ class Session:
     url: str = URL
     key: str | None = None
     json: bool = False
+    papers: Papers = Papers()
 
     def run(self, work: Callable[[Link], Coroutine[Any, Any, T]]) -> T:
         """Do something with a broker at the other end."""
@@ -37,7 +72,7 @@ class Session:
         from wherry.cli.link import Link  # brings Arrow along, which takes longer than all of `--help`
 
         async def connected() -> T:
-            async with Link(self.url, self.key) as link:
+            async with Link(self.url, self.key, self.papers.context()) as link:
                 return await work(link)
 
         with Runner(loop_factory=_loop_factory()) as runner:

@@ -10,7 +10,11 @@ import typer
 
 UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
+REACHED = {"stored": ("stored",), "delivered": ("delivered", "settled"), "settled": ("settled",)}
+"""The fates of those that got as far as somebody waits for."""
+
 _PART = r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)"
+_TOKEN = re.compile(r"wk_[0-9A-Za-z]+_\S+")
 _DURATION = re.compile(rf"(?:{_PART}\s*)+")
 
 
@@ -62,6 +66,19 @@ def pairs(given: list[str] | None, option: str = "--header") -> dict[str, str] |
     return found or None
 
 
+def message_key(text: str) -> str:
+    """What a message is ordered by. An API key is a secret, and messages are read by many."""
+    if _TOKEN.fullmatch(text):
+        raise typer.BadParameter("this looks like an API key, which goes before the command: wherry --api-key …")
+    return text
+
+
 def given(**fields: object) -> dict[str, object]:
     """The fields that somebody gave."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def something(wanted: dict[str, object]) -> None:
+    """Wrong usage if nobody gave anything."""
+    if not wanted:
+        raise typer.BadParameter("nothing to change was given")

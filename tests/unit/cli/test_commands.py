@@ -1,5 +1,6 @@
 """Parsing, help and errors: what can be seen without a broker."""
 
+import resource
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from wherry.cli import load
 from wherry.cli.commands import catalogue, doctor, serve, top
 from wherry.cli.frame import EXAMPLES, ORDER, told
 from wherry.cli.main import app
+from wherry.cli.session import VARIABLES
 from wherry.model.errors import NotFound, Unauthorized, Unavailable
 from wherry.node import sources
 
@@ -65,6 +67,17 @@ def test_every_listing_has_json(path):
         (["message", "amend", "jobs", "0-0"], "nothing to change was given"),
         (["key", "create", "ann", "--right", "fly"], "publish, consume or admin"),
         (["load", "jobs", "--rate", "0"], "--rate"),
+        (["--key", "wk_7f3k9q2m_abc", "topic", "list"], "No such option: --key"),
+        (["publish", "jobs", "x", "--key", "wk_7f3k9q2m_abc"], "looks like an API key"),
+        (["search", "jobs", "--key", "wk_7f3k9q2m_abc"], "looks like an API key"),
+        (["route", "publish", "all", "x", "--key", "wk_7f3k9q2m_abc"], "looks like an API key"),
+        (["route", "put", "r", "--kind", "headers", "--to", "jobs"], "is no rule"),
+        (["key", "change", "7f3k9q2m"], "nothing to change was given"),
+        (["key", "change", "7f3k9q2m", "--expires", "in 1d", "--never-expires"], "either --expires"),
+        (["subscription", "create", "jobs", "w", "--webhook-batch", "2"], "comes with --webhook"),
+        (["subscription", "change", "jobs", "w", "--webhook-batch", "2"], "--webhook-secret"),
+        (["--cert-key", __file__, "topic", "list"], "comes with --cert"),
+        (["--ca", "/not/there", "topic", "list"], "does not exist"),
     ],
 )
 def test_wrong_usage_is_one_line_and_two(arguments, says):
@@ -84,10 +97,38 @@ def test_a_url_that_is_none_is_told():
 
 def test_an_error_says_what_to_try():
     assert "wherry serve" in told(Unavailable("127.0.0.1:7070 cannot be reached: refused"))
-    assert "--key or WHERRY_KEY" in told(Unauthorized("no key"))
+    assert "--api-key or WHERRY_KEY" in told(Unauthorized("no key"))
     assert "wherry topic list" in told(NotFound("topic", "jobs"))
     assert "wherry subscription create" in told(NotFound("subscription", "w"))
     assert told(ValueError("a\nb")) == "a b"
+
+
+@pytest.mark.parametrize(
+    ("said", "url", "hint"),
+    [
+        ("cannot be reached: refused", "http://b:1", "is the broker running?"),
+        ("cannot be reached: [SSL: CERTIFICATE_VERIFY_FAILED] no issuer", "https://b:1", "--ca"),
+        ("cannot be reached: [SSL: CERTIFICATE_VERIFY_FAILED] Hostname mismatch", "https://b:1", "another name"),
+        ("cannot be reached: [SSL: WRONG_VERSION_NUMBER]", "https://b:1", "--url http://b:1"),
+        ("the broker closed the connection", "http://b:1", "--url https://b:1"),
+        ("the broker closed the connection", "https://b:1", "--cert"),
+        ("503: busy", "http://b:1", ""),
+    ],
+)
+def test_what_tls_says_is_told_apart_from_a_broker_that_is_not_there(said, url, hint):
+    text = told(Unavailable(said), url)
+    assert hint in text.removeprefix(said)
+    assert ("is the broker running?" in text) == ("is the broker running?" in hint)
+
+
+def test_a_secret_that_was_given_as_a_message_key_is_not_repeated():
+    assert "sEcReT" not in run("publish", "jobs", "x", "--key", "wk_7f3k9q2m_sEcReT").stderr
+
+
+def test_a_file_that_is_no_certificate_is_named():
+    done = run("--url", "https://127.0.0.1:1", "--ca", __file__, "topic", "list")
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    assert "--ca: got" in done.stderr
 
 
 def test_a_fault_of_ours_is_one_line_unless_debug_is_asked_for(monkeypatch):
@@ -104,6 +145,11 @@ def test_a_fault_of_ours_is_one_line_unless_debug_is_asked_for(monkeypatch):
 
 def test_the_flags_of_serve_are_those_of_the_node():
     assert set(serve.FLAGS) == set(sources.FLAGS)
+
+
+def test_what_only_clients_read_is_no_configuration():
+    env = dict.fromkeys(VARIABLES, __file__) | {"WHERRY_KEY": "wk_7f3k9q2m_abc"}
+    assert run("config", "show", env=env).exit_code == 0
 
 
 def test_the_configuration_is_shown_with_its_sources(tmp_path, monkeypatch):
@@ -197,3 +243,25 @@ def test_a_directory_that_is_not_there_yet_is_measured_where_it_would_be(tmp_pat
     findings = {finding.check: finding for finding in doctor.disk(tmp_path / "not" / "yet")}
     assert str(tmp_path) in findings["disk sync"].found
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_others_can_read_is_told(tmp_path):
+    assert list(doctor.access(tmp_path / "not yet")) == []
+    for mode, verdict in ((0o700, "ok"), (0o750, "warn"), (0o704, "warn")):
+        tmp_path.chmod(mode)
+        [finding] = doctor.access(tmp_path)
+        assert (finding.verdict, "chmod 700" in finding.advice) == (verdict, verdict == "warn")
+
+
+def test_fewer_descriptors_than_connections_are_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for limit, verdict in ((resource.RLIM_INFINITY, "ok"), (10_000, "ok"), (9_999, "warn")):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (256, limit))
+        [finding] = doctor.descriptors()
+        assert (finding.verdict, "ulimit" in finding.advice) == (verdict, verdict == "warn")
+    monkeypatch.setenv("WHERRY_LIMITS_CONNECTIONS", "500")
+    [finding] = doctor.descriptors()
+    assert finding.verdict == "ok"
+    monkeypatch.setenv("WHERRY_LIMITS_CONNECTIONS", "many")
+    [finding] = doctor.descriptors()
+    assert (finding.check, finding.verdict) == ("configuration", "fail")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from wherry.cli import guess, output
 from wherry.cli.frame import CATALOGUE, command, complain, group
 from wherry.cli.session import AsJson, Yes, confirm, session
-from wherry.cli.values import duration, given, instant
+from wherry.cli.values import duration, given, instant, something
 
 if TYPE_CHECKING:
     from wherry.cli.link import Link
@@ -180,14 +181,9 @@ def change_topic(
         keep_bytes=keep_bytes,
         expired=expired,
     )
-    _something(wanted)
+    something(wanted)
     session(ctx).run(lambda link: link.call("PATCH", "topics", topic, body=wanted))
     output.note(f"topic {topic} is changed")
-
-
-def _something(wanted: dict[str, object]) -> None:
-    if not wanted:
-        raise typer.BadParameter("nothing to change was given")
 
 
 @command(topics, "topic delete", "wherry topic delete alarms --yes")
@@ -204,6 +200,8 @@ def delete_topic(ctx: typer.Context, topic: TopicName, yes: Yes = False) -> None
 
 
 # ------------------------------------------------------------------------------------------------------ subscriptions
+
+SECRET_BYTES = 32
 
 subscriptions = group("subscription", "Subscriptions: readers of a topic, each with its own progress.", CATALOGUE)
 
@@ -224,6 +222,23 @@ BufferMessages = Annotated[
     int | None, typer.Option(help="How far behind it may fall before it is cut off.", show_default="no bound")
 ]
 BufferBytes = Annotated[int | None, typer.Option(help="The same in bytes.", show_default="no bound")]
+
+HookUrl = Annotated[
+    str | None, typer.Option("--webhook", metavar="URL", help="Messages are posted there.", show_default=False)
+]
+HookSecret = Annotated[
+    str | None, typer.Option("--webhook-secret", metavar="TEXT", help="Signs each call; 16 to 256 characters.")
+]
+HookBatch = Annotated[int | None, typer.Option("--webhook-batch", help="Messages in one call.", show_default="1")]
+HookTimeout = Annotated[
+    int | None,
+    typer.Option("--webhook-timeout", parser=duration, metavar="DURATION", help="For a call.", show_default="10s"),
+]
+HookInFlight = Annotated[int | None, typer.Option("--webhook-in-flight", help="Calls at a time.", show_default="1")]
+HookRemoveAfter = Annotated[
+    int | None,
+    typer.Option("--webhook-remove-after", help="Calls in vain until it is removed.", show_default="10"),
+]
 
 
 def _retry(attempts: int | None, first_ms: int | None, cap_ms: int | None) -> dict[str, object] | None:
@@ -268,6 +283,7 @@ def show_subscription(
     "wherry subscription create jobs workers",
     "wherry subscription create jobs strict --attempts 3 --lease 5m --retry-first 2s",
     "wherry subscription create jobs late --start latest",
+    "wherry subscription create mails hook --webhook https://example.com/mails --webhook-batch 100",
 )
 def create_subscription(
     ctx: typer.Context,
@@ -286,8 +302,30 @@ def create_subscription(
     assignment: Annotated[str | None, typer.Option(help="balanced, ordered, shared, exclusive.")] = None,
     buffer_messages: BufferMessages = None,
     buffer_bytes: BufferBytes = None,
+    webhook: HookUrl = None,
+    webhook_secret: HookSecret = None,
+    webhook_batch: HookBatch = None,
+    webhook_timeout: HookTimeout = None,
+    webhook_in_flight: HookInFlight = None,
+    webhook_remove_after: HookRemoveAfter = None,
 ) -> None:
-    """Create a subscription. The same again is no error."""
+    """Create a subscription. The same again is no error.
+
+    With --webhook the broker pushes; without a secret for it one is made, and shown this once.
+    """
+    hook = given(
+        url=webhook,
+        secret=webhook_secret,
+        batch=webhook_batch,
+        timeout_ms=webhook_timeout,
+        in_flight=webhook_in_flight,
+        remove_after=webhook_remove_after,
+    )
+    made = None
+    if hook and webhook is None:
+        raise typer.BadParameter("what is said of a webhook comes with --webhook", param_hint="--webhook")
+    if hook and webhook_secret is None:
+        made = hook["secret"] = secrets.token_urlsafe(SECRET_BYTES)
     wanted = given(
         durable=False if ephemeral else None,
         acks=None if acks else False,
@@ -297,9 +335,13 @@ def create_subscription(
         assignment=assignment,
         buffer_messages=buffer_messages,
         buffer_bytes=buffer_bytes,
+        webhook=hook or None,
     ) | _start(start)
     place = ("topics", topic, "subscriptions", subscription)
     session(ctx).run(lambda link: link.call("PUT", *place, body=wanted))
+    if made is not None:
+        typer.echo(made)
+        output.note("this secret signs its calls, and is shown once")
     output.note(f"subscription {subscription} of {topic} is there")
 
 
@@ -313,7 +355,12 @@ def _start(text: str | None) -> dict[str, object]:
     return {"start": "time", "start_ms": instant(text)}
 
 
-@command(subscriptions, "subscription change", "wherry subscription change jobs workers --lease 2m --attempts 5")
+@command(
+    subscriptions,
+    "subscription change",
+    "wherry subscription change jobs workers --lease 2m --attempts 5",
+    "wherry subscription change mails hook --no-webhook",
+)
 def change_subscription(
     ctx: typer.Context,
     topic: TopicName,
@@ -324,16 +371,38 @@ def change_subscription(
     retry_cap: RetryCap = None,
     buffer_messages: BufferMessages = None,
     buffer_bytes: BufferBytes = None,
+    webhook: HookUrl = None,
+    webhook_secret: HookSecret = None,
+    webhook_batch: HookBatch = None,
+    webhook_timeout: HookTimeout = None,
+    webhook_in_flight: HookInFlight = None,
+    webhook_remove_after: HookRemoveAfter = None,
+    no_webhook: Annotated[bool, typer.Option("--no-webhook", help="Push no more; consumers pull.")] = False,
 ) -> None:
-    """Change what is given, leave the rest."""
+    """Change what is given, leave the rest. Nobody can read the secret of a webhook: with a change of one, say it."""
+    hook = given(
+        url=webhook,
+        secret=webhook_secret,
+        batch=webhook_batch,
+        timeout_ms=webhook_timeout,
+        in_flight=webhook_in_flight,
+        remove_after=webhook_remove_after,
+    )
+    if hook and (no_webhook or webhook_secret is None):
+        raise typer.BadParameter("either --no-webhook, or what changes together with its --webhook-secret")
     wanted = given(lease_ms=lease, buffer_messages=buffer_messages, buffer_bytes=buffer_bytes)
     retry = given(attempts=attempts, first_ms=retry_first, cap_ms=retry_cap)
-    _something(wanted | retry)
+    if no_webhook:
+        wanted["webhook"] = None
+    something(wanted | retry | hook)
     place = ("topics", topic, "subscriptions", subscription)
 
     async def work(link: Link) -> None:
-        if retry:  # the policy travels whole
-            wanted["retry"] = (await link.call("GET", *place))["config"]["retry"] | retry
+        config = (await link.call("GET", *place))["config"] if retry or hook else {}
+        if retry:  # the policy travels whole, and so does a webhook
+            wanted["retry"] = config["retry"] | retry
+        if hook:
+            wanted["webhook"] = (config["webhook"] or {}) | hook
         await link.call("PATCH", *place, body=wanted)
 
     session(ctx).run(work)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -17,8 +19,10 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 
 from wherry.cli import output
-from wherry.cli.frame import BROKER, app, command
+from wherry.cli.commands.serve import effective
+from wherry.cli.frame import BROKER, app, command, unreached
 from wherry.cli.session import AsJson, Session, session
+from wherry.model.errors import InvalidInput
 
 Verdict = Literal["ok", "warn", "fail"]
 
@@ -54,7 +58,7 @@ def doctor(
     """Look at disk, ports, versions and the broker. Exit code 1 if something must be mended."""
     here = session(ctx, json)
     worst = 0
-    for finding in (*python(), *disk(data), *broker(here), *ports(), *java()):
+    for finding in (*python(), *disk(data), *access(data), *descriptors(), *broker(here), *ports(), *java()):
         worst |= finding.verdict == "fail"
         if here.json:
             output.as_json(finding._asdict())
@@ -113,6 +117,33 @@ def disk(data: Path) -> Iterator[Finding]:
     yield Finding("disk space", verdict, f"{output.size(free)} free in {place}", advice)
 
 
+def access(data: Path) -> Iterator[Finding]:
+    """Whether others on this machine may read the messages."""
+    if not data.is_dir():
+        return
+    mode = stat.S_IMODE(data.stat().st_mode)
+    bad = bool(mode & (stat.S_IRWXG | stat.S_IRWXO))
+    advice = f"messages and keys are in there: chmod 700 {shlex.quote(str(data))}" if bad else ""
+    who = "others may look into it" if bad else "its owner's only"
+    yield Finding("data access", "warn" if bad else "ok", f"{data} has mode {mode:04o}: {who}", advice)
+
+
+def descriptors() -> Iterator[Finding]:
+    """Whether a broker started here may open as many connections as it is set to take."""
+    import resource
+
+    try:
+        wanted = effective().config.limits.connections
+    except InvalidInput as fault:
+        yield Finding("configuration", "fail", str(fault), "wherry config show tells what is in force")
+        return
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # it raises the soft limit to this one itself
+    bad = limit != resource.RLIM_INFINITY and limit < wanted
+    found = f"{'no limit' if limit == resource.RLIM_INFINITY else limit} for limits.connections = {wanted}"
+    advice = "raise the hard limit (ulimit -Hn, LimitNOFILE=), or take a smaller limits.connections" if bad else ""
+    yield Finding("descriptors", "warn" if bad else "ok", found, advice)
+
+
 def sync_ms(folder: Path) -> tuple[float, float]:
     """The median and the slowest of a few small writes with fdatasync, in milliseconds; nothing is left behind."""
     taken: list[float] = []
@@ -137,17 +168,18 @@ def broker(here: Session) -> Iterator[Finding]:
     base = here.url.rstrip("/")
     try:
         began = time.time()
-        with urlopen(f"{base}/v1", timeout=5) as answer:
+        tls = here.papers.context()
+        with urlopen(f"{base}/v1", timeout=5, context=tls) as answer:
             date, server = answer.headers.get("Date"), answer.read(ANSWER_BYTES_MAX)
         took_s = time.time() - began
-        with urlopen(f"{base}/readyz", timeout=5):
+        with urlopen(f"{base}/readyz", timeout=5, context=tls):
             pass
     except HTTPError as fault:
         yield Finding("broker", "warn", f"{base} answers {fault.code} {fault.reason}", "it may be starting or stopping")
         return
     except (OSError, ValueError, HTTPException) as fault:
-        why = getattr(fault, "reason", fault)
-        yield Finding("broker", "warn", f"{base} cannot be reached: {why}", "is it running? wherry serve, or --url")
+        found = f"{base} cannot be reached: {getattr(fault, 'reason', fault)}"
+        yield Finding("broker", "warn", found, unreached(found, base))
         return
     yield Finding("broker", "ok", f"{base} takes messages ({took_s * 1_000:.0f} ms, {_named(server)})")
     if date is None:

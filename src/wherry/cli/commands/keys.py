@@ -10,6 +10,7 @@ from wherry.cli import output
 from wherry.cli.commands.publish import Instant
 from wherry.cli.frame import CATALOGUE, command, group
 from wherry.cli.session import AsJson, Yes, confirm, session
+from wherry.cli.values import given, something
 
 keys = group("key", "API keys: who may publish, consume or administer which topics.", CATALOGUE)
 
@@ -54,7 +55,7 @@ def create(
         output.as_json(view)
         return
     typer.echo(view["token"])
-    output.note(f"key {view['id']} of {name}: this is shown once. Use it with --key or WHERRY_KEY")
+    output.note(f"key {view['id']} of {name}: this is shown once. Use it with --api-key or WHERRY_KEY")
 
 
 @command(keys, "key list", "wherry key list", "wherry key list --json")
@@ -73,6 +74,30 @@ def show(ctx: typer.Context, id: KeyId, json: AsJson = False) -> None:  # noqa: 
     here = session(ctx, json)
     view = here.run(lambda link: link.call("GET", "keys", id))
     output.fields(view if here.json else view | {"rights": _readable(view)["rights"]}, json=here.json)
+
+
+@command(
+    keys,
+    "key change",
+    "wherry key change $ID --right 'publish:jobs*' --expires 'in 90d'",
+    "wherry key change $ID --name 'ann of sales' --never-expires",
+)
+def change(
+    ctx: typer.Context,
+    id: KeyId,  # noqa: A002
+    name: Annotated[str | None, typer.Option(help="Whose it is.")] = None,
+    right: Annotated[list[str] | None, typer.Option(metavar="VERB[:TOPICS]", help="All rights anew.")] = None,
+    expires: Instant = None,
+    never_expires: Annotated[bool, typer.Option("--never-expires", help="It stays good.")] = False,
+) -> None:
+    """Change what is given, leave the rest; the token stays as it is."""
+    if never_expires and expires is not None:
+        raise typer.BadParameter("either --expires or --never-expires")
+    rights = [_right(text) for text in right or ()] or None
+    wanted = given(name=name, rights=rights, expires_ms=expires) | ({"expires_ms": None} if never_expires else {})
+    something(wanted)
+    session(ctx).run(lambda link: link.call("PATCH", "keys", id, body=wanted))
+    output.note(f"key {id} is changed")
 
 
 @command(keys, "key delete", "wherry key delete $ID --yes")

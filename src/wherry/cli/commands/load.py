@@ -14,6 +14,7 @@ from wherry.cli.values import duration
 
 SUBSCRIPTION = "load"
 TIMEOUT_MS = 10_000
+SYNC = 0.5
 
 Wait = Literal["stored", "delivered", "settled"]
 
@@ -21,7 +22,7 @@ Wait = Literal["stored", "delivered", "settled"]
 @command(
     app,
     "load",
-    "wherry load jobs --count 3 --sync 1 --rate 10",
+    "wherry load trial --count 3 --rate 10",
     "wherry load jobs --rate 100 --duration 2s --sync 1 --wait stored",
     panel=FIGURES,
 )
@@ -29,7 +30,10 @@ def load(
     ctx: typer.Context,
     topic: TopicName,
     rate: Annotated[float, typer.Option(min=0.001, max=100_000, help="Messages a second.")] = 1.0,
-    sync: Annotated[float, typer.Option(min=0, max=1, help="The share that waits; the rest is called back.")] = 0.5,
+    sync: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="The share that waits; the rest is called back.", show_default="0.5"),
+    ] = None,
     wait: Annotated[Wait, typer.Option(help="What the sync ones wait for.")] = "settled",
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many.")] = None,
     length: Annotated[
@@ -46,15 +50,17 @@ def load(
     callback_host: Annotated[str, typer.Option(help="Under which name the broker reaches this machine.")] = "127.0.0.1",
     json: AsJson = False,
 ) -> None:
-    """Send messages at an even pace, and tell how long until each was settled.
+    """Send messages at an even pace, and tell how long until each was settled, by every subscription of the topic.
 
     A sync message holds its request until then; an async one is answered at once, and the broker calls back. For calls
-    to this machine the broker's configuration needs webhooks.allow_private. Ends by --count, --duration or Ctrl-C.
+    to this machine the broker's configuration needs webhooks.allow_private; without it all are sync, unless --sync says
+    otherwise. What did not get so far in time has failed. Ends by --count, --duration or Ctrl-C.
     """
     from wherry.cli.load import Load
 
     here = session(ctx, json)
-    job = Load(topic, rate, sync, wait, count, length, size, timeout or TIMEOUT_MS, callback_host)
+    share, mix = (SYNC, False) if sync is None else (sync, True)
+    job = Load(topic, rate, share, mix, wait, count, length, size, timeout or TIMEOUT_MS, callback_host)
     with suppress(KeyboardInterrupt):
         here.run(lambda link: job.run(link, consume=consumer))
     job.report(json=here.json)

@@ -11,7 +11,7 @@ from wherry.cli.commands.catalogue import TopicName
 from wherry.cli.commands.publish import Instant
 from wherry.cli.frame import MESSAGES, app, command, group
 from wherry.cli.session import AsJson, session
-from wherry.cli.values import given, instant, pairs
+from wherry.cli.values import given, instant, message_key, pairs, something
 from wherry.model.limits import PRIORITY_DEFAULT
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def peek(
 def search(
     ctx: typer.Context,
     topic: TopicName,
-    key: Annotated[str | None, typer.Option(help="With exactly this key.")] = None,
+    key: Annotated[str | None, typer.Option(parser=message_key, metavar="TEXT", help="With exactly this key.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="With it; may be repeated.")] = None,
     since: Since = None,
     until: Until = None,
@@ -102,16 +102,16 @@ def show(ctx: typer.Context, topic: TopicName, id: MessageId, json: AsJson = Fal
 
 @command(messages, "message fate", "wherry message fate jobs 0-0")
 def fate(ctx: typer.Context, topic: TopicName, id: MessageId, json: AsJson = False) -> None:  # noqa: A002
-    """What became of a message, for each subscription."""
+    """What became of a message: one word for all, and one for each subscription."""
     here = session(ctx, json)
     view = here.run(lambda link: link.call("GET", "topics", topic, "messages", id, "fate"))
     if here.json:
         output.as_json(view)
         return
+    typer.echo(view["fate"])
     rows = [{"subscription": name, "fate": state} for name, state in view["subscriptions"].items()]
-    output.show(
-        {"subscription": "subscription", "fate": "fate"}, rows, json=False, empty=f"{topic} has no subscriptions"
-    )
+    columns = {name: name for name in ("subscription", "fate")}
+    output.show(columns, rows, json=False, empty=f"no subscription of {topic} has to do with it")
 
 
 @command(messages, "message amend", "wherry message amend jobs alarm --due 'in 1h' --payload 'get up'")
@@ -129,8 +129,7 @@ def amend(
 ) -> None:
     """Change a message that still waits: its body, priority, times or headers."""
     wanted = given(payload=payload, priority=priority, due_ms=due, expires_ms=expires, headers=pairs(header))
-    if not wanted:
-        raise typer.BadParameter("nothing to change was given")
+    something(wanted)
     here = session(ctx, json)
     body = wanted | given(version=version)
     view = here.run(lambda link: link.call("PATCH", "topics", topic, "messages", id, body=body))

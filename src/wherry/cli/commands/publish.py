@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import sys
 import time
+from base64 import b64encode
+from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import typer
 
 from wherry.cli import output
 from wherry.cli.commands.catalogue import TopicName
-from wherry.cli.frame import MESSAGES, app, command
+from wherry.cli.frame import MESSAGES, app, command, complain
 from wherry.cli.session import AsJson, Session, session
-from wherry.cli.values import given, instant, pairs
+from wherry.cli.values import REACHED, duration, given, instant, message_key, pairs
 from wherry.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
+    from wherry.cli.feed import Given
     from wherry.cli.link import Link
 
 STDIN = "-"
 PATIENCE_S = 30.0
 IDS_SHOWN_MAX = 100
+CALL_MESSAGES, CALL_BYTES = 1_000, 4 << 20
+TIMEOUT_MS = 30_000
+
+Wait = Literal["delivered", "settled"]
 
 Instant = Annotated[
     int | None, typer.Option(parser=instant, metavar="TIME", help="'in 10m', an ISO time, or Unix milliseconds.")
@@ -51,6 +59,7 @@ class Meter(Protocol):
     "seq 1000 | wherry publish jobs",
     """echo '{"payload": {"n": 1}, "key": "ann"}' | wherry publish jobs --ndjson""",
     "wherry publish jobs --file README.md --whole",
+    "wherry publish calls 'is anybody there?' --wait settled --timeout 20s",
     panel=MESSAGES,
 )
 def publish(
@@ -62,19 +71,32 @@ def publish(
     ] = None,
     ndjson: Annotated[bool, typer.Option("--ndjson", help='Each is JSON: {"payload": …, "key": …}.')] = False,
     whole: Annotated[bool, typer.Option("--whole", help="Each file is one message, byte for byte.")] = False,
-    key: Annotated[str | None, typer.Option(help="What messages are ordered by, and what chooses a partition.")] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            parser=message_key, metavar="TEXT", help="What messages are ordered by, and what chooses a partition."
+        ),
+    ] = None,
     priority: Annotated[int | None, typer.Option(help="0 to 65535, smallest first.")] = None,
     due: Instant = None,
     expires: Instant = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="May be repeated.")] = None,
     id: Annotated[str | None, typer.Option(help="An id of your own, for a single message.")] = None,  # noqa: A002
     create: Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")] = False,
+    wait: Annotated[
+        Wait | None, typer.Option(help="Until each was handed over, or is over.", show_default="until stored")
+    ] = None,
+    timeout: Annotated[
+        int | None,
+        typer.Option(parser=duration, metavar="DURATION", help="How long to --wait, at most.", show_default="30s"),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Publish messages; they are on disk when the command ends.
 
     TEXTs are one message each. Without any, lines of stdin are, or of the files named. The options hold for every
-    message; what a line of NDJSON says itself comes first.
+    message; what a line of NDJSON says itself comes first. With --wait each is printed with what became of it, and the
+    exit code is 1 if one did not get so far in time.
     """
     sources = [str(file) for file in files or ()]
     if not texts and not sources:
@@ -84,7 +106,7 @@ def publish(
     if id is not None and (len(texts or ()) + len(sources) != 1 or (sources and not whole)):
         raise typer.BadParameter("an id is for one message: one TEXT, or one --file with --whole", param_hint="--id")
     fields = given(id=id, key=key, priority=priority, due_ms=due, expires_ms=expires, headers=pairs(header))
-    job = Job(topic, texts or [], sources, fields, ndjson, whole, create)
+    job = Job(topic, texts or [], sources, fields, ndjson, whole, create, wait, timeout or TIMEOUT_MS)
     job.run(session(ctx, json))
 
 
@@ -99,8 +121,11 @@ class Job:
     ndjson: bool
     whole: bool
     create: bool
+    wait: Wait | None
+    timeout_ms: int
     count: int = 0
     began: float = 0.0
+    fates: list[str] = field(default_factory=list)
 
     def run(self, here: Session) -> None:
         """Publish, and tell what came of it."""
@@ -111,14 +136,19 @@ class Job:
             if self.count:
                 fault.add_note(f"({self.count:,} came before it and were sent)")
             raise
-        seconds, count = time.perf_counter() - self.began, self.count
+        seconds, count, fates = time.perf_counter() - self.began, self.count, dict(sorted(Counter(self.fates).items()))
         if here.json:
-            rate = round(count / seconds, 1)
-            output.as_json({"count": count, "seconds": round(seconds, 3), "rate": rate} | ({"ids": ids} if ids else {}))
-            return
-        for each in ids:
-            typer.echo(each)
-        output.note(f"{count:,} published to {self.topic} in {seconds:.2f} s ({count / seconds:,.0f} a second)")
+            told = {"count": count, "seconds": round(seconds, 3), "rate": round(count / seconds, 1)}
+            output.as_json(told | ({"ids": ids} if ids else {}) | ({"fates": fates} if fates else {}))
+        else:
+            for each, fate in zip_longest(ids, self.fates[: len(ids)]):
+                typer.echo(each if fate is None else f"{each} {fate}")
+            output.note(f"{count:,} published to {self.topic} in {seconds:.2f} s ({count / seconds:,.0f} a second)")
+        late = count - sum(fates.get(fate, 0) for fate in REACHED[self.wait]) if self.wait is not None else 0
+        if late:
+            words = ", ".join(f"{times:,} {fate}" for fate, times in fates.items())
+            complain(f"{late:,} of {count:,} not {self.wait} within {output.span(self.timeout_ms)}: {words}")
+            raise typer.Exit(1)
 
     async def _publish(self, link: Link, meter: Meter) -> list[str]:
         from wherry.cli import feed
@@ -127,6 +157,8 @@ class Job:
         if self.create and await link.exists("topics", self.topic) is None:
             await link.call("PUT", "topics", self.topic, body={})
         fields, tickets = self.fields, []
+        if self.wait is not None:
+            return await self._publish_and_wait(link, meter)
         self.began = time.perf_counter()
         entries = feed.messages(self.texts, self.sources, meter.read, ndjson=self.ndjson, entire=self.whole)
         async with link.client.producer(self.topic, patience_s=PATIENCE_S) as producer:
@@ -139,6 +171,41 @@ class Job:
             ids = [await ticket.stored() for ticket in tickets]
             await producer.flush()
         return ids
+
+    async def _publish_and_wait(self, link: Link, meter: Meter) -> list[str]:
+        """A call for some messages at a time, each held until they got so far."""
+        from wherry.cli import feed
+
+        ids: list[str] = []
+        self.began = time.perf_counter()
+        entries = feed.messages(self.texts, self.sources, meter.read, ndjson=self.ndjson, entire=self.whole)
+        async for call in _calls(entries):
+            body = [{"payload_base64": b64encode(each.payload).decode(), **self.fields, **each.fields} for each in call]
+            query = {"wait": self.wait, "timeout_ms": self.timeout_ms}
+            told = await link.call(
+                "POST", "topics", self.topic, "messages", body=body, wait_s=self.timeout_ms / 1_000, **query
+            )
+            self.fates += told["fates"]
+            self.count += len(call)
+            meter.sent(self.count)
+            if len(self.texts) <= IDS_SHOWN_MAX:
+                named = [own.get("id") or place for own, place in zip(body, told["ids"], strict=True)]
+                ids += named[: len(self.texts) - len(ids)]
+        return ids
+
+
+async def _calls(entries: AsyncIterator[Given]) -> AsyncIterator[list[Given]]:
+    """As many messages as one call takes, or fewer."""
+    call: list[Given] = []
+    size = 0
+    async for each in entries:
+        if call and (len(call) >= CALL_MESSAGES or size + len(each.payload) > CALL_BYTES):
+            yield call
+            call, size = [], 0
+        call.append(each)
+        size += len(each.payload)
+    if call:
+        yield call
 
 
 class _Silent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 from wherry.cli import output
 from wherry.cli.frame import BROKER, app, command, complain, group
 from wherry.cli.session import AsJson, session
+from wherry.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from wherry.node.sources import Effective
@@ -63,12 +65,16 @@ def _option(flag: str) -> Any:
 ConfigFile = Annotated[str | None, typer.Option(metavar="FILE", help="A TOML file; wherry.toml if it is there.")]
 
 
-def _effective(config: str | None, flags: dict[str, object]) -> Effective:
-    from wherry.model.errors import InvalidInput
+def effective(config: str | None = None, flags: dict[str, object] | None = None) -> Effective:
+    """The configuration in force here; what only the command line reads is none of it."""
     from wherry.node.sources import load  # brings the broker along
 
+    return load(config, os.environ, flags)
+
+
+def _effective(config: str | None, flags: dict[str, object]) -> Effective:
     try:
-        return load(config, flags=flags)
+        return effective(config, flags)
     except InvalidInput as fault:
         complain(f"{fault}; wherry config show tells what is in force")
         raise typer.Exit(2) from None
@@ -81,10 +87,10 @@ def serve(flags: dict[str, object], config: ConfigFile = None) -> None:
 
     Values come from the defaults, then the file, then WHERRY_… in the environment, then these flags.
     """
-    effective = _effective(config, flags)
+    found = _effective(config, flags)
     from wherry.node.process import run  # the broker itself
 
-    raise typer.Exit(run(effective.config))
+    raise typer.Exit(run(found.config))
 
 
 config_app = group("config", "The configuration of a broker.", BROKER)

@@ -1,0 +1,112 @@
+"""`route`: rules that copy a publish to topics."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from wherry.cli import output
+from wherry.cli.frame import CATALOGUE, command, group
+from wherry.cli.session import AsJson, Yes, confirm, session
+from wherry.cli.values import given, message_key, pairs
+
+routes = group("route", "Routes: one publish, copied to the topics whose rules match.", CATALOGUE)
+
+Kind = Literal["direct", "fanout", "pattern", "headers"]
+RouteName = Annotated[str, typer.Argument(help="The name of a route.", metavar="ROUTE")]
+
+
+def _binding(text: str, kind: Kind, *, any_header: bool) -> dict[str, object]:
+    """A rule as people write it: `jobs`, `jobs=orders.*`, or of headers `jobs=region:eu,size:big`."""
+    topic, _, match = text.partition("=")
+    if kind != "headers":
+        return given(topic=topic, match=match or None)
+    wanted = [pair.partition(":") for pair in match.split(",")]
+    if not all(name and sign for name, sign, _ in wanted):
+        allowed = "the topic and the headers that lead there, such as jobs=region:eu,size:big"
+        raise typer.BadParameter(f"{text!r} is no rule; write {allowed}", param_hint="--to")
+    headers = {name: value for name, _, value in wanted}
+    return given(topic=topic, headers=headers, any_header=any_header or None)
+
+
+def _readable(binding: dict[str, Any]) -> str:
+    headers = ",".join(f"{name}:{value}" for name, value in binding.get("headers", {}).items())
+    match = binding.get("match") or headers
+    return f"{binding['topic']}={match}" if match else str(binding["topic"])
+
+
+@command(
+    routes,
+    "route put",
+    "wherry route put orders --kind pattern --to 'jobs=order.#' --to 'mails=order.paid'",
+    "wherry route put all --kind fanout --to jobs --to mails",
+    "wherry route put regions --kind headers --to jobs=region:eu",
+)
+def put(
+    ctx: typer.Context,
+    route: RouteName,
+    kind: Annotated[Kind, typer.Option(help="By routing key, to all, by dotted words, by headers.")],
+    to: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC[=MATCH]", help="In a pattern * is one word, # any number. May be repeated."),
+    ] = None,
+    any_header: Annotated[bool, typer.Option("--any-header", help="One of the headers is enough.")] = False,
+) -> None:
+    """Create a route, or set its rules anew."""
+    bindings = [_binding(text, kind, any_header=any_header) for text in to or ()]
+    session(ctx).run(lambda link: link.call("PUT", "routes", route, body={"kind": kind, "bindings": bindings}))
+    output.note(f"route {route} has {output.many(len(bindings), 'rule')}")
+
+
+@command(routes, "route list", "wherry route list", "wherry route list --json")
+def list_routes(ctx: typer.Context, json: AsJson = False) -> None:
+    """All routes with their rules."""
+    here = session(ctx, json)
+    rows = here.run(lambda link: link.call("GET", "routes"))["routes"]
+    if not here.json:
+        rows = [row | {"rules": list(map(_readable, row.get("bindings", ())))} for row in rows]
+    hint = "no routes yet: wherry route put all --kind fanout --to jobs"
+    output.show({name: name for name in ("name", "kind", "rules")}, rows, json=here.json, empty=hint)
+
+
+@command(routes, "route show", "wherry route show orders")
+def show(ctx: typer.Context, route: RouteName, json: AsJson = False) -> None:
+    """One route with its rules."""
+    here = session(ctx, json)
+    view = here.run(lambda link: link.call("GET", "routes", route))
+    if not here.json:
+        view["bindings"] = list(map(_readable, view.get("bindings", ())))
+    output.fields(view, json=here.json)
+
+
+@command(routes, "route publish", "wherry route publish orders 'order 7 is paid' --routing-key order.paid")
+def publish(
+    ctx: typer.Context,
+    route: RouteName,
+    texts: Annotated[list[str], typer.Argument(help="One message each.", metavar="TEXT")],
+    routing_key: Annotated[str, typer.Option(help="What direct and pattern routes match.")] = "",
+    key: Annotated[
+        str | None, typer.Option(parser=message_key, metavar="TEXT", help="What messages are ordered by.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option(help="0 to 65535, smallest first.")] = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="May be repeated.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Publish through a route: a copy for each topic that matches, all of them or none."""
+    here, fields = session(ctx, json), given(key=key, priority=priority, headers=pairs(header))
+    body = [{"payload": text} | fields for text in texts]
+    place = ("routes", route, "messages")
+    topics = here.run(lambda link: link.call("POST", *place, body=body, routing_key=routing_key))["topics"]
+    rows = [{"topic": topic, "ids": view["ids"]} for topic, view in topics.items()]
+    output.show({"topic": "topic", "ids": "ids"}, rows, json=here.json, empty="no rule matched: it went nowhere")
+
+
+@command(routes, "route delete", "wherry route delete orders --yes")
+def delete(ctx: typer.Context, route: RouteName, yes: Yes = False) -> None:
+    """Delete a route; its topics stay."""
+    here = session(ctx)
+    rules = output.many(len(here.run(lambda link: link.call("GET", "routes", route)).get("bindings", ())), "rule")
+    confirm(f"Delete route {route} with {rules}?", yes)
+    here.run(lambda link: link.call("DELETE", "routes", route))
+    output.note(f"route {route} is deleted, with {rules}")
