@@ -12,6 +12,7 @@ import pytest
 
 import wherry
 from tests.integration.worlds import AT_ONCE, on_both
+from wherry.model.key import Right
 
 # ------------------------------------------------------------------------------------------------ publish, pull, settle
 
@@ -80,6 +81,7 @@ async def test_an_ack_after_the_lease_settles_nothing_and_says_so(world):
 @pytest.mark.rows("A18", "A5")
 async def test_a_lease_is_extended_for_long_work(world):
     await world.jobs()
+    await world.pull()  # pyarrow imports pandas where it finds it: 150 ms, which the first lease of a node would lose
     await world.client.publish("jobs", [b"a"])
     batch = await world.pull()
     for _ in range(5):
@@ -164,8 +166,83 @@ async def test_messages_are_found_without_being_consumed(world):
     assert (await world.client.search("jobs", key="user-1")).column("payload").to_pylist() == [b"1", b"3", b"5"]
     assert (await world.client.search("jobs", headers={"n": "4"})).column("payload").to_pylist() == [b"4"]
     assert (await world.client.browse("jobs", start=4)).column("offset").to_pylist() == [4, 5]
-    assert await world.client.fate("jobs", "0-3") == {"workers": "waiting"}
+    assert await world.client.fate("jobs", "0-3") == wherry.Fate("waiting", {"workers": "waiting"})
     assert len(await world.pull()) == 6
+
+
+@on_both
+@pytest.mark.rows("A18", "A27")
+async def test_a_publish_may_wait_for_what_becomes_of_its_messages(world):
+    await world.jobs(lease_ms=60_000)
+    publishing = asyncio.create_task(world.client.publish_and_wait("jobs", [b"good", b"bad"], timeout_ms=20_000))
+    batch = await world.pull(wait_ms=5_000)
+    await batch.ack([0])
+    await batch.reject([1])
+    published, fates = await publishing
+    assert dict(zip(published.ids(), fates.words(), strict=True)) == {"0-0": "settled", "0-1": "dead"}
+    assert [(await world.client.fate("jobs", each)).fate for each in published.ids()] == fates.words()
+    _, fates = await world.client.publish_and_wait("jobs", [b"nobody comes"], until="delivered", timeout_ms=50)
+    assert fates.words() == ["waiting"]
+    publishing = asyncio.create_task(world.client.publish_and_wait("jobs", [b"held"], until="delivered"))
+    held = await world.pull(2, wait_ms=5_000)
+    while b"held" not in held.payloads():
+        held = await world.pull(wait_ms=5_000)
+    _, fates = await publishing
+    assert fates.counts() == {"delivered": 1}
+    with pytest.raises(wherry.InvalidInput, match="timeout_ms"):
+        await world.client.publish_and_wait("jobs", [b"a"], timeout_ms=0)
+
+
+@on_both
+@pytest.mark.rows("A18", "A27")
+async def test_a_callback_goes_with_the_options_of_a_publish(world):
+    await world.jobs()
+    with pytest.raises(wherry.InvalidInput) as refused:
+        await world.client.publish("jobs", [b"a"], wherry.PublishOptions(callback="gopher://a?b=c&d"))
+    assert refused.value.field == "callback"
+
+
+@on_both
+@pytest.mark.rows("A18")
+async def test_a_topic_is_changed_in_the_fields_given_and_no_other(world):
+    await world.client.create_topic("jobs", keep="age", keep_ms=60_000, messages_max=10)
+    changed = await world.client.create_topic("jobs", messages_max=20)
+    assert (changed.messages_max, changed.keep, changed.keep_ms) == (20, "age", 60_000)
+    changed = await world.client.create_topic("jobs", messages_max=None)  # though this is the default
+    assert (changed.messages_max, changed.keep, changed.keep_ms) == (None, "age", 60_000)
+    changed = await world.client.change_topic("jobs", messages_max=30, overflow="drop-oldest")
+    assert (changed.messages_max, changed.overflow) == (30, "drop-oldest")
+    assert await world.client.topic("jobs") == changed
+    whole = wherry.Topic(name="jobs", keep="age", keep_ms=60_000)
+    assert await world.client.create_topic(whole) == whole
+    with pytest.raises(wherry.InvalidInput, match="partitions"):
+        await world.client.change_topic("jobs", partitions=2)
+    with pytest.raises(wherry.InvalidInput, match="colour"):
+        await world.client.create_topic("jobs", colour="red")
+    for wrong in ("", 7):
+        with pytest.raises(wherry.InvalidInput, match="topic"):
+            await world.client.create_topic(wrong)
+    with pytest.raises(wherry.NotFound):
+        await world.client.change_topic("nowhere", messages_max=1)
+
+
+@on_both
+@pytest.mark.rows("A18", "D27")
+async def test_keys_are_made_listed_changed_and_deleted(world):
+    made = await world.client.make_key("ann", ["publish:orders.*", Right("consume", "jobs")])
+    assert made.token is not None
+    assert made.token not in repr(made)
+    assert made.rights == (Right("publish", "orders.*"), Right("consume", "jobs"))
+    changed = await world.client.change_key(made.id, rights=["admin"], expires_ms=world.now_ms + 60_000)
+    assert (changed.name, changed.rights, changed.token) == ("ann", (Right("admin", "*"),), None)
+    assert await world.client.keys() == [changed]
+    await world.client.delete_key(made.id)
+    assert await world.client.keys() == []
+    with pytest.raises(wherry.NotFound):
+        await world.client.change_key(made.id, name="bob")
+    for wrong in ("admin", ["look"], [7]):
+        with pytest.raises(wherry.InvalidInput, match="right"):
+            await world.client.make_key("ann", wrong)
 
 
 @on_both
@@ -406,6 +483,7 @@ async def test_a_consumer_may_ack_by_itself_what_its_loop_has_dealt_with(world):
 @pytest.mark.rows("A5")
 async def test_a_consumer_renews_the_lease_of_work_ten_times_its_length(world):
     await world.jobs(lease_ms=400)
+    await world.pull()  # as above
     await world.client.publish("jobs", [b"long"])
     async with world.client.consumer("jobs", "workers") as consumer:
         async for message in consumer:

@@ -13,7 +13,13 @@ from tests.integration.worlds import Node
 
 PAGE = (Path(__file__).parents[2] / "docs/client.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-SAID = ["0-0 b'hello'\n0-1 b'world'\n0-2 b'later'\n", "b'hello'\n", "the last one is stored as 0-9999\n", "499500\n"]
+SAID = [
+    "0-0 b'hello'\n0-1 b'world'\n0-2 b'later'\n",
+    "b'hello'\n",
+    "the last one is stored as 0-9999\n",
+    "{'0-0': 'settled', '0-1': 'dead'}\nFate(fate='dead', subscriptions={'workers': 'dead'})\n",
+    "499500\n",
+]
 
 
 @pytest.mark.parametrize("number", range(len(SAID)))

@@ -336,7 +336,7 @@ def test_nobody_else_may_read_what_is_stored(tmp_path):
 
 
 def test_a_checkpoint_that_nobody_waits_for_any_more_does_not_mix_with_the_next(tmp_path, monkeypatch):
-    """Cancelling does not stop the thread that writes: two images of different size may be under way at one position."""
+    """Cancelling does not stop the thread that writes: two images of different size may be under way for one place."""
     real, begun = realfiles._write_all, threading.Event()
 
     def slow(fd: int, offset: int, parts: Sequence[Bytes]) -> None:

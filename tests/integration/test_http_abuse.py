@@ -32,7 +32,7 @@ def request(
     method: str = "POST", target: str = PUBLISH, body: bytes = b"", *headers: str, length: str | None = None
 ) -> bytes:
     size = str(len(body)) if length is None else length
-    lines = [f"{method} {target} HTTP/1.1", "Host: here", f"Content-Length: {size}", *headers]
+    lines = [f"{method} {target} HTTP/1.1", "Host: localhost", f"Content-Length: {size}", *headers]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
@@ -47,7 +47,7 @@ def arrow() -> bytes:
 JSON_TYPE, ARROW_TYPE = f"Content-Type: {JSON}", f"Content-Type: {ARROW}"
 GOOD_JSON = msgspec.json.encode([{"payload": "x", "key": "k", "headers": {"a": "b"}}] * 3)
 GOOD_ARROW = arrow()
-CHUNKED = b"POST " + PUBLISH.encode() + b" HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = b"POST " + PUBLISH.encode() + b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def noise(rng: random.Random, most: int = 40) -> bytes:
@@ -75,7 +75,7 @@ def bad_line(rng: random.Random) -> bytes:
             noise(rng),
         ]
     )
-    return line + b"\r\nHost: here\r\n\r\n"
+    return line + b"\r\nHost: localhost\r\n\r\n"
 
 
 def bad_length(rng: random.Random) -> bytes:

@@ -28,8 +28,13 @@ class Caller:
         self.writer.close()
 
     def say(self, line: str, body: bytes = b"") -> None:
-        head = f"{line} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        self.writer.write(head.encode() + body)
+        lines = [
+            f"{line} HTTP/1.1",
+            "Host: localhost",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+        ]
+        self.writer.write("\r\n".join([*lines, "", ""]).encode() + body)
 
     async def ask(self, line: str, value: object = None) -> object:
         """What the node says; the status must be one of success."""
@@ -118,8 +123,10 @@ def test_events_come_over_the_wire_and_the_node_can_close_under_them(tmp_path: P
             assert b'"payload":"hello"' in event
             closing = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(node.node.server.close(2.0), node.loop))
             async with asyncio.timeout(10):
-                await caller.reader.read()
+                last = await caller.reader.read()
                 await closing
+            assert b'event: problem\ndata: {"type":"urn:wherry:closed"' in last
+            assert last.endswith(b"\r\n0\r\n\r\n"), "the last chunk tells that this is the end"
 
     with served(tmp_path / "node") as node:
         node.run(prepare(node))

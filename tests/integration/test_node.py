@@ -2,7 +2,6 @@
 
 import http.client
 import os
-import shlex
 import signal
 import ssl
 import stat
@@ -103,7 +102,7 @@ def test_it_serves_stops_at_a_signal_and_goes_on_where_it_was(data):
             *("ready", "asked to stop", "draining", "stopped")
         ]
         assert f"data in {data}" in node.said
-        assert all(word in node.said for word in ("curl", "python", "wherry publish"))
+        assert all(word in node.said for word in ("curl", "python", "publish --create"))
     with Running(data) as node:
         status, body = node.ask("GET", "/v1/topics/jobs")
         assert status == 200
@@ -112,38 +111,50 @@ def test_it_serves_stops_at_a_signal_and_goes_on_where_it_was(data):
         assert node.end()[0] == 0
 
 
-def test_the_python_line_of_the_banner_runs_as_printed(data):
-    with Running(data) as node:
-        node.ask("PUT", "/v1/topics/jobs")
-        line = next(line for line in node.said.splitlines() if line.strip().startswith("python"))
-        _, *arguments = shlex.split(line)
-        subprocess.run([sys.executable, *arguments], check=True, timeout=PATIENCE_S, cwd=data.parent)
-        assert msgspec.json.decode(node.ask("GET", "/v1/topics/jobs")[1])["stats"]["messages"] == 1
+@pytest.mark.parametrize("flags", [[], ["--keys", "on"]])
+def test_the_lines_of_the_banner_run_as_printed(data, flags):
+    with Running(data, *flags) as node:
+        lines = [line for line in node.said.splitlines() if line.startswith("  ") and "Ctrl-C" not in line]
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        subprocess.run(
+            ["sh", "-euc", "\n".join(lines).replace("curl", "curl -fsS")],
+            check=True,
+            timeout=PATIENCE_S,
+            cwd=data.parent,
+            env={**os.environ, "PATH": path},
+            stdout=subprocess.DEVNULL,
+        )
+        key = {"Authorization": f"Bearer {(data / 'admin.key').read_text().strip()}"} if flags else {}
+        assert msgspec.json.decode(node.ask("GET", "/v1/topics/jobs", **key)[1])["stats"]["messages"] == 3
 
 
 def test_those_who_wait_for_messages_do_not_hold_up_a_stop(data):
     with Running(data) as node:
         node.ask("PUT", "/v1/topics/jobs")
         node.ask("PUT", "/v1/topics/jobs/subscriptions/workers")
+        node.ask("PUT", "/v1/topics/other")
+        node.ask("PUT", "/v1/topics/other/subscriptions/nobody")
         pull = "/v1/topics/jobs/subscriptions/workers/pull?wait_ms=60000"
-        answers: list[object] = []
+        publish = "/v1/topics/other/messages?wait=settled"
+        answers: dict[str, tuple[int, str]] = {}
 
-        def wait() -> None:
-            try:
-                answers.append(node.ask("POST", pull)[0])
-            except (OSError, http.client.HTTPException) as fault:
-                answers.append(fault)
+        def wait(path: str, body: str | None = None) -> None:
+            answers[path] = node.ask("POST", path, body)
 
-        waiting = threading.Thread(target=wait)
-        waiting.start()
+        waiting = [threading.Thread(target=wait, args=call) for call in ((pull,), (publish, "hello"))]
+        for thread in waiting:
+            thread.start()
         until = time.monotonic() + PATIENCE_S
-        while '"requests":2' not in node.ask("GET", "/v1")[1] and time.monotonic() < until:
+        while '"requests":3' not in node.ask("GET", "/v1")[1] and time.monotonic() < until:
             time.sleep(0.01)
         began = time.monotonic()
         code, log = node.stop()
-        waiting.join()
+        for thread in waiting:
+            thread.join()
         assert code == 0, log
-        assert answers != [200]
+        assert answers[pull] == (200, '{"messages":[]}')
+        status, body = answers[publish]
+        assert (status, msgspec.json.decode(body)["fate"]) == (201, "waiting"), "it is stored, and that is told"
         assert time.monotonic() - began < 5
 
 

@@ -1,4 +1,4 @@
-"""The blocks of Python in docs/webhooks.md run as printed, and agree with the broker."""
+"""The blocks of docs/webhooks.md run as printed, and agree with the broker."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.integration.test_webhooks import SECRET, serving
 from wherry.security.signing import sign
 
 PAGE = (Path(__file__).parents[2] / "docs/webhooks.md").read_text(encoding="utf-8")
+(SUBSCRIBE,) = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 RECEIVER, VERIFY = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -43,6 +44,19 @@ def test_the_receiver_takes_what_the_broker_sends_and_nothing_else(tmp_path):
         finally:
             receiver.kill()
             await receiver.wait()
+
+    asyncio.run(main())
+
+
+def test_the_shell_subscribes(tmp_path):
+    async def main() -> None:
+        async with asyncio.timeout(30), serving(tmp_path) as (node, client):
+            block = SUBSCRIBE.replace("http://127.0.0.1:7070", node.url).replace("curl", "curl -fsS")
+            shell = await asyncio.create_subprocess_exec("sh", "-euc", block, stdout=asyncio.subprocess.DEVNULL)
+            assert await shell.wait() == 0
+            webhook = (await client.subscription("jobs", "shop")).webhook
+            assert webhook is not None
+            assert (webhook.url, webhook.batch) == ("https://shop.example/hook", 100)
 
     asyncio.run(main())
 

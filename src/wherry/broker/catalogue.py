@@ -15,7 +15,7 @@ from wherry.core import leasing
 from wherry.core.assignment import make as make_assignment
 from wherry.core.catalog import KEY_CHANGEABLE, check_change, check_subscription_change
 from wherry.core.state import SubscriptionState
-from wherry.model import check, ops
+from wherry.model import check, limits, ops
 from wherry.model.errors import AlreadyExists, InvalidInput
 from wherry.model.key import Key
 from wherry.model.ops import Entry
@@ -33,19 +33,22 @@ class Catalogue(Face):
         Of a topic that exists, the fields given (of a `Topic`: all of them) are changed where they may: bounds and
         retention. Its order and partitions stay.
         """
-        given = _built(Topic, topic, fields, name="name").checked()
+        given = _built(Topic, topic, fields, name="name")
+        check.name("topic", given.name, limits.TOPIC_NAME_BYTES_MAX)
 
         def choose(now: leasing.Now) -> tuple[list[Entry], Topic]:
             catalog = self.shard.state.catalog
             number = catalog.topics.get(given.name)
             if number is None:
+                wanted, number = given.checked(), catalog.next_number
                 catalog.check_room()
-                return [Entry(now.wall_us, [ops.PutTopic(catalog.next_number, given)])], given
-            known = self.shard.state.topics[number].config
-            wanted = given if isinstance(topic, Topic) else msgspec.structs.replace(known, **fields).checked()
-            if known == wanted:
-                return [], wanted
-            check_change(known, wanted)
+            else:
+                known = self.shard.state.topics[number].config
+                wanted = given if isinstance(topic, Topic) else msgspec.structs.replace(known, **fields)
+                if wanted == known:
+                    return [], known
+                check_change(known, wanted)
+                wanted.checked()
             return [Entry(now.wall_us, [ops.PutTopic(number, wanted)])], wanted
 
         return await self._durable(choose)
