@@ -45,7 +45,7 @@ CONFIG: dict[str, Any] = {
         # Whether these values are good depends on more than each of them: the partitions of the topic, what a change is
         # a change of, producer and sequence that only come together. Here 400 may be the answer to what looks good.
         {
-            "include-operation-id": ["browse", "publish", "stage", "patch_topic", "patch_subscription"],
+            "include-operation-id": ["browse", "publish", "stage", "put_topic", "patch_topic", "patch_subscription"],
             "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", "400", "404", "409", "410", "429"]}},
         },
     ],

@@ -15,7 +15,7 @@ from wherry.core import leasing
 from wherry.core.assignment import make as make_assignment
 from wherry.core.catalog import KEY_CHANGEABLE, check_change, check_subscription_change
 from wherry.core.state import SubscriptionState
-from wherry.model import check, limits, ops
+from wherry.model import check, ops
 from wherry.model.errors import AlreadyExists, InvalidInput
 from wherry.model.key import Key
 from wherry.model.ops import Entry
@@ -34,7 +34,7 @@ class Catalogue(Face):
         retention. Its order and partitions stay.
         """
         given = _built(Topic, topic, fields, name="name")
-        check.name("topic", given.name, limits.TOPIC_NAME_BYTES_MAX)
+        given.check_fields()
 
         def choose(now: leasing.Now) -> tuple[list[Entry], Topic]:
             catalog = self.shard.state.catalog

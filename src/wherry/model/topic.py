@@ -64,6 +64,15 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def checked(self) -> Topic:
         """This topic, or `InvalidInput` for the first field that breaks a rule."""
+        self.check_fields()
+        if (self.keep == "age") != (self.keep_ms is not None):
+            raise InvalidInput("keep_ms", self.keep_ms, "a time when keep='age', and only then")
+        if (self.keep == "bytes") != (self.keep_bytes is not None):
+            raise InvalidInput("keep_bytes", self.keep_bytes, "a size when keep='bytes', and only then")
+        return self
+
+    def check_fields(self) -> None:
+        """Each field by itself: some of them may be a change of a topic that has the others."""
         check.name("topic", self.name, limits.TOPIC_NAME_BYTES_MAX)
         check.one_of("order", self.order, ORDERS)
         check.integer("partitions", self.partitions, 1, limits.PARTITIONS_MAX)
@@ -77,8 +86,3 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         check.optional_integer("keep_ms", self.keep_ms, 0, limits.TIME_MS_MAX)
         check.optional_integer("keep_bytes", self.keep_bytes, 0, COUNT_MAX)
         check.one_of("expired", self.expired, ("drop", "dead-letter"))
-        if (self.keep == "age") != (self.keep_ms is not None):
-            raise InvalidInput("keep_ms", self.keep_ms, "a time when keep='age', and only then")
-        if (self.keep == "bytes") != (self.keep_bytes is not None):
-            raise InvalidInput("keep_bytes", self.keep_bytes, "a size when keep='bytes', and only then")
-        return self
