@@ -25,7 +25,7 @@ tour: $(package) ## A short tour of the queue, in process
 	@$(bin)/wherry tour
 
 test: check ## Everything a change must pass: check, then all tests (ONLY=unit: one folder of tests)
-	$(bin)/python -m pytest $(if $(ONLY),tests/$(ONLY)) \
+	$(bin)/python -m pytest --numprocesses 2 --dist worksteal $(if $(ONLY),tests/$(ONLY)) \
 		--cov=src/wherry/model --cov=src/wherry/core --cov-report=term-missing:skip-covered
 
 check: $(tools) ## Format, lint, types and layers; changes nothing
