@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from wherry.broker.consumer import Consumer, Delivery, Received
     from wherry.broker.opening import open  # noqa: A004  the name people look for: wherry.open
     from wherry.client.batch import Batch, Leased
-    from wherry.client.client import Client, connect
+    from wherry.client.client import ApiKey, Client, connect
     from wherry.client.clock import VirtualClock
     from wherry.client.embedded import embedded
     from wherry.client.sync.client import SyncClient, connect_sync
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         DuplicateId,
         Fenced,
         Forbidden,
+        HistoryLost,
         InUse,
         InvalidInput,
         LimitReached,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
         WherryError,
         WriterFailed,
     )
+    from wherry.model.key import Right
     from wherry.model.route import Binding, Route
     from wherry.model.schema import Message
     from wherry.model.subscription import Retry, Subscription
@@ -74,6 +76,7 @@ __all__ = [
     "AlreadyExists",
     "Amended",
     "Amendment",
+    "ApiKey",
     "Batch",
     "Binding",
     "Broker",
@@ -92,6 +95,7 @@ __all__ = [
     "Fates",
     "Fenced",
     "Forbidden",
+    "HistoryLost",
     "InUse",
     "InvalidInput",
     "Leased",
@@ -106,6 +110,7 @@ __all__ = [
     "Received",
     "Removal",
     "Retry",
+    "Right",
     "Route",
     "Search",
     "StageLost",
@@ -142,7 +147,7 @@ _PLACES = {
     "broker.consumer": "Consumer Delivery Received",
     "broker.opening": "open",
     "client.batch": "Batch Leased",
-    "client.client": "Client connect",
+    "client.client": "ApiKey Client connect",
     "client.clock": "VirtualClock",
     "client.embedded": "embedded",
     "client.sync.client": "SyncClient connect_sync",
@@ -156,10 +161,11 @@ _PLACES = {
     "core.state": "Deed Removal",
     "core.stats": "SubscriptionStats TopicStats",
     "model.errors": (
-        "AlreadyExists Closed Corrupt CutOff DiskFull DuplicateId Fenced Forbidden InUse InvalidInput LimitReached "
-        "NotFound NotWaiting OutOfSequence StageLost StaleLease StorageError TooLarge Unauthorized Unavailable "
-        "VersionConflict WherryError WriterFailed"
+        "AlreadyExists Closed Corrupt CutOff DiskFull DuplicateId Fenced Forbidden HistoryLost InUse InvalidInput "
+        "LimitReached NotFound NotWaiting OutOfSequence StageLost StaleLease StorageError TooLarge Unauthorized "
+        "Unavailable VersionConflict WherryError WriterFailed"
     ),
+    "model.key": "Right",
     "model.route": "Binding Route",
     "model.schema": "Message",
     "model.subscription": "Retry Subscription",

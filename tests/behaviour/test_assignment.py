@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.behaviour.world import Home, bodies, drain, in_loop, reader_of
-from wherry import Consumer, InvalidInput, PublishOptions
+from wherry import AlreadyExists, Consumer, InvalidInput, PublishOptions
 from wherry.core import assignment
 
 
@@ -215,3 +215,25 @@ async def test_a_strategy_can_give_a_consumer_a_priority_for_each_partition(home
     for partition in range(3):
         await broker.publish("t", [b"%d" % partition] * 2, PublishOptions(partition=partition))
     assert await drain(reader, batch=1) == [b"2", b"2", b"1", b"1", b"0", b"0"]
+
+
+@in_loop
+async def test_a_topic_gets_more_partitions_and_consumers_share_them(home: Home, how: str):
+    broker = await home.open()
+    await broker.create_topic("t", partitions=2)
+    await broker.subscribe("t", "s", assignment="ordered")
+    await broker.publish("t", bodies(4), PublishOptions(partition=1))
+    first, second = await broker.consumer("t", "s"), await broker.consumer("t", "s")
+    held = await second.pull() if 1 in second.partitions else await first.pull()
+    assert (await broker.create_topic("t", partitions=5)).partitions == 5
+    assert sorted([*first.partitions, *second.partitions]) == [0, 1, 2, 3, 4]
+    for number in range(5):
+        await broker.publish("t", [b"%d" % number], PublishOptions(partition=number))
+    await held.ack()
+    assert sorted(await drain(first) + await drain(second)) == [b"0", b"1", b"2", b"3", b"4"]
+    broker = await home.again(how)
+    assert broker.stats("t").partitions == 5
+    await broker.publish("t", bodies(1), PublishOptions(partition=4))
+    assert await drain(await broker.consumer("t", "s")) == bodies(1)
+    with pytest.raises(AlreadyExists, match="partitions is 5 and cannot become 3"):
+        await broker.create_topic("t", partitions=3)

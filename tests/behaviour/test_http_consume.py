@@ -131,7 +131,7 @@ def parsed(chunk: bytes) -> list[tuple[str, Any]]:
 
 @with_jobs
 async def test_events_are_acked_as_they_are_written(found: Web) -> None:
-    stream = await opened(found)
+    stream = await opened(found, "?ack=auto")
     events = parsed(await anext(stream.chunks))
     assert [message["payload"] for _, message in events] == ["m0", "m1", "m2"]
     assert (await found.good(f"GET {SUB}"))["stats"]["leased"] == 3
@@ -147,7 +147,7 @@ async def test_events_are_acked_as_they_are_written(found: Web) -> None:
 
 @with_jobs
 async def test_events_wait_for_their_acks_where_they_are_given_by_hand(found: Web) -> None:
-    stream = await opened(found, "?ack=manual&messages=2&consumer=ann")
+    stream = await opened(found, "?messages=2&consumer=ann")
     events = parsed(await anext(stream.chunks))
     assert [message["payload"] for _, message in events] == ["m0", "m1"]
     more = asyncio.ensure_future(anext(stream.chunks))
@@ -158,6 +158,21 @@ async def test_events_wait_for_their_acks_where_they_are_given_by_hand(found: We
     await closed(found, stream)
     stats = (await found.good(f"GET {SUB}"))["stats"]
     assert (stats["lag"], stats["leased"]) == (2, 0), "what was not acked waits again"
+
+
+@pytest.mark.parametrize("query", ["?ack=auto&messages=1", "?ack=manual&messages=1"])
+def test_a_subscription_without_acks_is_streamed_to_the_end(query: str) -> None:
+    @with_jobs
+    async def test(found: Web) -> None:
+        await found.good("PUT /v1/topics/jobs/subscriptions/once", {"acks": False, "start": "earliest"})
+        stream = await found.answer(f"GET /v1/topics/jobs/subscriptions/once/events{query}")
+        assert isinstance(stream, Stream)
+        assert await anext(stream.chunks) == b": wherry\n\n"
+        came = [parsed(await anext(stream.chunks))[0][1]["payload"] for _ in range(3)]
+        assert came == ["m0", "m1", "m2"]
+        await closed(found, stream)
+
+    test()
 
 
 @in_time

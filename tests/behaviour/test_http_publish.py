@@ -161,10 +161,39 @@ async def test_a_repeat_by_idempotency_key_stores_nothing(found: Web) -> None:
     other = await found.good(PUBLISH, {"payload": "x"}, idempotency_key="order-8")
     assert (first["repeated"], again["repeated"], other["repeated"]) == (False, True, False)
     assert first["placed"] == again["placed"] != other["placed"]
-    differs = await found.good(PUBLISH, {"payload": "y"}, idempotency_key="order-7")
-    assert differs["repeated"], "docs/http.md: of a repeat the number of messages is compared, not what is in them"
-    two = [{"payload": "x"}] * 2
-    assert (await found.ask(PUBLISH, two, idempotency_key="order-7")).json()["code"] == "out-of-sequence"
+
+
+@with_jobs
+async def test_an_idempotency_key_with_other_messages_is_refused_and_named(found: Web) -> None:
+    first = await found.good(PUBLISH, b"x", idempotency_key="order-7", content_type=OCTETS, wherry_key="k")
+    for body, headers in (
+        (b"y", {"wherry_key": "k"}),
+        (b"x", {"wherry_key": "other"}),
+        (b"x", {}),
+        (b"x", {"wherry_key": "k", "content_type": "text/plain"}),
+        (b'[{"payload": "x"}, {"payload": "x"}]', {"content_type": JSON}),
+    ):
+        reply = await found.ask(PUBLISH, body, idempotency_key="order-7", **{"content_type": OCTETS, **headers})
+        told = reply.json()
+        assert (reply.status, told["code"], told["field"]) == (409, "out-of-sequence", "Idempotency-Key")
+        assert told["detail"].startswith("Idempotency-Key: 'order-7' was used before with ")
+    parent = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"  # each attempt may have a span of its own
+    same = {"content_type": OCTETS, "wherry_key": "k", "traceparent": parent}
+    again = await found.good(PUBLISH, b"x", idempotency_key="order-7", **same)
+    assert (again["repeated"], again["placed"]) == (True, first["placed"])
+    assert found.broker.stats("jobs").messages == 4
+
+
+@with_jobs
+async def test_a_producer_over_http_may_give_a_fingerprint_of_its_own(found: Web) -> None:
+    as_producer = PUBLISH + "&producer=p&sequence=0"
+    first = await found.good(as_producer + "&fingerprint=7", b"x")
+    assert (await found.good(as_producer + "&fingerprint=7", b"x"))["placed"] == first["placed"]
+    assert (await found.good(as_producer, b"y"))["repeated"], "nothing to compare"
+    reply = await found.ask(as_producer + "&fingerprint=8", b"x")
+    assert (reply.status, reply.json()["code"], "field" in reply.json()) == (409, "out-of-sequence", False)
+    for query in ("&fingerprint=7", "&producer=p&sequence=0&fingerprint=0"):
+        assert (await found.ask(PUBLISH + query, b"x")).json()["field"] == "fingerprint"
 
 
 @with_jobs

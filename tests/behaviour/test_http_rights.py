@@ -9,11 +9,11 @@ import pytest
 
 from tests.behaviour.web import Web, web
 from wherry.model.errors import Forbidden, Unauthorized
-from wherry.model.key import Right
+from wherry.model.key import Key, Right
 from wherry.security.access import Access
 from wherry.security.keys import make
 from wherry.wire.http.endpoints import TABLES
-from wherry.wire.http.message import Request
+from wherry.wire.http.message import Request, Response, Stream
 from wherry.wire.http.problem import HttpError
 from wherry.wire.http.routing import Verb
 
@@ -53,6 +53,11 @@ def with_keys(test: Callable[[Web, dict[str, str]], Awaitable[None]]) -> Callabl
 
     run.__name__ = test.__name__
     return run
+
+
+def key_of(found: Web, name: str) -> Key:
+    known = found.broker.keys()
+    return next(key for key in known if key.name == name)
 
 
 @pytest.mark.rows("D27")
@@ -112,12 +117,14 @@ async def test_a_transaction_is_ended_by_those_who_may_have_filled_it(found: Web
 
     for topic in ("orders.eu", "orders.us"):
         assert await status(f"POST /v1/transactions/t/topics/{topic}/messages", "shop") == 204
-    for line in ("POST /v1/transactions/t/commit", "DELETE /v1/transactions/t"):
+    for line, nothing in (("POST /v1/transactions/t/commit", 404), ("DELETE /v1/transactions/t", 204)):
         assert await status(line) == 401
-        assert [await status(line, name) for name in ("writer", "reader", "nobody")] == [403, 403, 403]
+        assert [await status(line, name) for name in ("writer", "reader", "nobody")] == [nothing] * 3, (
+            "each has its own"
+        )
     assert await status("POST /v1/transactions/t/commit", "shop") == 200
     assert await status("POST /v1/transactions/t/commit", "shop") == 200
-    assert await status("POST /v1/transactions/t/commit", "writer") == 403, "it would tell where messages went"
+    assert await status("POST /v1/transactions/t/commit", "writer") == 404, "it would tell where messages went"
     assert await status("POST /v1/transactions/none/commit", "nobody") == 404
     assert await status("DELETE /v1/transactions/none", "nobody") == 204
     assert await status("DELETE /v1/transactions/none") == 401
@@ -132,10 +139,73 @@ async def test_staged_acks_need_the_right_to_consume(found: Web, tokens: dict[st
     receipts = [message["receipt"] for message in pulled["messages"]]
     ack = "POST /v1/transactions/t/topics/orders.eu/subscriptions/s/ack"
     await found.good(ack, {"receipts": receipts}, **shop)
-    reply = await found.ask("POST /v1/transactions/t/commit", authorization=tokens["writer"])
+    key = key_of(found, "shop")
+    await found.broker.change_key(key.id, rights=(Right("publish", "orders.*"),))
+    reply = await found.ask("POST /v1/transactions/t/commit", **shop)
     assert (reply.status, "consume" in reply.json()["detail"]) == (403, True)
+    await found.broker.change_key(key.id, rights=key.rights)
     await found.good("POST /v1/transactions/t/commit", **shop)
     assert (await found.good("GET /v1/topics/orders.eu/subscriptions/s", **shop))["stats"]["lag"] == 0
+
+
+@pytest.mark.rows("D27")
+@with_keys
+async def test_nobody_can_block_the_transaction_of_another(found: Web, tokens: dict[str, str]) -> None:
+    stage = "POST /v1/transactions/tx2/topics/{}/messages"
+    await found.good(stage.format("orders.eu"), b"theirs", authorization=tokens["writer"])
+    await found.good(stage.format("bills"), b"mine", authorization=tokens["root"])
+    await found.good(stage.format("orders.eu"), b"theirs too", authorization=tokens["writer"])
+    done = await found.good("POST /v1/transactions/tx2/commit", authorization=tokens["root"])
+    assert [(topic, count) for topic, _, _, count in done["placed"]] == [("bills", 1)]
+    done = await found.good("POST /v1/transactions/tx2/commit", authorization=tokens["writer"])
+    assert {topic for topic, *_ in done["placed"]} == {"orders.eu"}
+    await found.good(stage.format("bills").replace("tx2", "tx3"), b"mine", authorization=tokens["root"])
+    await found.good("DELETE /v1/transactions/tx3", authorization=tokens["writer"])
+    assert (await found.ask("POST /v1/transactions/tx3/commit", authorization=tokens["root"])).status == 200
+
+
+@pytest.mark.rows("D27")
+@pytest.mark.parametrize("ends", ["deleted", "expired", "lost its right"])
+def test_a_stream_ends_with_its_key(ends: str) -> None:
+    @with_keys
+    async def test(found: Web, tokens: dict[str, str]) -> None:
+        async def end() -> None:
+            key = key_of(found, "reader")
+            if ends == "deleted":
+                await found.broker.delete_key(key.id)
+            elif ends == "expired":
+                await found.broker.change_key(key.id, expires_ms=1)
+            else:
+                await found.broker.change_key(key.id, rights=(Right("consume", "bills"),))
+
+        reader, root = {"authorization": tokens["reader"]}, {"authorization": tokens["root"]}
+        stream = await found.answer("GET /v1/topics/orders.eu/subscriptions/s/events", **reader)
+        assert isinstance(stream, Stream)
+        await anext(stream.chunks)
+        poll = asyncio.ensure_future(
+            found.ask("POST /v1/topics/orders.us/subscriptions/s/pull?wait_ms=60000", authorization=tokens["shop"])
+        )
+        more = asyncio.ensure_future(anext(stream.chunks))
+        await asyncio.sleep(0.05)
+        await end()
+        await found.good("POST /v1/topics/orders.eu/messages", b"secret", **root)
+        chunk = await more
+        code = "forbidden" if ends == "lost its right" else "unauthorized"
+        assert chunk.startswith(b"event: problem\ndata: ")
+        assert f'"code":"{code}"'.encode() in chunk
+        assert b"secret" not in chunk
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream.chunks)
+        found.server.requests -= 1
+        found.server.waits -= 1
+        pulled = await found.good("POST /v1/topics/orders.eu/subscriptions/s/pull", **root)
+        assert [(each["payload"], each["attempt"]) for each in pulled["messages"]] == [("secret", 1)]
+        shop = key_of(found, "shop")
+        await found.broker.delete_key(shop.id)
+        await found.good("POST /v1/topics/orders.us/messages", b"secret", **root)
+        assert (await poll).status == 401
+
+    test()
 
 
 @pytest.mark.rows("D27")
@@ -160,6 +230,31 @@ async def test_who_asks_is_known_from_the_head(found: Web, tokens: dict[str, str
             admitted(line, name)
     assert admitted(publish, "shop").caller == "shop"
     assert admitted(commit, "nobody").endpoint == "POST /v1/transactions/{key}/commit"
+
+
+@pytest.mark.rows("D27")
+@with_keys
+async def test_who_was_admitted_by_the_head_is_not_asked_again_for_the_body(found: Web, tokens: dict[str, str]) -> None:
+    asked: list[str] = []
+    real = found.service.guard
+
+    def guard(request: Request, verb: Verb, topic: str) -> str:
+        asked.append(topic)
+        return real(request, verb, topic)
+
+    found.service.guard = guard
+    headers = {"content-length": "1", "authorization": tokens["shop"]}
+    request = Request("POST", "/v1/topics/orders.eu/messages", "", headers)
+    found.app.admit(request)
+    request.body = b"x"
+    answer = await found.server.answer(request)
+    assert isinstance(answer, Response)
+    assert (int(answer.status), request.caller, asked) == (201, "shop", ["orders.eu"])
+    refused = Request("POST", "/v1/topics/bills/messages", "", headers)
+    for _ in range(2):
+        with pytest.raises(Forbidden):
+            found.app.admit(refused)
+        assert refused.admitted is None
 
 
 @pytest.mark.rows("D27")

@@ -1,5 +1,7 @@
 """Hard limits of names, counts and sizes, each at both edges."""
 
+import asyncio
+
 import pytest
 
 from tests.behaviour.world import Home, bodies, drain, in_loop, reader_of
@@ -231,3 +233,13 @@ async def test_a_retry_policy_has_both_its_edges(home: Home):
     ):
         with pytest.raises(InvalidInput, match="retry"):
             await broker.subscribe("t", "wrong", retry=wrong)
+
+
+@in_loop
+async def test_many_large_publishes_at_once_wait_for_room_and_are_not_told_that_the_disk_is_full(home: Home):
+    broker = await home.open()
+    await broker.create_topic("t")
+    await broker.subscribe("t", "s")
+    some = [bytes(50_000)] * 40
+    await asyncio.gather(*(broker.publish("t", some) for _ in range(24)))
+    assert broker.stats("t").messages == 24 * 40

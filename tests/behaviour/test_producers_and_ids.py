@@ -60,6 +60,26 @@ async def test_the_same_call_twice_at_once_is_stored_once(home: Home):
 
 
 @in_loop
+async def test_the_same_numbers_with_another_fingerprint_are_refused(home: Home, how: str):
+    broker = await home.open()
+    await broker.create_topic("t")
+    marked = {mark: PublishOptions(producer="p", sequence=0, fingerprint=mark) for mark in (1, (1 << 63) - 1)}
+    await broker.publish("t", b"x", marked[(1 << 63) - 1])
+    await broker.publish("t", b"x", as_producer(0, "without"))
+    broker = await home.again(how)
+    assert (await broker.publish("t", b"x", marked[(1 << 63) - 1])).repeated
+    assert (await broker.publish("t", b"y", as_producer(0))).repeated, "nothing to compare"
+    again = PublishOptions(producer="without", sequence=0, fingerprint=1)
+    assert (await broker.publish("t", b"x", again)).repeated, "nothing to compare with"
+    with pytest.raises(OutOfSequence, match="'p': sequence 0 was used before with other messages"):
+        await broker.publish("t", b"y", marked[1])
+    assert broker.stats("t").messages == 2
+    for wrong in (PublishOptions(fingerprint=1), PublishOptions(producer="p", sequence=0, fingerprint=1 << 63)):
+        with pytest.raises(InvalidInput, match="fingerprint"):
+            await broker.publish("t", b"x", wrong)
+
+
+@in_loop
 async def test_gaps_are_allowed_and_overlaps_are_refused(home: Home, how: str):
     broker = await home.open()
     await broker.create_topic("t")

@@ -216,7 +216,7 @@ def test_a_power_cut_loses_nothing_confirmed_and_brings_nothing_back_that_was_ac
     cuts = 0
     for seed in range(60):
         machine = Machine(seed)
-        cuts += cut_power(machine, at_step=20 + seed * 9)
+        cuts += cut_power(machine, at_step=20 + seed * 8)
         left = run(machine.remains())
         assert set(machine.confirmed) <= {*left, *machine.acking}, f"seed {seed}: confirmed, and lost"
         assert not set(machine.acked) & set(left), f"seed {seed}: acked, and delivered again"

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 import wherry
 from wherry.broker.opening import start
-from wherry.broker.recovery import entries_of
 from wherry.core import snapshot
 from wherry.core.audit import audit
+from wherry.journal import codec
 from wherry.journal.disk import DiskEngine
 from wherry.journal.memory import MemoryEngine
 from wherry.journal.realfiles import RealFiles
@@ -136,7 +136,7 @@ class Home:
         """Every operation that the journal has now."""
         engine = self._engine(RealFiles(self._copy()))
         writer = await engine.open()
-        found = [op async for _, entry in entries_of(engine) for op in entry.ops]
+        found = [op async for record in engine.read(1) for op in codec.decode(record.body).ops]
         await writer.close()
         return found
 

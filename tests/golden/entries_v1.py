@@ -145,3 +145,11 @@ ENTRIES: dict[str, Entry] = {
     "watch": Entry(AT_US, [PUBLISH, ops.Watch(1, 0, 7, 3, "https://example.com/☃?a=1")], [PLAIN]),
     "told": Entry(AT_US, [ops.Told(1, 65_534, column(7, BIG), column(3, 8)), ops.Told(1, 0, column(), column())]),
 }
+
+ADDED: dict[str, Entry] = {
+    "seq": Entry(AT_US, [ops.Sequenced(1, "k ☃", 0, 5, column(0, 7, 5), (1 << 63) - 1)]),
+    "commit": Entry(
+        AT_US, [ops.Commit("job/1", column(7, -1), ["job/1/0 ☃", "job/1/1"]), ops.Commit("j", column(), [])]
+    ),
+}
+"""Entries with fields that came later; they are in a folder of their own, since a file never changes."""

@@ -1,4 +1,6 @@
-"""Makes `entries_v1/`, `checkpoint_v1` and `segment_v1.arrow` as version 1 first wrote them. Run once for each version.
+"""Makes `entries_v1/`, `entries_v1_added/`, `checkpoint_v1` and `segment_v1.arrow` as version 1 first wrote them.
+
+Run once for each version.
 
 PYTHONPATH=src:. python tests/golden/make_entries_v1.py
 
@@ -15,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tests.golden.entries_v1 import AT_US, ENTRIES, MESSAGES, PLAIN, WHOLE
+from tests.golden.entries_v1 import ADDED, AT_US, ENTRIES, MESSAGES, PLAIN, WHOLE
 from wherry.core import snapshot
 from wherry.core.apply import apply
 from wherry.core.state import State
@@ -33,12 +35,13 @@ from wherry.model.topic import Topic
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "entries_v1"
+ADDED_FOLDER = HERE / "entries_v1_added"
 CHECKPOINT = HERE / "checkpoint_v1"
 SEGMENT = HERE / "segment_v1.arrow"
 
 
-def entry_bytes(name: str) -> bytes:
-    parts, _, _ = codec.encode(ENTRIES[name])
+def entry_bytes(entry: Entry) -> bytes:
+    parts, _, _ = codec.encode(entry)
     return b"".join(parts)
 
 
@@ -114,8 +117,10 @@ async def written(root: Path) -> Segment:
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    for name in ENTRIES:
-        FOLDER.joinpath(name).write_bytes(entry_bytes(name))
+    ADDED_FOLDER.mkdir(exist_ok=True)
+    for folder, entries in ((FOLDER, ENTRIES), (ADDED_FOLDER, ADDED)):
+        for name, entry in entries.items():
+            folder.joinpath(name).write_bytes(entry_bytes(entry))
     CHECKPOINT.write_bytes(checkpoint_bytes())
     with tempfile.TemporaryDirectory() as root:
         made = asyncio.run(written(Path(root)))

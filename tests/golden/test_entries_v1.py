@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.golden import make_entries_v1 as made
-from tests.golden.entries_v1 import AT_US, ENTRIES, MESSAGES, PLAIN, WHOLE
+from tests.golden.entries_v1 import ADDED, AT_US, ENTRIES, MESSAGES, PLAIN, WHOLE
 from wherry.core import snapshot
 from wherry.core.partition import ENDS
 from wherry.core.state import State
@@ -44,6 +44,7 @@ def test_there_is_an_entry_of_every_operation():
     kinds = {kind.__struct_config__.tag for kind in get_args(ops.AnyOp)}
     assert set(ENTRIES) == kinds
     assert {path.name for path in made.FOLDER.iterdir()} == kinds
+    assert {path.name for path in made.ADDED_FOLDER.iterdir()} == set(ADDED)
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -57,10 +58,17 @@ def test_an_entry_opens_and_gives_its_values(name):
         batch.validate(full=True)
 
 
+@pytest.mark.parametrize("name", ADDED)
+def test_an_entry_with_fields_that_came_later_gives_their_values(name):
+    got = codec.decode(pa.py_buffer(made.ADDED_FOLDER.joinpath(name).read_bytes()))
+    assert plain(got.ops) == plain(ADDED[name].ops)
+    assert got.batches == ADDED[name].batches
+
+
 @pytest.mark.parametrize("name", ENTRIES)
 def test_what_is_written_today_is_read_today(name):
     """Not byte for byte the same: a later version may add fields at the end, as long as the old bytes open."""
-    got = codec.decode(pa.py_buffer(made.entry_bytes(name)))
+    got = codec.decode(pa.py_buffer(made.entry_bytes(ENTRIES[name])))
     assert plain(got.ops) == plain(ENTRIES[name].ops)
     assert got.batches == ENTRIES[name].batches
 

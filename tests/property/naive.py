@@ -261,6 +261,15 @@ class Queue:
             message.places[name] = Place("settled")
         self.settle_up()
 
+    def advance(self, name: str, at: Iterable[Where]) -> None:
+        """A reader of the log is done with these, without a lease."""
+        for each in at:
+            place = self.messages[each].places[name]
+            assert place.where in ACTIVE
+            assert place.where != "leased"
+            self.messages[each].places[name] = Place("settled")
+        self.settle_up()
+
     def release(self, token: int, at: Iterable[Where]) -> None:
         name = self.leases[token].subscription
         for message in self.take_out(token, at):
@@ -306,7 +315,7 @@ class Queue:
             message.removed = True
             for name, place in message.places.items():
                 if place.where != "dead":
-                    message.places[name] = Place("settled")
+                    message.places[name] = Place("settled", before=place.before)
                 for token in [token for token, lease in self.leases.items() if lease.subscription == name]:
                     if message.at in self.leases[token].at and place.where != "dead":
                         self.take_out(token, [message.at])

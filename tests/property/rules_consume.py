@@ -46,7 +46,7 @@ class Consuming(Core):
 
     @rule(
         given=rows,
-        where=st.none() | st.integers(0, 2),
+        where=st.none() | st.integers(0, 4),
         producer=st.none() | st.tuples(st.sampled_from("pq"), st.integers(0, 9)),
         callback=st.sampled_from([None, "http://a", "http://b"]),
     )

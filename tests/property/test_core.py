@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from tests.property.core_machine import PLENTY
-from tests.property.rules_change import Changing
+from tests.property.rules_log import Logging
 from tests.property.shell import Shell
-from wherry.core import keys, leasing, runs, settling, table, upkeep
+from wherry.core import keys, leasing, runs, settling, span, table, upkeep
 from wherry.core.leasing import Now
 from wherry.core.settling import Ending
 from wherry.core.volatile import separate
@@ -29,9 +29,10 @@ def small(monkeypatch):
         monkeypatch.setattr(runs, name, value)
     monkeypatch.setattr(table, "RECENT_MAX", 3)
     monkeypatch.setattr(keys, "WINDOW", 2)
+    monkeypatch.setattr(span, "ADVANCE_STEP", 3)
 
 
-class Rules(Changing):
+class Rules(Logging):
     # Producers are told.
 
     @rule(limit=st.integers(1, 4))

@@ -1,6 +1,6 @@
 """The broker, in process: what every wire, client and test calls.
 
-Its calls are grouped by what people do: `catalogue`, `publish`, `consume`, `look`, `outcomes`, `undertaker`.
+Its calls are grouped by what people do: `catalogue`, `publish`, `consume`, `look`, `history`, `outcomes`, `undertaker`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from types import TracebackType
 
 from wherry.broker.catalogue import Catalogue
 from wherry.broker.consume import Host
+from wherry.broker.history import Historian
 from wherry.broker.housekeeping import Housekeeper
 from wherry.broker.look import Looker
 from wherry.broker.outcomes import Outcomes
@@ -20,7 +21,7 @@ from wherry.broker.undertaker import Undertaker
 from wherry.model.errors import StorageError, WherryError, WriterFailed
 
 
-class Broker(Catalogue, Publisher, Host, Looker, Outcomes, Undertaker):
+class Broker(Catalogue, Publisher, Host, Looker, Historian, Outcomes, Undertaker):
     """Topics, subscriptions, messages. Made by `wherry.open`; every method that changes something is durable on return.
 
     Every method checks its input: what is wrong raises `InvalidInput` with the field, the value and what is allowed.

@@ -1,14 +1,16 @@
 """Looking without touching: browse, search, list what is scheduled, list dead letters.
 
 Nothing here changes a delivery count, an order or a lease, and nothing is shown before it is durable. Long scans go
-block by block and let others run between.
+block by block and let others run between. A listing can be had page by page: one ends at so many messages or bytes, and
+names the place after which the next goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -19,18 +21,35 @@ import pyarrow.compute as pc
 from wherry.broker.shard import Shard
 from wherry.core import amending, deadletters
 from wherry.core.bodies import Cold
-from wherry.core.deadletters import DeadFilter
+from wherry.core.deadletters import DeadFilter, DeadGroup
 from wherry.core.partition import Partition
 from wherry.core.reader import DEAD
 from wherry.core.state import TopicState
 from wherry.model import check, limits
-from wherry.model.errors import NotFound
-from wherry.model.schema import MESSAGE
+from wherry.model.errors import InvalidInput, NotFound
+from wherry.model.schema import MESSAGE, content_sizes
+from wherry.model.topic import COUNT_MAX
+from wherry.model.where import Where
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
 BLOCK = 4_096
+BLOCK_BYTES = 4 << 20
+"""Bodies that are loaded at once, about."""
+
 LIMIT_MAX = 1_000_000
+
+ROW_BYTES = 64
+"""What a message weighs in a page beside its content."""
+
+MESSAGE_PLACE = "^[0-9]{1,5}-[0-9]{1,13}$"
+"""Where a page of messages ends: partition and offset."""
+
+SCHEDULED_PLACE = "^[0-9]{1,13}-[0-9]{1,5}-[0-9]{1,13}$"
+"""Time, partition and offset."""
+
+DEAD_PLACE = "^[0-9]{1,5}-[0-9]{1,15}-[0-9]{1,13}$"
+"""Partition, number of the subscription, and offset."""
 
 LISTED = MESSAGE.append(pa.field("partition", pa.uint16(), nullable=False)).append(
     pa.field("version", pa.int64(), nullable=False)
@@ -54,6 +73,61 @@ DEAD_LETTERS = pa.schema(
     ]
 )
 """Dead letters: the whole message, whose dead letter it is ("" for nobody's), and what happened to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a listing; `next` is the place after which the rest begins, None at the end."""
+
+    batch: pa.RecordBatch
+    next: str | None
+
+
+class _Gathering:
+    """Messages of one page, up to its bounds; the first one is taken however large it is."""
+
+    def __init__(self, limit: int, bytes_max: int | None) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self._limit, self._bytes = limit, bytes_max
+        self._last: str | None = None
+        self._full = False
+
+    def add(self, batch: pa.RecordBatch, *place: str | int) -> bool:
+        """Take what fits of a batch; whether the page is full. `place` are the columns and numbers that name a row."""
+        taken = min(batch.num_rows, self._limit)
+        if self._bytes is not None and taken:
+            weights = np.cumsum(_weights(batch))
+            fitting = int(np.searchsorted(weights, self._bytes, "right"))
+            taken = min(taken, fitting if self._batches else max(1, fitting))
+            self._bytes -= int(weights[taken - 1]) if taken else 0
+        if taken:
+            self._batches.append(batch.slice(0, taken))
+            self._limit -= taken
+            self._last = "-".join(str(_whole(batch, taken - 1, part)) for part in place)
+        self._full = taken < batch.num_rows or self._limit == 0
+        return self._full
+
+    def page(self, schema: pa.Schema) -> Page:
+        return Page(_joined(self._batches, schema), self._last if self._full else None)
+
+
+def _weights(batch: pa.RecordBatch) -> Int64:
+    """What each message weighs in a page."""
+    weights = content_sizes(batch) + ROW_BYTES
+    for name in {"reason", "error"} & set(batch.schema.names):
+        weights += pc.binary_length(batch.column(name)).to_numpy()
+    return weights
+
+
+def _whole(batch: pa.RecordBatch, row: int, part: str | int) -> int:
+    return part if isinstance(part, int) else int(batch.column(part)[row].cast(pa.int64()).as_py())
+
+
+def _place(after: str, pattern: str) -> tuple[int, ...]:
+    """The numbers in the name of a place, as `Page.next` gave it."""
+    if not re.fullmatch(pattern, after, re.ASCII):
+        raise InvalidInput("after", after, "the place that the answer before named as `next`")
+    return tuple(map(int, after.split("-")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +154,11 @@ class Search:
         check.integer("limit", self.limit, 1, LIMIT_MAX)
         return self
 
+    def where(self) -> Where:
+        """The conditions alone."""
+        keys = None if self.key is None else [self.key]
+        return Where(keys=keys, headers=self.headers, from_ms=self.from_ms, to_ms=self.to_ms)
+
 
 async def load(
     shard: Shard, topic: TopicState, partition: int, offsets: Int64
@@ -103,20 +182,34 @@ async def load(
 
 async def browse(shard: Shard, topic: TopicState, partition: int, start: int, limit: int) -> pa.RecordBatch:
     """Messages of a partition by offset, from `start`."""
+    return (await browse_page(shard, topic, partition, start, limit)).batch
+
+
+async def browse_page(
+    shard: Shard,
+    topic: TopicState,
+    partition: int,
+    start: int,
+    limit: int,
+    *,
+    after: str | None = None,
+    bytes_max: int | None = None,
+) -> Page:
+    """The same, a page of it; `after` goes before `partition` and `start`."""
+    if after is not None:
+        partition, start = _place(after, MESSAGE_PLACE)
+        start += 1
     check.integer("partition", partition, 0, topic.config.partitions - 1)
     check.integer("start", start, 0, limits.OFFSET_MAX)
     check.integer("limit", limit, 1, LIMIT_MAX)
     found = topic.partitions.get(partition)
-    blocks: list[pa.RecordBatch] = []
+    gathering = _Gathering(limit, bytes_max)
     if found is not None:
         async for block in _blocks(shard, topic, found, start, found.next_offset):
-            blocks.append(block)
-            limit -= block.num_rows
-            if limit <= 0:
-                blocks[-1] = block.slice(0, block.num_rows + limit)
+            if gathering.add(block, partition, "offset"):
                 break
     await shard.committer.wait(shard.committer.submitted)
-    return _joined(blocks, LISTED)
+    return gathering.page(LISTED)
 
 
 async def _blocks(
@@ -126,11 +219,21 @@ async def _blocks(
         end = min(start + BLOCK, stop)
         offsets = partition.released.missing(start, end)
         start = end
-        if len(offsets):
-            yield (await load(shard, topic, partition.number, offsets))[0]
+        for part in _parts(offsets[None], lambda rows: partition.directory.share_of(rows[0])):
+            yield (await load(shard, topic, partition.number, part[0]))[0]
             await asyncio.sleep(0)
-        elif partition.released.floor > start:
+        if not len(offsets) and partition.released.floor > start:
             start = min(partition.released.floor, stop)
+
+
+def _parts(rows: Int64, weigh: Callable[[Int64], int]) -> Iterator[Int64]:
+    """Columns of offsets in parts whose bodies can be held at once."""
+    count = rows.shape[1]
+    if count > BLOCK or (count > 1 and weigh(rows) > BLOCK_BYTES):
+        yield from _parts(rows[:, : count // 2], weigh)
+        yield from _parts(rows[:, count // 2 :], weigh)
+    elif count:
+        yield rows
 
 
 async def by_id(shard: Shard, topic: TopicState, message_id: str) -> pa.RecordBatch:
@@ -155,22 +258,33 @@ async def find(shard: Shard, topic: TopicState, message_id: str) -> amending.Fou
 
 async def search(shard: Shard, topic: TopicState, wanted: Search) -> pa.RecordBatch:
     """Messages that match, by partition and offset."""
+    return (await search_page(shard, topic, wanted)).batch
+
+
+async def search_page(
+    shard: Shard, topic: TopicState, wanted: Search, *, after: str | None = None, bytes_max: int | None = None
+) -> Page:
+    """The same, a page of it."""
     wanted.checked()
-    hits: list[pa.RecordBatch] = []
-    left = wanted.limit
-    for partition in list(topic.partitions.values()):
+    gathering, where = _Gathering(wanted.limit, bytes_max), wanted.where()
+    partitions, first = list(topic.partitions.values()), 0
+    if after is not None:
+        number, offset = _place(after, MESSAGE_PLACE)
+        if number not in topic.partitions:
+            raise NotFound("partition", str(number))
+        partitions, first = partitions[list(topic.partitions).index(number) :], offset + 1
+    for partition in partitions:
         start, stop = _time_range(partition, wanted)
-        async for block in _blocks(shard, topic, partition, start, stop):
-            hit = block.filter(_matches(block, wanted)).slice(0, left)
-            if hit.num_rows:
-                hits.append(hit)
-                left -= hit.num_rows
-            if left <= 0:
+        async for block in _blocks(shard, topic, partition, max(start, first), stop):
+            mask = where.mask(block)
+            if gathering.add(block if mask is None else block.filter(mask), "partition", "offset"):
                 break
-        if left <= 0:
-            break
+        else:
+            first = 0
+            continue
+        break
     await shard.committer.wait(shard.committer.submitted)
-    return _joined(hits, LISTED)
+    return gathering.page(LISTED)
 
 
 def _time_range(partition: Partition, wanted: Search) -> tuple[int, int]:
@@ -181,64 +295,142 @@ def _time_range(partition: Partition, wanted: Search) -> tuple[int, int]:
     return start, stop
 
 
-def _matches(block: pa.RecordBatch, wanted: Search) -> pa.Array:
-    mask = pa.array(np.ones(block.num_rows, np.bool_))
-    if wanted.key is not None:
-        mask = pc.and_(mask, pc.fill_null(pc.equal(block.column("key"), wanted.key), False))
-    published = block.column("published").view(pa.int64())
-    if wanted.from_ms is not None:
-        mask = pc.and_(mask, pc.greater_equal(published, wanted.from_ms * 1000))
-    if wanted.to_ms is not None:
-        mask = pc.and_(mask, pc.less(published, wanted.to_ms * 1000))
-    for name, value in (wanted.headers or {}).items():
-        found = pc.map_lookup(block.column("headers"), name, "last")
-        mask = pc.and_(mask, pc.fill_null(pc.equal(found, value), False))
-    return mask
-
-
 async def scheduled(
     shard: Shard, topic: TopicState, subscription: str, from_ms: int | None, to_ms: int | None, limit: int
 ) -> pa.RecordBatch:
     """What a subscription will be handed in a time range, soonest first."""
+    return (await scheduled_page(shard, topic, subscription, from_ms, to_ms, limit)).batch
+
+
+async def scheduled_page(
+    shard: Shard,
+    topic: TopicState,
+    subscription: str,
+    from_ms: int | None,
+    to_ms: int | None,
+    limit: int,
+    *,
+    after: str | None = None,
+    bytes_max: int | None = None,
+) -> Page:
+    """The same, a page of it."""
     now_ms = shard.now().wall_ms
     low = check.optional_integer("from_ms", from_ms, 0, limits.TIME_MS_MAX)
     high = check.optional_integer("to_ms", to_ms, 0, limits.TIME_MS_MAX)
     check.integer("limit", limit, 1, LIMIT_MAX)
+    done = (-1, -1, -1) if after is None else _place(after, SCHEDULED_PLACE)
     state = shard.state.subscription(topic.config.name, subscription)
-    rows: list[tuple[int, Int64, Int64]] = []
+    tables = [np.empty((3, 0), np.int64)]
     for number, reader in state.readers.items():
         pairs = reader.scheduled(now_ms + 1 if low is None else low, limits.TIME_MS_MAX + 1 if high is None else high)
-        rows.append((number, pairs.rank[:limit], pairs.offset[:limit]))
-    batches = []
-    for number, at, offset in rows:
-        if len(offset):
-            listed, there = await load(shard, topic, number, offset)
-            times = pa.array(at[there], pa.int64()).view(SCHEDULED.field("at").type)
-            batches.append(pa.RecordBatch.from_arrays([*listed.columns, times], schema=SCHEDULED))
+        table = np.stack((pairs.rank, np.full(len(pairs.rank), number), pairs.offset))
+        tables.append(table[:, _later(table, done)][:, :limit])
+    rows = np.concatenate(tables, axis=1)
+    rows = rows[:, np.lexsort(rows[::-1])][:, :limit]
+    gathering = _Gathering(limit, bytes_max)
+    for part in _parts(rows, lambda part: _share(topic, part)):
+        if gathering.add(await _soonest(shard, topic, part), "at", "partition", "offset"):
+            break
+        await asyncio.sleep(0)
     await shard.committer.wait(shard.committer.submitted)
-    batch = _joined(batches, SCHEDULED)
-    order = pc.sort_indices(batch.column("at").view(pa.int64()))
-    return batch.take(order).slice(0, limit)
+    return gathering.page(SCHEDULED)
+
+
+def _later(rows: Int64, done: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """Which of the rows (time, partition, offset) come after a place."""
+    at, number, offset = rows
+    return (at > done[0]) | ((at == done[0]) & ((number > done[1]) | ((number == done[1]) & (offset > done[2]))))
+
+
+def _share(topic: TopicState, rows: Int64) -> int:
+    _, numbers, offsets = rows
+    return sum(
+        topic.partitions[number].directory.share_of(np.sort(offsets[numbers == number]))
+        for number in np.unique(numbers).tolist()
+    )
+
+
+async def _soonest(shard: Shard, topic: TopicState, rows: Int64) -> pa.RecordBatch:
+    """Messages of several partitions in the order of their rows."""
+    batches, places = [], []
+    for number in np.unique(rows[1]).tolist():
+        here = np.flatnonzero(rows[1] == number)
+        listed, there = await load(shard, topic, number, rows[2, here])
+        times = pa.array(rows[0, here[there]], pa.int64()).view(SCHEDULED.field("at").type)
+        batches.append(pa.RecordBatch.from_arrays([*listed.columns, times], schema=SCHEDULED))
+        places.append(here[there])
+    return _joined(batches, SCHEDULED).take(pa.array(np.argsort(np.concatenate(places))))
 
 
 async def dead_letters(shard: Shard, topic: TopicState, wanted: DeadFilter) -> pa.RecordBatch:
     """Dead letters that a filter means, with the whole message and what happened to it."""
+    return _joined([block async for block in dead_blocks(shard, topic, wanted)], DEAD_LETTERS)
+
+
+async def dead_blocks(shard: Shard, topic: TopicState, wanted: DeadFilter) -> AsyncIterator[pa.RecordBatch]:
+    """The same, block by block."""
+    async for block, _ in _graves(shard, topic, wanted, None):
+        yield block
+
+
+async def dead_page(
+    shard: Shard, topic: TopicState, wanted: DeadFilter, *, after: str | None = None, bytes_max: int | None = None
+) -> Page:
+    """The same, a page of it."""
+    gathering = _Gathering(wanted.checked().limit, bytes_max)
+    async for block, subscription in _graves(shard, topic, wanted, after):
+        if gathering.add(block, "partition", subscription, "offset"):
+            break
+    return gathering.page(DEAD_LETTERS)
+
+
+async def _graves(
+    shard: Shard, topic: TopicState, wanted: DeadFilter, after: str | None
+) -> AsyncIterator[tuple[pa.RecordBatch, int]]:
+    """Dead letters by partition, subscription and offset, each block with the number of its subscription."""
     shard.upkeep(shard.now())
-    batches = []
-    for group in deadletters.select(shard.state, topic, wanted):
-        listed, there = await load(shard, topic, group.partition, group.offsets)
-        rows = dict(zip(DEAD, group.rows[1:, there], strict=True))
-        texts = np.array(shard.state.texts.texts, object)
-        columns = [
-            pa.array([group.name] * listed.num_rows, pa.string()),
-            pa.array(texts[rows["reason"]], pa.string()),
-            pa.array(texts[rows["error"]], pa.string()),
-            pa.array(rows["attempts"]),
-            *(pa.array(rows[name], pa.int64()).view(_TIME) for name in ("first_ms", "last_ms", "dead_ms")),
-        ]
-        batches.append(pa.RecordBatch.from_arrays([*listed.columns, *columns], schema=DEAD_LETTERS))
+    if after is None:
+        groups = deadletters.select(shard.state, topic, wanted)
+    else:
+        place = _place(after, DEAD_PLACE)
+        groups = _behind(topic, deadletters.select(shard.state, topic, replace(wanted, limit=COUNT_MAX)), place)
+    texts = np.array(shard.state.texts.texts, object)  # of now: their numbers may change while we wait for bodies
+    for group in groups:
+        directory = topic.partitions[group.partition].directory
+        for rows in _parts(group.rows, lambda rows, directory=directory: directory.share_of(rows[0])):  # type: ignore[misc]
+            yield await _buried(shard, topic, group, rows, texts), group.subscription
+            await asyncio.sleep(0)
+
+
+def _behind(topic: TopicState, groups: list[DeadGroup], place: tuple[int, ...]) -> list[DeadGroup]:
+    """What comes after a place: partitions in the order of their first use, in each the subscriptions by number."""
+    number, subscription, offset = place
+    turns = {each: turn for turn, each in enumerate(topic.partitions)}
+    if number not in turns:
+        raise NotFound("partition", str(number))
+    done, rest = (turns[number], subscription), []
+    for group in groups:
+        here = (turns[group.partition], group.subscription)
+        rows = group.rows[:, group.offsets > offset] if here == done else group.rows
+        if here >= done and rows.shape[1]:
+            rest.append(replace(group, rows=rows))
+    return rest
+
+
+async def _buried(
+    shard: Shard, topic: TopicState, group: DeadGroup, table: Int64, texts: npt.NDArray[np.object_]
+) -> pa.RecordBatch:
+    listed, there = await load(shard, topic, group.partition, table[0])
     await shard.committer.wait(shard.committer.submitted)
-    return _joined(batches, DEAD_LETTERS)
+    rows = dict(zip(DEAD, table[1:, there], strict=True))
+    columns = [
+        pa.array([group.name] * listed.num_rows, pa.string()),
+        pa.array(texts[rows["reason"]], pa.string()),
+        pa.array(texts[rows["error"]], pa.string()),
+        pa.array(rows["attempts"]),
+        *(pa.array(rows[name], pa.int64()).view(_TIME) for name in ("first_ms", "last_ms", "dead_ms")),
+    ]
+    return pa.RecordBatch.from_arrays([*listed.columns, *columns], schema=DEAD_LETTERS)
 
 
 def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

@@ -31,7 +31,7 @@ class Catalogue(Face):
         """Create a topic from a `Topic`, or from a name and its fields. Creating the same again is no error.
 
         Of a topic that exists, the fields given (of a `Topic`: all of them) are changed where they may: bounds and
-        retention. Its order and partitions stay.
+        retention, and more partitions: from then on a key may go to another one than before. Its order stays.
         """
         given = _built(Topic, topic, fields, name="name")
         given.check_fields()

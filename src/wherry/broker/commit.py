@@ -34,7 +34,8 @@ class Committer:
         self._writer = writer
         self._on_failure = on_failure
         self._pending: deque[tuple[Parts, int]] = deque()
-        self._waiters: dict[int, asyncio.Future[None]] = {}
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        """Who waits for which position: each has a future of its own, and may give up without a word to the others."""
         self._task: asyncio.Task[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self.pending_bytes = 0
@@ -51,7 +52,7 @@ class Committer:
         self._pending.append((parts, size))
         self.pending_bytes += size
         if self._task is None:
-            self._task = asyncio.create_task(self._write_all(), name="wherry group commit")
+            self._task = asyncio.get_running_loop().create_task(self._write_all())
         return self.submitted
 
     def check(self) -> None:
@@ -66,14 +67,17 @@ class Committer:
         while position > self.durable:
             if self.failure is not None:
                 raise self.failure
-            waiter = self._waiters.get(position)
-            if waiter is None:
-                waiter = self._waiters[position] = asyncio.get_running_loop().create_future()
-            await asyncio.shield(waiter)
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append((position, waiter))
+            await waiter
+
+    def is_full(self) -> bool:
+        """Whether so much is queued that a fast producer must wait for `room`."""
+        return self.pending_bytes > PENDING_BYTES_MAX
 
     async def room(self) -> None:
-        """Until not too much is queued: what a fast producer waits for."""
-        while self.pending_bytes > PENDING_BYTES_MAX:
+        """Until not too much is queued."""
+        while self.is_full():
             self.check()
             if self._room is None:
                 self._room = asyncio.get_running_loop().create_future()
@@ -113,11 +117,13 @@ class Committer:
             raise WriterFailed(f"the journal does not know whether a group was stored: {outcome.why}")
 
     def _release(self) -> None:
-        for position in [position for position in self._waiters if position <= self.durable]:
-            waiter = self._waiters.pop(position)
-            if not waiter.done():
+        waiters, self._waiters = self._waiters, []
+        for position, waiter in waiters:
+            if position > self.durable:
+                self._waiters.append((position, waiter))
+            elif not waiter.done():
                 waiter.set_result(None)
-        if self._room is not None and self.pending_bytes <= PENDING_BYTES_MAX:
+        if self._room is not None and not self.is_full():
             self._room.set_result(None)
             self._room = None
 
@@ -126,7 +132,7 @@ class Committer:
         if self.failure is not None:
             return
         self.failure = fault
-        for waiter in self._waiters.values():
+        for _, waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
         self._waiters.clear()

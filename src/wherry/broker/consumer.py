@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from time import perf_counter
 from types import TracebackType
 from typing import TypeAlias
@@ -19,6 +20,7 @@ from wherry.broker.turnstile import Call
 from wherry.core import leasing, settling
 from wherry.core.bodies import Cold, together
 from wherry.core.lease import Lease
+from wherry.core.offsets import distinct
 from wherry.core.state import Consumer as ConsumerState
 from wherry.core.state import SubscriptionState
 from wherry.core.volatile import separate
@@ -26,7 +28,7 @@ from wherry.model import check, ops
 from wherry.model.errors import InvalidInput, NotFound
 from wherry.model.limits import TIME_MS_MAX
 from wherry.model.ops import AnyOp, to_ranges
-from wherry.model.schema import DELIVERED
+from wherry.model.schema import DELIVERED, completed
 from wherry.model.subscription import BUFFER_MAX
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -55,15 +57,21 @@ class Received:
 class Delivery:
     """Messages on lease: an Arrow batch, and the ways to settle it, whole or by rows."""
 
-    def __init__(self, settler: Settler, batch: pa.RecordBatch, leases: list[Lease], lease_of_row: Int64) -> None:
+    def __init__(self, settler: Settler, present: pa.RecordBatch, leases: list[Lease], lease_of_row: Int64) -> None:
         self._settler = settler
-        self.batch = batch
+        self.present = present
+        """The messages, without some of the columns that say nothing."""
         self.tokens = [lease.token for lease in leases]
         """Fencing tokens, one for each partition that the messages came from."""
         self._lease_of_row = lease_of_row
 
+    @cached_property
+    def batch(self) -> pa.RecordBatch:
+        """The messages, with all columns."""
+        return completed(self.present)
+
     def __len__(self) -> int:
-        return int(self.batch.num_rows)
+        return int(self.present.num_rows)
 
     def __iter__(self) -> Iterator[Received]:
         return iter(self.messages())
@@ -110,9 +118,9 @@ class Delivery:
         wanted = check.whole_numbers("rows", rows, allowed)
         if wanted[0] < 0 or wanted[-1] >= len(self):
             raise InvalidInput("rows", rows, allowed)
-        offsets = self.batch.column("offset").to_numpy()[wanted]
+        offsets = self.present.column("offset").to_numpy()[wanted]
         of_lease = self._lease_of_row[wanted]
-        return [(self.tokens[number], offsets[of_lease == number]) for number in np.unique(of_lease).tolist()]
+        return [(self.tokens[number], offsets[of_lease == number]) for number in distinct(of_lease).tolist()]
 
     async def ack(self, rows: Rows = None) -> None:
         """Done with these messages: durable on return. `StaleLease` if a lease is over; then nothing was settled."""
@@ -220,9 +228,9 @@ class Consumer:
         """A delivery on its way out, for those who keep figures and traces."""
         shard = self._shard
         if shard.metrics is not None:
-            shard.metrics.delivered(self._subscription, delivery.batch, shard.clock.wall_us())
+            shard.metrics.delivered(self._subscription, delivery.present, shard.clock.wall_us())
         if shard.tracing is not None:
-            shard.tracing.delivered(self._subscription, delivery.batch, leased_us)
+            shard.tracing.delivered(self._subscription, delivery.present, leased_us)
         return delivery
 
     async def _leased(self, messages: int, bytes_max: int, wait_ms: int | None) -> list[Lease]:
@@ -270,7 +278,8 @@ class Consumer:
         shard, subscription = self._shard, self._subscription
         batches, gate = [], 0
         for lease in leases:
-            attempts = subscription.readers[lease.partition].attempts(lease.offset) + 1
+            reader = subscription.readers[lease.partition]
+            attempts = reader.attempts(lease.offset) + 1 if len(reader.held) else 1
             batch, position = shard.store.deliver(subscription.topic.number, lease.partition, lease.offset, attempts)
             batches.append(batch)
             gate = max(gate, position)
@@ -316,7 +325,7 @@ def _in_order(batches: list[pa.RecordBatch], leases: list[Lease], *, fifo: bool)
     if len(batches) == 1:
         return batches[0], np.zeros(batches[0].num_rows, np.int64)
     lease_of_row = np.repeat(np.arange(len(leases)), [len(lease.offset) for lease in leases])
-    batch = pa.concat_batches(batches)
+    batch = pa.concat_batches(map(completed, batches))
     if fifo:
         return batch, lease_of_row
     order = np.argsort(np.concatenate([lease.rank for lease in leases]), kind="stable")

@@ -60,6 +60,7 @@ class Moment:
 
     broker: BrokerFigures
     gauges: list[tuple[str, str, float]]
+    counts: list[tuple[str, str, Labels, Series]]
     timings: list[Timing]
     topics: dict[int, TopicStats] = field(default_factory=dict)
     delivered: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -150,6 +151,8 @@ def _of_broker(moment: Moment) -> Iterator[Metric]:
     yield CounterMetricFamily("wherry_journal_entries", "Entries ever written and synced", moment.broker.entries)
     for name, about, value in moment.gauges:
         yield GaugeMetricFamily(name, about, value)
+    for name, about, labels, series in moment.counts:
+        yield _family(CounterMetricFamily, (name, about), labels, series)
     yield _family(GaugeMetricFamily, ("wherry_build_info", "What runs here"), ("version",), {(version("wherry"),): 1.0})
 
 

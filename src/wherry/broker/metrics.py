@@ -11,7 +11,7 @@ import asyncio
 import gc
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -24,7 +24,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from wherry.broker import figures
-from wherry.broker.figures import BrokerFigures, Moment, Timing
+from wherry.broker.figures import BrokerFigures, Labels, Moment, Timing
 from wherry.core import stats
 from wherry.core.state import SubscriptionState
 from wherry.model.errors import NotFound, WherryError
@@ -83,6 +83,15 @@ class Gauge(NamedTuple):
     read: Callable[[], float]
 
 
+class Count(NamedTuple):
+    """Figures that only grow, by their labels; read when somebody looks."""
+
+    name: str
+    about: str
+    labels: Labels
+    read: Callable[[], Mapping[Labels, float]]
+
+
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """Tens of thousands of objects come and go in a look at many topics.
@@ -115,6 +124,7 @@ class Metrics:
         """Publishes that were refused, by topic and code of the error."""
         self.checkpoints = 0
         self.gauges: list[Gauge] = []
+        self.counts: list[Count] = []
         self.registry = CollectorRegistry()
         self._collector = figures.Collector(self._moment)
         self._looking = asyncio.Lock()
@@ -169,6 +179,10 @@ class Metrics:
     def gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
         """Show one more figure."""
         self.gauges.append(Gauge(name, about, read))
+
+    def count(self, name: str, about: str, labels: Labels, read: Callable[[], Mapping[Labels, float]]) -> None:
+        """Show figures that only grow; how many of them there are must have a bound."""
+        self.counts.append(Count(name, about, labels, read))
 
     def _number(self, topic: str) -> int:
         """Names are user input: only a topic that exists is counted as itself."""
@@ -232,6 +246,7 @@ class Metrics:
                 failed=shard.committer.failure is not None,
             ),
             [(gauge.name, gauge.about, gauge.read()) for gauge in self.gauges],
+            [(count.name, count.about, count.labels, dict(count.read())) for count in self.counts],
             self._timings(),
         )
 

@@ -65,7 +65,7 @@ class News:
             self._fresh.popleft()
 
     def untold(self, limit: int, without: Collection[str]) -> list[Outcome]:
-        """Durable outcomes, topic by topic, oldest first."""
+        """Durable outcomes, topic by topic, URL by URL."""
         self._forget_durable()
         found: list[Outcome] = []
         for number in self._state.talkative:

@@ -122,7 +122,9 @@ class Outcomes(Face):
         return self.shard.news.event
 
     def untold(self, limit: int = 1_000, *, without: Collection[str] = ()) -> list[Outcome]:
-        """What producers with a callback are still to be told, durable, oldest first in each topic.
+        """What producers with a callback are still to be told, durable.
+
+        Topic by topic and URL by URL, whoever has waited longest first, each in the order in which its outcomes came.
 
         `without` names URLs that are not to be told now: they are being told, or cannot be reached. What is here stays
         until `told` was called with it.

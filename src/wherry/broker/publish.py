@@ -95,15 +95,19 @@ class Publisher(Face):
 
         await self._durable(choose)
 
-    async def commit(self, key: str) -> list[tuple[str, int, int, int]]:
+    async def commit(self, key: str, stages: Sequence[str] | None = None) -> list[tuple[str, int, int, int]]:
         """Make everything under a key visible at once: `(topic, partition, first offset, count)` for each part.
 
-        The same key again is a success that does nothing and gives the same answer.
+        With `stages`, what lies under those keys becomes visible together, and `key` names the commit: several
+        writers stage for themselves, and one of them commits for all. The same key again is a success that does
+        nothing and gives the same answer; what was staged a second time for it is thrown away.
         """
         state = self.shard.state
+        if stages is not None and (isinstance(stages, str) or not isinstance(stages, Sequence)):
+            raise InvalidInput("stages", stages, "a list of keys, or None")
 
         def choose(now: leasing.Now) -> tuple[list[Entry], staging.Committed]:
-            return staging.commit(state, key, now.wall_us)
+            return staging.commit(state, key, now.wall_us, stages)
 
         position, committed = await self.shard.decide(choose)
         committed.end_leases(state)
@@ -111,6 +115,16 @@ class Publisher(Face):
         await self.shard.committer.wait(position or self.shard.committer.submitted)
         names = {topic.number: topic.config.name for topic in state.topics.values()}
         return [(names.get(t, ""), p, b, c) for t, p, b, c in committed.placed.reshape(-1, 4).tolist()]
+
+    def topics_under(self, *keys: str) -> list[str]:
+        """The topics of what lies, or lay, under these keys."""
+        state = self.shard.state
+        numbers: dict[int, None] = {}
+        for key in keys:
+            stage, done = state.stages.open.get(key), state.stages.committed.get(key)
+            numbers |= dict.fromkeys(part.topic for part in (stage.parts if stage is not None else ()))
+            numbers |= dict.fromkeys(done.reshape(-1, 4)[:, 0].tolist() if done is not None else ())
+        return [state.topics[number].config.name for number in numbers if number in state.topics]
 
     async def abort(self, key: str) -> None:
         """Throw away what lies under a key."""

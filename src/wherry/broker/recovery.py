@@ -5,8 +5,6 @@ The same `apply` that served live replays the journal. Nothing is served before 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pyarrow as pa
 
 from wherry.broker.clock import Clock
@@ -138,9 +136,3 @@ async def _remove_orphans(files: Files, store: Store, point: Checkpoint | None) 
     orphans = [path for path in await files.list() if path.startswith("segments/") and path not in used]
     if orphans:
         await files.remove(orphans)
-
-
-async def entries_of(engine: Engine) -> AsyncIterator[tuple[int, Entry]]:
-    """Every entry that the journal still has, for people who look."""
-    async for record in engine.read(1):
-        yield record.position, _decoded(record)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from wherry.broker.arrivals import Arrivals
 from wherry.broker.clock import Clock
 from wherry.broker.commit import Committer
 from wherry.broker.news import News
@@ -47,6 +48,9 @@ Choice: TypeAlias = Callable[[Now], tuple[list[Entry], T]]
 HARD_CACHE_FACTOR = 2
 """Publishers wait when memory holds this many times its budget and the flush has not caught up."""
 
+ROOM_TRIES = 64
+"""How often a call that finds no room on the disk looks again, while others write."""
+
 CUT_MAX = 10_000
 
 
@@ -62,6 +66,7 @@ class Shard:
         self.committer = Committer(writer, self._failed)
         self.turnstile = Turnstile(state, clock)
         self.watches = Watches(state)
+        self.arrivals = Arrivals()
         self.news = News(state, self.committer, self.keep)
         self.staged: dict[tuple[str, int], tuple[int, int]] = {}
         self.cut: dict[int, str] = {}
@@ -103,10 +108,12 @@ class Shard:
 
         Returns the position to wait for and the answer. `choose` may be asked more than once; it changes nothing.
         """
-        await self.committer.room()
-        await self._wait_for_memory()
-        made_room = False
+        if self.committer.is_full():
+            await self.committer.room()
+        if self.store.is_over():
+            await self._wait_for_memory()
         colds: list[Cold] = []
+        tries = 0
         while True:
             now = self.now()
             self.upkeep(now)
@@ -122,20 +129,31 @@ class Shard:
             left = self._room_left(size, len(encoded), essential=False) if size else None
             if left is None:
                 return self._write(encoded), answer
-            if made_room:
+            # Others may take what was made before this one's turn comes: then it is made again.
+            tries += 1
+            if tries > ROOM_TRIES or not await self._make_room(size, len(encoded)):
                 raise DiskFull(size, left)
-            made_room = True
-            await self.writer.make_room(size + self.committer.pending_bytes)
 
     async def admit_settle(self, messages: int) -> None:
         """Make sure that settling so many messages can be journaled, before anything is taken out of a lease."""
         size = _settle_bytes(messages)
-        left = self._room_left(size, 1, essential=True)
-        if left is not None:
-            await self.writer.make_room(size + self.committer.pending_bytes)
-            left = self._room_left(size, 1, essential=True)
-        if left is not None:
-            raise DiskFull(size, left)
+        tries = 0
+        while (left := self._room_left(size, 1, essential=True)) is not None:
+            tries += 1
+            made = tries <= ROOM_TRIES and await self._make_room(size, 1)
+            if not made and self._room_left(size, 1, essential=True) is not None:
+                raise DiskFull(size, left)
+
+    async def _make_room(self, size: int, entries: int) -> bool:
+        """Whether it is worth to look again: room was made, or what others have queued is written by now."""
+        committer = self.committer
+        queued = committer.submitted - committer.durable
+        if await self.writer.make_room(size + committer.pending_bytes, entries + queued):
+            return True
+        if committer.submitted == committer.durable:
+            return False
+        await committer.wait(committer.submitted)
+        return True
 
     def _room_left(self, size: int, entries: int, *, essential: bool) -> int | None:
         queued = self.committer.submitted - self.committer.durable
@@ -196,6 +214,9 @@ class Shard:
     def _carry_out(self, effects: Effects, position: int) -> None:
         for key, part, index in effects.staged:
             self.staged[key, part] = (position, index)
+        if self.arrivals:
+            for stored in effects.stored:
+                self.arrivals.came(stored.topic)
         if effects.stored:
             self._upkept = (-1, -1)  # what came may have expired already, in this very millisecond
         for stored in effects.stored:
@@ -222,6 +243,7 @@ class Shard:
             self.store.drop(topic, number, partition.droppable())
         for topic in effects.dropped_topics:
             self.store.drop_topic(topic)
+            self.arrivals.came(topic)
             self.news.forget_topic(topic)
         self._tell(effects, position)
         if self.store.is_over() or (effects.stored and self.state.mortal and self._is_due_before_wake()):
@@ -315,6 +337,7 @@ class Shard:
     def _failed(self, fault: WherryError) -> None:
         self.turnstile.open()
         self.watches.wake_all()
+        self.arrivals.wake_all()
         self.relieve()
 
     def wanted(self, topic: int, partition: int, offsets: Int64) -> npt.NDArray[np.bool_]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -25,6 +26,10 @@ class Undertaker(Face):
     async def dead_letters(self, topic: str, wanted: DeadFilter | None = None) -> pa.RecordBatch:
         """Dead letters with the whole message, the reason, the last error, attempts and times."""
         return await browse.dead_letters(self.shard, self.shard.state.topic(topic), wanted or DeadFilter())
+
+    def each_dead(self, topic: str, wanted: DeadFilter | None = None) -> AsyncIterator[pa.RecordBatch]:
+        """The same in batches, however many there are."""
+        return browse.dead_blocks(self.shard, self.shard.state.topic(topic), wanted or DeadFilter())
 
     async def redrive(
         self, topic: str, wanted: DeadFilter | None = None, *, by: str = "", rate: int | None = None

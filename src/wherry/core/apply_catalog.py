@@ -10,8 +10,9 @@ import numpy.typing as npt
 from wherry.core.lease import Leases
 from wherry.core.partition import Partition
 from wherry.core.reader import Reader
-from wherry.core.state import TEXT_CHARS_MAX, Removal, SubscriptionState, TopicState
+from wherry.core.state import Removal, SubscriptionState, TopicState
 from wherry.core.step import Handler, Step, over, settled
+from wherry.core.texts import TEXT_CHARS_MAX
 from wherry.model import ops
 from wherry.model.fate import DEAD, DROPPED
 from wherry.model.ops import from_ranges
@@ -34,7 +35,11 @@ def _put_topic(step: Step, op: ops.PutTopic) -> None:
     if known is None:
         step.state.topics[op.number] = TopicState(op.number, op.topic)
     else:
-        known.config = op.topic
+        grown, known.config = op.topic.partitions > known.config.partitions, op.topic
+        for subscription in known.subscriptions.values() if grown else ():
+            subscription.share_out()
+            for number in subscription.readers:
+                step.state.stir(subscription, number)
     step.state.catalog.put_topic(op.number, op.topic)
 
 

@@ -96,7 +96,8 @@ def _index_ids(topic: TopicState, op: ops.Publish, batch: pa.RecordBatch) -> Non
 
 
 def _sequenced(step: Step, op: ops.Sequenced) -> None:
-    step.state.topics[op.topic].producers.note(op.producer, Call(op.first, op.count, op.placed.tolist()))
+    call = Call(op.first, op.count, op.placed.tolist(), op.fingerprint, op.partitions)
+    step.state.topics[op.topic].producers.note(op.producer, call)
 
 
 def _reserve(step: Step, op: ops.Reserve) -> None:
@@ -162,18 +163,18 @@ def _stage(step: Step, op: ops.Stage) -> None:
 
 
 def _commit(step: Step, op: ops.Commit) -> None:
-    stage = step.state.stages.open.pop(op.key)
+    stages = [step.state.stages.open.pop(key) for key in ([op.key] if op.stages is None else op.stages)]
+    parts = [((stage.key, number), part) for stage in stages for number, part in enumerate(stage.parts)]
     placed = []
-    for number, (part, base) in enumerate(zip(stage.parts, op.bases.tolist(), strict=True)):
+    for (staged, part), base in zip(parts, op.bases.tolist(), strict=True):
         if base < 0:  # the topic was deleted since
             continue
         publish = ops.Publish(part.topic, part.partition, base, part.messages, part.columns, part.bytes)
         _add_batch(step, publish, part.batch)
-        stored = Stored(part.topic, part.partition, base, part.batch, step.at_us, 0, (op.key, number))
-        step.effects.stored.append(stored)
+        step.effects.stored.append(Stored(part.topic, part.partition, base, part.batch, step.at_us, 0, staged))
         placed += [part.topic, part.partition, base, part.messages]
     step.state.stages.remember(op.key, np.array(placed, np.int64))
-    step.effects.ended.append(op.key)
+    step.effects.ended += [stage.key for stage in stages]
 
 
 def _abort(step: Step, op: ops.Abort) -> None:

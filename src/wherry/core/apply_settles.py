@@ -43,6 +43,7 @@ def _settle_reader(step: Step, subscription: SubscriptionState, partition: Parti
     if subscription.config.durable and not topic.is_stream():
         topic.give_back(partition.settled(offset))
     step.effects.touched[topic.number, partition.number] = partition
+    step.state.end_hold(topic, partition.number)
     if subscription.config.durable:
         over(step, topic, partition, offset)
 
@@ -56,7 +57,7 @@ def _free_keys(step: Step, subscription: SubscriptionState, partition: Partition
 def _fail(step: Step, op: ops.Fail) -> None:
     subscription = step.state.subscriptions[op.subscription]
     reader = subscription.readers[op.partition]
-    error = step.state.texts.number(op.error)
+    (error,) = step.state.text_numbers(op.error)
     reader.fail(op.offsets, op.ranks, op.hashes, op.until_ms, step.now_ms, error)
     step.state.stir(subscription, op.partition)
     subscription.count("failed", len(op.offsets))
@@ -68,7 +69,7 @@ def _bury(step: Step, op: ops.Bury) -> None:
     partition = topic.partitions[op.partition]
     if op.subscription:
         subscription = step.state.subscriptions[op.subscription]
-        reason, error = step.state.texts.number(op.reason), step.state.texts.number(op.error)
+        reason, error = step.state.text_numbers(op.reason, op.error)
         reader = subscription.readers[op.partition]
         reader.bury(op.offsets, op.ranks, step.now_ms, reason, error, failed=op.failed)
         _free_keys(step, subscription, partition)

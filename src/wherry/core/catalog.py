@@ -23,7 +23,7 @@ CHANGEABLE = frozenset(
     {"messages_max", "bytes_max", "overflow", "dead_messages_max", "keep_ms", "keep_bytes", "payload_bytes_max"}
     | {"expired"}
 )
-"""Fields of a topic that may change while it lives. Order and partitions decide where messages are, so they may not."""
+"""Fields of a topic that may change while it lives; there may be more partitions, but not fewer."""
 
 SUBSCRIPTION_CHANGEABLE = frozenset({"lease_ms", "retry", "buffer_messages", "buffer_bytes", "webhook"})
 """Fields of a subscription that may change while it lives. The others say where it started and how it shares."""
@@ -112,7 +112,8 @@ class Catalog:
 
 def check_change(old: Topic, new: Topic) -> None:
     """`AlreadyExists` unless `new` differs from `old` only where a living topic may change."""
-    _check_change("topic", old.name, old, new, CHANGEABLE)
+    more = {"partitions"} if new.partitions > old.partitions else set()
+    _check_change("topic", old.name, old, new, CHANGEABLE | more)
 
 
 def check_subscription_change(old: Subscription, new: Subscription) -> None:

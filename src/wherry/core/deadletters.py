@@ -13,8 +13,9 @@ from wherry.core.offsets import members
 from wherry.core.partition import Partition
 from wherry.core.publishing import reserve
 from wherry.core.reader import DEAD, UNKNOWN_RANK
-from wherry.core.state import TEXT_CHARS_MAX, State, TopicState
+from wherry.core.state import State, TopicState
 from wherry.core.table import OffsetTable
+from wherry.core.texts import TEXT_CHARS_MAX
 from wherry.core.volatile import joined, separate
 from wherry.model import check, limits, ops
 from wherry.model.errors import InvalidInput, LimitReached

@@ -83,15 +83,16 @@ class Directory:
 
     def release(self, offsets: Int64) -> list[tuple[int, int]]:
         """Bodies of messages (sorted, distinct) are not wanted any more; returns (base, end) of batches now empty."""
-        low, gone = self._by_row(offsets)
-        live = self.live[low : low + len(gone)]
-        live -= gone
-        rows = low + np.flatnonzero((live == 0) & (gone > 0))
-        base = self.base[rows]
-        emptied = list(zip(base.tolist(), (base + self.count[rows]).tolist(), strict=True))
-        if emptied:
-            self._empty += len(emptied)
-            self._drop_empty()
+        rows, gone = self._by_row(offsets)
+        live = self._data[2, rows] - gone
+        self._data[2, rows] = live
+        if live.all():
+            return []
+        empty = rows if isinstance(rows, int) else rows.start + np.flatnonzero((live == 0) & (gone > 0))
+        base, count = np.atleast_1d(self._data[0, empty]), self._data[1, empty]
+        emptied = list(zip(base.tolist(), (base + count).tolist(), strict=True))
+        self._empty += len(emptied)
+        self._drop_empty()
         return emptied
 
     def finish(self, offsets: Int64) -> int:
@@ -100,39 +101,38 @@ class Directory:
 
     def bytes_of(self, offsets: Int64) -> int:
         """What `finish` of these would free."""
-        low, gone = self._by_row(offsets)
-        rows = slice(low, low + len(gone))
-        size, count, waiting = self.bytes[rows], self.count[rows], self.waiting[rows]
+        rows, gone = self._by_row(offsets)
+        count, waiting, size = self._data[1, rows], self._data[3, rows], self._data[4, rows]
         return int((size * waiting // count - size * (waiting - gone) // count).sum())
 
     def share_of(self, offsets: Int64) -> int:
         """Bytes of these messages by the proportional rule, rounded up, whether they wait or not."""
-        low, some = self._by_row(offsets)
-        rows = slice(low, low + len(some))
-        return int((-(-self.bytes[rows] * some // self.count[rows])).sum())
+        rows, some = self._by_row(offsets)
+        return int((-(-self._data[4, rows] * some // self._data[1, rows])).sum())
 
     def unfinish(self, offsets: Int64) -> int:
         """Messages count against the bounds again; returns the bytes that takes."""
         return self._move_waiting(offsets, 1)
 
     def _move_waiting(self, offsets: Int64, sign: int) -> int:
-        low, moved = self._by_row(offsets)
-        rows = slice(low, low + len(moved))
-        size, count, waiting = self.bytes[rows], self.count[rows], self.waiting[rows]
-        before = size * waiting // count
-        waiting += sign * moved
-        return abs(int((size * waiting // count - before).sum()))
+        rows, moved = self._by_row(offsets)
+        count, before, size = self._data[1, rows], self._data[3, rows].copy(), self._data[4, rows]
+        after = before + sign * moved
+        self._data[3, rows] = after
+        return abs(int((size * after // count - size * before // count).sum()))
 
-    def _by_row(self, offsets: Int64) -> tuple[int, Int64]:
-        """The first row touched, and how many of the offsets lie in it and in each row after it."""
-        if len(offsets) == 0 or len(self) == 0:
-            return 0, np.empty(0, np.int64)
-        rows = np.searchsorted(self.base, offsets, "right") - 1
+    def _by_row(self, offsets: Int64) -> tuple[int | slice, int | Int64]:
+        """The rows that the offsets lie in, and how many in each; mostly that is one, and then two plain numbers."""
+        base = self.base
+        last = int(base.searchsorted(offsets[-1], "right")) - 1 if len(offsets) and len(base) else -1
+        if last < 0:
+            return slice(0, 0), np.empty(0, np.int64)
+        if offsets[0] >= base[last]:
+            return self._start + last, len(offsets)
+        rows = base.searchsorted(offsets, "right") - 1
         rows = rows[rows >= 0]
-        if len(rows) == 0:
-            return 0, np.empty(0, np.int64)
         low = int(rows[0])
-        return low, np.bincount(rows - low).astype(np.int64)
+        return slice(self._start + low, self._start + last + 1), np.bincount(rows - low).astype(np.int64)
 
     def _drop_empty(self) -> None:
         while self._empty and self._data[2, self._start] == 0:

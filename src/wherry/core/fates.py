@@ -60,12 +60,15 @@ class Fates:
 
 def is_open(partition: Partition, offset: Int64) -> Mask:
     """Which messages a durable subscription has still to settle; or nobody has ended, where they concern none."""
-    concerned = np.zeros(len(offset), np.bool_)
     unsettled = np.zeros(len(offset), np.bool_)
     for reader in partition.readers.values():
-        concerned |= offset >= reader.start
         unsettled |= ~(reader.settled.contains(offset) | reader.dead.has(offset))
-    return unsettled | (~concerned & ~partition.finished.contains(offset))
+    return unsettled | (_concerns_nobody(partition, offset) & ~partition.finished.contains(offset))
+
+
+def _concerns_nobody(partition: Partition, offset: Int64) -> Mask:
+    """Which messages were there before every durable subscription."""
+    return offset < min((reader.start for reader in partition.readers.values()), default=partition.next_offset)
 
 
 def is_dead(partition: Partition, offset: Int64) -> Mask:
@@ -128,7 +131,7 @@ def _under_way(state: State, topic: TopicState, partition: Partition, offset: In
         later |= members(reader.delayed.members, offset) & (reader.held.get(offset, "until_ms", 0) > now_ms)
     unsure = ~(handed | later)
     if topic.config.order != "timeline":
-        unsure &= partition.has_due & (partition.on_the_way(offset) | (not partition.readers))
+        unsure &= partition.has_due & (partition.on_the_way(offset) | _concerns_nobody(partition, offset))
     if unsure.any():
         batch = state.bodies.take(topic.number, partition.number, offset[unsure], ("due",))
         later[unsure] = integers(batch, "due", -1) > now_ms

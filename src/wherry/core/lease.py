@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -32,14 +34,16 @@ class Lease:
 
 
 class Leases:
-    """All leases of a shard, by fencing token and by deadline."""
+    """All leases of a shard, by fencing token, by deadline and by holder."""
 
-    __slots__ = ("_by_token", "_deadlines", "_next")
+    __slots__ = ("_by_token", "_deadlines", "_held", "_next")
 
     def __init__(self, epoch: int) -> None:
         self._next = epoch << EPOCH_SHIFT
         self._by_token: dict[int, Lease] = {}
         self._deadlines: list[tuple[int, int]] = []
+        self._held: dict[int, dict[str, dict[int, Lease]]] = {}
+        """By subscription, consumer and token; none of them empty."""
 
     def __len__(self) -> int:
         return len(self._by_token)
@@ -52,6 +56,7 @@ class Leases:
         offset, rank, size = columns
         lease = Lease(self._next, subscription, consumer, partition, offset, rank, size, deadline_ms)
         self._by_token[lease.token] = lease
+        self._held.setdefault(subscription, {}).setdefault(consumer, {})[lease.token] = lease
         heapq.heappush(self._deadlines, (deadline_ms, lease.token))
         return lease
 
@@ -70,10 +75,20 @@ class Leases:
 
     def end(self, lease: Lease) -> None:
         """The lease is over."""
-        self._by_token.pop(lease.token, None)
+        if self._by_token.pop(lease.token, None) is not None:
+            self._forget_holder(lease)
         if len(self._deadlines) > 2 * len(self._by_token) + HEAP_SLACK:
             self._deadlines = [(each.deadline_ms, each.token) for each in self._by_token.values()]
             heapq.heapify(self._deadlines)
+
+    def _forget_holder(self, lease: Lease) -> None:
+        consumers = self._held[lease.subscription]
+        mine = consumers[lease.consumer]
+        del mine[lease.token]
+        if not mine:
+            del consumers[lease.consumer]
+        if not consumers:
+            del self._held[lease.subscription]
 
     def expired(self, now_ms: int) -> Lease | None:
         """The lease whose deadline passed first, if one has; it is the answer until `end`."""
@@ -97,13 +112,10 @@ class Leases:
             heapq.heappop(self._deadlines)
 
     def of_consumer(self, subscription: int, consumer: str) -> list[Lease]:
-        """What one consumer holds."""
-        return [
-            lease
-            for lease in self._by_token.values()
-            if lease.consumer == consumer and lease.subscription == subscription
-        ]
+        """What one consumer holds, oldest first."""
+        return list(self._held.get(subscription, {}).get(consumer, {}).values())
 
     def of_subscription(self, subscription: int) -> list[Lease]:
-        """What all consumers of a subscription hold."""
-        return [lease for lease in self._by_token.values() if lease.subscription == subscription]
+        """What all consumers of a subscription hold, oldest first."""
+        held = chain.from_iterable(mine.values() for mine in self._held.get(subscription, {}).values())
+        return sorted(held, key=attrgetter("token"))

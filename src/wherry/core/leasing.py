@@ -81,14 +81,18 @@ class Budget:
 
     def fitting(self, sizes: Int64) -> int:
         """How many of these fit, in order."""
+        if int(sizes.sum()) <= self.bytes:
+            return len(sizes)
         fit = int(np.searchsorted(np.cumsum(sizes), self.bytes, "right"))
         return 1 if fit == 0 and len(sizes) and sizes[0] <= self.first_bytes else fit
 
-    def spend(self, sizes: Int64) -> None:
-        """Some were handed out."""
+    def spend(self, sizes: Int64) -> int:
+        """Some were handed out; their bytes."""
+        spent = int(sizes.sum())
         self.messages -= len(sizes)
-        self.bytes -= int(sizes.sum())
+        self.bytes -= spent
         self.first_bytes = 0
+        return spent
 
 
 def lease(
@@ -150,9 +154,8 @@ def _lease_from(
     if len(pairs.offset) == 0:
         return None
     sizes = sizes[: len(pairs.offset)]
-    budget.spend(sizes)
     consumer.out_messages += len(sizes)
-    consumer.out_bytes += int(sizes.sum())
+    consumer.out_bytes += budget.spend(sizes)
     consumer.credit -= len(sizes)
     deadline_ms = now.steady_ms + subscription.config.lease_ms
     columns = (pairs.offset, pairs.rank, sizes)

@@ -29,9 +29,14 @@ def bitmap_of(offsets: Int64) -> BitMap64:
 def distinct(offsets: Int64) -> Int64:
     """The offsets once each, ascending. Not `np.unique`: it hashes integers first, for many times the cost."""
     ordered = np.sort(offsets)
+    return ordered[starts(ordered)]
+
+
+def starts(ordered: Int64) -> Int64:
+    """Where in a sorted column each value stands first."""
     first = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    return ordered[first]
+    return np.flatnonzero(first)
 
 
 def offsets_of(bitmap: BitMap64) -> Int64:
@@ -79,6 +84,10 @@ class OffsetSet:
             inside[rest] = members(self.above, offsets[rest])
         return inside
 
+    def covers(self, offsets: Int64) -> bool:
+        """Whether all of the offsets (sorted) are below the floor: the common case, told at once."""
+        return len(offsets) == 0 or int(offsets[-1]) < self.floor
+
     def add(self, offsets: Int64) -> None:
         """Add offsets; the floor rises over them where it can."""
         if len(offsets) == 0:
@@ -119,18 +128,19 @@ class OffsetSet:
 
     def within(self, start: int, stop: int) -> Int64:
         """The offsets of `start..stop` that are in the set."""
-        return offsets_of(self._slice(start, stop))
+        return offsets_of(self.inside(start, stop))
 
     def absorb(self, other: OffsetSet, start: int, stop: int) -> None:
         """Add what another set has of `start..stop`; a long prefix costs nothing per offset."""
-        self.above |= other._slice(start, stop)
+        self.above |= other.inside(start, stop)
         self._raise_floor()
 
     def copy(self) -> OffsetSet:
         """A set of its own."""
         return OffsetSet(self.floor, self.above.copy())
 
-    def _slice(self, start: int, stop: int) -> BitMap64:
+    def inside(self, start: int, stop: int) -> BitMap64:
+        """The offsets of `start..stop` that are in the set, as a bitmap of its own."""
         asked = BitMap64()
         asked.add_range(start, stop)
         inside = asked & self.above

@@ -121,13 +121,16 @@ class Partition:
         if len(self.dead):
             offset = offset[~self.dead.has(offset)]
         for reader in self.readers.values():
-            offset = offset[reader.settled.contains(offset)]
+            if not reader.settled.covers(offset):
+                offset = offset[reader.settled.contains(offset)]
         self.release(offset)
         return freed
 
     def finish(self, offset: Int64) -> Freed:
         """These stop counting against the bounds if every durable subscription has settled or buried them."""
         for reader in self.readers.values():
+            if reader.settled.covers(offset):
+                continue
             done = reader.settled.contains(offset)
             if len(reader.dead) and not done.all():
                 done |= reader.dead.has(offset)
@@ -226,7 +229,8 @@ class Partition:
         out = np.zeros(len(offset), np.bool_)
         for reader in self.readers.values():
             if reader.backlog is not None:
-                out |= (offset >= reader.backlog[0]) & (offset < reader.backlog[1])
+                inside = (offset >= reader.backlog[0]) & (offset < reader.backlog[1])
+                out |= inside & ~reader.settled.contains(offset)
         return out
 
     def leased_by_anyone(self, offset: Int64) -> npt.NDArray[np.bool_]:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from wherry.core.hashing import hash_strings, ranks_of
 from wherry.core.ids import PARTITION_SHIFT
-from wherry.core.offsets import distinct
+from wherry.core.offsets import distinct, starts
 from wherry.core.producers import Call
 from wherry.core.room import make_room
 from wherry.core.state import State, TopicState
@@ -28,6 +28,8 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 TRANSIENT_RESERVE = 1 << 20
 """Offsets reserved at a time for transient messages: one small journal entry per million of them."""
 
+FINGERPRINT_MAX = (1 << 63) - 1
+
 DEFAULT_ID = r"^[0-9]+-[0-9]+$"
 CONTROL = r"[\x00-\x1f\x7f]"
 
@@ -42,6 +44,8 @@ class PublishOptions:
         Every message goes there. Else a key decides, and messages without one go round the partitions by call.
     producer, sequence
         Who sends, and the number of the first message: a repeat of the call is answered with the offsets of the first.
+    fingerprint
+        Stands for what the messages say, such as a hash of them: a repeat with another fingerprint is refused.
     persistent
         False: never on disk, lost with the process. None: as the topic says.
     callback
@@ -53,6 +57,7 @@ class PublishOptions:
     sequence: int | None = None
     persistent: bool | None = None
     callback: str | None = None
+    fingerprint: int | None = None
 
     def checked(self, topic: TopicState) -> PublishOptions:
         """These options, or `InvalidInput`."""
@@ -62,6 +67,9 @@ class PublishOptions:
         if self.producer is not None:
             check.graphic("producer", self.producer, limits.PRODUCER_ID_CHARS_MAX)
             check.integer("sequence", self.sequence, 0, 1 << 62)
+            check.optional_integer("fingerprint", self.fingerprint, 1, FINGERPRINT_MAX)
+        elif self.fingerprint is not None:
+            raise InvalidInput("fingerprint", self.fingerprint, "one together with a producer, or none")
         if self.persistent is not None:
             check.flag("persistent", self.persistent)
         if self.callback is not None:
@@ -105,7 +113,7 @@ def decide(
     options.checked(topic)
     persistent = topic.config.persistent if options.persistent is None else options.persistent
     if options.producer is not None and options.sequence is not None:
-        earlier = topic.producers.repeated(options.producer, options.sequence, batch.num_rows)
+        earlier = topic.producers.repeated(options.producer, options.sequence, batch.num_rows, options.fingerprint or 0)
         if earlier is not None:
             answer = _answer_again(topic, batch, options.producer, earlier)
             answer.durable = persistent
@@ -126,8 +134,9 @@ def decide(
             n for part, base in zip(parts, bases, strict=True) for n in (part.partition, base, part.batch.num_rows)
         ]
         placed_at = np.array(placed, np.int64)
-        op = ops.Sequenced(topic.number, options.producer, options.sequence, batch.num_rows, placed_at)
-        entry.ops.append(op)
+        partitions = topic.config.partitions if len(parts) > 1 else 0
+        call = (options.sequence, batch.num_rows, placed_at, options.fingerprint or 0, partitions)
+        entry.ops.append(ops.Sequenced(topic.number, options.producer, *call))
     if options.callback is not None:
         entry.ops += [
             ops.Watch(topic.number, part.partition, base, part.batch.num_rows, options.callback)
@@ -135,7 +144,7 @@ def decide(
         ]
     answer = _answer(batch.num_rows, parts, bases, repeated=False)
     answer.dead, answer.durable = batch.num_rows - live, persistent
-    return joined([*before, entry]), answer
+    return joined([*before, entry]) if before else [entry], answer
 
 
 def split(topic: TopicState, batch: pa.RecordBatch, partition: int | None) -> list[Part]:
@@ -157,11 +166,11 @@ def _split_by_key(batch: pa.RecordBatch, count: int, turn: int) -> list[Part]:
         to = np.where(keys.is_null().to_numpy(zero_copy_only=False), turn, to)
     order = np.argsort(to, kind="stable")
     grouped = batch.take(pa.array(order))
-    numbers, starts = np.unique(to[order], return_index=True)
-    stops = np.append(starts[1:], len(order))
+    begins = starts(to[order])
+    stops = np.append(begins[1:], len(order))
     return [
         Part(int(number), order[start:stop], grouped.slice(start, stop - start))
-        for number, start, stop in zip(numbers.tolist(), starts.tolist(), stops.tolist(), strict=True)
+        for number, start, stop in zip(to[order[begins]].tolist(), begins.tolist(), stops.tolist(), strict=True)
     ]
 
 
@@ -222,11 +231,12 @@ def _place(topic: TopicState, parts: list[Part], sizes: list[int], live: int, en
         bases.append(base)
         fit = min(left, part.batch.num_rows)
         left -= fit
+        if fit == part.batch.num_rows:
+            _add(entry, topic, part.partition, base, part.batch, size, "")
+            continue
         for batch, dead in ((part.batch.slice(0, fit), ""), (part.batch.slice(fit), "overflow")):
             if batch.num_rows:
-                whole = batch.num_rows == part.batch.num_rows
-                weight = size if whole else content_bytes(batch)
-                _add(entry, topic, part.partition, base, batch, weight, dead)
+                _add(entry, topic, part.partition, base, batch, content_bytes(batch), dead)
                 base += batch.num_rows
     return bases
 
@@ -258,13 +268,15 @@ def _answer_again(topic: TopicState, batch: pa.RecordBatch, producer: str, earli
     if len(placed) == 1:
         return _answer(batch.num_rows, [Part(placed[0][0], None, batch)], [placed[0][1]], repeated=True)
     for turn, _, _ in placed:
-        parts = _split_by_key(batch, topic.config.partitions, turn)
+        parts = _split_by_key(batch, earlier.partitions or topic.config.partitions, turn)
         if [(part.partition, part.batch.num_rows) for part in parts] == [(row[0], row[2]) for row in placed]:
             return _answer(batch.num_rows, parts, [row[1] for row in placed], repeated=True)
     raise OutOfSequence(producer, earlier.first, "was used before with messages of other keys")
 
 
 def _answer(count: int, parts: list[Part], bases: list[int], *, repeated: bool) -> Published:
+    if len(parts) == 1 and parts[0].rows is None:
+        return Published(np.full(count, parts[0].partition), np.arange(bases[0], bases[0] + count), repeated)
     partition, offset = np.empty(count, np.int64), np.empty(count, np.int64)
     for part, base in zip(parts, bases, strict=True):
         rows = slice(None) if part.rows is None else part.rows

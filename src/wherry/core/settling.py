@@ -13,7 +13,8 @@ from wherry.core.lease import Lease
 from wherry.core.leasing import held
 from wherry.core.offsets import distinct
 from wherry.core.retry import delays_ms, used_up
-from wherry.core.state import TEXT_CHARS_MAX, State, TopicState
+from wherry.core.state import State, TopicState
+from wherry.core.texts import TEXT_CHARS_MAX
 from wherry.model import check, ops
 from wherry.model.errors import InvalidInput, LimitReached, StaleLease
 from wherry.model.limits import TIME_MS_MAX

@@ -18,6 +18,7 @@ from pyroaring import BitMap64
 from wherry.core.offsets import OffsetSet, offsets_of
 from wherry.core.outbox import OUTCOMES, WATCHED, Outbox
 from wherry.core.partition import Partition
+from wherry.core.producers import Call
 from wherry.core.reader import DEAD, HELD, Reader
 from wherry.core.runs import RUN_MAX, Pairs, SortedRuns
 from wherry.core.stages import Part, Stage
@@ -31,7 +32,6 @@ from wherry.model.topic import Topic
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 Leased: TypeAlias = dict[tuple[int, int], list[Pairs]]
-Calls: TypeAlias = list[tuple[str, list[tuple[int, int, list[int]]]]]
 
 
 class Column:
@@ -110,7 +110,7 @@ class TopicImage(msgspec.Struct, frozen=True, array_like=True):
     bytes: int
     dead: int
     counters: dict[str, int]
-    producers: Calls
+    producers: list[tuple[str, list[Call]]]
     ids: Column
     deeds: list[Deed]
     partitions: list[PartitionImage]
@@ -294,9 +294,11 @@ def _load_topic(image: TopicImage) -> TopicState:
     half = len(ids) // 2
     topic.ids.add(ids[:half], ids[half:])
     if image.outbox is not None:
-        topic.outbox.load_urls(image.outbox.urls)
-        _load_table(topic.outbox.watched, image.outbox.watched)
-        _load_table(topic.outbox.outcomes, image.outbox.outcomes)
+        watched, outcomes = (
+            _table(flat, 1 + len(names))
+            for flat, names in ((image.outbox.watched, WATCHED), (image.outbox.outcomes, OUTCOMES))
+        )
+        topic.outbox.load(image.outbox.urls, watched, outcomes)
     return topic
 
 

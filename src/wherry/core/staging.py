@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,7 +15,7 @@ from wherry.core.offsets import distinct
 from wherry.core.publishing import check_distinct, check_ids, check_new_ids, split
 from wherry.core.room import make_room
 from wherry.core.settling import rows_of, take_out
-from wherry.core.stages import STAGE_BYTES_MAX, STAGES_MAX, Stage, StagedSettle
+from wherry.core.stages import STAGE_BYTES_MAX, STAGES_MAX, Part, Stage, StagedSettle
 from wherry.core.state import State, TopicState
 from wherry.core.volatile import separate
 from wherry.model import check, limits, ops
@@ -102,46 +103,58 @@ class Committed(NamedTuple):
                 take_out(state, lease, rows)
 
 
-def commit(state: State, key: str, now_us: int) -> tuple[list[Entry], Committed]:
-    """Make everything under a key visible by one entry.
+def commit(state: State, key: str, now_us: int, stages: Sequence[str] | None = None) -> tuple[list[Entry], Committed]:
+    """Make everything under a key visible by one entry; or what lies under several, as one commit named `key`.
 
-    A key that was committed before is a success that does nothing. May raise `Cold`.
+    A key that was committed before is a success that does nothing, and `stages` that were made again for it go. May
+    raise `Cold`.
     """
     check_key(key)
+    keys = [key] if stages is None else list(dict.fromkeys(map(check_key, stages)))
     before = state.stages.committed.get(key)
     if before is not None:
-        return [], Committed(before, [])
+        again = [ops.Abort(each, "committed before") for each in keys if each in state.stages.open]
+        return [Entry(now_us, [*again])] if again else [], Committed(before, [])
+    together = [_open(state, each) for each in keys]
+    staged = [settle for stage in together for settle in stage.settles]
+    settled: list[tuple[Lease, Int64 | None]] = []
+    settles: list[AnyOp] = []
+    for token in dict.fromkeys(settle.token for settle in staged):
+        lease = held(state, token)
+        offsets = distinct(np.concatenate([settle.offsets for settle in staged if settle.token == token]))
+        settled.append((lease, rows_of(lease, offsets)))
+        settles.append(ops.Settle(lease.subscription, lease.partition, to_ranges(offsets), "acked"))
+    parts = [part for stage in together for part in stage.parts]
+    removals, bases = _place(state, parts)
+    placed = [
+        n
+        for part, base in zip(parts, bases, strict=True)
+        for n in (part.topic, part.partition, base, part.messages)
+        if base >= 0
+    ]
+    # One list of steps: were the commit joined afterwards, a volatile settle would part it from the lasting ones.
+    last = ops.Commit(key, np.array(bases, np.int64), None if stages is None else keys)
+    entries = separate(state, now_us, [*removals, *settles, last])
+    return entries, Committed(np.array(placed, np.int64), settled)
+
+
+def _open(state: State, key: str) -> Stage:
+    """The stage under a key, whole."""
     _check_in_time(state, key)
     stage = state.stages.open.get(key)
     if stage is None:
         raise NotFound("stage", key)
     _check_whole(stage)
-    settled: list[tuple[Lease, Int64 | None]] = []
-    settles: list[AnyOp] = []
-    for token in dict.fromkeys(settle.token for settle in stage.settles):
-        lease = held(state, token)
-        offsets = distinct(np.concatenate([settle.offsets for settle in stage.settles if settle.token == token]))
-        settled.append((lease, rows_of(lease, offsets)))
-        settles.append(ops.Settle(lease.subscription, lease.partition, to_ranges(offsets), "acked"))
-    removals, bases = _place(state, stage)
-    placed = [
-        n
-        for part, base in zip(stage.parts, bases, strict=True)
-        for n in (part.topic, part.partition, base, part.messages)
-        if base >= 0
-    ]
-    # One list of steps: were the commit joined afterwards, a volatile settle would part it from the lasting ones.
-    entries = separate(state, now_us, [*removals, *settles, ops.Commit(key, np.array(bases, np.int64))])
-    return entries, Committed(np.array(placed, np.int64), settled)
+    return stage
 
 
-def _place(state: State, stage: Stage) -> tuple[list[AnyOp], list[int]]:
+def _place(state: State, parts: list[Part]) -> tuple[list[AnyOp], list[int]]:
     """A base for each part (-1 where its topic is gone), and what has to go to make room."""
     removals: list[AnyOp] = []
     nexts: dict[tuple[int, int], int] = {}
     bases, totals = [], dict[int, tuple[int, int]]()
     ids: dict[int, list[pa.Array]] = {}
-    for part in stage.parts:
+    for part in parts:
         topic = state.topics.get(part.topic)
         if topic is None:
             bases.append(-1)

@@ -23,6 +23,8 @@ from wherry.core.partition import Freed, Partition
 from wherry.core.producers import Producers
 from wherry.core.reader import Reader
 from wherry.core.stages import Stages
+from wherry.core.table import OffsetTable
+from wherry.core.texts import Texts
 from wherry.core.times import Times
 from wherry.model.errors import NotFound
 from wherry.model.subscription import Subscription
@@ -30,41 +32,11 @@ from wherry.model.topic import Topic
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-TEXTS_MAX = 65_536
-TEXT_CHARS_MAX = 1_024
-
 DEEDS_MAX = 1_000
 """Redrives and discards of dead letters remembered for each topic."""
 
 REMOVALS_MAX = 100
 """Subscriptions that were cut off, remembered for each topic."""
-
-
-class Texts:
-    """Reasons and errors, each kept once and referred to by number; bounded, since clients choose them."""
-
-    __slots__ = ("_numbers", "texts")
-
-    def __init__(self) -> None:
-        self.texts: list[str] = ["", "(too many different texts to keep this one)"]
-        self._numbers: dict[str, int] = {"": 0}
-
-    def number(self, text: str) -> int:
-        """The number of a text."""
-        text = text[:TEXT_CHARS_MAX]
-        known = self._numbers.get(text)
-        if known is not None:
-            return known
-        if len(self.texts) >= TEXTS_MAX:
-            return 1
-        self.texts.append(text)
-        self._numbers[text] = len(self.texts) - 1
-        return self._numbers[text]
-
-    def load(self, texts: list[str]) -> None:
-        """From a checkpoint."""
-        self.texts = texts
-        self._numbers = {text: number for number, text in enumerate(texts) if number != 1}
 
 
 @dataclass(slots=True)
@@ -79,6 +51,8 @@ class Consumer:
     out_bytes: int = 0
     turn: int = 0
     """The partition at or after which its next pull begins."""
+    is_ours: bool = False
+    """Whether it is the broker's own, and nobody else's to send away."""
 
     def has_room(self) -> bool:
         """Whether its buffer and its credit allow for a message more."""
@@ -140,6 +114,12 @@ class SubscriptionState:
         self.backlog_bytes = 0
         """Content bytes not settled, kept only where the subscription declared a buffer of bytes."""
         self.counters: dict[str, int] = {}
+
+    def share_out(self) -> None:
+        """There are more partitions: all consumers join anew, in the order in which they came."""
+        self.assignment = assignment.make(self.config.assignment, self.topic.config.partitions)
+        for consumer in self.consumers:
+            self.assignment.join(consumer)
 
     def start_of(self, partition: int) -> int:
         """Where this subscription starts in a partition."""
@@ -228,6 +208,12 @@ class TopicState:
         """Add to a counter that people look at (published, cancelled, expired, …)."""
         self.counters[what] = self.counters.get(what, 0) + by
 
+    def told(self) -> list[OffsetTable]:
+        """The tables that refer to texts and are not empty."""
+        own = [partition.dead for partition in self.partitions.values()]
+        readers = (reader for each in self.subscriptions.values() for reader in each.readers.values())
+        return [table for table in (*own, *(t for r in readers for t in (r.held, r.dead))) if len(table)]
+
     def is_stream(self) -> bool:
         """Whether messages stay after they are settled."""
         return self.config.keep != "settled"
@@ -264,6 +250,12 @@ class State:
             if subscription.config.name == name:
                 return subscription
         raise NotFound("subscription", f"{topic}/{name}")
+
+    def text_numbers(self, *texts: str) -> list[int]:
+        """The numbers of texts that a table is about to refer to; a full table of texts is swept first."""
+        if not self.texts.has_room():
+            self.texts.sweep([topic.told() for topic in self.topics.values()])
+        return [self.texts.number(text) for text in texts]
 
     def stir(self, subscription: SubscriptionState, number: int) -> None:
         """Messages came, or came back, to a subscription in a partition, or a key is free again."""

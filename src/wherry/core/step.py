@@ -109,6 +109,7 @@ def _conclude(step: Step, topic: TopicState, partition: Partition, offset: Int64
 
 def put_dead(step: Step, partition: Partition, offset: Int64, reason: str, error: str) -> None:
     """Messages became dead letters of nobody: they died before there was a subscription to bury them."""
+    numbers = step.state.text_numbers(reason, error)
     partition.dead.put(
         offset,
         attempts=0,
@@ -116,8 +117,8 @@ def put_dead(step: Step, partition: Partition, offset: Int64, reason: str, error
         last_ms=step.now_ms,
         dead_ms=step.now_ms,
         rank=0,
-        reason=step.state.texts.number(reason),
-        error=step.state.texts.number(error),
+        reason=numbers[0],
+        error=numbers[1],
     )
 
 

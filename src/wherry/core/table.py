@@ -30,7 +30,7 @@ class OffsetTable:
         self._main, self._recent = _Level(nothing), _Level(nothing)
 
     def __len__(self) -> int:
-        return len(self._main) + len(self._recent)
+        return self._main.count + self._recent.count
 
     def put(self, offsets: Int64, **columns: Int64 | int) -> None:
         """Insert or overwrite rows. Offsets are distinct, in any order."""
@@ -42,7 +42,7 @@ class OffsetTable:
         for index, name in enumerate(self.names, 1):
             rows[index] = columns[name]
         self._recent = _Level(_merged(self._recent.rows(), rows[:, np.argsort(offsets, kind="stable")]))
-        if len(self._recent) > RECENT_MAX:
+        if self._recent.count > RECENT_MAX:
             self._main = _Level(self.columns())
             self._recent = _Level(rows[:, :0].copy())
 
@@ -78,6 +78,11 @@ class OffsetTable:
         """The same in no order, without the cost of a merge."""
         return np.concatenate((self._main.rows(), self._recent.rows()), axis=1)
 
+    def values(self, name: str) -> Int64:
+        """One column in no order."""
+        column = 1 + self.names.index(name)
+        return np.concatenate((self._main.values(column), self._recent.values(column)))
+
     def load(self, rows: Int64) -> None:
         """The way back from `columns`."""
         self._main, self._recent = _Level(rows), _Level(rows[:, :0].copy())
@@ -86,7 +91,7 @@ class OffsetTable:
 class _Level:
     """Rows sorted by offset, and which of them are gone. `all` is never written to: a checkpoint may hold it."""
 
-    __slots__ = ("_gone", "_gone_count", "all")
+    __slots__ = ("_gone", "all", "count")
 
     def __init__(self, rows: Int64) -> None:
         self._hold(rows)
@@ -94,29 +99,33 @@ class _Level:
     def _hold(self, rows: Int64) -> None:
         self.all = rows
         self._gone = np.zeros(rows.shape[1], np.bool_)
-        self._gone_count = 0
-
-    def __len__(self) -> int:
-        return int(self.all.shape[1]) - self._gone_count
+        self.count = int(rows.shape[1])
+        """Of the rows that are not gone."""
 
     def find(self, offsets: Int64) -> tuple[Mask, Int64]:
         """Which of the offsets have a row here, and in which column of `all` it is."""
-        if len(self) == 0:
+        if self.count == 0:
             return np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.int64)
         place = np.minimum(np.searchsorted(self.all[0], offsets), self.all.shape[1] - 1)
         return (self.all[0, place] == offsets) & ~self._gone[place], place
 
     def remove(self, offsets: Int64) -> None:
         """Mark rows as gone; sweep when they are more than half."""
+        if self.count == 0:
+            return
         found, place = self.find(offsets)
         self._gone[place[found]] = True
-        self._gone_count += int(np.count_nonzero(found))
-        if self._gone_count * 2 > self.all.shape[1]:
+        self.count -= int(np.count_nonzero(found))
+        if self.count * 2 < self.all.shape[1]:
             self._hold(self.rows())
+
+    def values(self, column: int) -> Int64:
+        """One column of the rows that are not gone."""
+        return self.all[column, ~self._gone]
 
     def rows(self) -> Int64:
         """The rows that are not gone."""
-        return self.all[:, ~self._gone] if self._gone_count else self.all
+        return self.all[:, ~self._gone] if self.count < self.all.shape[1] else self.all
 
 
 def _merged(one: Int64, other: Int64) -> Int64:

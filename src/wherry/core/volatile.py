@@ -19,6 +19,11 @@ from wherry.model.ops import AnyOp, Entry, from_ranges, to_ranges
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
+OF_READERS = (ops.Settle, ops.Fail)
+OF_TOPICS = (ops.Bury, ops.Redrive, ops.Discard, ops.Remove)
+RANGED = (ops.Settle, ops.Remove)
+"""Operations that name messages: by subscription or by topic; and those that do it by ranges."""
+
 ALIGNED = ("offsets", "ranks", "hashes", "until_ms", "due_ms")
 """Columns of an operation with one value for each message."""
 
@@ -51,16 +56,16 @@ def _halves(state: State, op: AnyOp) -> tuple[list[AnyOp], list[AnyOp]]:
     number = getattr(op, "subscription", 0)
     if number < 0:
         return [], [op]
-    if isinstance(op, ops.Settle | ops.Fail):
+    if isinstance(op, OF_READERS):
         topic = state.subscriptions[op.subscription].topic
-    elif isinstance(op, ops.Bury | ops.Redrive | ops.Discard | ops.Remove):
+    elif isinstance(op, OF_TOPICS):
         topic = state.topics[op.topic]
     else:
         return [op], []
     transient = topic.partitions[op.partition].transient
     if not transient:
         return [op], []
-    offset = from_ranges(op.ranges) if isinstance(op, ops.Settle | ops.Remove) else op.offsets
+    offset = from_ranges(op.ranges) if isinstance(op, RANGED) else op.offsets
     passing = members(transient, offset)
     if not passing.any():
         return [op], []
@@ -70,7 +75,7 @@ def _halves(state: State, op: AnyOp) -> tuple[list[AnyOp], list[AnyOp]]:
 
 
 def _part(op: AnyOp, offset: Int64, mask: npt.NDArray[np.bool_]) -> AnyOp:
-    if isinstance(op, ops.Settle | ops.Remove):
+    if isinstance(op, RANGED):
         return msgspec.structs.replace(op, ranges=to_ranges(offset[mask]))
     columns = {name: getattr(op, name) for name in ALIGNED if hasattr(op, name)}
     return msgspec.structs.replace(op, **{name: c[mask] if len(c) else c for name, c in columns.items()})

@@ -124,8 +124,8 @@ class Fifo:
 
     def _first(self, n: int) -> tuple[Pairs, npt.NDArray[np.bool_] | None]:
         """The first `n`, and which of them came back (None: none did)."""
-        back = self._back.peek(n)
         ahead = self._claimed.first_missing(n, self._end)
+        back = self._back.peek(n) if len(self._back) else NOTHING
         if len(back.rank) == 0:
             return Pairs(ahead, ahead), None
         rank = np.concatenate((back.rank, ahead))

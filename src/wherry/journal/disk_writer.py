@@ -74,11 +74,12 @@ class DiskWriter:
         left = max(0, self._room_bytes() - kept_back)
         return None if new_bytes <= left else left
 
-    async def make_room(self, new_bytes: int) -> None:
+    async def make_room(self, new_bytes: int, entries: int = 1) -> bool:
         """See `Writer.make_room`."""
-        while self.admit(new_bytes, essential=False) is not None:
+        while self.admit(new_bytes, essential=False, entries=entries) is not None:
             if self._closed or self._failed or not await self._spares.grow(self._spares.count + 1):
-                return
+                return False
+        return True
 
     async def append(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> Outcome:
         """See `Writer.append`. Cancelled in the middle of a write, the writer has failed: what is stored is unknown."""
@@ -91,7 +92,7 @@ class DiskWriter:
                 return TooLarge(self.entry_bytes_max)
             sizes = [frame_bytes(length) for length in lengths]
             runs = self._split(sizes)
-            if not await self._spares.grow(len(runs) - 1):
+            if len(runs) > 1 and not await self._spares.grow(len(runs) - 1):
                 raise DiskFull(sum(lengths), self.admit(sum(lengths), essential=True, entries=len(bodies)) or 0)
             self._writing_bytes = sum(sizes)
             try:

@@ -69,8 +69,8 @@ class Writer(Protocol):
         on when publishing cannot.
         """
 
-    async def make_room(self, new_bytes: int) -> None:
-        """Try to get room for `new_bytes` of new messages, waiting for the disk where that helps; `admit` then tells.
+    async def make_room(self, new_bytes: int, entries: int = 1) -> bool:
+        """Try to get room for `new_bytes` of new messages, waiting for the disk where that helps; whether there is now.
 
         Never raises for a full disk. Call it when `admit` said no, before refusing: a fast publisher may merely be
         ahead of the allocation in the background.

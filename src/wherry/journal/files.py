@@ -47,6 +47,9 @@ class Files(Protocol):
     async def read(self, path: str, offset: int = 0, length: int | None = None) -> pa.Buffer:
         """Bytes of a file; fewer than `length` where the file ends."""
 
+    def read_blocking(self, path: str, offset: int, length: int) -> pa.Buffer:
+        """The same in the caller's own thread, which waits for the disk. Never call it on the loop."""
+
     async def preallocate(self, path: str, size: int, recycled: str | None = None) -> File:
         """Make `path` with `size` bytes of real disk space, durable in its folder, and open it.
 

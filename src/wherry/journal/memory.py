@@ -67,8 +67,9 @@ class MemoryWriter:
         left = max(0, self._engine.bytes_max - self._engine.stored_bytes)
         return None if new_bytes <= left else left
 
-    async def make_room(self, new_bytes: int) -> None:
+    async def make_room(self, new_bytes: int, entries: int = 1) -> bool:
         """Nothing to allocate ahead."""
+        return self.admit(new_bytes, essential=False, entries=entries) is None
 
     async def append(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> Outcome:
         engine = self._engine

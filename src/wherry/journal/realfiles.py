@@ -4,9 +4,8 @@ Decides how bytes become durable here: which call is synced when, and in which t
 success before the device did, never retry a sync that failed (the kernel may have dropped the pages and would say yes
 the second time), and never map a file into memory (a disk error would then be a signal and not an exception).
 
-Threads: writes go through one thread, so that the writes and the closing of a file happen in the order asked for, and
-one write with its sync is one hop. Everything else shares a small pool. A thread fed by hand through a `SimpleQueue`
-saves 12 of 39 µs per hop, about 15 % of a small durable write: not worth its code.
+Threads: writes go through one thread (`worker`), so that the writes and the closing of a file happen in the order asked
+for, and one write with its sync is one hop. Everything else shares a small pool.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from wherry.journal.files import Bytes, File
+from wherry.journal.worker import Worker
 from wherry.model.errors import Closed, InUse
 
 LOCK_NAME: Final = "lock"
@@ -42,7 +42,7 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 class RealFile:
     """One open file; all its methods go through the writer thread, in order."""
 
-    def __init__(self, path: str, size: int, fd: int, writer: ThreadPoolExecutor) -> None:
+    def __init__(self, path: str, size: int, fd: int, writer: Worker) -> None:
         self.path, self.size = path, size
         self._fd: int | None = fd
         self._writer = writer
@@ -51,13 +51,12 @@ class RealFile:
         """Write and fdatasync in one hop; see `File.write`."""
         if self._fd is None:
             raise Closed(f"{self.path} is closed")
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._writer, _write_and_sync, self._fd, offset, parts)
+        await self._writer.do(partial(_write_and_sync, self._fd, offset, parts))
 
     def close(self) -> None:
         """Close behind the writes under way: their descriptor must not be given to another file meanwhile."""
         if self._fd is not None:
-            self._writer.submit(os.close, self._fd)
+            self._writer.post(partial(os.close, self._fd))
             self._fd = None
 
 
@@ -68,7 +67,7 @@ class RealFiles:
         self.root = root
         self._lock_fd: int | None = None
         self._numbers = count()
-        self._writer: ThreadPoolExecutor | None = None
+        self._writer: Worker | None = None
         self._pool: ThreadPoolExecutor | None = None
 
     def lock(self) -> None:
@@ -84,16 +83,17 @@ class RealFiles:
         os.ftruncate(fd, 0)
         os.pwrite(fd, b"%d\n" % os.getpid(), 0)
         self._lock_fd = fd
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="wherry-write")
+        self._writer = Worker("wherry-write")
         self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="wherry-files")
         for left in self.root.rglob(f"*{PARTIAL_SUFFIX}"):
             left.unlink()
 
     def unlock(self) -> None:
         """Let the directory go, after whatever is still under way in the threads: the next owner must not meet it."""
-        for threads in (self._writer, self._pool):
-            if threads is not None:
-                threads.shutdown(wait=True)
+        if self._writer is not None:
+            self._writer.stop()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
         self._writer = self._pool = None
         if self._lock_fd is not None:
             os.close(self._lock_fd)
@@ -104,6 +104,9 @@ class RealFiles:
 
     async def read(self, path: str, offset: int = 0, length: int | None = None) -> pa.Buffer:
         return await self._in_pool(partial(_read, self.root / path, offset, length))
+
+    def read_blocking(self, path: str, offset: int, length: int) -> pa.Buffer:
+        return _read(self.root / path, offset, length)
 
     async def preallocate(self, path: str, size: int, recycled: str | None = None) -> File:
         return await self._in_pool_to_file(path, partial(self._preallocate, path, size, recycled))
@@ -197,7 +200,7 @@ def _write_and_sync(fd: int, offset: int, parts: Sequence[Bytes]) -> None:
 
 def _write_all(fd: int, offset: int, parts: Sequence[Bytes]) -> None:
     """Every byte of every part: the kernel takes a bounded number of parts at once, and may take less than all."""
-    views = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
+    views = [memoryview(part).cast("B") for part in parts if len(part)]
     at = 0
     while at < len(views):
         written = os.pwritev(fd, views[at : at + IOV_PARTS_MAX], offset)

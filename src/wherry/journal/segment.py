@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from wherry.core.offsets import starts
 from wherry.journal.files import Files
 from wherry.model.errors import Corrupt
 from wherry.model.schema import MESSAGE, edges
@@ -71,7 +72,12 @@ class Segment:
         """Numbers of the blocks that may hold these offsets (sorted)."""
         at = np.searchsorted(self.blocks[1], offsets)
         at = at[at < self.blocks.shape[1]]
-        return np.unique(at)
+        return at[starts(at)]
+
+    def blocks_between(self, start: int, stop: int) -> range:
+        """Numbers of the blocks that may hold offsets of `start..stop`."""
+        first, last = self.blocks[0], self.blocks[1]
+        return range(int(np.searchsorted(last, start)), int(np.searchsorted(first, stop)))
 
     def image(self) -> SegmentImage:
         """For a checkpoint."""
@@ -119,9 +125,14 @@ def _sealed(batches: Iterable[pa.RecordBatch]) -> tuple[pa.Buffer, Int64]:
 
 
 async def read_block(files: Files, segment: Segment, number: int) -> pa.RecordBatch:
-    """One block, checked; `Corrupt` names the file and the byte."""
+    """One block, checked."""
+    at, length = (int(value) for value in segment.blocks[3:5, number])
+    return decode_block(await files.read(segment.path, at, length), segment, number)
+
+
+def decode_block(data: pa.Buffer, segment: Segment, number: int) -> pa.RecordBatch:
+    """A block from its bytes; `Corrupt` names the file and the byte."""
     at, length, crc = (int(value) for value in segment.blocks[3:6, number])
-    data = await files.read(segment.path, at, length)
     if data.size != length or google_crc32c.value(data) != crc:
         raise Corrupt(segment.path, at, f"block {number} of the segment is not what was written")
     return pa.ipc.read_record_batch(data, MESSAGE)

@@ -16,6 +16,9 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 OVERHEAD_BYTES = 1_024
 """What a batch in memory costs beside its columns."""
 
+SLACK = 16
+"""Rows of batches that left may stay, however few there are: a sweep costs more than a publish."""
+
 
 @dataclass(slots=True)
 class Cached:
@@ -58,7 +61,7 @@ class Block(NamedTuple):
 class Shelf:
     """Bodies of one partition by offset. Rows of batches that left are swept when they are more than half."""
 
-    __slots__ = ("_base", "_empty", "_slots", "_stop", "hits", "loaded", "segments")
+    __slots__ = ("_base", "_empty", "_slots", "_stop", "loaded", "segments")
 
     def __init__(self) -> None:
         self._slots: list[Cached | None] = []
@@ -68,8 +71,6 @@ class Shelf:
         self._empty = 0
         self.segments: list[Segment] = []
         self.loaded: dict[tuple[str, int], Block] = {}
-        self.hits: list[tuple[str, int]] = []
-        """Blocks that the last question found."""
 
     def put(self, cached: Cached) -> None:
         """A batch comes into memory.
@@ -83,20 +84,21 @@ class Shelf:
         row = end
         if row and cached.base < self._base[end - 1]:
             row = int(np.searchsorted(self._base[:end], cached.base))
-        for column, value in ((self._base, cached.base), (self._stop, cached.base + cached.count)):
-            column[row + 1 : end + 1] = column[row:end].copy()
-            column[row] = value
+            for column in (self._base, self._stop):
+                column[row + 1 : end + 1] = column[row:end].copy()
+        self._base[row] = cached.base
+        self._stop[row] = cached.base + cached.count
         self._slots.insert(row, cached)
 
     def drop(self, base: int) -> Cached | None:
         """A batch leaves memory."""
-        row = int(np.searchsorted(self._base[: len(self._slots)], base))
+        row = int(self._base[: len(self._slots)].searchsorted(base))
         cached = self._slots[row] if row < len(self._slots) and self._base[row] == base else None
         if cached is not None:
             self._slots[row] = None
             self._stop[row] = base
             self._empty += 1
-            if self._empty * 2 > len(self._slots):
+            if self._empty * 2 > len(self._slots) + SLACK:
                 self._sweep()
         return cached
 
@@ -109,20 +111,21 @@ class Shelf:
             fresh[: len(rows)] = getattr(self, name)[rows]
             setattr(self, name, fresh)
 
-    def pieces(self, offsets: Int64) -> tuple[list[Piece], Int64]:
-        """What is in memory of these messages, and the offsets that are not."""
+    def pieces(self, offsets: Int64) -> tuple[list[Piece], Int64 | None]:
+        """What is in memory of these messages, and the offsets that are not, if any."""
         base, stop = self._base[: len(self._slots)], self._stop[: len(self._slots)]
         if len(base) == 0:
             return self._from_blocks(offsets, np.arange(len(offsets), dtype=np.int64))
-        rows = np.searchsorted(base, offsets, "right") - 1
-        first, last = int(rows[0]), int(rows[-1])
-        if first == last >= 0 and offsets[-1] < stop[last] and _is_run(offsets):
-            return [self._slice(first, int(offsets[0]), len(offsets))], offsets[:0]
+        first, last = int(offsets[0]), int(offsets[-1])
+        row = int(base.searchsorted(last, "right")) - 1
+        if row >= 0 and base[row] <= first and last < stop[row] and _is_run(offsets):
+            return [self._slice(row, first, len(offsets))], None
+        rows = base.searchsorted(offsets, "right") - 1
         found = (rows >= 0) & (offsets < stop[rows])
         at = np.flatnonzero(found)
         pieces = self._cached_pieces(rows[at], offsets[at], at)
         if len(at) == len(offsets):
-            return pieces, offsets[:0]
+            return pieces, None
         lost = np.flatnonzero(~found)
         more, missing = self._from_blocks(offsets[lost], lost)
         return pieces + more, missing
@@ -146,9 +149,8 @@ class Shelf:
             pieces.append(Piece(at[mine], batch, cached.published_us, cached.gate))
         return pieces
 
-    def _from_blocks(self, offsets: Int64, at: Int64) -> tuple[list[Piece], Int64]:
+    def _from_blocks(self, offsets: Int64, at: Int64) -> tuple[list[Piece], Int64 | None]:
         pieces: list[Piece] = []
-        self.hits = []
         found = np.zeros(len(offsets), np.bool_)
         for segment, number in self.blocks_for(np.sort(offsets)):
             block = self.loaded.get((segment.path, number))
@@ -157,11 +159,18 @@ class Shelf:
             place = np.minimum(np.searchsorted(block.offsets, offsets), len(block.offsets) - 1)
             mine = np.flatnonzero(block.offsets[place] == offsets)
             if len(mine):
-                self.hits.append((segment.path, number))
                 rows = place[mine]
                 found[mine] = True
                 pieces.append(Piece(at[mine], block.batch.take(pa.array(rows)), block.published_us[rows], 0))
-        return pieces, offsets[~found]
+        return pieces, None if found.all() else offsets[~found]
+
+    def between(self, start: int, stop: int) -> tuple[list[Cached], list[tuple[Segment, int]]]:
+        """Where messages of `start..stop` are: batches in memory, blocks on disk."""
+        count = len(self._slots)
+        low, high = np.searchsorted(self._stop[:count], start, "right"), np.searchsorted(self._base[:count], stop)
+        cached = [each for each in self._slots[int(low) : int(high)] if each is not None]
+        blocks = [(segment, number) for segment in self.segments for number in segment.blocks_between(start, stop)]
+        return cached, blocks
 
     def blocks_for(self, offsets: Int64) -> list[tuple[Segment, int]]:
         """Blocks that may hold these offsets (sorted)."""
@@ -175,7 +184,7 @@ class Shelf:
 
 def _is_run(rows: Int64) -> bool:
     """Whether each is one more than the one before."""
-    return int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all())
+    return len(rows) == 1 or (int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all()))
 
 
 def _groups(rows: Int64) -> list[tuple[int, Int64]]:

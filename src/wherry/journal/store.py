@@ -17,12 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wherry.core.bodies import Cold
+from wherry.core.offsets import starts
 from wherry.journal import segment as segments
 from wherry.journal.files import Files
 from wherry.journal.segment import Segment, SegmentImage
 from wherry.journal.shelf import OVERHEAD_BYTES, Block, Cached, Piece, Shelf
 from wherry.model.errors import Corrupt
-from wherry.model.schema import DELIVERED, MESSAGE, absent, content_sizes, expand
+from wherry.model.schema import MESSAGE, absent, content_sizes, delivered, expand
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 Place: TypeAlias = tuple[tuple[int, int], str, int]
@@ -146,7 +147,7 @@ class Store:
         if shelf is None:
             raise Cold(topic, partition, offsets)
         pieces, missing = shelf.pieces(offsets)
-        if len(missing):
+        if missing is not None:
             raise Cold(topic, partition, missing, offsets)
         return pieces
 
@@ -160,6 +161,8 @@ class Store:
                 raise
             offsets = offsets[:fitting]
             pieces = self._pieces(topic, partition, offsets)
+        if len(pieces) == 1 and isinstance(pieces[0].at, slice):
+            return content_sizes(pieces[0].batch)
         sizes = np.empty(len(offsets), np.int64)
         for piece in pieces:
             sizes[piece.at] = content_sizes(piece.batch)
@@ -174,9 +177,10 @@ class Store:
         for segment in shelf.segments if shelf is not None else ():
             low, high = np.searchsorted(ascending, (segment.first, segment.last + 1))
             if low < high:
-                numbers, first = np.unique(np.searchsorted(segment.blocks[1], ascending[low:high]), return_index=True)
+                numbers = np.searchsorted(segment.blocks[1], ascending[low:high])
+                first = starts(numbers)
                 begins.append(np.minimum.reduceat(order[low:high], first))
-                sizes.append(segment.blocks[4, numbers])
+                sizes.append(segment.blocks[4, numbers[first]])
         if not begins:
             return len(offsets)
         begin = np.concatenate(begins)
@@ -193,19 +197,24 @@ class Store:
             return pa.RecordBatch.from_pylist([], schema)
         return _joined(self._pieces(topic, partition, offsets), schema, len(offsets))
 
-    def deliver(self, topic: int, partition: int, offsets: Int64, attempts: Int64) -> tuple[pa.RecordBatch, int]:
-        """Messages as a consumer gets them, and the journal position that must be durable before it does."""
+    def deliver(self, topic: int, partition: int, offsets: Int64, attempts: int | Int64) -> tuple[pa.RecordBatch, int]:
+        """Messages as `delivered` has them, and the journal position that must be durable before a consumer does."""
         pieces = self._pieces(topic, partition, offsets)
-        full = _full(pieces, offsets)
-        count = len(offsets)
-        columns = [*full.columns, pa.array(np.full(count, partition, np.uint16)), pa.array(attempts.astype(np.uint16))]
-        return pa.RecordBatch.from_arrays(columns, schema=DELIVERED), max(piece.gate for piece in pieces)
+        batch, published_us = _one(pieces, len(offsets))
+        return delivered(batch, offsets, published_us, partition, attempts), max(piece.gate for piece in pieces)
 
     def messages(self, topic: int, partition: int, offsets: Int64) -> pa.RecordBatch:
         """Messages as a full batch."""
         if len(offsets) == 0:
             return pa.RecordBatch.from_pylist([], MESSAGE)
         return _full(self._pieces(topic, partition, offsets), offsets)
+
+    def between(
+        self, topic: int, partition: int, start: int, stop: int
+    ) -> tuple[list[Cached], list[tuple[Segment, int]]]:
+        """Where messages of `start..stop` are: batches in memory, blocks on disk."""
+        shelf = self._shelves.get((topic, partition))
+        return ([], []) if shelf is None else shelf.between(start, stop)
 
     async def load(self, *colds: Cold) -> None:
         """Bring bodies from segments into memory, so that the decision that wanted them can be made again at once.
@@ -312,7 +321,7 @@ class Store:
         offsets = _offsets(group)
         kept = offsets[wanted(topic, partition, offsets)]
         if len(kept):
-            sealed = await self._write(topic, partition, int(kept[0]), _rows(group, kept))
+            sealed = await self._write(topic, partition, int(kept[0]), rows(group, kept))
             if self._shelves.get((topic, partition)) is not shelf:
                 self.garbage.append(sealed.path)
                 return
@@ -416,9 +425,9 @@ def _offsets(group: list[Cached]) -> Int64:
     return np.repeat(base - ends + count, count) + np.arange(ends[-1])
 
 
-def _rows(group: list[Cached], kept: Int64) -> Iterator[pa.RecordBatch]:
+def rows(group: list[Cached], kept: Int64, chunk_bytes: int = CHUNK_BYTES) -> Iterator[pa.RecordBatch]:
     """The messages `kept` of these batches, as full batches. A thread runs this: what it reads never changes."""
-    for chunk in _by_bytes(group, CHUNK_BYTES):
+    for chunk in _by_bytes(group, chunk_bytes):
         first = at = int(np.searchsorted(kept, chunk[0].base))
         pieces = []
         for cached in chunk:
@@ -438,15 +447,21 @@ def _lost(cold: Cold, offsets: Int64) -> Corrupt:
 
 
 def _full(pieces: list[Piece], offsets: Int64) -> pa.RecordBatch:
+    batch, published_us = _one(pieces, len(offsets))
+    return expand(batch, offsets, published_us)
+
+
+def _one(pieces: list[Piece], count: int) -> tuple[pa.RecordBatch, int | Int64]:
+    """Pieces as one compact batch, rows in the order that was asked for, and when they were published."""
     if len(pieces) == 1 and isinstance(pieces[0].at, slice):
-        return expand(pieces[0].batch, offsets, pieces[0].published_us)
-    published = np.empty(len(offsets), np.int64)
+        return pieces[0].batch, pieces[0].published_us
+    published = np.empty(count, np.int64)
     names: dict[str, None] = {}
     for piece in pieces:
         published[piece.at] = piece.published_us
         names |= dict.fromkeys(piece.batch.schema.names)
     schema = pa.schema([field for field in MESSAGE if field.name in names and field.name not in _STAMPED])
-    return expand(_joined(pieces, schema, len(offsets)), offsets, published)
+    return _joined(pieces, schema, count), published
 
 
 def _joined(pieces: list[Piece], schema: pa.Schema, count: int) -> pa.RecordBatch:

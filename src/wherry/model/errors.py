@@ -114,6 +114,19 @@ class NotWaiting(WherryError):
         super().__init__(f"message {message_id!r} can no longer be changed: it is {state}")
 
 
+class HistoryLost(WherryError):
+    """Messages that a reader of the log was still to read are gone."""
+
+    code = "history-lost"
+
+    def __init__(self, topic: str, partition: int, offset: int, first: int) -> None:
+        self.topic, self.partition, self.offset, self.first = topic, partition, offset, first
+        super().__init__(
+            f"topic {topic!r} partition {partition}: offset {offset} is gone, by retention or because it was settled;"
+            f" what there is begins at {first}"
+        )
+
+
 class DuplicateId(WherryError):
     """A message id that a message in the topic already has; nothing of the call was stored."""
 
@@ -131,7 +144,7 @@ class OutOfSequence(WherryError):
     code = "out-of-sequence"
 
     def __init__(self, producer: str, given: int, why: str) -> None:
-        self.producer, self.given = producer, given
+        self.producer, self.given, self.why = producer, given, why
         super().__init__(f"producer {producer!r}: sequence {given} {why}")
 
 

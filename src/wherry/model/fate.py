@@ -8,5 +8,3 @@ FATES: Final = ("waiting", "scheduled", "delivered", "settled", "dead", "cancell
 """By number. From `settled` on it is over, though people may send a dead letter back."""
 
 WAITING, SCHEDULED, DELIVERED, SETTLED, DEAD, CANCELLED, EXPIRED, DROPPED, GONE = range(len(FATES))
-
-CALLBACK_BYTES_MAX: Final = 2_048

@@ -111,13 +111,19 @@ class Publish(Op, frozen=True, tag="pub"):
 
 
 class Sequenced(Op, frozen=True, tag="seq"):
-    """A producer's sequence numbers are used: `placed` holds `partition, base, count` for each part of the call."""
+    """A producer's sequence numbers are used: `placed` holds `partition, base, count` for each part of the call.
+
+    `fingerprint` stands for what the call said, 0 for none: with another one the same numbers are no repeat.
+    `partitions` is how many the topic had then, where there are several parts (0: as many as it has).
+    """
 
     topic: int
     producer: str
     first: int
     count: int
     placed: Int64
+    fingerprint: int = 0
+    partitions: int = 0
 
 
 class Reserve(Op, frozen=True, tag="reserve"):
@@ -225,10 +231,14 @@ class Stage(Op, frozen=True, tag="stage"):
 
 
 class Commit(Op, frozen=True, tag="commit"):
-    """Everything under a key became visible: `bases` holds one offset for each staged part, in order."""
+    """Everything under a key became visible: `bases` holds one offset for each staged part, in order.
+
+    With `stages` it is what lies under those keys, and `key` is only the name that the commit is remembered by.
+    """
 
     key: str
     bases: Int64
+    stages: list[str] | None = None
 
 
 TOO_LATE = "it was not committed in time"
@@ -326,8 +336,9 @@ def to_ranges(offsets: Int64) -> Int64:
     """Sorted distinct offsets as `[start, stop, …]`."""
     if len(offsets) == 0:
         return np.empty(0, np.int64)
-    if offsets[-1] - offsets[0] == len(offsets) - 1:
-        return np.array([offsets[0], offsets[-1] + 1], np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    if last - first == len(offsets) - 1:
+        return np.array((first, last + 1), np.int64)
     breaks = np.flatnonzero(np.diff(offsets) != 1)
     starts = np.concatenate((offsets[:1], offsets[breaks + 1]))
     stops = np.concatenate((offsets[breaks], offsets[-1:])) + 1

@@ -27,6 +27,7 @@ from wherry.model.errors import InvalidInput
 
 VERSION = 1
 
+_INT64 = pa.int64()
 _MS = pa.timestamp("ms", tz="UTC")
 _PUBLISHED = pa.timestamp("us", tz="UTC")
 _HEADERS = pa.map_(pa.string(), pa.string())
@@ -53,6 +54,7 @@ COLUMNS = tuple(MESSAGE.names)
 DERIVED = ("offset", "published")
 STORED = tuple(name for name in COLUMNS if name not in DERIVED)
 BIT = {name: 1 << index for index, name in enumerate(STORED)}
+_TYPES = {field.name: field.type for field in MESSAGE}
 TEXTS = ("id", "key", "headers", "blob")
 VARIABLE = ("id", "key", "envelope", "payload", "blob")
 """Columns with a length per message; with the headers they are what counts as bytes."""
@@ -87,12 +89,13 @@ class Message:
     envelope: bytes | None = None
 
 
+_SINGLE = (bytes, str, Message)
 Publishable: TypeAlias = pa.RecordBatch | pa.Table | Sequence[bytes | str | Message] | bytes | str | Message
 
 
 def compact(given: Publishable, payload_bytes_max: int = limits.PAYLOAD_BYTES_MAX) -> pa.RecordBatch:
     """Any publishable as a checked compact batch; `InvalidInput` names the column and the first bad value."""
-    if isinstance(given, bytes | str | Message):
+    if isinstance(given, _SINGLE):
         given = [given]
     if isinstance(given, pa.Table):
         given = _one_batch(given)
@@ -139,6 +142,34 @@ def expand(batch: pa.RecordBatch, offsets: Int64, published_us: int | Int64) -> 
     return pa.RecordBatch.from_arrays(arrays, schema=MESSAGE)
 
 
+def delivered(
+    batch: pa.RecordBatch, offsets: Int64, published_us: int | Int64, partition: int, attempts: int | Int64
+) -> pa.RecordBatch:
+    """Messages of one partition as a consumer gets them, without the columns that a compact batch does not have."""
+    rows = batch.num_rows
+    stamps = np.full(rows, published_us, np.int64) if isinstance(published_us, int) else published_us
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns["offset"] = pa.array(offsets, _INT64)
+    columns["published"] = pa.Array.from_buffers(_PUBLISHED, rows, [None, pa.py_buffer(stamps)])
+    columns["partition"] = _alike(partition, rows)
+    columns["attempt"] = _alike(attempts, rows) if isinstance(attempts, int) else pa.array(attempts.astype(np.uint16))
+    schema = _delivered_schema(tuple(batch.schema.names))
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+@lru_cache(maxsize=1024)
+def _delivered_schema(stored: tuple[str, ...]) -> pa.Schema:
+    names = {*stored, *DERIVED, "partition", "attempt"}
+    return pa.schema([field for field in DELIVERED if field.name in names], metadata=DELIVERED.metadata)
+
+
+def completed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A delivered batch with all columns."""
+    rows, present = batch.num_rows, set(batch.schema.names)
+    columns = [batch.column(name) if name in present else absent(name, rows) for name in DELIVERED.names]
+    return pa.RecordBatch.from_arrays(columns, schema=DELIVERED)
+
+
 def absent(name: str, rows: int) -> pa.Array:
     """A stored column that a batch does not have: nulls, or the default priority."""
     return _absent(name, rows) if rows <= ABSENT_CACHED_MAX else _absent.__wrapped__(name, rows)
@@ -149,6 +180,16 @@ def _absent(name: str, rows: int) -> pa.Array:
     if name == "priority":
         return pa.array(np.full(rows, limits.PRIORITY_DEFAULT, np.uint16))
     return pa.nulls(rows, MESSAGE.field(name).type)
+
+
+def _alike(value: int, rows: int) -> pa.Array:
+    """A column of one small number throughout."""
+    return _same(value, rows) if rows <= ABSENT_CACHED_MAX else _same.__wrapped__(value, rows)
+
+
+@lru_cache(maxsize=64)
+def _same(value: int, rows: int) -> pa.Array:
+    return pa.array(np.full(rows, value, np.uint16))
 
 
 def shrink(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -171,17 +212,15 @@ def raw_edges(column: pa.Array) -> npt.NDArray[np.int32]:
     return np.frombuffer(raw, np.int32, len(column) + 1, column.offset * 4)
 
 
-def payload_sizes(batch: pa.RecordBatch) -> Int64:
-    """Bytes of each payload."""
-    sizes: Int64 = np.diff(edges(batch.column("payload")))
-    return sizes
+def payload_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes of all payloads."""
+    return _span(batch.column("payload"))
 
 
 def content_bytes(batch: pa.RecordBatch) -> int:
     """What a batch weighs against bounds: payloads, ids, keys, headers and envelopes, without Arrow's own overhead."""
     total = 0
-    for name in batch.schema.names:
-        column = batch.column(name)
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in VARIABLE:
             total += _span(column)
         elif name == "headers":
@@ -193,10 +232,10 @@ def content_bytes(batch: pa.RecordBatch) -> int:
 def content_sizes(batch: pa.RecordBatch) -> Int64:
     """What each message of a batch weighs; together they are `content_bytes`."""
     sizes = np.zeros(batch.num_rows, np.int64)
-    for name in batch.schema.names:
-        column = batch.column(name)
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in VARIABLE:
-            sizes += np.diff(edges(column))
+            ends = raw_edges(column)
+            sizes += ends[1:] - ends[:-1]
         elif name == "headers":
             sizes += _header_bytes(column)
     return sizes
@@ -247,7 +286,7 @@ def _from_arrow(batch: pa.RecordBatch) -> dict[str, pa.Array]:
             raise InvalidInput("column", name, "one of " + ", ".join(STORED))
         if name in columns:
             raise InvalidInput("column", name, "each column once")
-        wanted = MESSAGE.field(name).type
+        wanted = _TYPES[name]
         columns[name] = column if column.type == wanted else _cast(name, column, wanted)
         _check_memory(name, columns[name])
     if "payload" not in columns:
@@ -361,6 +400,8 @@ def _check(columns: dict[str, pa.Array], payload_bytes_max: int) -> None:
 
 
 def _check_lengths(name: str, column: pa.Array, low: int, high: int) -> None:
+    if not low and _span(column) <= high:
+        return  # none can be longer than all of them together
     sizes = np.diff(edges(column))
     bad = sizes > high
     if low:

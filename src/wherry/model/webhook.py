@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import msgspec
@@ -10,6 +12,7 @@ from wherry.model import check
 from wherry.model.errors import InvalidInput
 
 URL_CHARS_MAX = 2_048
+HOST_CHARS_MAX = 253
 SECRET_CHARS_MIN = 16
 SECRET_CHARS_MAX = 256
 BATCH_MAX = 1_000
@@ -21,6 +24,10 @@ MASK = "…"
 IN_FLIGHT_MAX = 16
 
 _URL = f"an http or https URL of at most {URL_CHARS_MAX} visible ASCII characters, without a user and a fragment"
+_HOST = (
+    f"a host of at most {HOST_CHARS_MAX} characters, the parts between its dots 1 to 63 letters, digits, '-' and '_'"
+)
+_LABELS = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?", re.IGNORECASE)
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -84,7 +91,18 @@ def check_url(field: str, value: object) -> str:
     fits = parts.scheme in ("http", "https") and host and port != 0 and not extra
     if not fits or len(value) > URL_CHARS_MAX:
         raise InvalidInput(field, value, _URL)
+    if not _is_host(host or ""):
+        raise InvalidInput(field, value, _HOST)
     return value
+
+
+def _is_host(host: str) -> bool:
+    """An address, or a name that a name server can be asked for."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return len(host) <= HOST_CHARS_MAX and _LABELS.fullmatch(host) is not None
+    return True
 
 
 def check_secret(field: str, value: object) -> str:

@@ -14,6 +14,11 @@ ALL_TOPICS = "*"
 """The topic of a call about no single one, such as making a key: only a right on every topic covers it."""
 
 
+def own_key(caller: str, key: str) -> str:
+    """The key of a stage as the broker has it: where callers are known each has its own, whatever others choose."""
+    return f"{caller.replace('%', '%25').replace(':', '%3A')}:{key}" if caller else key
+
+
 class Keyring(Protocol):
     """Where keys are found; a broker is one."""
 

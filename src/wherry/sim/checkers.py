@@ -12,8 +12,18 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from wherry.model.subscription import Subscription
+from wherry.sim.evidence import dropping, maybe_gone, read_in_log
 from wherry.sim.fate_checkers import fates_are_true, told_at_last
-from wherry.sim.history import Changed, Got, History, Sent, Settled, SubscriptionKey
+from wherry.sim.history import Got, History, Sent, Settled, SubscriptionKey
+from wherry.sim.log_checkers import (
+    growth_stays,
+    log_is_lost_by_rule,
+    log_is_whole,
+    log_lag,
+    log_never_changes,
+    log_reads_once,
+    log_within_bounds,
+)
 from wherry.sim.plan import Plan
 
 Checker: TypeAlias = Callable[[History, Plan], Iterator[str]]
@@ -38,13 +48,13 @@ def ledger(history: History, plan: Plan) -> Iterator[str]:
     Delivered is not enough: what was delivered and never acked must have come again, or be a dead letter now. And what
     was delivered once must be there for all, acknowledged or not: nothing leaves the broker before it is durable.
     """
-    seen = {got.name for got in history.got}
+    seen = {got.name for got in history.got} | read_in_log(history)
     done = _acked(history) | _buried(history)
-    gone = _maybe_gone(history)
-    dropping = {topic.name for topic in plan.topics if topic.overflow == "drop-oldest" and topic.messages_max}
+    gone = maybe_gone(history)
+    losing = dropping(plan)
     for sent in history.sent:
         promised = sent.outcome == "ok" or (sent.outcome == "unknown" and sent.name in seen)
-        if not promised or not sent.persistent or sent.topic in dropping or sent.name in gone:
+        if not promised or not sent.persistent or sent.topic in losing or sent.name in gone:
             continue
         for config in _with_acks(plan, sent.topic):
             if done.isdisjoint({((sent.topic, config.name), sent.name), ((sent.topic, ""), sent.name)}):
@@ -60,6 +70,9 @@ def nothing_invented(history: History, plan: Plan) -> Iterator[str]:
             yield f"{got.name} was delivered and never sent"
         elif outcome == "refused":
             yield f"{got.name} was refused, and delivered at {got.end:.3f}"
+    for name in sorted(read_in_log(history)):
+        if outcomes.get(name, "refused") == "refused":
+            yield f"{name} was refused or never sent, and read in the log"
 
 
 def acked_stays_acked(history: History, plan: Plan) -> Iterator[str]:
@@ -220,7 +233,7 @@ def _over_by_count(history: History, plan: Plan, topic: str, limit: int) -> Iter
     for got in history.got:
         if got.subscription[0] == topic:
             first[got.name] = min(first.get(got.name, got.start), got.start)
-    gone = _maybe_gone(history) | {buried.name for buried in history.buried} | _may_have_died(history, plan)
+    gone = maybe_gone(history) | {buried.name for buried in history.buried} | _may_have_died(history, plan)
     steps: list[tuple[float, int]] = []
     for sent in history.sent:
         if sent.topic != topic or sent.outcome != "ok" or not sent.persistent or sent.name in gone:
@@ -241,22 +254,25 @@ def dedup(history: History, plan: Plan) -> Iterator[str]:
     places: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
     for got in history.got:
         places[got.subscription[0], got.name].add((got.partition, got.offset))
+    for stretch in history.stretches:
+        for row in stretch.rows:
+            places[stretch.topic, row.name].add((row.partition, row.offset))
     redriven = {each.topic for each in history.redriven}
     for (topic, name), found in sorted(places.items()):
         if len(found) > 1 and name not in moved and topic not in redriven:
-            yield f"{name} was delivered from {len(found)} places: {sorted(found)}"
+            yield f"{name} was delivered, or read in the log, from {len(found)} places: {sorted(found)}"
 
 
 def all_or_nothing(history: History, plan: Plan) -> Iterator[str]:
     """Messages published together are all there or none of them is."""
-    seen = {got.name for got in history.got} | {buried.name for buried in history.buried}
-    gone = _maybe_gone(history)
-    dropping = {topic.name for topic in plan.topics if topic.overflow == "drop-oldest" and topic.messages_max}
+    seen = {got.name for got in history.got} | {buried.name for buried in history.buried} | read_in_log(history)
+    gone = maybe_gone(history)
+    losing = dropping(plan)
     groups: dict[int, list[Sent]] = defaultdict(list)
     for sent in history.sent:
         groups[sent.group].append(sent)
     for group in groups.values():
-        if any(not sent.persistent or sent.name in gone or sent.topic in dropping for sent in group):
+        if any(not sent.persistent or sent.name in gone or sent.topic in losing for sent in group):
             continue
         if any(not _with_acks(plan, sent.topic) for sent in group):
             continue
@@ -316,6 +332,13 @@ CHECKERS: tuple[Checker, ...] = (
     dead_letters_tell_why,
     told_at_last,
     fates_are_true,
+    log_is_whole,
+    log_reads_once,
+    log_within_bounds,
+    log_never_changes,
+    log_is_lost_by_rule,
+    log_lag,
+    growth_stays,
 )
 
 Releases: TypeAlias = dict[tuple[int, str], list[float]]
@@ -350,20 +373,10 @@ def _releases(history: History) -> Releases:
     return result
 
 
-def _maybe_gone(history: History) -> set[str]:
-    """Messages that may rightly have gone unread: cancelled, or mortal."""
-    gone = {_name(changed) for changed in history.changed if changed.kind == "cancel" and changed.outcome != "refused"}
-    return gone | {sent.name for sent in history.sent if sent.expires_ms is not None}
-
-
 def _may_have_died(history: History, plan: Plan) -> set[str]:
     """With overflow to the dead letters, a message may have died and been sent back later."""
     dying = {topic.name for topic in plan.topics if topic.overflow != "refuse"}
     return {sent.name for sent in history.sent if sent.topic in dying}
-
-
-def _name(changed: Changed) -> str:
-    return changed.name
 
 
 def _redriven_between(history: History, start: float, end: float) -> bool:

@@ -90,6 +90,10 @@ class SimFiles:
 
     async def read(self, path: str, offset: int = 0, length: int | None = None) -> pa.Buffer:
         await self._step("read", path)
+        return self.read_blocking(path, offset, length)
+
+    def read_blocking(self, path: str, offset: int, length: int | None) -> pa.Buffer:
+        """Without time of its own: whoever calls it is in a computation, which takes some."""
         if self._disk.chance(self._disk.faults.read_fails):
             raise _os_error(errno.EIO, path)
         end = None if length is None else offset + length

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from wherry.sim.history import History, Sent
+from wherry.sim.evidence import amended, dropping
+from wherry.sim.history import LOG, History, Sent
 from wherry.sim.plan import Plan
 
 
@@ -64,12 +65,38 @@ class _Evidence:
         self._redriven: dict[str, float] = defaultdict(lambda: float("inf"))
         for redriven in history.redriven:
             self._redriven[redriven.topic] = min(redriven.start, self._redriven[redriven.topic])
-        self._dropping = {each.name for each in plan.topics if each.overflow == "drop-oldest" and each.messages_max}
+        self._dropping = dropping(plan)
+        self._note_log(history)
+
+    def _note_log(self, history: History) -> None:
+        """The reader of a log settles by position, and like every subscription it has to."""
+        offsets: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
+        for sent in history.sent:
+            if sent.partition is not None and sent.offset is not None:
+                offsets[sent.topic, sent.name].add((sent.partition, sent.offset))
+        for stretch in history.stretches:
+            for row in stretch.rows:
+                offsets[stretch.topic, row.name].add((row.partition, row.offset))
+        moved = amended(history)
+        mortal = {sent.name for sent in history.sent if sent.expires_ms is not None}
+        for (topic, name), found in offsets.items():
+            place = (topic, LOG, name)
+            for each in history.advanced:
+                below = [each.topic == topic and offset < each.positions.get(number, 0) for number, offset in found]
+                if any(below):
+                    self._acked[place] = min(each.start, self._acked.get(place, each.start))
+                # A dead letter, or what took the place of a message, may wait again below.
+                still = name in moved or name in mortal or topic in self._redriven
+                if all(below) and each.outcome == "ok" and not still:
+                    self._certain[place] = min(each.end, self._certain.get(place, each.end))
 
     def against(self, sent: Sent, fate: str, start: float, end: float) -> Iterator[str]:
         """What speaks against a fate that was said between two times."""
         subscriptions = [each for each in self._plan.subscriptions if each.topic == sent.topic]
         places = [(sent.topic, each.name, sent.name) for each in subscriptions if each.acks]
+        certain = len(places) == len(subscriptions)
+        if sent.topic == self._plan.logged:
+            places.append((sent.topic, LOG, sent.name))
         never = float("inf")
         possible = True
         if fate == "settled":
@@ -84,7 +111,7 @@ class _Evidence:
             possible = sent.topic in self._dropping
         elif fate == "gone":
             possible = not sent.persistent  # a restart took it along
-        elif len(places) == len(subscriptions):  # under way: not if all had settled it before
+        elif certain:  # under way: not if all had settled it before
             possible = any(self._certain.get(place, never) >= start for place in places)
         if not possible:
             yield f"{sent.name} is said to be {fate} at {end:.3f}, which cannot be"

@@ -6,12 +6,18 @@ Times are virtual seconds: `start` when a client asked, `end` when it had the an
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 Outcome: TypeAlias = Literal["ok", "refused", "unknown"]
 """Unknown: the broker died before it answered. Refused: it said no, and nothing may have happened."""
 
 SubscriptionKey: TypeAlias = tuple[str, str]
+
+LOG = "log"
+"""The subscription of the one who reads a topic as a log."""
+
+Positions: TypeAlias = dict[int, int]
+"""An offset for each partition."""
 
 
 @dataclass(slots=True)
@@ -139,6 +145,80 @@ class Asked:
     end: float
 
 
+class Row(NamedTuple):
+    """One message that somebody read in the log."""
+
+    partition: int
+    offset: int
+    name: str
+    bytes: int
+    """Of its payload."""
+
+
+@dataclass(slots=True)
+class Stretch:
+    """What somebody read of the log: `start..stop` of each partition, all that was in it.
+
+    A `range` was reached within bounds, `again` is one that was read before, a `look` goes to where the end was.
+    """
+
+    kind: Literal["range", "again", "look"]
+    topic: str
+    start_at: Positions
+    stop_at: Positions
+    start: float
+    end: float
+    rows: list[Row]
+    messages_max: int | None = None
+    bytes_max: int | None = None
+    kept: bool = True
+    """Whether the reader went on from here; else it went back, and reached anew."""
+
+
+@dataclass(slots=True)
+class Missed:
+    """The reader of a log was told that messages are lost to it: some of `start_at..stop_at`."""
+
+    topic: str
+    start_at: Positions
+    stop_at: Positions
+    at: float
+
+
+@dataclass(slots=True)
+class Advanced:
+    """The reader of a log tried to say that it is done with everything below these offsets."""
+
+    topic: str
+    positions: Positions
+    start: float
+    end: float
+    outcome: Outcome
+
+
+@dataclass(slots=True)
+class Measured:
+    """What the broker said of the subscription of a reader of the log, and of the partitions, in one moment."""
+
+    topic: str
+    start: float
+    end: float
+    lag: int
+    stop_at: Positions
+    """Where each partition ended."""
+
+
+@dataclass(slots=True)
+class Grown:
+    """A topic to which somebody tried to give more partitions."""
+
+    topic: str
+    partitions: int
+    start: float
+    end: float
+    outcome: Outcome
+
+
 @dataclass(slots=True)
 class Sampled:
     """What a topic said of itself."""
@@ -149,6 +229,8 @@ class Sampled:
     messages_max: int | None
     dead: int
     dead_max: int
+    start: float
+    partitions: int
 
 
 @dataclass(slots=True)
@@ -177,6 +259,11 @@ class History:
     keyed: list[Keyed] = field(default_factory=list)
     heard: list[Heard] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
+    stretches: list[Stretch] = field(default_factory=list)
+    missed: list[Missed] = field(default_factory=list)
+    advanced: list[Advanced] = field(default_factory=list)
+    measured: list[Measured] = field(default_factory=list)
+    grown: list[Grown] = field(default_factory=list)
     left: dict[str, float] = field(default_factory=dict)
     """When consumers left: whatever they held was free from then on."""
     lives: list[Life] = field(default_factory=list)

@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from wherry.broker.broker import Broker
+from wherry.core.stats import TopicStats
 from wherry.model.errors import WherryError
 from wherry.model.key import Key, Right
 from wherry.sim.disk import DiskFaults
-from wherry.sim.history import Changed, Keyed, Outcome, Redriven, Sampled, Sent
+from wherry.sim.history import Changed, Grown, Keyed, Outcome, Redriven, Sampled, Sent
 from wherry.sim.world import CAPACITY_BYTES, LOST, World
+
+PARTITIONS_MAX = 5
 
 
 @dataclass
@@ -24,7 +27,8 @@ class Operator:
     async def run(self) -> None:
         """Something now and then."""
         often = (self.change, self.sample)
-        doings = (*often, *often, self.redrive, self.look, self.checkpoint, self.keys)
+        rarely = (self.grow,) if self.world.plan.growing else ()
+        doings = (*often, *often, self.redrive, self.look, self.checkpoint, self.keys, *rarely)
         while not self.world.ending:
             await asyncio.sleep(self.random.expovariate(3))
             try:
@@ -88,18 +92,37 @@ class Operator:
 
     async def sample(self) -> None:
         """What a topic says of itself."""
-        topic = self.random.choice(self.world.plan.topics)
+        topic, start = self.random.choice(self.world.plan.topics), self.world.now()
 
-        async def ask(broker):  # type: ignore[no-untyped-def]
+        async def ask(broker: Broker) -> TopicStats:
             return broker.stats(topic.name)
 
         stats = await self.world.call(ask)
         self.world.note("stats", stats)
         self.world.history.sampled.append(
             Sampled(
-                topic.name, self.world.now(), stats.messages, topic.messages_max, stats.dead, topic.dead_messages_max
+                topic=topic.name,
+                at=self.world.now(),
+                messages=stats.messages,
+                messages_max=topic.messages_max,
+                dead=stats.dead,
+                dead_max=topic.dead_messages_max,
+                start=start,
+                partitions=stats.partitions,
             )
         )
+
+    async def grow(self) -> None:
+        """Give a topic one partition more, up to some."""
+        name, start = self.random.choice(self.world.plan.topics).name, self.world.now()
+        more = self.world.partitions[name] + 1
+        if more > PARTITIONS_MAX:
+            return
+        grown = Grown(name, more, start, float("inf"), "unknown")
+        self.world.history.grown.append(grown)
+        await self.world.call(lambda broker: broker.create_topic(name, partitions=more))
+        grown.end, grown.outcome = self.world.now(), "ok"
+        self.world.partitions[name] = more
 
     async def look(self) -> None:
         """Browse, search, list: nothing may change by it."""

@@ -24,6 +24,14 @@ class Plan:
     disk_faults: bool
     clock_jumps: bool
     racing: bool
+    logged: str | None = None
+    """The topic that somebody reads as a log, beside its subscriptions."""
+    jobs: bool = False
+    """Whether producers run jobs: parts staged under keys of their own, with one commit for all."""
+    growing: bool = False
+    """Whether topics get more partitions on the way."""
+    small: bool = False
+    """Whether steps inside the broker are so small that everything takes several."""
 
 
 def draw(random: Random) -> Plan:
@@ -43,6 +51,10 @@ def draw(random: Random) -> Plan:
         disk_faults=random.random() < 0.3,
         clock_jumps=random.random() < 0.2,
         racing=random.random() < 0.5,
+        logged=random.choice(topics).name if random.random() < 0.6 else None,
+        jobs=random.random() < 0.5,
+        growing=random.random() < 0.3,
+        small=random.random() < 0.6,
     )
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from wherry.core import apply, fates, leasing, publishing, settling, staging
+from wherry.broker import history as historian
+from wherry.core import apply, fates, leasing, publishing, settling, span, staging
 from wherry.core import reader as readers
 from wherry.core.keys import KeyGate
 from wherry.core.lease import Lease, Leases
@@ -25,18 +26,8 @@ from wherry.journal.store import Store
 from wherry.model import ops
 from wherry.model.fate import SETTLED
 from wherry.sim import run, world
+from wherry.sim.patch import patched
 from wherry.sim.world import World
-
-
-@contextmanager
-def patched(owner: object, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """Replace an attribute by what `make` gives for the old one, and put it back afterwards."""
-    old = getattr(owner, name)
-    setattr(owner, name, make(old))
-    try:
-        yield
-    finally:
-        setattr(owner, name, old)
 
 
 def skip_sync() -> Any:
@@ -144,18 +135,18 @@ def exceed_the_bound() -> Any:
 
 def forget_a_repeat() -> Any:
     """A repeated call is taken for a new one."""
-    return patched(Producers, "repeated", lambda _: lambda self, producer, first, count: None)
+    return patched(Producers, "repeated", lambda _: lambda self, *call: None)
 
 
 def commit_half() -> Any:
     """A transaction makes only its first part visible."""
 
     def make(commit: Any) -> Any:
-        def half(state: Any, key: str, now_us: int) -> Any:
+        def half(state: Any, key: str, now_us: int, stages: Any = None) -> Any:
             stage: Stage | None = state.stages.open.get(key)
             if stage is not None:
                 del stage.parts[1:]
-            return commit(state, key, now_us)
+            return commit(state, key, now_us, stages)
 
         return half
 
@@ -212,10 +203,7 @@ def hand_out_too_soon() -> Iterator[None]:
     def make(deliver: Any) -> Any:
         return lambda self, *args: (deliver(self, *args)[0], 0)
 
-    def slow(faults: Any) -> Any:
-        return lambda: faults(delay_us_min=50_000, delay_us_max=400_000)
-
-    with patched(Store, "deliver", make), patched(world, "DiskFaults", slow):
+    with patched(Store, "deliver", make), patched(world, "DiskFaults", _slow):
         yield
 
 
@@ -251,6 +239,107 @@ def flatter() -> Any:
     return patched(fates, "ended", make)
 
 
+def ignore_the_bytes() -> Any:
+    """However few bytes a reader of the log asks for, it is sent as far as its messages go."""
+
+    def make(reach: Any) -> Any:
+        return lambda bodies, ways, budget: reach(bodies, ways, budget._replace(bytes=1 << 40))
+
+    return patched(span, "reach", make)
+
+
+@contextmanager
+def show_too_soon() -> Iterator[None]:
+    """The log shows messages before they are durable; on a slow disk, where it matters."""
+
+    def make(window: Any) -> Any:
+        return lambda *args: window(*args)._replace(gate=0)
+
+    with patched(historian, "window", make), patched(world, "DiskFaults", _slow):
+        yield
+
+
+def _slow(faults: Any) -> Any:
+    return lambda: faults(delay_us_min=50_000, delay_us_max=400_000)
+
+
+def skip_an_edge() -> Any:
+    """Of several batches in a window, the log leaves out the last one."""
+
+    def make(between: Any) -> Any:
+        def short(self: Store, *args: Any) -> Any:
+            cached, blocks = between(self, *args)
+            return (cached[:-1] if len(cached) > 1 else cached), blocks
+
+        return short
+
+    return patched(Store, "between", make)
+
+
+def advance_too_far() -> Any:
+    """A reader of the log says where it is, and the message there is settled with those before it."""
+
+    def make(advance: Any) -> Any:
+        def further(state: Any, subscription: Any, positions: Any, now_us: int) -> Any:
+            return advance(state, subscription, {number: at + 1 for number, at in positions.items()}, now_us)
+
+        return further
+
+    return patched(span, "advance", make)
+
+
+def lose_an_advance() -> Any:
+    """Some advances are confirmed and settle nothing."""
+
+    def make(advance: Any) -> Any:
+        def once(state: Any, subscription: Any, positions: Any, now_us: int) -> Any:
+            entries = advance(state, subscription, positions, now_us)
+            return entries if now_us % 3 else []
+
+        return once
+
+    return patched(span, "advance", make)
+
+
+def forget_a_stage() -> Any:
+    """A commit of several stages leaves the last one out."""
+
+    def make(commit: Any) -> Any:
+        def fewer(state: Any, key: str, now_us: int, stages: Any = None) -> Any:
+            return commit(state, key, now_us, stages[:-1] if stages is not None and len(stages) > 1 else stages)
+
+        return fewer
+
+    return patched(staging, "commit", make)
+
+
+def commit_again() -> Any:
+    """A commit that is repeated with new stages is taken for another one."""
+
+    def make(commit: Any) -> Any:
+        def anew(state: Any, key: str, now_us: int, stages: Any = None) -> Any:
+            if stages is not None and all(each in state.stages.open for each in stages):
+                state.stages.committed.pop(key, None)
+            return commit(state, key, now_us, stages)
+
+        return anew
+
+    return patched(staging, "commit", make)
+
+
+def stay_small() -> Any:
+    """A topic that was given more partitions is confirmed to have them, and has not."""
+
+    def make(handlers: Any) -> Any:
+        def put(step: Any, op: ops.PutTopic) -> None:
+            if op.number not in step.state.topics:
+                handlers[ops.PutTopic](step, op)
+
+        return {**handlers, ops.PutTopic: put}
+
+    return patched(apply, "_HANDLERS", make)
+
+
 PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "skip an fsync": (skip_sync, 0, ("ledger", "replay_equals_live", "acked_stays_acked", "BootRefused")),
     "confirm too soon": (confirm_too_soon, 0, ("ledger", "replay_equals_live", "acked_stays_acked", "BootRefused")),
@@ -271,5 +360,13 @@ PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "forget a callback": (forget_a_callback, 0, ("told_at_last",)),
     "lose outcomes": (lose_outcomes, 0, ("told_at_last",)),
     "flatter": (flatter, 0, ("fates_are_true",)),
+    "ignore the bytes": (ignore_the_bytes, 3, ("log_within_bounds",)),
+    "show too soon": (show_too_soon, 12, ("log_never_changes", "log_is_whole", "log_lag", "ledger")),
+    "skip an edge": (skip_an_edge, 3, ("log_is_whole", "log_never_changes")),
+    "advance too far": (advance_too_far, 7, ("log_lag", "log_is_lost_by_rule")),
+    "lose an advance": (lose_an_advance, 12, ("log_lag", "leftover")),
+    "forget a stage": (forget_a_stage, 3, ("all_or_nothing", "ledger", "log_is_whole")),
+    "commit again": (commit_again, 3, ("dedup", "log_reads_once")),
+    "stay small": (stay_small, 15, ("growth_stays",)),
 }
 """A name, how it is planted, a seed that is known to show it, and the checkers of which one must find it."""

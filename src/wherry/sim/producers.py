@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
@@ -29,6 +29,8 @@ class Producer:
     random: Random
     made: int = 0
     sequence: int = 0
+    placed: dict[str, list[tuple[str, int, int, int]]] = field(default_factory=dict)
+    """Where each commit put its parts, by its key."""
 
     async def run(self, publishes: int) -> None:
         """So many publishes, with pauses."""
@@ -36,7 +38,9 @@ class Producer:
             await asyncio.sleep(self.random.expovariate(publishes / self.world.plan.seconds))
             topic = self.random.choice(self.world.plan.topics)
             kind = self.random.random()
-            if kind < 0.15:
+            if kind < 0.15 and self.world.plan.jobs and self.world.random.random() < 0.6:
+                await self.job()
+            elif kind < 0.15:
                 await self.transaction()
             elif kind < 0.5:
                 await self.publish_once(topic)
@@ -64,7 +68,7 @@ class Producer:
     async def publish(self, topic: Topic) -> None:
         """Once, whatever comes of it."""
         messages = self.messages(topic, self.random.randint(1, 6))
-        partition = self.random.randrange(topic.partitions) if self.random.random() < 0.3 else None
+        partition = self.random.randrange(self.world.partitions[topic.name]) if self.random.random() < 0.3 else None
         persistent = self.random.random() > 0.1
         callback = self._callback() if persistent else None
         options = PublishOptions(partition=partition, persistent=persistent, callback=callback)
@@ -127,13 +131,57 @@ class Producer:
         for topic, messages in parts:
             self._note(topic, messages, start, (outcome, None), persistent=True, group=group)
 
-    async def _commit(self, key: str) -> Outcome:
+    async def _commit(self, key: str, stages: list[str] | None = None) -> Outcome:
         for _ in range(30):
-            outcome = await self._try(lambda broker: broker.commit(key))
+            outcome = await self._try(lambda broker: self._commit_once(broker, key, stages))
             if outcome != "unknown":
                 return outcome
             await asyncio.sleep(0.1)
         return "unknown"
+
+    async def _commit_once(self, broker: Broker, key: str, stages: list[str] | None) -> None:
+        placed = await broker.commit(key, stages)
+        if placed != self.placed.setdefault(key, placed):
+            self.world.history.faults.append(f"dedup: {key} was placed at {self.placed[key]}, a repeat at {placed}")
+
+    async def job(self) -> None:
+        """Parts staged under keys of their own, then one commit for all of them; sometimes the whole of it again."""
+        world, random = self.world, self.random
+        key = f"{self.name}/job{self.made}"
+        topics = [random.choice(world.plan.topics) for _ in range(random.randint(1, 3))]
+        parts = [(topic, self.messages(topic, random.randint(1, 3))) for topic in (*world.plan.topics, *topics)]
+        start, outcome = world.now(), await self._run_job(key, 0, parts)
+        for batch in range(1, 3):
+            # What is not known stays so: an attempt without an answer may have been the one that did it.
+            if outcome == "unknown" or random.random() < 0.6:
+                break
+            again = await self._run_job(key, batch, parts)
+            if outcome == "ok" and again == "refused":
+                world.history.faults.append(f"dedup: {key} was committed, and its repeat is refused")
+            outcome = again if outcome == "refused" else outcome
+        group = world.next_group()
+        for topic, messages in parts:
+            self._note(topic, messages, start, (outcome, None), persistent=True, group=group)
+
+    async def _run_job(self, key: str, batch: int, parts: list[tuple[Topic, list[Message]]]) -> Outcome:
+        """Every part is staged until it is known, each time under another key: what became of the others is nobody's.
+
+        Nothing happened where a part was refused: nothing but the commit shows anything.
+        """
+        stages = []
+        for number, (topic, messages) in enumerate(parts):
+            outcome: Outcome = "unknown"
+            for attempt in range(20):
+                stage = f"{key}/{batch}.{number}.{attempt}"
+                outcome = await self._try(lambda b, s=stage, t=topic, m=messages: b.stage(s, t.name, m))
+                if outcome == "refused":
+                    return "refused"
+                if outcome == "ok" and self.random.random() > 0.15:
+                    break
+            if outcome == "unknown":
+                return "refused"
+            stages.append(stage)
+        return await self._commit(key, stages)
 
     async def _try(self, ask: Ask) -> Outcome:
         try:

@@ -25,12 +25,12 @@ async def rot(world: World, random: Random) -> None:
                 await world.call(lambda broker, t=topic.name, b=body: broker.publish(t, [b]))  # type: ignore[misc]
             except WherryError as fault:
                 world.note("rot", str(fault))
-    before = await world.call(lambda broker: _everything(world, broker))
+    before = await world.call(_everything)
     await world.close()
     path, byte = await _flip(world, random)
     try:
         await world.boot()
-        after = await world.call(lambda broker: _everything(world, broker))
+        after = await world.call(_everything)
     except (BootRefused, Corrupt) as fault:
         world.note("rot found", str(fault))
         return
@@ -53,10 +53,10 @@ async def _flip(world: World, random: Random) -> tuple[str, int]:
     return path, byte
 
 
-async def _everything(world: World, broker: Broker) -> list[tuple[str, int, int, bytes]]:
+async def _everything(broker: Broker) -> list[tuple[str, int, int, bytes]]:
     """Every message that is in the log."""
     found = []
-    for topic in world.plan.topics:
+    for topic in broker.topics():
         for partition in range(topic.partitions):
             batch = await broker.browse(topic.name, partition=partition, limit=100_000)
             rows = zip(batch.column("offset").to_pylist(), batch.column("payload").to_pylist(), strict=True)

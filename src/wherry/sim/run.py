@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
+from wherry.broker import history as historian
 from wherry.broker.broker import Broker
+from wherry.core import publishing, span
 from wherry.model.errors import StaleLease, WherryError
+from wherry.model.subscription import Subscription
 from wherry.sim import loop
 from wherry.sim.checkers import check_all
 from wherry.sim.consumers import Receiver
-from wherry.sim.history import Buried, History
+from wherry.sim.history import LOG, Buried, History
+from wherry.sim.loggers import LogReader
 from wherry.sim.operators import Nemesis, Operator
+from wherry.sim.patch import patched
 from wherry.sim.plan import Plan, draw
 from wherry.sim.producers import Producer, name_of
 from wherry.sim.rot import rot
@@ -22,6 +29,14 @@ from wherry.sim.world import LOST, World
 DRAIN_TURNS = 400
 QUIET_S = 900.0
 """Longer than any delay in a run: after so long a wait nothing may be scheduled any more."""
+
+
+SMALL: tuple[tuple[object, str, int], ...] = (
+    (historian, "WINDOW", 12),
+    (span, "ADVANCE_STEP", 7),
+    (publishing, "TRANSIENT_RESERVE", 64),
+)
+"""In some runs: so small that they go over the edges of what is looked up, settled and reserved at a time."""
 
 
 @dataclass(slots=True)
@@ -48,9 +63,16 @@ def run(seed: int) -> Result:
         await rot(world, Random(f"{seed}/rot"))
 
     racing = Random(f"{seed}/racing") if plan.racing else None
-    loop.run(main(), random=racing, steps_max=3_000_000, virtual_s_max=86_400.0)
+    with ExitStack() as stack:
+        for owner, name, value in SMALL if plan.small else ():
+            stack.enter_context(patched(owner, name, partial(_instead, value)))
+        loop.run(main(), random=racing, steps_max=3_000_000, virtual_s_max=86_400.0)
     world = worlds[0]
     return Result(seed, plan, check_all(world.history, plan), world.trace(), world.history)
+
+
+def _instead(value: int, _: int) -> int:
+    return value
 
 
 async def _live(world: World, random: Random) -> None:
@@ -66,7 +88,9 @@ async def _live(world: World, random: Random) -> None:
         Producer(world, f"p{number}", Random(random.getrandbits(64))) for number in range(world.plan.producers)
     ]
     operator, teller = Operator(world, Random(random.getrandbits(64))), Teller(world, world.random)
+    log = _log_reader(world)
     helpers = [nemesis.run(), operator.run(), teller.run(), _supervise(world)]
+    helpers += [] if log is None else [log.run(), log.watch()]
     async with asyncio.TaskGroup() as group:
         others = [group.create_task(work) for work in (*helpers, *(each.run() for each in receivers))]
         async with asyncio.TaskGroup() as work:
@@ -78,7 +102,14 @@ async def _live(world: World, random: Random) -> None:
         await asyncio.sleep(2)
         for task in others:
             task.cancel()
-    await _rest(world)
+    await _rest(world, log)
+
+
+def _log_reader(world: World) -> LogReader | None:
+    for topic in world.plan.topics:
+        if topic.name == world.plan.logged:
+            return LogReader(world, topic, Random(f"{world.seed}/log"))
+    return None
 
 
 async def _supervise(world: World) -> None:
@@ -94,9 +125,11 @@ async def _set_up(world: World) -> None:
         await world.call(lambda broker, topic=topic: broker.create_topic(topic))  # type: ignore[misc]
     for config in world.plan.subscriptions:
         await world.call(lambda broker, config=config: broker.subscribe(config))  # type: ignore[misc]
+    if (logged := world.plan.logged) is not None:
+        await world.call(lambda broker: broker.subscribe(Subscription(topic=logged, name=LOG)))
 
 
-async def _rest(world: World) -> None:
+async def _rest(world: World, log: LogReader | None) -> None:
     """One more restart, then everything that is owed is handed out, and what died is looked at."""
     if world.broker is None:
         await world.boot()
@@ -105,6 +138,8 @@ async def _rest(world: World) -> None:
     for config in world.plan.subscriptions:
         receiver = Receiver(world, f"{config.name}-last", config, Random(0))
         await _drain(world, receiver)
+    if log is not None:
+        await log.finish()
     await world.call(lambda broker: _list_dead(world, broker))
     await Teller(world, world.random).finish()
     world.history.faults += await world.call(lambda broker: _leftovers(world, broker))

@@ -43,7 +43,10 @@ class World:
     """One run of a plan."""
 
     def __init__(self, seed: int, plan: Plan) -> None:
+        self.seed = seed
         self.plan = plan
+        self.partitions = {topic.name: topic.partitions for topic in plan.topics}
+        """How many each topic has at least, as clients know it: a topic may grow."""
         self.history = History()
         self.random = Random(f"{seed}/clients")
         self.clock = SimClock(Random(f"{seed}/clock"))

@@ -16,9 +16,10 @@ from wherry.core.state import State
 from wherry.journal.store import Store
 from wherry.model import ops
 from wherry.model.errors import InvalidInput, LimitReached, NotFound
-from wherry.model.fate import CALLBACK_BYTES_MAX, FATES, SETTLED
+from wherry.model.fate import FATES, SETTLED
 from wherry.model.ops import Entry
 from wherry.model.schema import Message
+from wherry.model.webhook import URL_CHARS_MAX
 
 URL = "https://example.com/told"
 
@@ -303,7 +304,7 @@ def test_urls_are_bounded_and_forgotten_with_their_rows(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "callback", ["", "ftp://x", "http://a b", "http://x\n", 7, "http://" + "x" * (CALLBACK_BYTES_MAX - 6)]
+    "callback", ["", "ftp://x", "http://a b", "http://x\n", 7, "http://x/" + "x" * (URL_CHARS_MAX - 8)]
 )
 def test_a_callback_that_is_no_url_is_refused(callback):
     desk = Desk()
@@ -313,6 +314,6 @@ def test_a_callback_that_is_no_url_is_refused(callback):
 
 def test_a_callback_needs_a_message_that_survives_as_well():
     desk = Desk()
-    desk.publish(b"", callback="http://" + "x" * (CALLBACK_BYTES_MAX - 7))
+    desk.publish(b"", callback="http://x/" + "x" * (URL_CHARS_MAX - 9))
     with pytest.raises(InvalidInput, match="transient"):
         desk.publish(b"", callback=URL, persistent=False)

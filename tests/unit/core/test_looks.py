@@ -14,6 +14,7 @@ from tests.unit.core.desk import Desk
 from wherry import Message
 from wherry.core import leasing, room, settling, upkeep
 from wherry.core.audit import audit
+from wherry.core.lease import Leases
 from wherry.core.reader import Reader
 from wherry.core.runs import SortedRuns
 from wherry.core.times import Times
@@ -200,3 +201,32 @@ def test_the_first_time_of_each_key_is_kept_and_stale_rows_are_swept():
     assert times.due(19_999) == []
     assert times.due(20_000) == [2]
     assert times.first() is None
+
+
+class Unwalked(dict[int, Any]):
+    """A dictionary that can be asked, not gone through."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("every lease of the shard")
+
+    keys = values = items = __iter__
+
+
+def test_what_a_consumer_or_a_subscription_holds_is_found_without_a_look_at_the_rest():
+    leases = Leases(1)
+    nothing = (np.empty(0, np.int64),) * 3
+    granted = [leases.grant(n % 3, f"c{n % 10}", n, nothing, 5) for n in range(300)]
+    leases._by_token = Unwalked(leases._by_token)
+    for lease in granted[::2]:
+        leases.end(lease)
+        leases.end(lease)
+    left = granted[1::2]
+    for subscription in range(4):
+        of = [lease for lease in left if lease.subscription == subscription]
+        assert leases.of_subscription(subscription) == of
+        for consumer in ("c0", "c1", "c9", "nobody"):
+            assert leases.of_consumer(subscription, consumer) == [lease for lease in of if lease.consumer == consumer]
+    leases._by_token = {lease.token: lease for lease in left}
+    for lease in left:
+        leases.end(lease)
+    assert (len(leases), leases._held) == (0, {})

@@ -76,6 +76,9 @@ class CutFiles:
         data = self.disk[path]
         return pa.py_buffer(bytes(data[offset : len(data) if length is None else offset + length]))
 
+    def read_blocking(self, path: str, offset: int, length: int) -> pa.Buffer:
+        return pa.py_buffer(bytes(self.disk[path][offset : offset + length]))
+
     async def compute(self, work: Callable[[], T]) -> T:
         return work()
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wherry.model import schema
+from wherry.model import ipc, schema
 from wherry.model.errors import InvalidInput
 from wherry.model.limits import (
     BATCH_MESSAGES_MAX,
@@ -24,12 +24,14 @@ from wherry.model.schema import (
     STORED,
     Message,
     compact,
+    completed,
     content_bytes,
     content_sizes,
+    delivered,
     edges,
     expand,
     integers,
-    payload_sizes,
+    payload_bytes,
     presence,
     shrink,
     stored_schema,
@@ -165,6 +167,27 @@ def test_compact_keeps_every_value(given):
         assert integers(batch, name, -1).tolist() == expected
 
 
+def test_a_delivery_has_the_columns_that_say_something_and_completed_all_of_them():
+    batch = compact([Message(payload=b"a", key="k"), Message(payload=b"b")])
+    offsets = np.array([5, 6], np.int64)
+    part = delivered(batch, offsets, 7, 3, 1)
+    assert part.schema.names == ["offset", "key", "published", "payload", "partition", "attempt"]
+    full = completed(part)
+    assert full.schema.equals(DELIVERED, check_metadata=True)
+    assert full.select(MESSAGE.names).to_pylist() == expand(batch, offsets, 7).to_pylist()
+    assert full.column("partition").to_pylist() == [3, 3]
+    again = delivered(batch, offsets, np.array([7, 8], np.int64), 3, np.array([1, 2], np.int64))
+    assert again.column("attempt").to_pylist() == [1, 2]
+    assert again.column("published").cast("int64").to_pylist() == [7, 8]
+    assert completed(full).equals(full)
+
+
+@pytest.mark.parametrize("rows", [1, 300])
+def test_a_copied_stream_is_what_arrow_writes(rows):
+    batch = compact([Message(payload=b"x" * row, id=f"i{row}") for row in range(rows)])
+    assert b"".join(ipc.copied(batch)) == b"".join(ipc.stream(batch))
+
+
 @given(messages, st.integers(0, 5))
 def test_expand_and_shrink(given, start):
     batch = compact(given).slice(start)
@@ -189,7 +212,7 @@ def test_what_a_batch_weighs(given, start, count):
     expected = [weight(message) for message in given[start : start + count]]
     assert content_sizes(part).tolist() == expected
     assert content_bytes(part) == sum(expected)
-    assert payload_sizes(part).tolist() == [len(message.payload) for message in given[start : start + count]]
+    assert payload_bytes(part) == sum(len(message.payload) for message in given[start : start + count])
     assert len(edges(part.column("payload"))) == part.num_rows + 1
 
 
@@ -245,4 +268,4 @@ def test_columns_of_others_may_leave_out_or_pad_their_offsets():
     padded = pa.py_buffer(np.array([0, 1, 3], np.int32).tobytes() + b"odd")
     column = pa.Array.from_buffers(pa.binary(), 2, [None, padded, pa.py_buffer(b"abc")])
     batch = compact(pa.record_batch({"payload": column}))
-    assert payload_sizes(batch).tolist() == [1, 2]
+    assert payload_bytes(batch) == 3

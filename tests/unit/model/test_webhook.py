@@ -13,7 +13,14 @@ GOOD = Webhook(url="https://example.org/hook?a=b", secret=SECRET)
 
 @pytest.mark.parametrize(
     "url",
-    ["http://a", "https://a.b:1/c?d=e", "http://[::1]:80/", "http://1.2.3.4", "HTTPS://EXAMPLE.ORG/"],
+    [
+        "http://a",
+        "https://a.b:1/c?d=e",
+        "http://[::1]:80/",
+        "http://1.2.3.4",
+        "HTTPS://EXAMPLE.ORG/",
+        "http://a_b.c-d./",
+    ],
 )
 def test_urls_that_can_be_posted_to(url):
     assert msgspec.structs.replace(GOOD, url=url).checked().url == url
@@ -25,6 +32,7 @@ def test_urls_that_can_be_posted_to(url):
         *("", "a", "//a", "ftp://a", "file:///etc/passwd", "http://", "http:///x", "http://:80/", "http://a:0/"),
         *("http://a:65536/", "http://a:b/", "http://u:p@a/", "http://@a/", "http://a/#f", "http://[::1/", "http://ä/"),
         *("http://a/ b", "http://a/\r\nX: y", "http://a\t/", "http://a/" + "x" * 2048, 5, None),
+        *("http://a..b/", "http://.a/", "http://./", f"http://{'x' * 64}/", f"http://{'x.' * 127}x/", "http://a;b/"),
     ],
 )
 def test_urls_that_cannot(url):

@@ -1,0 +1,208 @@
+"""Reading a topic as a log: by offsets, without leases, from memory and segments alike.
+
+The loop says where messages are, a window at a time (`journal/window`); reading and cutting happens wherever the caller
+is. Nothing is shown before it is durable. A reader that keeps its own positions may tell them (`advance`), as a durable
+subscription: then its lag is known, and a queue keeps what it has not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from wherry.broker.face import Face
+from wherry.core import span
+from wherry.core.bodies import Cold, together
+from wherry.core.partition import Partition
+from wherry.core.span import Budget, Extent, Way
+from wherry.core.state import TopicState
+from wherry.journal.window import LOGGED, Window, window
+from wherry.model import check, limits
+from wherry.model.errors import HistoryLost, InvalidInput
+from wherry.model.where import Where
+
+WINDOW = 1 << 18
+"""Offsets that are looked up at a time."""
+
+WAIT_MS_MAX = 60_000
+BUDGET_MAX = 1 << 48
+
+Positions = Mapping[str, Mapping[int, int]]
+"""For each topic and partition the offset to read next."""
+
+
+class Historian(Face):
+    """The calls that read topics as logs."""
+
+    def extents(self, topic: str) -> list[Extent]:
+        """Which offsets there are of each partition: from `start` up to `stop`, with holes where messages are gone."""
+        return span.extents(self.shard.state.topic(topic))
+
+    def offsets_at(self, topic: str, at_ms: int) -> dict[int, int]:
+        """For each partition the offset of the first message published at or after a time; its end if there is none."""
+        check.integer("at_ms", at_ms, 0, limits.TIME_MS_MAX)
+        return span.at_time(self.shard.state.topic(topic), at_ms * 1000)
+
+    async def window(self, topic: str, partition: int, start: int, stop: int, *, strict: bool = False) -> Window:
+        """Where the messages of the beginning of `start..stop` are; `Window.stop` says how far it goes.
+
+        Its batches can be read in any thread, by `Window.batches` with `read_file`. With `strict`, messages that went
+        before they were read are an error, `HistoryLost`; else they are left out.
+        """
+        state = self.shard.state.topic(topic)
+        check.integer("partition", partition, 0, limits.PARTITIONS_MAX)
+        check.integer("start", start, 0, limits.OFFSET_MAX)
+        check.integer("stop", stop, start, limits.OFFSET_MAX)
+        found = state.partitions.get(partition)
+        if found is None:
+            return Window(partition, start, stop)
+        begin = max(start, found.released.floor)
+        end = min(stop, found.next_offset, begin + WINDOW)
+        if strict:
+            _check_kept(state, found, start, max(end, min(stop, begin)))
+        view = Window(partition, start, stop)
+        if begin < end:
+            view = window(self.shard.store, state.number, partition, begin, end, found.released.inside(begin, end))
+        # What is left out must be gone for good: a crash could bring back what went a moment ago.
+        hides = begin > start or view.gone
+        await self.shard.committer.wait(self.shard.committer.submitted if hides else view.gate)
+        if begin >= end:
+            return view
+        return view if end < found.next_offset else view._replace(stop=stop)
+
+    def read_file(self, path: str, offset: int, length: int) -> pa.Buffer:
+        """Bytes of a segment, for `Window.batches`; waits for the disk, so never call it on the loop."""
+        assert self.shard.files is not None
+        return self.shard.files.read_blocking(path, offset, length)
+
+    async def history(
+        self,
+        topic: str,
+        partition: int = 0,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        strict: bool = False,
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The messages of a partition from `start` up to `stop` (None: what there is now), in batches of columns."""
+        names, wanted = check_columns(columns), (where or Where()).checked()
+        end = self._end(topic, partition) if stop is None else stop
+        at = start
+        while at < end:
+            view = await self.window(topic, partition, at, end, strict=strict)
+            try:
+                for batch in await self._compute(view, names, wanted):
+                    yield batch
+            except FileNotFoundError:
+                continue  # the segment was written again since: its messages are somewhere else now
+            at = view.stop
+
+    async def _compute(self, view: Window, columns: list[str], where: Where) -> list[pa.RecordBatch]:
+        def read() -> list[pa.RecordBatch]:
+            return [batch for batch, _ in view.batches(self.read_file, columns, where)]
+
+        return read() if self.shard.files is None else await self.shard.files.compute(read)
+
+    async def reach(
+        self,
+        start: Positions,
+        *,
+        stop: Positions | None = None,
+        messages_max: int = BUDGET_MAX,
+        bytes_max: int = BUDGET_MAX,
+        wait_ms: int = 0,
+    ) -> dict[str, dict[int, int]]:
+        """How far to read from `start` without going over `messages_max` or `bytes_max`, nor beyond `stop`.
+
+        Where there is nothing new it waits for up to `wait_ms`. A single message that is larger than `bytes_max` is
+        read alone. Partitions that a topic has and `start` does not name are read from their beginning. Messages that
+        went before they were read are an error, `HistoryLost`.
+        """
+        check.integer("messages_max", messages_max, 1, BUDGET_MAX)
+        check.integer("bytes_max", bytes_max, 1, BUDGET_MAX)
+        check.integer("wait_ms", wait_ms, 0, WAIT_MS_MAX)
+        until_ms = self.shard.clock.steady_ms() + wait_ms
+        while True:
+            self.shard.committer.check()
+            begin = {topic: self._from(topic, given) for topic, given in start.items()}
+            result = await self._reach(begin, stop, Budget(messages_max, bytes_max))
+            left_ms = until_ms - self.shard.clock.steady_ms()
+            if result != begin or left_ms <= 0:
+                await self.shard.committer.wait(self.shard.committer.submitted)
+                return result
+            await self.shard.arrivals.wait([self.shard.state.topic(topic).number for topic in start], left_ms)
+
+    def _from(self, topic: str, given: Mapping[int, int]) -> dict[int, int]:
+        state = self.shard.state.topic(topic)
+        span.check_positions(state, given)
+        for number, offset in given.items():
+            if (found := state.partitions.get(number)) is not None:
+                _check_kept(state, found, offset, found.released.floor)
+        return {number: given.get(number, 0) for number in range(state.config.partitions)}
+
+    async def _reach(self, start: Positions, stop: Positions | None, budget: Budget) -> dict[str, dict[int, int]]:
+        colds: list[Cold] = []
+        while True:
+            ways = [way for topic, begin in start.items() for way in self._ways(topic, begin, stop)]
+            try:
+                ends = span.reach(self.shard.state.bodies, ways, budget)
+            except Cold as cold:
+                colds = together(colds, cold)
+                await self.shard.store.load(*colds)
+                continue
+            result = {topic: dict(begin) for topic, begin in start.items()}
+            for way, end in zip(ways, ends, strict=True):
+                result[way.topic.config.name][way.partition.number] = end
+            return result
+
+    def _ways(self, topic: str, start: Mapping[int, int], stop: Positions | None) -> list[Way]:
+        state = self.shard.state.topic(topic)
+        ends = None if stop is None else stop.get(topic, {})
+        return [
+            Way(state, found, begin, found.next_offset if ends is None else min(found.next_offset, ends.get(number, 0)))
+            for number, begin in start.items()
+            if (found := state.partitions.get(number)) is not None
+        ]
+
+    async def advance(self, topic: str, subscription: str, positions: Mapping[int, int]) -> None:
+        """A subscription is done with everything below these offsets; durable on return. Backwards does nothing.
+
+        For readers that keep positions and take no leases: `NotWaiting` while a consumer holds one of the messages.
+        """
+        state = self.shard.state
+        span.check_positions(state.topic(topic), positions)
+        while True:
+            known = state.subscription(topic, subscription)
+            now = self.shard.now()
+            self.shard.upkeep(now)
+            entries = span.advance(state, known, positions, now.wall_us)
+            position = self.shard.commit(entries)
+            await self.shard.committer.wait(position or self.shard.committer.submitted)
+            if not entries:
+                return
+
+    def _end(self, topic: str, partition: int) -> int:
+        found = self.shard.state.topic(topic).partitions.get(partition)
+        return 0 if found is None else found.next_offset
+
+
+def _check_kept(topic: TopicState, partition: Partition, start: int, stop: int) -> None:
+    lost = span.first_lost(partition, start, stop)
+    if lost is not None:
+        raise HistoryLost(topic.config.name, partition.number, lost, max(partition.released.floor, lost + 1))
+
+
+def check_columns(columns: Sequence[str] | None) -> list[str]:
+    """Names of columns of the log, each once; all of them unless told."""
+    if columns is None:
+        return list(LOGGED.names)
+    allowed = "a list of some of " + ", ".join(LOGGED.names) + ", each once"
+    if isinstance(columns, str) or not isinstance(columns, Sequence) or len(set(columns)) != len(columns):
+        raise InvalidInput("columns", columns, allowed)
+    for name in columns:
+        if name not in LOGGED.names:
+            raise InvalidInput("columns", name, allowed)
+    return list(columns)

@@ -1,0 +1,130 @@
+"""The queues of the outbox: in order for each URL, and at the cost of what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from wherry.core import outbox
+from wherry.core.outbox import OUTCOMES, SLACK, Outbox
+from wherry.core.table import OffsetTable
+from wherry.model.fate import DEAD, SETTLED
+
+NONE = np.empty(0, np.int64)
+
+
+def ended(box: Outbox, places: range, url: str, at_ms: int = 1) -> None:
+    """Messages that were watched and came to their end."""
+    at = np.array(places, np.int64)
+    box.watch(at, url)
+    box.conclude(at, np.full(len(at), SETTLED), np.zeros(len(at), np.bool_), at_ms)
+
+
+def untold(box: Outbox, limit: int = 1_000_000, hidden: Any = NONE, without: Any = ()) -> list[int]:
+    return [each.offset for each in box.untold("t", limit, np.array(hidden, np.int64), without)]
+
+
+def told(box: Outbox, places: range, fate: int = SETTLED) -> None:
+    at = np.array(places, np.int64)
+    box.told(at, np.full(len(at), fate))
+
+
+@contextmanager
+def asked() -> Iterator[list[int]]:
+    """How many places the tables are asked for, call by call."""
+    counts: list[int] = []
+
+    def counted(real: Any) -> Any:
+        def ask(table: OffsetTable, offsets: Any, *more: Any) -> Any:
+            counts.append(len(offsets))
+            return real(table, offsets, *more)
+
+        return ask
+
+    with (
+        mock.patch.object(OffsetTable, "has", counted(OffsetTable.has)),
+        mock.patch.object(OffsetTable, "get", counted(OffsetTable.get)),
+        mock.patch.object(OffsetTable, "unordered", side_effect=AssertionError("the whole table")),
+        mock.patch.object(OffsetTable, "columns", side_effect=AssertionError("the whole table")),
+    ):
+        yield counts
+
+
+def test_many_outcomes_cost_those_nothing_who_ask_for_a_few():
+    box = Outbox()
+    ended(box, range(900_000), "http://many")
+    ended(box, range(900_000, 900_003), "http://few", 2)
+    with asked() as counts:
+        assert untold(box, 10) == list(range(10))
+        assert untold(box, 10, without=["http://many"]) == [900_000, 900_001, 900_002]
+        assert untold(box, 10, without=["http://many", "http://few", "http://unknown"]) == []
+        assert untold(box, 10, hidden=range(10)) == list(range(10, 20))
+    assert sum(counts) < 10 * (10 + SLACK)
+
+
+def test_what_was_told_is_looked_at_once():
+    box = Outbox()
+    ended(box, range(10_000), "http://x")
+    told(box, range(4_000))
+    assert untold(box, 5) == list(range(4_000, 4_005))
+    with asked() as counts:
+        assert untold(box, 5) == list(range(4_000, 4_005))
+    assert sum(counts) < 5 * (5 + SLACK)
+
+
+def test_who_has_waited_longest_is_told_first_and_in_the_order_in_which_it_came():
+    box = Outbox()
+    ended(box, range(5, 8), "http://b", 2)
+    ended(box, range(3), "http://a", 1)
+    ended(box, range(8, 9), "http://a", 3)
+    assert untold(box) == [0, 1, 2, 8, 5, 6, 7]
+    assert untold(box, 5) == [0, 1, 2, 8, 5]
+    told(box, range(3))
+    assert untold(box) == [5, 6, 7, 8]
+
+
+def test_other_news_of_a_place_is_told_once():
+    box = Outbox()
+    at = np.array([0], np.int64)
+    ended(box, range(1, 3), "http://x")
+    box.watch(at, "http://x")
+    box.conclude(at, np.array([DEAD]), np.ones(1, np.bool_), 1)
+    told(box, range(1), DEAD)
+    assert untold(box) == [1, 2]
+    box.conclude(at, np.array([SETTLED]), np.zeros(1, np.bool_), 2)
+    assert [(each.offset, each.fate) for each in box.untold("t", 9, NONE, ())] == [
+        *((1, "settled"), (2, "settled"), (0, "settled"))
+    ]
+    told(box, range(3))
+    assert (untold(box), box.urls) == ([], {})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_queues_are_what_the_outcomes_are(seed: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(outbox, "OUTCOMES_MAX", 400)
+    monkeypatch.setattr(outbox, "SLACK", 4)
+    random, box, place = np.random.default_rng(seed), Outbox(), 0
+    for at_ms in range(200):
+        count = int(random.integers(1, 12))
+        ended(box, range(place, place + count), f"http://{random.integers(4)}", at_ms)
+        place += count
+        if random.random() < 0.7:
+            some = random.choice(place, min(place, 10), replace=False).astype(np.int64)
+            box.told(some, np.full(len(some), SETTLED))
+        if random.random() < 0.05:
+            loaded = Outbox()
+            loaded.load(box.urls, box.watched.columns().copy(), box.outcomes.columns().copy())
+            assert sorted(untold(loaded)) == sorted(untold(box))
+            box = loaded
+        rows = box.outcomes.columns()
+        assert sorted(untold(box)) == rows[0].tolist()
+        for number, url in box.urls.items():
+            others = [each for each in box.urls.values() if each != url]
+            mine = rows[0, rows[1 + OUTCOMES.index("url")] == number]
+            assert untold(box, without=others) == mine.tolist()
+        assert sum(len(queue._places) for queue in box._queues.values()) <= 2 * rows.shape[1] + 4 * outbox.SLACK
