@@ -28,10 +28,13 @@ class Served:
 
 
 @contextmanager
-def served(home: Path, bounds: Bounds | None = None) -> Iterator[Served]:
+def served(home: Path, bounds: Bounds | None = None, **sections: Any) -> Iterator[Served]:
     """A node on a directory, until the end of the `with`."""
     config = Config(
-        server=ServerSection(port=0, drain_s=2.0), storage=StorageSection(path=str(home)), limits=bounds or Bounds()
+        server=ServerSection(port=0, drain_s=2.0),
+        storage=StorageSection(path=str(home)),
+        limits=bounds or Bounds(),
+        **sections,
     )
     ready, found = threading.Event(), list[Served]()
 

@@ -1,5 +1,6 @@
 """Callbacks: producers are told what became of their messages, by a real node, over real sockets."""
 
+import asyncio
 import logging
 from typing import Any
 
@@ -7,9 +8,9 @@ import msgspec
 import pytest
 
 import wherry
-from tests.integration.receiver import Receiver, until
-from tests.integration.test_webhooks import AT_ONCE, SECRET, run, serving
-from wherry.node.webhooks import teller
+from tests.integration.receiver import Call, Receiver, until
+from tests.integration.test_webhooks import AT_ONCE, SECRET, resolve, run, serving
+from wherry.node.webhooks import lookups, sender, teller
 
 
 def outcomes(receiver: Receiver) -> list[dict[str, Any]]:
@@ -149,6 +150,36 @@ async def test_one_that_cannot_be_told_holds_up_no_other(tmp_path):
         await client.publish("jobs", ["y"], to(receiver))
         await (await client.pull("jobs", "workers")).ack()
         await until(lambda: fates(receiver).get("0-50") == ["delivered", "settled"], 3.0)
+
+
+@run
+async def test_a_call_that_was_broken_off_or_not_tried_is_no_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(sender, "TRIAL_S", 0.05)
+    monkeypatch.setattr(teller, "FIRST_S", 0.05)
+    monkeypatch.setattr(teller, "ATTEMPTS", 1)
+    monkeypatch.setattr(lookups, "NAMES_MAX", 0)
+    resolve(monkeypatch)
+
+    async def slowly(call: Call) -> int:
+        await asyncio.sleep(0.3)
+        return 200
+
+    async with Receiver(slowly) as slow, Receiver() as quick, serving(tmp_path, calls=4) as (node, client):
+        await prepared(client)
+        url = f"http://named.example:{quick.port}/"
+        for number, callback in enumerate((slow.url, quick.url, url)):
+            await client.publish("jobs", ["x"], wherry.PublishOptions(callback=callback))
+            await client.cancel("jobs", f"0-{number}")
+            await until(lambda: slow.calls)
+        await until(lambda: outcomes(quick))
+        await until(lambda: len(slow.calls) == 2)
+        counts = node.calls.sender.outcomes
+        await until(lambda: counts["callback", "not-tried"] >= 3)
+        monkeypatch.setattr(lookups, "NAMES_MAX", 10)
+        await until(lambda: len(outcomes(quick)) == 2)
+        await until(lambda: not node.broker.untold())
+        assert counts["callback", "broken-off"] == 1
+        assert node.calls.teller.given_up == 0
 
 
 @run

@@ -7,37 +7,47 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+
+class Ports(NamedTuple):
+    """Where a node listens."""
+
+    http: str
+    flight: str
+
+
 README = Path(__file__).parents[2] / "README.md"
 BLOCKS: list[tuple[str, str]] = re.findall(r"^```(python|sh)\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
-PORT = "7070"
+PORT, FLIGHT_PORT = "7070", "7072"
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[int]:
-    """A fresh node; its port."""
+def node(tmp_path: Path) -> Iterator[Ports]:
+    """A fresh node; its ports."""
     command = [sys.executable, "-m", "wherry", "serve", "--port", "0", "--data", str(tmp_path / "served")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())
-        assert found is not None
-        yield int(found[1])
+        said = ""
+        while "Ctrl-C" not in said:
+            said += process.stdout.readline()
+        yield Ports(*(re.search(rf"{way}://127\.0\.0\.1:(\d+)", said)[1] for way in ("http", "grpc")))  # type: ignore[index]
         process.terminate()
 
 
-def run(number: int, folder: Path, port: int | None = None) -> subprocess.CompletedProcess[str]:
+def run(number: int, folder: Path, ports: Ports | None = None) -> subprocess.CompletedProcess[str]:
     """A block as a program of its own, in an empty directory; warnings are errors there too."""
     kind, block = BLOCKS[number]
-    if port is not None:
-        block = block.replace(PORT, str(port))
+    if ports is not None:
+        block = block.replace(PORT, ports.http).replace(FLIGHT_PORT, ports.flight)
     program = folder / f"block.{kind}"
     program.write_text(block)
     command = [sys.executable, "-W", "error"] if kind == "python" else ["bash", "-euo", "pipefail"]
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    if port is not None:
-        environment["WHERRY_URL"] = f"http://127.0.0.1:{port}"
+    if ports is not None:
+        environment["WHERRY_URL"] = f"http://127.0.0.1:{ports.http}"
     return subprocess.run(
         [*command, str(program)],
         cwd=folder,
@@ -78,8 +88,8 @@ def test_the_first_blocks_print_their_messages(tmp_path, node):
     assert run(3, tmp_path).stdout == "[b'hello', b'world']\n"
 
 
-def test_the_last_block_finds_a_segment(tmp_path):
-    assert "'payload'" in run(-1, tmp_path).stdout
+def test_the_block_about_files_finds_a_segment(tmp_path):
+    assert "'payload'" in run(next(n for n, (_, block) in enumerate(BLOCKS) if "segments" in block), tmp_path).stdout
 
 
 @pytest.mark.rows("A17")

@@ -2,6 +2,8 @@
 
 import asyncio
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -187,6 +189,36 @@ def test_tls_is_verified_against_the_name(trusts, host, why):
             await asyncio.sleep(0.05)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, ".", "a.b..", "xn--" + "9" * 59])
+def test_a_name_that_is_none_cannot_be_reached(host):
+    async def main() -> None:
+        for secure in (False, True):
+            with pytest.raises(Unreached):
+                await Sender(Targets(allow_private=True)).post(Target(host, 9, secure, "/"), {}, b"", 5.0)
+
+    asyncio.run(main())
+
+
+def test_a_name_server_that_does_not_answer_holds_up_no_exit():
+    program = """
+import asyncio, socket, time
+from wherry.node.webhooks.sender import Sender, Unreached
+from wherry.node.webhooks.targets import Target, Targets
+
+socket.getaddrinfo = lambda *_, **__: time.sleep(60)
+
+async def main():
+    try:
+        await Sender(Targets()).post(Target.of("http://a.example/"), {}, b"", 0.1)
+    except Unreached as fault:
+        print(fault)
+
+asyncio.run(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("a.example timed out after 0.1 s\n", "")
 
 
 def test_connections_that_wait_are_bounded():

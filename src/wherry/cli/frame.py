@@ -17,16 +17,18 @@ _WRONG: type[Exception] = typer.BadParameter.__mro__[2]
 """Every error of the command line; typer shows only this child of it, and keeps the rest where it likes."""
 
 BROKER, MESSAGES, CATALOGUE, FIGURES = "The broker", "Messages", "What there is", "Figures"
+DATA = "Data"
 """The panels of `--help`."""
 
 EXAMPLES: dict[str, tuple[str, ...]] = {}
 """What `--help` shows, by command. Each runs as printed, one after another: the tests do it."""
 
 ORDER = (
-    *("serve", "config", "doctor", "tour", "completion"),
+    *("serve", "config", "doctor", "tour", "demo", "completion"),
     *("publish", "consume", "peek", "search", "message"),
     *("topic", "subscription", "route", "dead", "key"),
     *("top", "load", "bench"),
+    "pipeline",
 )
 """The commands as `--help` lists them."""
 

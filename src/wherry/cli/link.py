@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from ssl import SSLContext
 from types import TracebackType
 from typing import Any
@@ -10,23 +9,22 @@ from typing import Any
 import msgspec
 
 from wherry.client.client import Client
-from wherry.client.desk import Caller, parsed, path
+from wherry.client.desk import Caller, encoded, parsed, path
 from wherry.client.link.pool import Address, Pool
 from wherry.client.link.transport import JSON, Answer, Ask
 from wherry.model.errors import NotFound
 
 NDJSON = "application/x-ndjson"
 
-GOODBYE_S = 0.05
-"""TLS ends with a word from either side, for which the client does not wait: the loop would be gone too early."""
+
+_ROW: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
 
 class Link:
     """One pool of connections, and two ways to talk over it."""
 
     def __init__(self, url: str, key: str | None, tls: SSLContext | None = None) -> None:
-        self.address = Address.parse(url)
-        pool = Pool(self.address, key, tls=tls)
+        pool = Pool(Address.parse(url), key, tls=tls)
         self.client = Client(pool)
         self._caller = Caller(pool)
 
@@ -37,12 +35,10 @@ class Link:
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.client.close()
-        if self.address.secure:
-            await asyncio.sleep(GOODBYE_S)
 
     async def send(self, method: str, target: str, body: object = None, wait_s: float = 0.0) -> Answer:
         """A request to any target, which may be held by the broker for so long."""
-        content = () if body is None else [msgspec.json.encode(body)]
+        content = () if body is None else [encoded(body)]
         return await self._caller.send(Ask(method, target, content, "" if body is None else JSON, wait_s=wait_s))
 
     async def call(self, method: str, *parts: str, body: object = None, wait_s: float = 0.0, **query: object) -> Any:
@@ -50,11 +46,10 @@ class Link:
         answer = await self.send(method, path(*parts, **query), body, wait_s)
         return parsed(answer, Any) if len(answer.body) else None
 
-    async def rows(self, *parts: str, **query: object) -> list[dict[str, Any]]:
-        """Messages one by one, as docs/http.md names their fields."""
-        answer = await self._caller.send(Ask("GET", path(*parts, **query), accept=NDJSON))
-        decoder: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
-        return decoder.decode_lines(memoryview(answer.body))
+    async def rows(self, *parts: str, limit: int | None = None, **query: object) -> list[dict[str, Any]]:
+        """Messages one by one, as docs/http.md names their fields; all pages of them."""
+        pages = self._caller.pages(parts, query, NDJSON, limit, lambda page: len(_lines(page)))
+        return [row async for page in pages for row in _lines(page)]
 
     async def alive(self) -> dict[str, Any]:
         """What answers here; `Unavailable` at once if nothing does."""
@@ -67,3 +62,7 @@ class Link:
             return await self.call("GET", *parts)
         except NotFound:
             return None
+
+
+def _lines(page: Answer) -> list[dict[str, Any]]:
+    return _ROW.decode_lines(memoryview(page.body))

@@ -123,11 +123,13 @@ class Load:
     async def _one(self, link: Link, number: int, callback: str, *, is_sync: bool) -> None:
         began = time.perf_counter()
         body = {"payload": f"{number} ".ljust(self.size, ".")[: self.size]}
-        query: dict[str, Any] = {"timeout_ms": self.timeout_ms}
-        query |= {"wait": self.wait} if is_sync else {CALLBACK: callback}
+        query: dict[str, Any] = {CALLBACK: callback}
+        held_s = 0.0
+        if is_sync:
+            query = {"wait": self.wait, "timeout_ms": self.timeout_ms}
+            held_s = self.timeout_ms / 1_000 if self.wait != "stored" else 0.0
         target = path("topics", self.topic, "messages", **query)
         try:
-            held_s = self.timeout_ms / 1_000 if is_sync and self.wait != "stored" else 0.0
             answer = parsed(await link.send("POST", target, body, wait_s=held_s), dict[str, Any])
             if is_sync:
                 outcome = str(answer.get("fate", "dead" if answer.get("dead") else "stored"))

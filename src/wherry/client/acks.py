@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from wherry.client.batch import Batch, Desk, Int64
 from wherry.client.link.backoff import Backoff
-from wherry.client.link.errors import returns
+from wherry.client.link.errors import retry_after_s, returns
 from wherry.model.errors import StaleLease, WherryError
 
 Faults = dict[Batch, WherryError]
@@ -120,8 +120,9 @@ class AckSender:
             try:
                 await self._desk.settle("ack", receipts)
             except WherryError as fault:
-                if not returns(fault) or self._loop.time() > until:
+                left_s = until - self._loop.time()
+                if not returns(fault) or left_s < 0:
                     return fault
-                await backoff.pause()
+                await backoff.pause(min(retry_after_s(fault), left_s))
             else:
                 return None

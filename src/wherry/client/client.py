@@ -15,10 +15,11 @@ from __future__ import annotations
 import base64
 import secrets
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Literal, Unpack
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -28,7 +29,7 @@ from wherry.broker.browse import LISTED, Search
 from wherry.broker.outcomes import OUTCOME_MS_MAX
 from wherry.client.batch import Batch
 from wherry.client.consumer import Consumer
-from wherry.client.desk import Caller, PublishedView, SubscriptionDesk, parsed, path
+from wherry.client.desk import Caller, PublishedView, SubscriptionDesk, encoded, parsed, path
 from wherry.client.frames import Columns, batch_of, encode, parts_of
 from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S, WAITS_MAX, Address, Pool
 from wherry.client.link.transport import ARROW, JSON, Ask, Transport
@@ -75,7 +76,7 @@ def connect(
     url
         `http://host:port`, or `https://host:port`.
     key
-        An API key, where the broker asks for one.
+        An API key, where the broker asks for one; white space around it is no part of it.
     tls
         For `https`: certificates other than the system's.
     connections
@@ -279,10 +280,22 @@ class Client:
             all(each.durable for each in done),
         )
 
-    async def publish_route(self, route: str, messages: Columns, *, routing_key: str = "") -> dict[str, Published]:
-        """Publish through a route: a copy for each topic that matches, all of them or none."""
+    async def publish_route(
+        self, route: str, messages: Columns, *, routing_key: str = "", headers: Mapping[str, str] | None = None
+    ) -> dict[str, Published]:
+        """Publish through a route: a copy for each topic that matches, all of them or none.
+
+        `routing_key` is what direct and pattern routes match, `headers` what headers routes do: of the call, not of its
+        messages. They travel as HTTP headers, so upper and lower case are the same in their names.
+
+        Examples
+        --------
+        >>> async def main(client):
+        ...     await client.publish_route("regions", [b"hello"], headers={"region": "eu"})
+        """
         target = path("routes", route, "messages", routing_key=routing_key)
-        answer = await self._caller.send(Ask("POST", target, encode(batch_of(messages)), ARROW))
+        ask = Ask("POST", target, encode(batch_of(messages)), ARROW, headers=_routing(headers or {}))
+        answer = await self._caller.send(ask)
         return {topic: view.published() for topic, view in parsed(answer, _Routed).topics.items()}
 
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
@@ -332,7 +345,7 @@ class Client:
     async def get(self, topic: str, message_id: str) -> pa.RecordBatch:
         """One message by id, as a batch of one row; empty if it is not in the topic any more."""
         try:
-            return await self._caller.listing(path("topics", topic, "messages", message_id))
+            return await self._caller.listing("topics", topic, "messages", message_id)
         except NotFound:
             await self.topic(topic)  # a topic that is not there is another matter
             return pa.RecordBatch.from_pylist([], LISTED)
@@ -367,40 +380,36 @@ class Client:
 
     async def browse(self, topic: str, *, partition: int = 0, start: int = 0, limit: int = 1_000) -> pa.RecordBatch:
         """Messages of a partition by offset, without consuming them."""
-        return await self._caller.listing(
-            path("topics", topic, "messages", partition=partition, start=start, limit=limit)
-        )
+        return await self._caller.listing("topics", topic, "messages", partition=partition, start=start, limit=limit)
 
     async def search(self, topic: str, wanted: Search | None = None, /, **fields: Any) -> pa.RecordBatch:
         """Messages by key, headers or time: `search("jobs", key="user-7", limit=10)`."""
         query = asdict(wanted if wanted is not None else _built(Search, **fields))
         headers = query.pop("headers") or {}
         query["header"] = [f"{name}:{value}" for name, value in headers.items()] or None
-        return await self._caller.listing(path("topics", topic, "search", **query))
+        return await self._caller.listing("topics", topic, "search", **query)
 
     async def scheduled(
         self, topic: str, subscription: str, *, from_ms: int | None = None, to_ms: int | None = None, limit: int = 1_000
     ) -> pa.RecordBatch:
         """What will be handed to a subscription in a time range, soonest first."""
-        target = path(
-            "topics", topic, "subscriptions", subscription, "scheduled", from_ms=from_ms, to_ms=to_ms, limit=limit
-        )
-        return await self._caller.listing(target)
+        of = ("topics", topic, "subscriptions", subscription, "scheduled")
+        return await self._caller.listing(*of, from_ms=from_ms, to_ms=to_ms, limit=limit)
 
     # -------------------------------------------------------------------------------------------------- dead letters
 
     async def dead_letters(self, topic: str, wanted: DeadFilter | None = None) -> pa.RecordBatch:
         """Dead letters with the whole message, the reason, the last error, attempts and times."""
         query = asdict(wanted or DeadFilter(limit=1_000))
-        if query.pop("offsets") is not None:
-            raise InvalidInput("offsets", wanted, "no offsets in a listing: name a partition and times")
-        return await self._caller.listing(path("topics", topic, "dead", **query))
+        offsets = query.pop("offsets")
+        query["offset"] = None if offsets is None else list(offsets)
+        return await self._caller.listing("topics", topic, "dead", **query)
 
     async def redrive(
         self, topic: str, wanted: DeadFilter | None = None, *, by: str = "", rate: int | None = None
     ) -> int:
         """Send dead letters back to wait again, at most `rate` a second; how many. `by` is who asked, in `audit`."""
-        body = msgspec.json.encode({"filter": asdict(wanted or DeadFilter()), "by": by, "rate": rate})
+        body = encoded({"filter": asdict(wanted or DeadFilter()), "by": by, "rate": rate})
         ask = Ask("POST", path("topics", topic, "dead", "redrive"), [body], JSON)
         ask.wait_s = REDRIVE_S if rate is not None else 0.0
         return parsed(await self._caller.send(ask), _Count).count
@@ -480,10 +489,27 @@ def _built(kind: Any, **fields: Any) -> Any:
         raise InvalidInput(f"{kind.__name__} fields", str(fault), f"the fields of {kind.__name__}") from None
 
 
+_OPTIONS = tuple(PublishOptions.__dataclass_fields__)
+
+
 def _query(options: PublishOptions | None) -> dict[str, Any]:
     if options is not None and not isinstance(options, PublishOptions):
         raise InvalidInput("options", options, "PublishOptions, or None")
-    return {} if options is None else asdict(options)
+    return {} if options is None else {name: getattr(options, name) for name in _OPTIONS}
+
+
+def _routing(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    if not isinstance(given, Mapping):
+        raise InvalidInput("headers", given, "a dict of text to text")
+    named: dict[str, str] = {}
+    for name, value in given.items():
+        folded = check.text("headers", name).lower()
+        if not name or folded in named:
+            raise InvalidInput(
+                "headers", name, "names that differ by more than upper and lower case, none of them empty"
+            )
+        named[folded] = check.text("headers", value)
+    return tuple((f"wherry-route-{quote(name, safe='')}", quote(value, safe="")) for name, value in named.items())
 
 
 def _rights(given: Iterable[Right | str]) -> list[Right]:

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Unpack
 from wherry.client.acks import AckSender
 from wherry.client.batch import Batch, Leased
 from wherry.client.link.backoff import Backoff
-from wherry.client.link.errors import returns
+from wherry.client.link.errors import retry_after_s, returns
 from wherry.client.options import ConsumerOptions, consumer_options
-from wherry.model.errors import Closed, StaleLease, WherryError
+from wherry.model.errors import Closed, NotFound, StaleLease, WherryError
 
 if TYPE_CHECKING:
     from wherry.client.client import Client
@@ -43,7 +43,7 @@ class Consumer:
 
     def __init__(self, client: Client, topic: str, subscription: str, **options: Unpack[ConsumerOptions]) -> None:
         chosen = consumer_options(options)
-        self.name = chosen.get("name") or f"python-{secrets.token_hex(6)}"
+        self.name = f"{chosen.get('name', 'python')}-{secrets.token_hex(6)}"
         self._client = client
         self._desk = client.desk(topic, subscription)
         self._auto = chosen["ack"] == "auto"
@@ -168,15 +168,26 @@ class Consumer:
             try:
                 batch = await self._desk.pull(asked, self._pull_bytes, PULL_WAIT_MS, self.name, acks=self._acked)
             except Exception as fault:  # whatever it is: the reader must not wait for ever
-                if not returns(fault):
+                if not returns(fault) and not await self._may_rejoin(fault):
                     self._fault = fault
                     self._wake_reader.set()
                     return
-                await backoff.pause()
+                await backoff.pause(retry_after_s(fault))
                 continue
             backoff.reset()
             if len(batch):
                 self._take(batch)
+
+    async def _may_rejoin(self, fault: Exception) -> bool:
+        """Whether somebody sent this consumer away, and nothing else is missing: its next pull joins again."""
+        if not isinstance(fault, NotFound):
+            return False
+        try:
+            found = await self._client.subscription(self._desk.topic, self._desk.subscription)
+        except Exception as why:
+            return returns(why)
+        await self._renew_each(list(self._held))  # what it held waits again: it is not handed out here
+        return found.acks == self._acked  # else it is another one by now
 
     def _take(self, batch: Batch) -> None:
         if self._acked:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import lru_cache
+from math import isfinite
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -16,7 +17,7 @@ from wherry.client.frames import decode
 from wherry.client.link.errors import error_of
 from wherry.client.link.transport import ARROW, JSON, Answer, Ask, Transport
 from wherry.core.publishing import Published
-from wherry.model.errors import Unavailable
+from wherry.model.errors import InvalidInput, Unavailable
 from wherry.model.schema import DELIVERED
 
 T = TypeVar("T")
@@ -64,11 +65,56 @@ class Caller:
         """JSON out, and whatever comes back."""
         if body is None:
             return await self.send(Ask(method, target))
-        return await self.send(Ask(method, target, [msgspec.json.encode(body)], JSON))
+        return await self.send(Ask(method, target, [encoded(body)], JSON))
 
-    async def listing(self, target: str) -> pa.RecordBatch:
-        """Messages in columns."""
-        return decode(await self.send(Ask("GET", target, accept=ARROW)))
+    async def listing(self, *parts: str, limit: int | None = None, **query: object) -> pa.RecordBatch:
+        """Messages in columns, all pages of them."""
+        pages = [decode(page) async for page in self.pages(parts, query, ARROW, limit, _rows)]
+        return pages[0] if len(pages) == 1 else pa.concat_batches(pages)
+
+    async def pages(
+        self,
+        parts: tuple[str, ...],
+        query: dict[str, object],
+        kind: str,
+        limit: int | None,
+        count: Callable[[Answer], int],
+    ) -> AsyncIterator[Answer]:
+        """The answers to a question that may take several, until there are `limit` rows, which `count` counts."""
+        after: str | None = None
+        while True:
+            answer = await self.send(Ask("GET", path(*parts, **query, limit=limit, after=after), accept=kind))
+            yield answer
+            after = answer.following
+            limit = None if limit is None else limit - count(answer)
+            if after is None or limit == 0:
+                return
+
+
+def _rows(page: Answer) -> int:
+    return int(decode(page).num_rows)
+
+
+def encoded(body: object) -> bytes:
+    """A body as JSON; `InvalidInput` names the field that JSON cannot hold."""
+    fields = body.items() if isinstance(body, dict) else [("body", body)]
+    for name, value in fields:
+        if isinstance(value, float) and not isfinite(value):  # JSON would make null of it, which is another word
+            raise InvalidInput(name, value, "a number")
+    try:
+        return msgspec.json.encode(body)
+    except (TypeError, ValueError, RecursionError) as fault:
+        wrong = [(name, value) for name, value in fields if not _is_json(value)]
+        name, value = wrong[0] if wrong else ("body", body)
+        raise InvalidInput(name, value, f"a value that JSON can hold ({fault})") from None
+
+
+def _is_json(value: object) -> bool:
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def parsed(answer: Answer, kind: type[T]) -> T:

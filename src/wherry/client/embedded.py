@@ -79,7 +79,7 @@ class _InProcess:
     async def ask(self, ask: Ask) -> Answer:
         """See `Transport`."""
         path, _, query = ask.target.partition("?")
-        headers = {"accept": ask.accept}
+        headers = {"accept": ask.accept, **dict(ask.headers)}
         if ask.content_type:
             headers["content-type"] = ask.content_type
         body = ask.body[0] if len(ask.body) == 1 else b"".join(ask.body)
@@ -94,7 +94,10 @@ class _InProcess:
             await answer.chunks.aclose()  # type: ignore[attr-defined]
             self._server.end(request)
             raise Unavailable("a stream is for those who are connected")
-        return Answer(answer.status, answer.content_type, b"".join(answer.body))
+        headers = dict(answer.headers)
+        after_s = float(headers["Retry-After"]) if "Retry-After" in headers else None
+        following = headers.get("Wherry-Next")
+        return Answer(answer.status, answer.content_type, b"".join(answer.body), after_s, following, restarts=False)
 
     async def close(self) -> None:
         """Nothing is held here."""

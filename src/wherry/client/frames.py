@@ -93,8 +93,7 @@ def _adopted(given: Any) -> Publishable:
 
 def encode(batch: pa.RecordBatch) -> list[Bytes]:
     """A batch as the parts of a stream."""
-    parts: list[Bytes] = [*ipc.stream(batch)]
-    return [b"".join(parts)] if batch.nbytes < COPIED_BYTES_MAX else parts
+    return [b"".join(ipc.copied(batch))] if batch.nbytes < COPIED_BYTES_MAX else [*ipc.stream(batch)]
 
 
 def decode(answer: Answer) -> pa.RecordBatch:

@@ -48,7 +48,8 @@ class ConsumerOptions(TypedDict, total=False):
     Parameters
     ----------
     name
-        For those who want to be seen under it; a random one unless given.
+        What its name at the broker begins with, for those who want to be seen under it. The rest is random: of two that
+        share a name, one would send the other away when it leaves.
     ack
         `manual`: each message is settled by the caller. `auto`: a message is acked when the loop asks for the next
         one; it is not when the loop is left by an error or a `break`.
@@ -91,6 +92,9 @@ CONSUMER: ConsumerOptions = {
     "renew": True,
 }
 
+NAME_CHARS_MAX = CONSUMER_ID_CHARS_MAX - 20
+"""What comes behind a name, `-0123456789abcdef/63` at most, has to fit too."""
+
 _BOUNDS = {
     "linger_ms": (0, 60_000),
     "batch_messages": (1, BATCH_MESSAGES_MAX),
@@ -119,7 +123,7 @@ def consumer_options(given: ConsumerOptions) -> ConsumerOptions:
 def _check(given: Mapping[str, object], known: Mapping[str, object]) -> None:
     for name, value in given.items():
         if name == "name":
-            check.graphic(name, value, CONSUMER_ID_CHARS_MAX)
+            check.graphic(name, value, NAME_CHARS_MAX)
         elif name not in known:
             raise InvalidInput(name, value, "one of name, " + ", ".join(known))
         elif name in _BOUNDS:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wherry.client.link.backoff import Backoff
-from wherry.client.link.errors import returns
+from wherry.client.link.errors import retry_after_s, returns
 from wherry.client.options import PRODUCER, ProducerOptions, producer_options
 from wherry.core.publishing import Published, PublishOptions
 from wherry.model.errors import Closed, DuplicateId, InvalidInput, TooLarge, WherryError
@@ -76,15 +76,11 @@ class Gathered:
         self.errors: dict[int, WherryError] = {}
 
     def put(self, row: int, fields: dict[str, Any]) -> None:
-        """Values that not every message has; all of them or, if one cannot be right, none."""
+        """Values that not every message has, of the right types."""
         for name, value in fields.items():
-            if value is not None and type(value) is not TYPES[name]:
-                raise InvalidInput(name, value, f"{TYPES[name].__name__}, or None")
-        for name, value in fields.items():
-            if value is not None:
-                column = self.columns.setdefault(name, [])
-                column.extend([None] * (row - len(column)))
-                column.append(value)
+            column = self.columns.setdefault(name, [])
+            column.extend([None] * (row - len(column)))
+            column.append(value)
 
     def batch(self) -> tuple[Int64, pa.RecordBatch]:
         """What is publishable of it, in columns, and which rows that is; the others have their errors now."""
@@ -170,6 +166,8 @@ class Producer:
         self._senders: list[asyncio.Task[None]] = []
         self._troubled: deque[Gathered] = deque(maxlen=TROUBLED_MAX)
         self._closed = True  # until it is entered
+        self.stored = 0
+        """Messages that are on disk, as far as the broker has answered."""
 
     async def __aenter__(self) -> Producer:
         self._loop = asyncio.get_running_loop()
@@ -215,25 +213,35 @@ class Producer:
         if self._closed:
             raise Closed(OUTSIDE)
         if type(payload) is not bytes:
-            payload = _as_bytes(payload)
+            payload = as_bytes(payload)
+        fields = fields_of(id, key, priority, due_ms, expires_ms, headers)
+        if not self._open.payloads and self._is_full():
+            await self.room()
+        ticket = self.put(payload, fields)
+        if not self._open.payloads:  # it was the last of its batch
+            await asyncio.sleep(0)  # else a busy caller would never let it go out
+        return ticket
+
+    async def room(self) -> None:
+        """Until there is room for one more; `Closed` if there never will be."""
+        while not self._open.payloads and self._is_full() and not self._closed:
+            self._room.clear()
+            await self._room.wait()
+        if self._closed:
+            raise Closed(OUTSIDE)
+
+    def put(self, payload: bytes, fields: dict[str, Any]) -> Ticket:
+        """Take a message that there is room for, and whose fields were checked."""
         batch = self._open
         row = len(batch.payloads)
         if row == 0:
-            if self._is_full():
-                await self._for_room()
-                batch = self._open
-                row = len(batch.payloads)
             self._linger()
-        if key is not None or id is not None or headers is not None or due_ms is not None or priority is not None:
-            fields = {"id": id, "key": key, "priority": priority, "due_ms": due_ms, "headers": headers}
-            batch.put(row, {**fields, "expires_ms": expires_ms})
-        elif expires_ms is not None:
-            batch.put(row, {"expires_ms": expires_ms})
+        if fields:
+            batch.put(row, fields)
         batch.payloads.append(payload)
         batch.size += len(payload)
         if row + 1 >= self._batch_messages or batch.size >= self._batch_bytes:
             self._seal()
-            await asyncio.sleep(0)  # else a busy caller would never let it go out
         return Ticket(batch, row)
 
     async def flush(self) -> None:
@@ -264,13 +272,6 @@ class Producer:
             self._held_messages + self._batch_messages > self._buffer_messages
             or self._held_bytes + self._batch_bytes > self._buffer_bytes
         )
-
-    async def _for_room(self) -> None:
-        while self._is_full() and not self._closed:
-            self._room.clear()
-            await self._room.wait()
-        if self._closed:
-            raise Closed(OUTSIDE)
 
     def _linger(self) -> None:
         """The first message of a batch: it goes out after the linger at the latest."""
@@ -321,6 +322,7 @@ class Producer:
             self._finished(gathered, count, size)
 
     def _finished(self, gathered: Gathered, count: int, size: int) -> None:
+        self.stored += count - len(gathered.errors)
         if gathered.errors:
             self._troubled.append(gathered)
         gathered.finish()
@@ -364,12 +366,34 @@ async def publish_again(
         try:
             return await client.publish(topic, batch, options)
         except WherryError as fault:
-            if not returns(fault) or loop.time() > until:
+            left_s = until - loop.time()
+            if not returns(fault) or left_s < 0:
                 raise
-        await backoff.pause()
+            after_s = retry_after_s(fault)
+        await backoff.pause(min(after_s, left_s))
 
 
-def _as_bytes(payload: object) -> bytes:
+def fields_of(
+    id: str | None = None,  # noqa: A002  the word of the message's field
+    key: str | None = None,
+    priority: int | None = None,
+    due_ms: int | None = None,
+    expires_ms: int | None = None,
+    headers: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """Those that are given; `InvalidInput` for one of another type."""
+    if key is None and id is None and headers is None and due_ms is None and priority is None and expires_ms is None:
+        return {}
+    fields = {"id": id, "key": key, "priority": priority, "due_ms": due_ms, "expires_ms": expires_ms}
+    given = {name: value for name, value in {**fields, "headers": headers}.items() if value is not None}
+    for name, value in given.items():
+        if type(value) is not TYPES[name]:
+            raise InvalidInput(name, value, f"{TYPES[name].__name__}, or None")
+    return given
+
+
+def as_bytes(payload: object) -> bytes:
+    """A payload as it is sent, or `InvalidInput`."""
     if isinstance(payload, str):
         try:
             return payload.encode()

@@ -14,6 +14,8 @@ from wherry.node.webhooks.targets import network_of
 from wherry.wire.http.bounds import Bounds
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+FLIGHT_PORT = 7072
+
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
@@ -32,6 +34,17 @@ class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     linger_s: Seconds = 0.0
     drain_s: Seconds = 10.0
+
+
+class FlightSection(msgspec.Struct, frozen=True, kw_only=True):
+    """Arrow Flight, on the host of the server: 7072, or any port where the server has any."""
+
+    enabled: bool = True
+    port: Port | None = None
+
+    def port_beside(self, server: ServerSection) -> int:
+        """Where it listens; 0 lets the system choose."""
+        return self.port if self.port is not None else 0 if server.port == 0 else FLIGHT_PORT
 
 
 class StorageSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +120,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """All sections. `wherry.toml` is written in this shape."""
 
     server: ServerSection = ServerSection()
+    flight: FlightSection = FlightSection()
     storage: StorageSection = StorageSection()
     tls: TlsSection = TlsSection()
     limits: Bounds = Bounds()

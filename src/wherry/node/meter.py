@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from threading import Thread
 from time import perf_counter
+from typing import get_args
 
 from wherry.broker.broker import Broker
 from wherry.broker.metrics import Metrics
@@ -16,11 +18,13 @@ from wherry.node.config import Config
 from wherry.node.sinks.flusher import Flusher
 from wherry.node.sinks.sink import find
 from wherry.node.webhooks.calls import Calls
-from wherry.wire.http.server import Observer, Server
+from wherry.node.webhooks.sender import Kind
+from wherry.wire.http.server import BOUNDS, Observer, Server
 
 LEAVE_S = 5.0
 BEAT_S = 0.5
 """Between two looks at how late the event loop is."""
+USUAL = ("2xx", "4xx", "5xx", "unreached")
 
 
 @asynccontextmanager
@@ -54,14 +58,28 @@ def watch_server(metrics: Metrics, server: Server) -> None:
     metrics.gauge("wherry_http_connections", "Connections open", lambda: server.connections)
     metrics.gauge("wherry_http_requests", "Requests under way", lambda: server.requests)
     metrics.gauge("wherry_http_waits", "Requests that wait for messages or for an outcome", lambda: server.waits)
+    about = "Connections and requests refused since the start, by the bound that they hit"
+    metrics.count("wherry_http_refused", about, ("bound",), lambda: {(each,): server.refused[each] for each in BOUNDS})
 
 
 def watch_calls(metrics: Metrics, calls: Calls) -> None:
     """Figures of webhooks."""
-    pushers, teller = calls
+    pushers, teller, sender = calls
     metrics.gauge("wherry_webhook_subscriptions", "Subscriptions that are pushed to", lambda: len(pushers))
     metrics.gauge("wherry_callback_urls", "URLs that are told of outcomes, or will be", lambda: len(teller))
     metrics.gauge("wherry_callbacks_given_up", "Outcomes that nobody could be told", lambda: teller.given_up)
+    about = "Calls made since the start, by what they brought: messages or outcomes, and by how they ended"
+    metrics.count("wherry_webhook_calls", about, ("kind", "outcome"), lambda: _shown(sender.outcomes))
+    about = "Subscriptions removed since the start, as their webhook is down, or said that it is gone"
+    metrics.count(
+        "wherry_webhook_removals", about, ("why",), lambda: {(why,): pushers.removals[why] for why in ("down", "gone")}
+    )
+
+
+def _shown(outcomes: Counter[tuple[Kind, str]]) -> dict[tuple[str, ...], float]:
+    """The usual ones are there from the start: the first failure is a step then, and not a beginning."""
+    shown: dict[tuple[str, ...], float] = {(kind, usual): 0.0 for kind in get_args(Kind) for usual in USUAL}
+    return {**shown, **{each: float(count) for each, count in outcomes.items()}}
 
 
 def _trace(broker: Broker, url: str | None, stack: AsyncExitStack) -> None:

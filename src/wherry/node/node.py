@@ -28,6 +28,7 @@ from wherry.node.meter import metered, observer_of, watch_calls, watch_server
 from wherry.node.webhooks.calls import Calls, calling
 from wherry.security.access import Access
 from wherry.security.tls import Tls, TlsFiles
+from wherry.wire.flight.certificates import Certificates
 from wherry.wire.http.app import serve
 from wherry.wire.http.message import Answer, Request
 from wherry.wire.http.problem import HttpError
@@ -61,6 +62,8 @@ class Node:
         self.first_key: Path | None = None
         """Where the first key of all lies, if this start made it."""
         self.port = config.server.port
+        self.flight_port: int | None = None
+        """Where Arrow Flight is served, if it is."""
         self._stack = AsyncExitStack()
 
     @property
@@ -69,6 +72,15 @@ class Node:
         host = self.config.server.host
         scheme = "http" if self.config.tls.certificate is None else "https"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def flight_url(self) -> str | None:
+        """Where Arrow Flight is reached, if it is served."""
+        if self.flight_port is None:
+            return None
+        host = self.config.server.host
+        scheme = "grpc" if self.config.tls.certificate is None else "grpc+tls"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.flight_port}"
 
     async def __aenter__(self) -> Node:
         began = time.monotonic()
@@ -80,7 +92,10 @@ class Node:
             raise
         self.state = "ready"
         seconds = round(time.monotonic() - began, 3)
-        _log.info("ready", extra={"url": self.url, "data": self.config.storage.path, "seconds": seconds})
+        _log.info(
+            "ready",
+            extra={"url": self.url, "flight": self.flight_url, "data": self.config.storage.path, "seconds": seconds},
+        )
         return self
 
     async def _start(self) -> None:
@@ -116,6 +131,25 @@ class Node:
         except OSError as fault:
             place = f"{config.server.host}:{config.server.port}"
             raise InvalidInput("server.host, server.port", place, f"an address to listen on ({fault})") from None
+        if config.flight.enabled:
+            await self._start_flight(access)
+
+    async def _start_flight(self, access: Access) -> None:
+        from wherry.wire.flight.server import serve as serve_flight  # noqa: PLC0415  8 MB, only where it is served
+
+        config = self.config
+        port = config.flight.port_beside(config.server)
+        flight = serve_flight(self.broker, config.server.host, port, guard=access.check, tls=self._certificates())
+        self.flight_port = (await self._stack.enter_async_context(flight)).port
+
+    def _certificates(self) -> Certificates | None:
+        tls = self.config.tls
+        if tls.certificate is None or tls.key is None:
+            return None
+        client_ca = None if tls.client_ca is None else Path(tls.client_ca).read_bytes()
+        required = tls.client_certificates == "required"
+        chain, key = Path(tls.certificate).read_bytes(), Path(tls.key).read_bytes()
+        return Certificates(chain, key, client_ca if required else None)
 
     def _tls(self) -> Tls | None:
         tls = self.config.tls

@@ -120,4 +120,6 @@ def banner(node: Node) -> str:
         "",
         f"  {node.url}/docs shows every call. Ctrl-C stops.",
     ]
+    if node.flight_url is not None:
+        lines.insert(-1, f"  {node.flight_url} speaks Arrow Flight: columns for Spark, polars, DuckDB.")
     return "\n".join(lines)

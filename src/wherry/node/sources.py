@@ -25,6 +25,7 @@ PREFIX = "WHERRY_"
 FLAGS: dict[str, str] = {
     "--host": "server.host",
     "--port": "server.port",
+    "--flight-port": "flight.port",
     "--data": "storage.path",
     "--cache-bytes": "storage.cache_bytes",
     "--tls-certificate": "tls.certificate",
@@ -37,7 +38,7 @@ FLAGS: dict[str, str] = {
 }
 """Flags, and the value that each sets. What has none is set by file or environment."""
 
-NOT_OURS = re.compile(r"WHERRY_(CONFIG|URL|KEY|CA|CERT|CERT_KEY|PORT(_.*)?|SERVICE_(HOST|PORT)(_.*)?)")
+NOT_OURS = re.compile(r"WHERRY_(CONFIG|URL|FLIGHT_URL|KEY|CA|CERT|CERT_KEY|PORT(_.*)?|SERVICE_(HOST|PORT)(_.*)?)")
 """The path of the file; what clients read; and what Kubernetes adds on its own for a service called `wherry`."""
 
 

@@ -109,7 +109,7 @@ def test_a_sync_producer_tells_of_refusals_at_the_end():
     with wherry.embedded_sync() as client:
         client.create_topic("jobs")
         with pytest.raises(wherry.InvalidInput, match="priority"), client.producer("jobs") as producer:
-            producer.publish(b"a", priority="high")
+            producer.publish(b"a", priority=-1)
             producer.publish(b"b")
         assert client.stats("jobs").messages == 1
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
+import time
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import wherry
 from wherry.client.link.transport import Answer, Ask
+from wherry.client.sync.client import SyncClient
+from wherry.client.sync.ends import CHUNK
 
 STORED = Answer(201, "application/json", b'{"placed": [[0, 0, 1]]}')
 
@@ -98,3 +104,96 @@ def test_other_threads_are_told_that_a_producer_is_closed(wherry_broker):
     thread.join(5)
     assert not thread.is_alive()
     assert wherry_broker.stats("jobs").messages == taken
+
+
+def payloads(client: wherry.SyncClient[Any], topic: str = "jobs") -> list[bytes]:
+    return client.browse(topic).column("payload").to_pylist()
+
+
+def test_a_field_that_cannot_be_right_is_told_where_it_is_given_and_the_rest_is_stored(wherry_broker):
+    wherry_broker.create_topic("jobs")
+    with wherry_broker.producer("jobs") as producer:
+        producer.publish(b"a")
+        with pytest.raises(TypeError, match="bogus"):
+            producer.publish(b"b", bogus=1)
+        with pytest.raises(wherry.InvalidInput, match="payload"):
+            producer.publish(7)
+        with pytest.raises(wherry.InvalidInput, match="priority"):
+            producer.publish(b"b", priority="high")
+        for number in range(5):
+            producer.publish(f"c{number}")
+    assert payloads(wherry_broker) == [b"a", b"c0", b"c1", b"c2", b"c3", b"c4"]
+
+
+def test_a_fault_with_one_message_is_told_and_drops_none_behind_it(wherry_broker, monkeypatch):
+    wherry_broker.create_topic("jobs")
+    producer = wherry_broker.producer("jobs")
+    put = producer.other.put
+
+    def strange(payload: bytes, fields: dict[str, Any]) -> object:
+        if payload == b"b":
+            raise ZeroDivisionError
+        return put(payload, fields)
+
+    monkeypatch.setattr(producer.other, "put", strange)
+    with producer:
+        for payload in (b"a", b"b", b"c"):
+            producer.publish(payload)
+        with pytest.raises(ZeroDivisionError):
+            producer.flush()
+        producer.publish(b"b")
+        producer.publish(b"d")
+        with pytest.raises(ZeroDivisionError):
+            producer.flush()
+    assert payloads(wherry_broker) == [b"a", b"c", b"d"]
+    with pytest.raises(ZeroDivisionError), wherry_broker.producer("jobs") as producer:
+        monkeypatch.setattr(producer.other, "put", strange)
+        producer.publish(b"b")
+
+
+class Recorder(Slow):
+    """Keeps the payloads of what it is sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.payloads: list[bytes] = []
+
+    async def ask(self, ask: Ask) -> Answer:
+        await super().ask(ask)
+        batch = pa.ipc.open_stream(b"".join(bytes(memoryview(part)) for part in ask.body)).read_all()
+        self.payloads += batch.column("payload").to_pylist()
+        return Answer(201, "application/json", b'{"placed": [[0, 0, %d]]}' % len(batch))
+
+
+def test_whoever_is_interrupted_while_he_waits_for_room_loses_nothing(monkeypatch):
+    broker = Recorder()
+    sent = [b"%d" % number for number in range(CHUNK + 1)]
+    with SyncClient(wherry.Client(broker)) as client:
+        with client.producer("jobs", batch_messages=10, buffer_messages=20) as producer:
+            monkeypatch.setattr(
+                producer, "_hand_over_soon", lambda: None
+            )  # the one who waits is the one who hands over
+            for payload in sent[: CHUNK - 1]:
+                producer.publish(payload)
+            threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+            with pytest.raises(KeyboardInterrupt):
+                producer.publish(sent[CHUNK - 1])
+            monkeypatch.undo()
+            client.portal.soon(broker.go.set)
+            producer.publish(sent[CHUNK])
+        assert broker.payloads == sent
+
+
+def test_what_an_interrupted_caller_left_goes_out_without_him():
+    broker = Recorder()
+    with SyncClient(wherry.Client(broker)) as client:
+        with client.producer("jobs", batch_messages=10, buffer_messages=20) as producer:
+            threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+            with pytest.raises(KeyboardInterrupt):
+                for number in range(CHUNK):
+                    producer.publish(b"%d" % number)
+            client.portal.soon(broker.go.set)
+            until = time.monotonic() + 5
+            while len(broker.payloads) < CHUNK and time.monotonic() < until:
+                time.sleep(0.01)
+        assert broker.payloads == [b"%d" % number for number in range(CHUNK)]

@@ -45,9 +45,14 @@ Keep = Annotated[
     typer.Option(help="How long a message stays: until settled, by age, by bytes.", show_default="settled"),
 ]
 KeepFor = Annotated[
-    int | None, typer.Option(parser=duration, metavar="DURATION", help="With --keep age: 7d, 12h.", show_default=False)
+    int | None,
+    typer.Option(
+        parser=duration, metavar="DURATION", help="Of a topic that keeps by age: 7d, 12h.", show_default=False
+    ),
 ]
-KeepBytes = Annotated[int | None, typer.Option(help="With --keep bytes: of each partition.", show_default=False)]
+KeepBytes = Annotated[
+    int | None, typer.Option(help="Of one that keeps by bytes: for each partition.", show_default=False)
+]
 Expired = Annotated[
     Literal["drop", "dead-letter"] | None,
     typer.Option(help="What happens to a message that expires unread.", show_default="drop"),
@@ -157,26 +162,22 @@ def _tell_created(what: str, wanted: dict[str, object], known: dict[str, Any] | 
 def change_topic(
     ctx: typer.Context,
     topic: TopicName,
-    persistent: Persistent = None,
     payload_bytes_max: PayloadMax = None,
     messages_max: MessagesMax = None,
     bytes_max: BytesMax = None,
     overflow: Overflow = None,
     dead_messages_max: DeadMax = None,
-    keep: Keep = None,
     keep_for: KeepFor = None,
     keep_bytes: KeepBytes = None,
     expired: Expired = None,
 ) -> None:
-    """Change what is given, leave the rest. Order and partitions of a topic stay as they are."""
+    """Change what is given, leave the rest. Order and the kinds of storing and keeping stay; partitions may grow."""
     wanted = given(
-        persistent=persistent,
         payload_bytes_max=payload_bytes_max,
         messages_max=messages_max,
         bytes_max=bytes_max,
         overflow=overflow,
         dead_messages_max=dead_messages_max,
-        keep=keep,
         keep_ms=keep_for,
         keep_bytes=keep_bytes,
         expired=expired,

@@ -86,16 +86,23 @@ class Job:
 
     async def run(self, link: Link) -> None:
         """Pull, print, ack, and again."""
-        from wherry.model.errors import WherryError
+        from wherry.model.errors import InvalidInput, WherryError
 
         if self.create:
             await self._make(link)
+        acks = (await link.client.subscription(self.topic, self.subscription)).acks
+        if not acks and not self.ack:
+            raise InvalidInput(
+                "--no-ack",
+                f"{self.topic}/{self.subscription}",
+                "a subscription with acks: of one without, what is handed out cannot be handed back",
+            )
         name, desk = f"cli-{secrets.token_hex(4)}", link.client.desk(self.topic, self.subscription)
         held: list[Batch] = []
         try:
             while self.limit is None or self.seen < self.limit:
                 room = PULL_MESSAGES if self.limit is None else min(PULL_MESSAGES, self.limit - self.seen)
-                batch = await desk.pull(room, PULL_BYTES, self.wait_ms, name)
+                batch = await desk.pull(room, PULL_BYTES, self.wait_ms, name, acks=acks)
                 if not len(batch) and not self.follow:
                     break
                 self._print(batch)

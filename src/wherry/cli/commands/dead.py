@@ -28,7 +28,7 @@ By = Annotated[str | None, typer.Option("--by", help="Who asks, for the audit.",
 
 PREVIEW = 5
 PREVIEW_MAX = 1_000
-SCAN_MAX = 10_000
+
 POLL_S = 0.2
 REDRIVE_S = 86_400.0
 
@@ -62,21 +62,15 @@ def list_dead(
 ) -> None:
     """Dead letters with reason, last error, attempts and the time they died."""
     here = session(ctx, json)
-    query = given(subscription=subscription, reason=reason, from_ms=since, to_ms=until, limit=limit)
-    _shown(here.run(lambda link: link.rows("topics", topic, "dead", **query)), topic, json=here.json)
+    query = given(subscription=subscription, reason=reason, from_ms=since, to_ms=until)
+    _shown(here.run(lambda link: link.rows("topics", topic, "dead", limit=limit, **query)), topic, json=here.json)
 
 
 @command(dead, "dead show", "wherry dead show jobs cat.png")
 def show_dead(ctx: typer.Context, topic: TopicName, id: MessageId, json: AsJson = False) -> None:  # noqa: A002
     """One dead letter: the whole message, and what happened to it."""
     here = session(ctx, json)
-    rows = here.run(lambda link: link.rows("topics", topic, "dead", limit=SCAN_MAX))
-    found = [row for row in rows if row["id"] == id]
-    if not found:
-        from wherry.model.errors import NotFound
-
-        raise NotFound("dead letter", id)
-    for row in found:
+    for row in here.run(lambda link: _found(link, topic, id)):
         output.fields(row, json=here.json)
 
 
@@ -149,6 +143,29 @@ def audit(ctx: typer.Context, topic: TopicName, json: AsJson = False) -> None:
     rows = deeds if here.json else [deed | {"at": output.moment(deed["at_ms"])} for deed in deeds]
     names = ("at", "what", "by", "subscription", "messages")
     output.show({name: name for name in names}, rows, json=here.json, empty=f"nobody did anything in {topic} yet")
+
+
+async def _found(link: Link, topic: str, message_id: str) -> list[dict[str, Any]]:
+    """What a message died of, for each subscription that has it as a dead letter."""
+    from wherry.model.errors import NotFound
+
+    views = (await link.call("GET", "topics", topic, "subscriptions"))["subscriptions"]
+    try:
+        [message] = await link.rows("topics", topic, "messages", message_id)
+    except NotFound:
+        raise NotFound("dead letter", message_id) from None
+    names = ["", *(view["stats"]["name"] for view in views if view["stats"]["dead"])]
+    found = [await _dead_for(link, topic, name, message) for name in names]
+    if not any(found):
+        raise NotFound("dead letter", message_id)
+    return [row for row in found if row]
+
+
+async def _dead_for(link: Link, topic: str, subscription: str, message: dict[str, Any]) -> dict[str, Any] | None:
+    """The dead letter that a message is for a subscription, by its place."""
+    place = {"partition": message["partition"], "offset": message["offset"]}
+    rows = await link.rows("topics", topic, "dead", subscription=subscription, **place)
+    return rows[0] if rows else None
 
 
 def _about(total: int) -> str:

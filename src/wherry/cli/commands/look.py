@@ -84,8 +84,8 @@ def search(
     """Find messages by key, headers or the time they were published; every condition given must hold."""
     here = session(ctx, json)
     headers = [f"{name}:{value}" for name, value in (pairs(header) or {}).items()] or None
-    query = given(key=key, header=headers, from_ms=since, to_ms=until, limit=limit)
-    rows = here.run(lambda link: link.rows("topics", topic, "search", **query))
+    query = given(key=key, header=headers, from_ms=since, to_ms=until)
+    rows = here.run(lambda link: link.rows("topics", topic, "search", limit=limit, **query))
     shown(rows, json=here.json, empty=f"nothing in {topic} fits")
 
 

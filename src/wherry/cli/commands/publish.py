@@ -19,7 +19,7 @@ from wherry.cli.commands.catalogue import TopicName
 from wherry.cli.frame import MESSAGES, app, command, complain
 from wherry.cli.session import AsJson, Session, session
 from wherry.cli.values import REACHED, duration, given, instant, message_key, pairs
-from wherry.model.errors import InvalidInput
+from wherry.model.errors import WherryError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -124,6 +124,8 @@ class Job:
     wait: Wait | None
     timeout_ms: int
     count: int = 0
+    stored: int = 0
+    """How many of those are on disk, where not all are."""
     began: float = 0.0
     fates: list[str] = field(default_factory=list)
 
@@ -132,9 +134,9 @@ class Job:
         try:
             with _meter(self.sources) as meter:
                 ids = here.run(lambda link: self._publish(link, meter))
-        except InvalidInput as fault:
-            if self.count:
-                fault.add_note(f"({self.count:,} came before it and were sent)")
+        except WherryError as fault:
+            if self.stored:
+                fault.add_note(f"({self.stored:,} {'was' if self.stored == 1 else 'were'} stored)")
             raise
         seconds, count, fates = time.perf_counter() - self.began, self.count, dict(sorted(Counter(self.fates).items()))
         if here.json:
@@ -161,15 +163,19 @@ class Job:
             return await self._publish_and_wait(link, meter)
         self.began = time.perf_counter()
         entries = feed.messages(self.texts, self.sources, meter.read, ndjson=self.ndjson, entire=self.whole)
-        async with link.client.producer(self.topic, patience_s=PATIENCE_S) as producer:
-            async for message in entries:
-                ticket = await producer.publish(message.payload, **{**fields, **message.fields})
-                if self.count < len(self.texts) <= IDS_SHOWN_MAX:
-                    tickets.append(ticket)
-                self.count += 1
-                meter.sent(self.count)
-            ids = [await ticket.stored() for ticket in tickets]
-            await producer.flush()
+        producer = link.client.producer(self.topic, patience_s=PATIENCE_S)
+        try:
+            async with producer:
+                async for message in entries:
+                    ticket = await producer.publish(message.payload, **{**fields, **message.fields})
+                    if self.count < len(self.texts) <= IDS_SHOWN_MAX:
+                        tickets.append(ticket)
+                    self.count += 1
+                    meter.sent(self.count)
+                ids = [await ticket.stored() for ticket in tickets]
+                await producer.flush()
+        finally:
+            self.stored = producer.stored
         return ids
 
     async def _publish_and_wait(self, link: Link, meter: Meter) -> list[str]:
@@ -187,6 +193,7 @@ class Job:
             )
             self.fates += told["fates"]
             self.count += len(call)
+            self.stored = self.count
             meter.sent(self.count)
             if len(self.texts) <= IDS_SHOWN_MAX:
                 named = [own.get("id") or place for own, place in zip(body, told["ids"], strict=True)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -10,6 +10,10 @@ from wherry.cli import output
 from wherry.cli.frame import CATALOGUE, command, group
 from wherry.cli.session import AsJson, Yes, confirm, session
 from wherry.cli.values import given, message_key, pairs
+
+if TYPE_CHECKING:
+    from wherry.cli.link import Link
+    from wherry.core.publishing import Published
 
 routes = group("route", "Routes: one publish, copied to the topics whose rules match.", CATALOGUE)
 
@@ -80,25 +84,39 @@ def show(ctx: typer.Context, route: RouteName, json: AsJson = False) -> None:
     output.fields(view, json=here.json)
 
 
-@command(routes, "route publish", "wherry route publish orders 'order 7 is paid' --routing-key order.paid")
+@command(
+    routes,
+    "route publish",
+    "wherry route publish orders 'order 7 is paid' --routing-key order.paid",
+    "wherry route publish regions 'order 8 came in' --routing-header region=eu",
+)
 def publish(
     ctx: typer.Context,
     route: RouteName,
     texts: Annotated[list[str], typer.Argument(help="One message each.", metavar="TEXT")],
     routing_key: Annotated[str, typer.Option(help="What direct and pattern routes match.")] = "",
+    routing_header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="What headers routes match. May be repeated.")
+    ] = None,
     key: Annotated[
         str | None, typer.Option(parser=message_key, metavar="TEXT", help="What messages are ordered by.")
     ] = None,
     priority: Annotated[int | None, typer.Option(help="0 to 65535, smallest first.")] = None,
-    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="May be repeated.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Of the messages. May be repeated.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Publish through a route: a copy for each topic that matches, all of them or none."""
-    here, fields = session(ctx, json), given(key=key, priority=priority, headers=pairs(header))
-    body = [{"payload": text} | fields for text in texts]
-    place = ("routes", route, "messages")
-    topics = here.run(lambda link: link.call("POST", *place, body=body, routing_key=routing_key))["topics"]
-    rows = [{"topic": topic, "ids": view["ids"]} for topic, view in topics.items()]
+    here, own, routing = session(ctx, json), pairs(header), pairs(routing_header, "--routing-header")
+
+    async def work(link: Link) -> dict[str, Published]:
+        from wherry.model.schema import Message  # brings Arrow along
+
+        messages = [Message(payload=text.encode(), key=key, priority=priority, headers=own) for text in texts]
+        return await link.client.publish_route(route, messages, routing_key=routing_key, headers=routing)
+
+    rows = [{"topic": topic, "ids": published.ids()} for topic, published in here.run(work).items()]
     output.show({"topic": "topic", "ids": "ids"}, rows, json=here.json, empty="no rule matched: it went nowhere")
 
 

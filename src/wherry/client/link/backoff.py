@@ -23,9 +23,9 @@ class Backoff:
         self.failures += 1
         return random.uniform(0, span)
 
-    async def pause(self) -> None:
-        """Wait so long."""
-        await asyncio.sleep(self.next_s())
+    async def pause(self, after_s: float = 0.0) -> None:
+        """Wait so long, and before that what the broker asked for."""
+        await asyncio.sleep(after_s + self.next_s())
 
     def reset(self) -> None:
         """It worked."""

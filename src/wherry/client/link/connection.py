@@ -56,16 +56,24 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def free(self) -> bool:
         """Whether it is open, and nothing is under way."""
-        return self._state is _State.IDLE and not self._transport.is_closing()
+        return self._state is _State.IDLE and not self.closing
+
+    @property
+    def closing(self) -> bool:
+        """Whether it is on its way out; `lost` tells when it is gone."""
+        return self._transport.is_closing()
 
     # ---------------------------------------------------------------------------------------------------- the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_lost(self, fault: Exception | None) -> None:
         self._state = _State.CLOSED
         self._fail(f"the connection broke: {fault}" if fault else "the broker closed the connection")
+        if not self.lost.done():
+            self.lost.set_result(None)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._state is _State.BODY:
@@ -108,6 +116,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self, ask: Ask) -> None:
         head = f"{ask.method} {ask.target} HTTP/1.1\r\n{self._common}Accept: {ask.accept}\r\n"
+        for name, value in ask.headers:
+            head += f"{name}: {value}\r\n"
         if ask.content_type:
             size = sum(memoryview(part).nbytes for part in ask.body)
             head = f"{head}Content-Type: {ask.content_type}\r\nContent-Length: {size}\r\n\r\n"
@@ -181,6 +191,8 @@ class Connection(asyncio.BufferedProtocol):
         after = headers.get(b"retry-after", b"")
         self._answer = Answer(status, headers.get(b"content-type", b"").decode("latin-1"))
         self._answer.retry_after_s = float(after) if after.isdigit() else None
+        if b"wherry-next" in headers:
+            self._answer.following = headers[b"wherry-next"].decode("latin-1")
         length = headers.get(b"content-length")
         if length is not None:
             self._begin_body(int(length))

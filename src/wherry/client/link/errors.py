@@ -13,6 +13,12 @@ from wherry.model.errors import InvalidInput, Unavailable, WherryError
 BUSY = ("busy", "timeout", "unavailable")
 """Codes of a broker that could not take the request now."""
 
+JOURNAL = ("storage", "writer-failed", "fenced")
+"""Codes of a broker whose journal failed: it takes nothing until it is started again."""
+
+RETRY_AFTER_S_MAX = 30.0
+"""Nobody is kept waiting for longer than this at a time, whatever an answer asks for."""
+
 
 class Refused(WherryError):
     """A request that the broker's HTTP port refused before the broker saw it; `code` tells why."""
@@ -46,6 +52,12 @@ KINDS = dict(_kinds())
 
 def error_of(answer: Answer) -> WherryError:
     """The error that an answer tells of. Of its fields it has those of the document: the rest is in its text."""
+    fault = _error_of(answer)
+    vars(fault).update(_retry_after_s=answer.retry_after_s, _restarts=answer.restarts)
+    return fault
+
+
+def _error_of(answer: Answer) -> WherryError:
     try:
         problem = msgspec.json.decode(memoryview(answer.body), type=_Problem)
     except msgspec.MsgspecError:
@@ -64,4 +76,12 @@ def error_of(answer: Answer) -> WherryError:
 
 def returns(fault: BaseException) -> bool:
     """Whether the same call may succeed a little later, unchanged."""
-    return isinstance(fault, Unavailable | errors.Closed)
+    if isinstance(fault, Unavailable):
+        return True
+    failed = isinstance(fault, errors.Closed) or (isinstance(fault, WherryError) and fault.code in JOURNAL)
+    return failed and bool(vars(fault).get("_restarts", True))
+
+
+def retry_after_s(fault: BaseException) -> float:
+    """How long the broker asked to be left alone, with the answer that an error came from."""
+    return min(vars(fault).get("_retry_after_s") or 0.0, RETRY_AFTER_S_MAX)

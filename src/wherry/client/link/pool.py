@@ -28,6 +28,11 @@ TIMEOUT_S = 30.0
 IDLE_S = 60.0
 """A connection that was not used for so long is not used again: the broker closes it soon, maybe under our hands."""
 
+GOODBYE_S = 1.0
+"""How long a closing connection has: TLS ends with a word from either side."""
+
+HIDDEN = "(not shown)"
+
 REPEATABLE = ("GET", "PUT", "DELETE")
 """Methods that may be sent again when a connection that was kept open turns out to be closed."""
 
@@ -61,6 +66,16 @@ class Address:
         return f"{host}:{self.port}"
 
 
+def _checked(key: object) -> str:
+    """An API key without the white space around it, empty for none; whatever is wrong with it, it is not shown."""
+    bare = key.strip() if isinstance(key, str) else key
+    if bare is None:
+        return ""
+    if not isinstance(bare, str) or not all("!" <= sign <= "~" for sign in bare):
+        raise InvalidInput("api_key", HIDDEN, "text of visible ASCII characters, such as wk_…")
+    return bare
+
+
 class Pool:
     """A `Transport` over TCP: the connection used last is used first, so that those not needed grow old and go."""
 
@@ -78,8 +93,10 @@ class Pool:
         self._tls = (tls or ssl.create_default_context()) if address.secure else None
         self._timeout_s = timeout_s
         self._idle: list[tuple[Connection, float]] = []
+        self._open: set[Connection] = set()
         self._room = asyncio.Semaphore(check.integer("connections", connections, 1, 65_535))
         self._waits = asyncio.Semaphore(check.integer("waits", waits, 1, 65_535))
+        key = _checked(key)
         bearer = f"Bearer {key}" if key else ""
         self._make: Callable[[], Connection] = lambda: Connection(address.authority, bearer)
         self._closed = False
@@ -122,11 +139,21 @@ class Pool:
                 _, connection = await loop.create_connection(self._make, address.host, address.port, ssl=self._tls)
         except (OSError, TimeoutError) as fault:
             raise Unavailable(f"{address.authority} cannot be reached: {str(fault) or 'no answer'}") from fault
+        self._open.add(connection)
+        connection.lost.add_done_callback(lambda _: self._open.discard(connection))
         return connection
 
     async def close(self) -> None:
-        """Close what is idle now, and the rest with its answers."""
+        """Close what is idle now, and the rest with its answers; on return what was closed is gone."""
         self._closed = True
         while self._idle:
             self._idle.pop()[0].close()
-        await asyncio.sleep(0)
+        if await self._leaving():
+            for connection in [each for each in self._open if each.closing]:
+                connection.abort()
+            await self._leaving()
+
+    async def _leaving(self) -> bool:
+        """Wait for what is closing, for a while; whether some of it is still there."""
+        leaving = [connection.lost for connection in self._open if connection.closing]
+        return bool(leaving and (await asyncio.wait(leaving, timeout=GOODBYE_S))[1])

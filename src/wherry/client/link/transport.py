@@ -17,7 +17,10 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 @dataclass(slots=True)
 class Ask:
-    """One request. `target` is the path with its query, percent-encoded; `wait_s` is how long the broker may wait."""
+    """One request. `target` is the path with its query, percent-encoded; `wait_s` is how long the broker may wait.
+
+    `headers` go out as they are: whoever gives them has seen to it that they cannot end their line.
+    """
 
     method: str
     target: str
@@ -25,6 +28,7 @@ class Ask:
     content_type: str = ""
     accept: str = JSON
     wait_s: float = 0.0
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -35,6 +39,10 @@ class Answer:
     content_type: str = ""
     body: Bytes = b""
     retry_after_s: float | None = None
+    following: str | None = None
+    """Where a listing goes on that ended early."""
+    restarts: bool = True
+    """Whether a broker that failed may be started again behind the same transport."""
 
     @property
     def ok(self) -> bool:

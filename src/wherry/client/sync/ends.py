@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -12,9 +13,9 @@ import pyarrow as pa
 
 from wherry.client.batch import Batch, Leased, View
 from wherry.client.consumer import Consumer
-from wherry.client.producer import OUTSIDE, Producer
+from wherry.client.producer import OUTSIDE, Producer, as_bytes, fields_of
 from wherry.client.sync.portal import Portal, waits
-from wherry.model.errors import Closed, WherryError
+from wherry.model.errors import Closed
 
 T = TypeVar("T")
 
@@ -153,10 +154,10 @@ class SyncProducer(SyncEnd[Producer]):
 
     def __init__(self, portal: Portal, make: Callable[[], Producer]) -> None:
         super().__init__(portal, portal.run(_made(make)))
-        self._pending: list[tuple[bytes | str, dict[str, Any]]] = []
+        self._pending: list[tuple[bytes, dict[str, Any]]] = []
         self._lock = threading.Lock()
         self._order = asyncio.Lock()
-        self._fault: WherryError | None = None
+        self._fault: Exception | None = None
         self._closed = True  # until it is entered
 
     def __enter__(self) -> SyncProducer:
@@ -171,18 +172,29 @@ class SyncProducer(SyncEnd[Producer]):
             self._closed = True
         try:
             self.flush()
-        except WherryError:
+        except Exception:
             if fault is None:
                 raise
         finally:
             self.portal.run(self.other.__aexit__(kind, fault, trace))
 
-    def publish(self, payload: bytes | str, **fields: Any) -> None:
+    def publish(
+        self,
+        payload: bytes | str,
+        *,
+        id: str | None = None,  # noqa: A002  the word of the message's field
+        key: str | None = None,
+        priority: int | None = None,
+        due_ms: int | None = None,
+        expires_ms: int | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
         """Put a message on its way: waits only while the buffer is full. Fields as in `Producer.publish`."""
+        message = (as_bytes(payload), fields_of(id, key, priority, due_ms, expires_ms, headers))
         with self._lock:
             if self._closed:
                 raise Closed(OUTSIDE)
-            self._pending.append((payload, fields))
+            self._pending.append(message)
             count = len(self._pending)
         if count >= CHUNK:
             self.portal.run(self._hand_over())
@@ -192,8 +204,8 @@ class SyncProducer(SyncEnd[Producer]):
     def flush(self) -> None:
         """Until everything published so far is stored; raises the first refusal."""
         self.portal.run(self._hand_over())
-        fault, self._fault = self._fault, None
         self.portal.run(self.other.flush())
+        fault, self._fault = self._fault, None
         if fault is not None:
             raise fault
 
@@ -203,12 +215,20 @@ class SyncProducer(SyncEnd[Producer]):
     async def _hand_over(self) -> None:
         async with self._order:
             with self._lock:
-                pending, self._pending = self._pending, []
-            for payload, fields in pending:
-                try:
-                    await self.other.publish(payload, **fields)
-                except WherryError as fault:
-                    self._fault = self._fault or fault
+                pending, self._pending = deque(self._pending), []
+            try:
+                while pending:
+                    try:
+                        await self.other.room()
+                        self.other.put(*pending[0])
+                    except Exception as fault:  # of this message: those behind it go on
+                        self._fault = self._fault or fault
+                    pending.popleft()
+            finally:
+                if pending:  # whoever waited was interrupted: what was not taken stays, and goes out without him
+                    with self._lock:
+                        self._pending[:0] = pending
+                    asyncio.get_running_loop().call_soon(self._hand_over_soon)
 
 
 async def _made(make: Callable[[], T]) -> T:

@@ -20,6 +20,7 @@ class Calls(NamedTuple):
 
     pushers: Pushers
     teller: Teller
+    sender: Sender
 
 
 @asynccontextmanager
@@ -32,7 +33,8 @@ async def calling(broker: Broker, config: WebhooksSection, *, patience_s: float 
     pushers.start()
     teller.start()
     try:
-        yield Calls(pushers, teller)
+        yield Calls(pushers, teller, sender)
     finally:
         await asyncio.gather(pushers.close(patience_s), teller.close(patience_s))
         sender.close()
+        targets.close()

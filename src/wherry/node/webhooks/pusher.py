@@ -7,6 +7,7 @@
     429                            failed, and a pause
     anything else                  failed: this message is the problem, the next one goes out at once
 
+A call that we could not make, or broke off for the sake of others, is made again and says nothing about the client.
 Pauses and the return of what failed both follow the retry policy of the subscription.
 """
 
@@ -16,6 +17,8 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -27,6 +30,8 @@ from wherry.core.retry import delays_ms
 from wherry.core.state import SubscriptionState
 from wherry.model.errors import CutOff, NotFound, StaleLease, WherryError
 from wherry.model.webhook import Webhook
+from wherry.node.webhooks.lanes import BrokenOff, Lane
+from wherry.node.webhooks.lookups import WAIT_S, NotTried
 from wherry.node.webhooks.sender import Sender, Unreached, is_taken
 from wherry.node.webhooks.targets import Target
 from wherry.security import signing
@@ -35,10 +40,12 @@ from wherry.wire.http.message import JSON
 
 PUSH_BYTES = 1 << 20
 """Content of one call at most; a single larger message still goes."""
-GRACE_MS = 5_000
+GRACE_MS = 5_000 + int(WAIT_S * 1000)
 """What a lease lasts beyond the time of its call."""
 SLOW_S = 1.0
 TROUBLE_S = 1.0
+REJOIN_S = (0.1, 30.0)
+"""The first and the longest pause before a pusher that lost its place among the consumers comes back."""
 
 _log = logging.getLogger("wherry.webhooks")
 
@@ -56,9 +63,17 @@ class Verdict:
 class Pusher:
     """One subscription with its webhook as it is now; another webhook is another pusher."""
 
-    def __init__(self, broker: Broker, sender: Sender, subscription: SubscriptionState, webhook: Webhook) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        sender: Sender,
+        subscription: SubscriptionState,
+        webhook: Webhook,
+        removals: Counter[str],
+    ) -> None:
         self._broker, self._sender = broker, sender
         self._subscription, self._webhook = subscription, webhook
+        self._removals = removals
         self._target = Target.of(webhook.url)
         self._calls: set[asyncio.Task[None]] = set()
         self._is_proven = self._is_slow = False
@@ -66,12 +81,33 @@ class Pusher:
         """Calls in a row that found the client down."""
         self._failed_at = self._resume_at = 0.0
 
-    async def run(self, consumer: Consumer) -> None:
+    async def run(self, join: Callable[[], Consumer]) -> None:
         """Push until the subscription is gone. Cancelled, it lets calls under way end; cancelled again, it does not."""
+        pause_s, pause_max_s = REJOIN_S
+        while self._is_wanted():
+            began = _now()
+            try:
+                await self._run(join())
+            except (CutOff, NotFound) as fault:
+                if self._is_wanted():
+                    _log.warning("a pusher is no consumer any more, and joins again: %s", fault, extra=self._names())
+            except WherryError as fault:
+                _log.warning("a pusher cannot push, and tries again: %s", fault, extra=self._names())
+            except Exception:
+                _log.exception("a pusher failed in a way nobody thought of, and tries again", extra=self._names())
+            if self._is_wanted():
+                pause_s = REJOIN_S[0] if _now() - began > pause_max_s else pause_s
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, pause_max_s)
+
+    def _is_wanted(self) -> bool:
+        shard = self._broker.shard
+        is_there = shard.state.subscriptions.get(self._subscription.number) is self._subscription
+        return is_there and shard.committer.failure is None
+
+    async def _run(self, consumer: Consumer) -> None:
         try:
             await self._push(consumer)
-        except (CutOff, NotFound):
-            pass
         finally:
             try:
                 while self._calls:
@@ -132,45 +168,59 @@ class Pusher:
             self._resume_at = _now() + TROUBLE_S
 
     async def _posted(self, delivery: Delivery) -> Verdict:
+        is_sent = False
+
+        def sent() -> None:
+            nonlocal is_sent
+            is_sent = True
+
+        while True:
+            lane, beat_s = self._lane(), self._subscription.config.lease_ms / 3000
+            try:
+                async with lane.place(self._target.authority, beat_s=beat_s, beat=lambda: self._keep(delivery)):
+                    return await self._post(delivery, sent)
+            except Unreached as fault:
+                return Verdict(str(fault), is_down=True)
+            except BrokenOff as fault:
+                self._is_slow = True
+                if is_sent and not self._subscription.config.acks:
+                    return Verdict(str(fault))
+                await self._keep(delivery)
+            except NotTried as fault:
+                _log.warning("a call has to wait: %s", fault, extra=self._names())
+                await self._keep(delivery)
+                await asyncio.sleep(TROUBLE_S)
+
+    async def _post(self, delivery: Delivery, sent: Callable[[], None]) -> Verdict:
         webhook, names = self._webhook, self._names()
-        lane = await self._slot(delivery)
-        try:
-            (body,) = write_messages(JSON, delivery.batch, leases=delivery.lease_column()).body
-            content = bytes(memoryview(body))
-            if self._subscription.config.acks:
-                await delivery.renew(max(webhook.timeout_ms + GRACE_MS, self._subscription.config.lease_ms))
-            began = _now()
-            headers = {
-                "Content-Type": JSON,
-                "User-Agent": "wherry",
-                "Wherry-Topic": quote(names["topic"], safe=""),
-                "Wherry-Subscription": quote(names["subscription"], safe=""),
-                "Wherry-Delivery": str(delivery.tokens[0]),
-                signing.HEADER: signing.sign(webhook.secret, content, int(time.time())),
-            }
-            status = await self._sender.post(self._target, headers, content, webhook.timeout_ms / 1000)
-        except Unreached as fault:
-            return Verdict(str(fault), is_down=True)
-        finally:
-            lane.release()
+        (body,) = write_messages(JSON, delivery.batch, leases=delivery.lease_column()).body
+        content = bytes(memoryview(body))
+        await self._keep(delivery)
+        began = _now()
+        headers = {
+            "Content-Type": JSON,
+            "User-Agent": "wherry",
+            "Wherry-Topic": quote(names["topic"], safe=""),
+            "Wherry-Subscription": quote(names["subscription"], safe=""),
+            "Wherry-Delivery": str(delivery.tokens[0]),
+            signing.HEADER: signing.sign(webhook.secret, content, int(time.time())),
+        }
+        status = await self._sender.post(self._target, headers, content, webhook.timeout_ms / 1000, on_sent=sent)
         self._is_slow = _now() - began > SLOW_S
         if is_taken(status):
             return Verdict()
         text = f"{status} from {self._target.authority}"
         return Verdict(text, is_down=status >= 500, is_gone=status == 410, is_busy=status == 429)
 
-    async def _slot(self, delivery: Delivery) -> asyncio.Semaphore:
-        """A place in a lane; the lease lives on while it waits for one."""
-        is_quick = self._is_proven and not self._failures and not self._is_slow
-        lane = self._sender.quick if is_quick else self._sender.slow
-        while True:
-            try:
-                async with asyncio.timeout(self._subscription.config.lease_ms / 3000):
-                    await lane.acquire()
-                    return lane
-            except TimeoutError:
-                if self._subscription.config.acks:
-                    await delivery.renew()
+    def _lane(self) -> Lane:
+        if self._failures or self._is_slow:
+            return self._sender.slow
+        return self._sender.quick if self._is_proven else self._sender.new
+
+    async def _keep(self, delivery: Delivery) -> None:
+        """The lease lives on, for one more call."""
+        if self._subscription.config.acks:
+            await delivery.renew(max(self._webhook.timeout_ms + GRACE_MS, self._subscription.config.lease_ms))
 
     def _learn(self, verdict: Verdict, began: float) -> None:
         """What a call says about the client. Of calls that were under way together, one counts."""
@@ -191,6 +241,7 @@ class Pusher:
         why = f"its webhook cannot be reached: {verdict.error}{often}"
         _log.warning("a subscription is removed: %s", why, extra=self._names())
         await self._broker.cut_off(self._subscription, why)
+        self._removals["gone" if verdict.is_gone else "down"] += 1
 
     def _names(self) -> dict[str, str]:
         config = self._subscription.config

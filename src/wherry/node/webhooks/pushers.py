@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections import Counter
 
 from wherry.broker.broker import Broker
 from wherry.broker.consumer import Consumer
 from wherry.core import leasing
+from wherry.core.state import SubscriptionState
 from wherry.node.webhooks.pusher import Pusher
 from wherry.node.webhooks.sender import Sender
 
@@ -23,6 +25,8 @@ class Pushers:
         self._current: dict[int, asyncio.Task[None]] = {}
         self._all: set[asyncio.Task[None]] = set()
         """Those too whose last calls are under way."""
+        self.removals: Counter[str] = Counter()
+        """Subscriptions removed since the start: those that are down, and those that said that they are gone."""
 
     def __len__(self) -> int:
         return len(self._current)
@@ -48,13 +52,17 @@ class Pushers:
         webhook = subscription.config.webhook if subscription is not None else None
         if subscription is None or webhook is None or shard.on_push is None:
             return
-        name = f"webhook-{secrets.token_hex(4)}"
-        consumer = Consumer(shard, subscription, leasing.join(subscription, name, None, None))
-        pusher = Pusher(self._broker, self._sender, subscription, webhook)
-        task = asyncio.create_task(pusher.run(consumer), name=f"wherry webhook {subscription.config.name}")
+        pusher = Pusher(self._broker, self._sender, subscription, webhook, self.removals)
+        run = pusher.run(lambda: self._joined(subscription))
+        task = asyncio.create_task(run, name=f"wherry webhook {subscription.config.name}")
         self._current[number] = task
         self._all.add(task)
         task.add_done_callback(lambda done: self._ended(number, done))
+
+    def _joined(self, subscription: SubscriptionState) -> Consumer:
+        joined = leasing.join(subscription, f"webhook-{secrets.token_hex(4)}", None, None)
+        joined.is_ours = True
+        return Consumer(self._broker.shard, subscription, joined)
 
     def _ended(self, number: int, task: asyncio.Task[None]) -> None:
         self._all.discard(task)

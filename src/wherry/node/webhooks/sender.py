@@ -10,20 +10,28 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from typing import Literal, TypeAlias
 
 import httptools
 
+from wherry.node.webhooks.lanes import Lane
+from wherry.node.webhooks.lookups import NotTried
 from wherry.node.webhooks.targets import Refused, Target, Targets
 
 CALLS = 64
 CONNECT_S = 5.0
 IDLE_S = 30.0
+TRIAL_S = 1.0
+"""What the first call to somebody has for sure; then another may have its place."""
 HEAD_BYTES_MAX = 16 << 10
 ANSWER_BYTES_MAX = 64 << 10
 READ_BYTES = 16 << 10
 WORDS_MAX = 200
+
+Kind: TypeAlias = Literal["push", "callback"]
 
 
 def is_taken(status: int) -> bool:
@@ -36,10 +44,11 @@ class Unreached(Exception):
 
 
 class Sender:
-    """Posts to anybody who may be called, at most `calls` at a time, in two lanes.
+    """Posts to anybody who may be called, at most `calls` at a time, in three lanes.
 
-    Half of the calls are for those that are new, were slow or failed the last time: however many of them there are,
-    the others find the quick lane free.
+    Half of the calls are for those that are known to be quick. A quarter is for those that were slow or failed the last
+    time, and a quarter for those that nobody knows yet: however many hang, somebody new is called soon. In each lane
+    one host has a share.
     """
 
     def __init__(self, targets: Targets, calls: int = CALLS, *, tls: ssl.SSLContext | None = None) -> None:
@@ -47,20 +56,55 @@ class Sender:
         self._tls = tls or ssl.create_default_context()
         self._idle: dict[tuple[str, int, bool], list[tuple[_Line, float]]] = {}
         self._idle_max = calls
-        self.quick = asyncio.Semaphore(max(1, calls - calls // 2))
-        self.slow = asyncio.Semaphore(max(1, calls // 2))
+        quarter = max(1, calls // 4)
+        half = max(1, calls - 2 * quarter)
+        self.quick = Lane(half, max(1, half // 2))
+        self.slow = Lane(quarter, max(1, quarter // 4))
+        self.new = Lane(quarter, max(1, quarter // 4), trial_s=TRIAL_S)
+        self.outcomes: Counter[tuple[Kind, str]] = Counter()
+        """How calls ended: by class of status, or why there was none."""
 
-    async def post(self, target: Target, headers: Mapping[str, str], body: bytes, timeout_s: float) -> int:
-        """The status of the answer; `Unreached` if there is none in time."""
-        head = _head(target, headers, len(body))
+    async def post(
+        self,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeout_s: float,
+        *,
+        kind: Kind = "push",
+        on_sent: Callable[[], None] = lambda: None,
+    ) -> int:
+        """The status of the answer; `Unreached` if there is none in time, `NotTried` if that is not the client's fault.
+
+        `on_sent` is called before the first byte goes out.
+        """
+        outcome = "broken-off"
+        try:
+            status = await self._post(target, _head(target, headers, len(body)), body, timeout_s, on_sent)
+            outcome = f"{status // 100}xx"
+        except Unreached:
+            outcome = "unreached"
+            raise
+        except NotTried:
+            outcome = "not-tried"
+            raise
+        finally:
+            self.outcomes[kind, outcome] += 1
+        return status
+
+    async def _post(
+        self, target: Target, head: bytes, body: bytes, timeout_s: float, on_sent: Callable[[], None]
+    ) -> int:
         line: _Line | None = None
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s) as limit:
                 while (line := self._kept(target)) is not None:
+                    on_sent()
                     if await line.ask(head, body):
                         return self._done(target, line)
                     line.close()  # the other side had closed it, as it may
-                line = await self._connect(target)
+                line = await self._connect(target, await self._begun(target, limit))
+                on_sent()
                 if not await line.ask(head, body):
                     raise Unreached(f"{target.authority} closed the connection without an answer")
                 return self._done(target, line)
@@ -70,18 +114,30 @@ class Sender:
             raise Unreached(f"{target.authority} timed out after {timeout_s:g} s") from None
         except Refused as fault:
             raise Unreached(str(fault)) from None
-        except (OSError, httptools.HttpParserError, httptools.HttpParserUpgrade) as fault:
+        except (OSError, ValueError, httptools.HttpParserError, httptools.HttpParserUpgrade) as fault:
+            # ValueError: a name that is none
             raise Unreached(f"{target.authority} cannot be reached: {_words(fault)}") from None
         finally:
             if line is not None and not line.is_kept:
                 line.close()
 
-    async def _connect(self, target: Target) -> _Line:
+    async def _begun(self, target: Target, limit: asyncio.Timeout) -> Awaitable[list[str]]:
+        """A lookup under way. Until it is, the clock of the call stands still: the client has no part in that."""
+        loop, until = asyncio.get_running_loop(), limit.when()
+        began = loop.time()
+        limit.reschedule(None)
+        begun = await self._targets.begin(target)
+        limit.reschedule(None if until is None else until + loop.time() - began)
+        return begun
+
+    async def _connect(self, target: Target, begun: Awaitable[list[str]]) -> _Line:
         """A connection to an address that was judged, one after the other if there are several."""
-        why = f"no connection within {CONNECT_S:g} s"
+        why = f"no address of its name within {CONNECT_S:g} s"
         with suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_S):
-                for address in await self._targets.addresses(target):
+                addresses = await self._targets.addresses(target, begun)
+                why = f"no connection within {CONNECT_S:g} s"
+                for address in addresses:
                     try:
                         return await self._open(address, target)
                     except OSError as fault:

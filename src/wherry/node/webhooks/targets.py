@@ -1,23 +1,21 @@
 """Which addresses the node may call: clients choose the URLs, and must not reach through it into its own network.
 
-A name is looked up once, and the connection goes to the very address that was judged: a name that resolves to another
-address a moment later (DNS rebinding) gains nothing.
+The connection goes to the very address that was judged: a name that resolves to another address a moment later (DNS
+rebinding) gains nothing. What a name server said may hold for some seconds; it is judged at each call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import socket
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.model.webhook import check_url
+from wherry.node.webhooks.lookups import Lookups
 
 Ip: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -59,33 +57,35 @@ class Target:
         return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
 
 
-_LOOKUPS = ThreadPoolExecutor(16, "wherry names")
-"""Threads of their own: a name server that does not answer holds up nothing but names."""
-
-
-async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a name, by the system."""
-    lookup = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, lookup)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-
 class Targets:
     """What may be called: the whole public internet, and what the configuration adds."""
 
-    def __init__(self, allow: Sequence[str] = (), *, allow_private: bool = False, resolver: Resolver = resolve) -> None:
+    def __init__(
+        self, allow: Sequence[str] = (), *, allow_private: bool = False, resolver: Resolver | None = None
+    ) -> None:
         self._allow = [network_of("webhooks.allow", text) for text in allow]
         self._allow_private = allow_private
         self._resolver = resolver
+        self._lookups = Lookups()
 
-    async def addresses(self, target: Target) -> list[str]:
+    async def begin(self, target: Target) -> Awaitable[list[str]]:
+        """What will be the addresses of a target, once its name is being looked up; `NotTried` if it cannot be."""
+        if self._resolver is not None:
+            return self._resolver(target.host, target.port)
+        return await self._lookups.begin(target.host)
+
+    async def addresses(self, target: Target, begun: Awaitable[list[str]] | None = None) -> list[str]:
         """The addresses that may be called for a target; `Refused` if there is none."""
-        found = await self._resolver(target.host, target.port)
+        found = await asyncio.shield(begun if begun is not None else await self.begin(target))
         allowed = [text for text in found if self._why_not(_ip(text)) is None]
         if not allowed:
             why = f"{target.host} is {self._why_not(_ip(found[0]))}" if found else f"{target.host} has no address"
             raise Refused(f"{why}; webhooks.allow tells what may be called")
         return allowed
+
+    def close(self) -> None:
+        """Wait for no name any more."""
+        self._lookups.close()
 
     def check(self, field: str, url: str) -> None:
         """`InvalidInput` for a URL that is refused whatever a name server says; the rest is judged at each call."""

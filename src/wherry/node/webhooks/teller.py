@@ -23,6 +23,8 @@ import msgspec
 from wherry.broker.broker import Broker
 from wherry.core.outbox import Outcome
 from wherry.model.errors import WherryError
+from wherry.node.webhooks.lanes import BrokenOff, Lane
+from wherry.node.webhooks.lookups import NotTried
 from wherry.node.webhooks.sender import Sender, Unreached, is_taken
 from wherry.node.webhooks.targets import Target
 from wherry.security import signing
@@ -39,7 +41,7 @@ FETCH = 10_000
 EARS_MAX = 4_096
 """URLs that are being told or wait for another attempt; outcomes for more stay where they are until then."""
 CALLS_A_HOST = 4
-GOOD_HOSTS_MAX = 4_096
+HOSTS_MAX = 4_096
 SLOW_S = 1.0
 GONE = 410
 
@@ -71,7 +73,8 @@ class Teller:
         self._broker, self._sender, self._secret = broker, sender, secret
         self._ears: dict[str, Ear] = {}
         self._doors: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        self._good_hosts: OrderedDict[str, None] = OrderedDict()
+        self._hosts: OrderedDict[str, bool] = OrderedDict()
+        """Hosts that were called: whether they answered well, and soon."""
         self._task: asyncio.Task[None] | None = None
         self.given_up = 0
         """Outcomes that nobody could be told."""
@@ -164,6 +167,9 @@ class Teller:
                 await self._broker.told(outcomes)
                 _drop(ear, notices, outcomes)
             del self._ears[ear.url]
+        except (BrokenOff, NotTried):
+            ear.outcomes.clear()
+            ear.resume_at = _now() + FIRST_S
         except WherryError as fault:
             _log.warning("outcomes were told, and come again: %s", fault, extra=_names(ear))
             ear.outcomes.clear()
@@ -181,26 +187,33 @@ class Teller:
         target = Target.of(ear.url)
         host = target.authority
         body = msgspec.json.encode({"outcomes": [_shown(outcome) for outcome in outcomes]})
-        lane = self._sender.quick if host in self._good_hosts and not ear.failures else self._sender.slow
-        async with ear.door, lane:
-            headers = {"Content-Type": JSON, "User-Agent": "wherry"}
-            if self._secret is not None:
-                headers[signing.HEADER] = signing.sign(self._secret, body, int(time.time()))
-            began = _now()
-            try:
-                status = await self._sender.post(target, headers, body, TIMEOUT_S)
-            except Unreached as fault:
-                self._good_hosts.pop(host, None)
-                return str(fault), False
+        try:
+            async with ear.door, self._lane(ear, host).place(host):
+                headers = {"Content-Type": JSON, "User-Agent": "wherry"}
+                if self._secret is not None:
+                    headers[signing.HEADER] = signing.sign(self._secret, body, int(time.time()))
+                began = _now()
+                status = await self._sender.post(target, headers, body, TIMEOUT_S, kind="callback")
+        except Unreached as fault:
+            self._learn(host, is_good=False)
+            return str(fault), False
+        except BrokenOff:
+            self._learn(host, is_good=False)
+            raise
         self._learn(host, is_good=is_taken(status) and _now() - began < SLOW_S)
         return ("" if is_taken(status) else f"{status} from {host}"), status == GONE
 
+    def _lane(self, ear: Ear, host: str) -> Lane:
+        is_good = self._hosts.get(host)
+        if ear.failures or is_good is False:
+            return self._sender.slow
+        return self._sender.quick if is_good else self._sender.new
+
     def _learn(self, host: str, *, is_good: bool) -> None:
-        self._good_hosts.pop(host, None)
-        if is_good:
-            self._good_hosts[host] = None
-            if len(self._good_hosts) > GOOD_HOSTS_MAX:
-                self._good_hosts.popitem(last=False)
+        self._hosts.pop(host, None)
+        self._hosts[host] = is_good
+        if len(self._hosts) > HOSTS_MAX:
+            self._hosts.popitem(last=False)
 
     def _attempts(self) -> int:
         failing = sum(ear.failures > 0 for ear in self._ears.values())

@@ -27,12 +27,12 @@ class App:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        service.document = _document()
+        service.document = _document
         self._router = Router(_endpoints())
 
     async def __call__(self, request: Request) -> Answer:
         """Answer one request; errors are raised."""
-        endpoint = self.admit(request)
+        endpoint = request.admitted or self.admit(request)
         return await endpoint.handler(decoded(endpoint, request, self.service))
 
     def admit(self, request: Request) -> Endpoint:
@@ -44,10 +44,14 @@ class App:
         if endpoint.right == "none":
             if request.brings_body():
                 raise HttpError("too-large", f"{endpoint.name} takes no body")
-        elif endpoint.asks:
+            request.admitted = endpoint
+            return endpoint
+        _check_site(request)
+        if endpoint.asks:
             self.service.may(request, endpoint.right, "*")  # who asks must be known
         else:
             request.caller = self.service.guard(request, endpoint.right, request.params.get("topic", "*"))
+        request.admitted = endpoint
         return endpoint
 
 
@@ -57,7 +61,7 @@ def _endpoints() -> list[Endpoint]:
 
 @cache
 def _document() -> bytes:
-    """The same for every application of this process, and 20 ms of work."""
+    """The same for every application of this process; 20 ms of work, for the first who asks."""
     return describe(_endpoints())
 
 
@@ -88,6 +92,13 @@ def _check_origin(request: Request) -> None:
     origin = request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
         raise HttpError("forbidden", f"a page from {origin[:100]} may not call this broker")
+
+
+def _check_site(request: Request) -> None:
+    """The same for what carries no origin: a picture or a link that a page from elsewhere has the browser get."""
+    site = request.headers.get("sec-fetch-site", "none")
+    if site not in ("none", "same-origin"):
+        raise HttpError("forbidden", f"a page from elsewhere ({site[:20]}) may not call this broker")
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ class Bounds:
     head_bytes, body_bytes
         Of one request.
     bodies_bytes
-        Of all requests under way together.
+        Of all requests under way together; and as much of answers that their clients have not read yet.
     head_s, body_s, idle_s, write_s
         For a head to be whole, for a body to be whole (and for each further `body_pace` bytes a second more), between
         requests, and for a reader that does not read.

@@ -14,6 +14,7 @@ from email.utils import formatdate
 from enum import Enum, auto
 from functools import lru_cache
 from http import HTTPStatus
+from itertools import repeat
 from typing import TYPE_CHECKING, cast
 
 import httptools
@@ -41,6 +42,9 @@ HEADERS_MAX = 512
 
 PARTING_S = 2.0
 """A closed socket with bytes unread is reset, and takes the last answer along: so long we read and throw away."""
+
+ROOM_S = 0.1
+"""How often a stream looks whether there is room for its next chunk."""
 
 CLIENT_GONE = 499
 """What is told to observers of a request whose client left before the answer."""
@@ -76,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self._view = memoryview(b"")
         self._got = 0
         self._held = 0  # bytes of a body that count against the server's bound
+        self._kept = 0  # bytes of an answer that do, until it is read
         self._chunks = Chunks()
         self._begun = 0
         self._whole = False
@@ -171,11 +176,11 @@ class Connection(asyncio.BufferedProtocol):
         end = self._inbox.find(HEAD_END, 0, self._filled)
         if end < 0:
             if self._filled > self._bounds.head_bytes:
-                self._refuse("headers-too-large", f"a head may have {self._bounds.head_bytes} bytes")
+                self._refuse("headers-too-large", f"a head may have {self._bounds.head_bytes} bytes", "head_bytes")
             return
         end += len(HEAD_END)
         if end > self._bounds.head_bytes:
-            self._refuse("headers-too-large", f"a head may have {self._bounds.head_bytes} bytes")
+            self._refuse("headers-too-large", f"a head may have {self._bounds.head_bytes} bytes", "head_bytes")
             return
         self._url, self._headers, self._begun, self._whole = b"", [], 0, False
         self._parser = httptools.HttpRequestParser(self)
@@ -252,6 +257,7 @@ class Connection(asyncio.BufferedProtocol):
         self._check_size(length)
         if length > self._filled:
             self._server.gate(request)
+            self._check_size(length)
         self._body = pa.allocate_buffer(length) if length > POOLED_BODY_BYTES else bytearray(length)
         self._view = memoryview(self._body).cast("B")
         here = min(length, self._filled)
@@ -295,8 +301,13 @@ class Connection(asyncio.BufferedProtocol):
             self._dispatch()
 
     def _check_size(self, length: int) -> None:
-        if length > self._bounds.body_bytes:
-            detail = f"the body has {length} bytes or more; at most {self._bounds.body_bytes} are allowed"
+        most, request = self._bounds.body_bytes, self._request
+        own = request.admitted.body_max if request is not None and request.admitted is not None else None
+        if own is not None:
+            most = min(most, own)
+        if length > most:
+            self._server.refused["body_bytes"] += 1
+            detail = f"the body has {length} bytes or more; at most {most} are allowed"
             raise HttpError("too-large", detail, close=True)
 
     def _hold(self, length: int) -> None:
@@ -307,11 +318,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _free_body(self) -> None:
         self._server.hold(-self._held)
-        self._held = 0
+        self._server.keep(-self._kept)
+        self._held = self._kept = 0
         self._body, self._view, self._chunks = b"", memoryview(b""), Chunks()
 
-    def _refuse(self, code: str, detail: str) -> None:
+    def _refuse(self, code: str, detail: str, bound: str | None = None) -> None:
         """What cannot be understood is answered, and then nothing more is read."""
+        if bound is not None:
+            self._server.refused[bound] += 1
         self._keep_alive = False
         self._send(problem(HttpError(code, detail, close=True)))
 
@@ -333,6 +347,9 @@ class Connection(asyncio.BufferedProtocol):
                 await self._send_stream(request, answer)
             else:
                 status = answer.status
+                if request.method != "HEAD" and not self._keep(answer):
+                    answer = problem(HttpError("busy", "answers that nobody reads fill the memory for them"))
+                    status = answer.status
                 self._send(answer, head_only=request.method == "HEAD")
                 if self._paused_since is not None:
                     await self._drain()
@@ -400,6 +417,28 @@ class Connection(asyncio.BufferedProtocol):
         if response.close and self._task is None:
             self._part()
 
+    def _keep(self, response: Response) -> bool:
+        """Count an answer until it is read, if there is room; small ones fit into the buffers of any connection."""
+        size = sum(memoryview(part).nbytes for part in response.body) if response.body else 0
+        if size <= JOINED_BYTES:
+            return True
+        if not self._server.keep(size):
+            self._server.refused["bodies_bytes"] += 1
+            if response.undo is not None:
+                response.undo()
+            return False
+        self._kept = size
+        return True
+
+    async def _keep_chunk(self, size: int) -> None:
+        """The same for a part of a stream, which waits for room: those who do not read are cut off in time."""
+        if size > JOINED_BYTES:
+            for pause in repeat(ROOM_S):
+                if self._server.keep(size):
+                    self._kept = size
+                    return
+                await asyncio.sleep(pause)
+
     async def _send_stream(self, request: Request, stream: Stream) -> None:
         self._streaming = True
         try:
@@ -422,9 +461,12 @@ class Connection(asyncio.BufferedProtocol):
             if self._transport.is_closing():
                 return
             if chunk:
+                await self._keep_chunk(len(chunk))
                 self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
             if self._paused_since is not None:
                 await self._drain()
+            self._server.keep(-self._kept)
+            self._kept = 0
         if chunked:
             self._transport.write(b"0\r\n\r\n")
 
@@ -434,17 +476,18 @@ class Connection(asyncio.BufferedProtocol):
         """About once a second: end what takes too long."""
         bounds, waited = self._bounds, now - self._since
         if self._paused_since is not None and now - self._paused_since > bounds.write_s:
+            self._server.refused["write_s"] += 1
             self._transport.abort()
         elif self._state is _State.PARTING:
             if waited > PARTING_S:
                 self._transport.abort()
         elif self._state is _State.HEAD:
             if self._filled and waited > bounds.head_s:
-                self._refuse("timeout", f"the head was not whole after {bounds.head_s:g} s")
+                self._refuse("timeout", f"the head was not whole after {bounds.head_s:g} s", "head_s")
             elif not self._filled and waited > bounds.idle_s:
                 self._transport.close()
         elif self._state in (_State.BODY, _State.CHUNKED) and waited > bounds.body_s + self._got / bounds.body_pace:
-            self._refuse("timeout", f"the body was not whole after {waited:.0f} s")
+            self._refuse("timeout", f"the body was not whole after {waited:.0f} s", "body_s")
 
     def finish(self) -> None:
         """The server is closing: go now if idle, after the answer otherwise."""

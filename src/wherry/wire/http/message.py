@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from wherry.wire.http.routing import Endpoint
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 Header: TypeAlias = tuple[str, str]
@@ -45,17 +49,21 @@ class Request:
     """Method and path template of what answers, empty when nothing does."""
     caller: str = ""
     """Whose key it came with; empty where none is asked for."""
+    admitted: Endpoint | None = None
+    """What answers, once the head was seen to be allowed: a body that comes later does not ask again."""
 
     def brings_body(self) -> bool:
         """Whether its head tells of a body."""
         return "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"
 
     def segments(self) -> list[str]:
-        """The path in its parts, each decoded: a name may hold a slash."""
-        return [unquote(part, errors="surrogateescape") for part in self.path.strip("/").split("/")]
+        """The path in its parts, each decoded."""
+        return segments(self.path)
 
     def arguments(self) -> list[tuple[str, str]]:
         """The query string, in order."""
+        if not self.query:
+            return []
         return parse_qsl(self.query, keep_blank_values=True, max_num_fields=100, errors="surrogateescape")
 
     def content_type(self) -> str:
@@ -88,6 +96,12 @@ class Stream:
 
 Answer: TypeAlias = Response | Stream
 
+
+def segments(path: str) -> list[str]:
+    """A path in its parts, each decoded: a name may hold a slash."""
+    return [unquote(part, errors="surrogateescape") for part in path.strip("/").split("/")]
+
+
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -96,7 +110,8 @@ def json_response(value: object, status: int = HTTPStatus.OK, headers: list[Head
     return Response(status, [_ENCODER.encode(value)], JSON, headers or [])
 
 
-def accepted(accept: str, offered: Sequence[str]) -> str | None:
+@lru_cache(maxsize=64)
+def accepted(accept: str, offered: tuple[str, ...]) -> str | None:
     """The best of the offered media types for an `Accept` header, the first of them for none; None if none fits."""
     if not accept:
         return offered[0]

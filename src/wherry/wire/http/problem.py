@@ -59,10 +59,20 @@ class Problem(msgspec.Struct, omit_defaults=True):
 
 
 class HttpError(WherryError):
-    """A request that never reaches the broker, with a code of its own."""
+    """A request that never reaches the broker, or is refused in words of HTTP."""
 
-    def __init__(self, code: str, detail: str, headers: list[Header] | None = None, *, close: bool = False) -> None:
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        headers: list[Header] | None = None,
+        *,
+        field: str | None = None,
+        close: bool = False,
+    ) -> None:
         self.code = code  # type: ignore[misc]
+        self.field = field
+        """Which part of the request it is about."""
         self.headers = headers or []
         self.close = close
         """Whether the rest of the connection cannot be understood any more."""
@@ -78,7 +88,9 @@ def problem(fault: WherryError) -> Response:
     if isinstance(fault, InvalidInput):
         document.field, document.allowed = fault.field, fault.allowed
         document.given = repr(fault.given)[:GIVEN_CHARS_MAX]
-    headers = list(fault.headers) if isinstance(fault, HttpError) else []
+    headers: list[Header] = []
+    if isinstance(fault, HttpError):
+        document.field, headers = fault.field, list(fault.headers)
     if fault.code in RETRY_AFTER_S:
         headers.append(("Retry-After", str(RETRY_AFTER_S[fault.code])))
     if status == HTTPStatus.UNAUTHORIZED:

@@ -8,12 +8,19 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from wherry.model import check
 from wherry.model.errors import InvalidInput
-from wherry.wire.http.message import JSON, Request
+from wherry.wire.http.message import JSON, Bytes, Request
 from wherry.wire.http.problem import HttpError
 
+NAMED_BYTES_MAX = 64 << 10
+"""Of a larger body the field that is wrong is named without its value: to find that, all of it becomes objects."""
+
+UNTOLD = "(not told of a body this large)"
+
+_QUOTE = ord('"')
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL)
@@ -53,7 +60,16 @@ def decode_body(kind: Any, request: Request) -> Any:
     given = request.content_type()
     if given not in ("", JSON) and request.body:
         raise HttpError("unsupported-media-type", f"{given} is not understood here; {JSON} is")
+    if hasattr(kind, "texts_max") and len(request.body) > NAMED_BYTES_MAX:
+        _check_texts(request.body, kind.texts_max)
     return decode_json(kind, request.body or b"{}")
+
+
+def _check_texts(body: Bytes, texts_max: int) -> None:
+    """Refuse a body by its quotation marks, before a text is made of any of them."""
+    marks = int(np.count_nonzero(np.frombuffer(body, np.uint8) == _QUOTE))
+    if marks > 2 * texts_max:
+        raise InvalidInput("body", f"{marks // 2} texts", f"at most {texts_max} in one call")
 
 
 def decode_json(kind: Any, data: Any) -> Any:
@@ -67,7 +83,9 @@ def decode_json(kind: Any, data: Any) -> Any:
 
 
 def _plain(data: Any) -> object:
-    """JSON as it is; None if it is broken behind the fault that was found first."""
+    """JSON as it is, unless it is large; None if it is broken behind the fault that was found first."""
+    if len(memoryview(data)) > NAMED_BYTES_MAX:
+        return UNTOLD
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -89,6 +107,8 @@ def refused(fault: msgspec.ValidationError, given: object) -> InvalidInput:
 
 def _at(value: Any, path: str) -> object:
     """The value at a place such as `retry.attempts` or `[3].key`; None if there is none."""
+    if value is UNTOLD:
+        return value
     for step in re.findall(r"[^.\[\]]+|\[\d+\]", path):
         try:
             value = value[int(step[1:-1])] if step.startswith("[") else value[step]

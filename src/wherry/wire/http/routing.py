@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from wherry.model.errors import InvalidInput
-from wherry.wire.http.message import Answer, Request
+from wherry.wire.http.message import Answer, Request, segments
 from wherry.wire.http.problem import HttpError
 from wherry.wire.http.reading import decode_body, decode_query
 
 Verb: TypeAlias = Literal["publish", "consume", "admin", "none"]
 """The right that a call needs on its topic; `none` is for everyone, keys or not."""
+
+JSON_BYTES_MAX = 1 << 20
+"""Of a body that is no messages, unless its endpoint says otherwise."""
+
+ROUTE_BYTES_MAX = 16 << 20
+"""Of a route: it may have very many bindings."""
+
+KNOWN_CHARS = 256
+"""Longer paths are not remembered."""
 
 S = TypeVar("S")
 Handler: TypeAlias = "Callable[[Call[Any]], Awaitable[Answer]]"
@@ -53,6 +63,8 @@ class Endpoint:
         Problems of its own, beside those that every call can meet.
     asks
         Whether the handler itself asks the guard, topic by topic.
+    body_bytes
+        How large a body may be, where the server allows for more; None for what `body_max` says.
     """
 
     method: str
@@ -69,6 +81,14 @@ class Endpoint:
     gives: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
     asks: bool = False
+    body_bytes: int | None = None
+
+    @property
+    def body_max(self) -> int | None:
+        """The largest body; None for what the server allows, where messages are taken."""
+        if self.body_bytes is not None or self.takes:
+            return self.body_bytes
+        return ROUTE_BYTES_MAX if self.tag == "routes" else JSON_BYTES_MAX
 
     @property
     def name(self) -> str:
@@ -111,6 +131,8 @@ class Router:
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self._root: _Node = _Node()
+        self._known = lru_cache(maxsize=1024)(self._search)
+        """Those who call often call the same few paths."""
         for endpoint in endpoints:
             node = self._root
             names = []
@@ -125,26 +147,30 @@ class Router:
 
     def find(self, request: Request) -> Endpoint:
         """The endpoint, with the names of the path in the request; `HttpError` 404 or 405."""
+        search = self._known if len(request.path) <= KNOWN_CHARS else self._search
+        endpoint, params = search(request.method, request.path)
+        request.params = params.copy()
+        return endpoint
+
+    def _search(self, given: str, path: str) -> tuple[Endpoint, dict[str, str]]:
         node, values = self._root, []
-        for part in request.segments():
+        for part in segments(path):
             child = node.parts.get(part)
             if child is None:
                 child = node.any
                 values.append(part)
             if child is None:
-                raise HttpError("not-found", f"nothing is at {request.path}; /openapi.json tells what there is")
+                raise HttpError("not-found", f"nothing is at {path}; /openapi.json tells what there is")
             node = child
         if not node.methods:
-            raise HttpError("not-found", f"nothing is at {request.path}; /openapi.json tells what there is")
-        method = "GET" if request.method == "HEAD" else request.method
+            raise HttpError("not-found", f"nothing is at {path}; /openapi.json tells what there is")
+        method = "GET" if given == "HEAD" else given
         found = node.methods.get(method)
         if found is None:
             allowed = ", ".join(sorted({*node.methods} | ({"HEAD"} if "GET" in node.methods else set())))
-            detail = f"{request.path} knows {allowed}, not {request.method}"
-            raise HttpError("method-not-allowed", detail, [("Allow", allowed)])
+            raise HttpError("method-not-allowed", f"{path} knows {allowed}, not {given}", [("Allow", allowed)])
         endpoint, names = found
-        request.params = dict(zip(names, values, strict=True))
-        return endpoint
+        return endpoint, dict(zip(names, values, strict=True))
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import ssl
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
@@ -24,6 +25,8 @@ Observer: TypeAlias = Callable[[Request, int, float], None]
 TICK_S = 1.0
 BACKLOG = 1_024
 SMALL_BODY_BYTES = 1 << 20
+BOUNDS = ("connections", "requests", "waits", "head_bytes", "body_bytes", "bodies_bytes", "head_s", "body_s", "write_s")
+"""Those of `Bounds` that end in a refusal."""
 
 _log = logging.getLogger("wherry.http")
 
@@ -43,6 +46,9 @@ class Server:
         self.requests = 0
         self.waits = 0
         self.bodies_bytes = 0
+        self.answers_bytes = 0
+        self.refused: Counter[str] = Counter()
+        """Connections and requests that hit a bound, by its name."""
         self._observer = observer
         self._connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -122,6 +128,7 @@ class Server:
         if self.closing:
             return "this broker is closing"
         if len(self._connections) > self.bounds.connections:
+            self.refused["connections"] += 1
             return f"{self.bounds.connections} connections are open, which is the bound"
         return None
 
@@ -137,8 +144,19 @@ class Server:
         if whole > SMALL_BODY_BYTES:
             room -= room // 8
         if size > 0 and self.bodies_bytes + size > room:
+            self.refused["bodies_bytes"] += 1
             return False
         self.bodies_bytes += size
+        return True
+
+    def keep(self, size: int) -> bool:
+        """Count bytes of an answer until its client has read it, if they fit."""
+        room = self.bounds.bodies_bytes
+        if size > SMALL_BODY_BYTES:
+            room -= room // 8
+        if size > 0 and self.answers_bytes and self.answers_bytes + size > room:
+            return False
+        self.answers_bytes += size
         return True
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -151,6 +169,7 @@ class Server:
     async def answer(self, request: Request) -> Answer:
         """What the application says; whatever it raises is an answer too. After a stream comes its `end`."""
         if self.requests - self.waits >= self.bounds.requests:
+            self.refused["requests"] += 1
             return problem(HttpError("busy", f"{self.bounds.requests} requests are under way, which is the bound"))
         self.requests += 1
         answer: Answer | None = None
@@ -179,6 +198,7 @@ class Server:
         if request.waits:
             return
         if self.waits >= self.bounds.waits:
+            self.refused["waits"] += 1
             raise HttpError("busy", f"{self.bounds.waits} requests wait already, which is the bound")
         request.waits = True
         self.waits += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from wherry.broker.settle import Settler
 from wherry.model.errors import Forbidden, NotFound
 from wherry.model.topic import Topic
 from wherry.wire.http.message import Request
+from wherry.wire.http.problem import HttpError
 from wherry.wire.http.routing import Call, Verb
 from wherry.wire.http.server import Server
 
@@ -21,6 +23,9 @@ Guard: TypeAlias = Callable[[Request, Verb, str], str]
 
 CONSUMER_IDLE_S = 90.0
 """A consumer that holds nothing and was not heard of for so long has left. Longer than the longest poll."""
+
+LISTINGS = 16
+"""Listings that are made at a time: each holds a page of messages while it looks and writes."""
 
 SHARED_CONSUMER = "http"
 """Those who pull without a name share one consumer of each subscription."""
@@ -40,10 +45,11 @@ class Service:
     guard: Guard = open_to_all
     names: frozenset[str] | None = frozenset()
     """Host names it answers under, beside addresses and `localhost`; None is any."""
-    document: bytes = b"{}"
-    """The interface, described."""
+    document: Callable[[], bytes] = lambda: b"{}"
+    """Makes the interface, described."""
     consumers: Consumers = field(init=False)
     settler: Settler = field(init=False)
+    listings: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTINGS))
 
     def __post_init__(self) -> None:
         self.consumers = Consumers(self.broker)
@@ -56,6 +62,13 @@ class Service:
         except Forbidden:
             return False
         return True
+
+    def caller(self, request: Request) -> str:
+        """Who asks, whatever they may do; empty where no keys are asked for, `Unauthorized` if nobody knows."""
+        try:
+            return self.guard(request, "publish", "*")
+        except Forbidden as fault:
+            return fault.name
 
     def visible(self, request: Request, verb: Verb, topics: Iterable[Topic]) -> list[Topic]:
         """The topics on which whoever asks has a right."""
@@ -93,6 +106,9 @@ class Consumers:
         joined = state.consumers.get(name)
         if joined is None:
             raise NotFound("consumer", name)
+        if joined.is_ours:
+            hint = "take the webhook away, or delete the subscription"
+            raise HttpError("forbidden", f"consumer {name!r} is the broker's own and pushes to a webhook: {hint}")
         self._known.pop((state.number, name), None)
         await Consumer(self._broker.shard, state, joined).close()
 

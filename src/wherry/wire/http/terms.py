@@ -10,12 +10,14 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from wherry.broker.browse import LIMIT_MAX
+from wherry.broker.browse import DEAD_PLACE, LIMIT_MAX, MESSAGE_PLACE, SCHEDULED_PLACE
 from wherry.broker.consumer import PULL_MESSAGES_MAX
 from wherry.broker.outcomes import OUTCOME_MS_MAX
+from wherry.broker.receipts import SETTLED_MAX
 from wherry.core import assignment
+from wherry.core.publishing import FINGERPRINT_MAX
 from wherry.model import limits
-from wherry.model.fate import CALLBACK_BYTES_MAX, FATES
+from wherry.model.fate import FATES
 from wherry.model.key import RIGHTS_MAX
 from wherry.model.route import BINDINGS_MAX
 from wherry.model.subscription import BUFFER_MAX, LEASE_MS_MAX
@@ -29,7 +31,6 @@ from wherry.model.webhook import (
     TIMEOUT_MS,
     URL_CHARS_MAX,
 )
-from wherry.wire.http.formats.receipts import SETTLED_MAX
 
 WAIT_MS_MAX = 60_000
 CALLBACK = "^https?://[^\\x00-\\x20\\x7f]+$"
@@ -62,11 +63,15 @@ LeaseMs: TypeAlias = Annotated[int, between(1, LEASE_MS_MAX)]
 WaitMs: TypeAlias = Annotated[int, between(0, WAIT_MS_MAX)]
 FateWord: TypeAlias = Annotated[str, told(enum=list(FATES))]
 OutcomeMs: TypeAlias = Annotated[int, between(1, OUTCOME_MS_MAX)]
-CallbackUrl: TypeAlias = Annotated[str, told(minLength=1, maxLength=CALLBACK_BYTES_MAX, pattern=CALLBACK)]
+CallbackUrl: TypeAlias = Annotated[str, told(minLength=1, maxLength=URL_CHARS_MAX, pattern=CALLBACK)]
 Partition: TypeAlias = Annotated[int, between(0, limits.PARTITIONS_MAX - 1)]
+After: TypeAlias = Annotated[str, told(pattern=MESSAGE_PLACE)]
+AfterTime: TypeAlias = Annotated[str, told(pattern=SCHEDULED_PLACE)]
+AfterDead: TypeAlias = Annotated[str, told(pattern=DEAD_PLACE)]
 Offset: TypeAlias = Annotated[int, between(0, limits.OFFSET_MAX)]
 Priority: TypeAlias = Annotated[int, between(0, limits.PRIORITY_MAX)]
 Sequence: TypeAlias = Annotated[int, between(0, 1 << 62)]
+Fingerprint: TypeAlias = Annotated[int, between(1, FINGERPRINT_MAX)]
 Version: TypeAlias = Annotated[int, between(1, 1 << 62)]
 Limit: TypeAlias = Annotated[int, between(1, LIMIT_MAX)]
 DeadLimit: TypeAlias = Annotated[int, between(1, COUNT_MAX)]

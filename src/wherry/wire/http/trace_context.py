@@ -9,7 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from wherry.model.errors import TooLarge
 from wherry.model.schema import MESSAGE, edges
+
+STATE_BYTES_MAX = 512
+"""Of `tracestate`: as much as W3C asks everybody to pass on. A longer one is dropped, as it allows."""
+
+ADDED_BYTES_MAX = 64 << 20
+"""What the context may add to the messages of one call: each of them gets its own."""
 
 NAMES = ("traceparent", "tracestate")
 _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
@@ -21,6 +28,11 @@ def carried(batch: pa.RecordBatch, request: Mapping[str, str]) -> pa.RecordBatch
     if "traceparent" not in request or not _PARENT.fullmatch(request["traceparent"]):
         return batch
     pairs = [(name, request[name]) for name in NAMES if request.get(name)]
+    if len(request.get("tracestate", "").encode("utf-8", "replace")) > STATE_BYTES_MAX:
+        del pairs[1]
+    added = sum(len(text) for pair in pairs for text in pair) * batch.num_rows
+    if added > ADDED_BYTES_MAX:
+        raise TooLarge("the trace context of all messages", added, ADDED_BYTES_MAX)
     if "headers" not in batch.schema.names:
         column = pa.repeat(pa.scalar(pairs, _TYPE), batch.num_rows)
         return batch.append_column("headers", column)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from tests.behaviour.web import web
+from wherry.wire.http import app
 from wherry.wire.http.endpoints import TABLES
 from wherry.wire.http.openapi import RULES, describe
 from wherry.wire.http.problem import STATUS_OF
@@ -69,3 +72,27 @@ def test_a_body_takes_no_field_that_is_not_told():
             name = content["schema"].get("$ref", "").rpartition("/")[2]
             if name:
                 assert schemas[name]["additionalProperties"] is False, name
+
+
+def test_the_document_is_made_for_the_first_who_asks(monkeypatch: pytest.MonkeyPatch):
+    made: list[bytes] = []
+
+    def describe_once(endpoints: Any) -> bytes:
+        made.append(b"{}")
+        return made[-1]
+
+    async def main() -> None:
+        async with web() as found:
+            assert not made
+            for _ in range(2):
+                assert (await found.ask("GET /openapi.json")).body == b"{}"
+        async with web() as found:
+            await found.ask("GET /openapi.json")
+
+    monkeypatch.setattr(app, "describe", describe_once)
+    app._document.cache_clear()
+    try:
+        asyncio.run(main())
+    finally:
+        app._document.cache_clear()
+    assert len(made) == 1

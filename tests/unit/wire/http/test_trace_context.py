@@ -3,10 +3,11 @@
 import pyarrow as pa
 import pytest
 
+from wherry.model.errors import TooLarge
 from wherry.model.schema import MESSAGE, compact
 from wherry.wire.http.formats import read_messages
 from wherry.wire.http.message import JSON, Request
-from wherry.wire.http.trace_context import carried
+from wherry.wire.http.trace_context import STATE_BYTES_MAX, carried
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 HEADERS = MESSAGE.field("headers").type
@@ -46,3 +47,20 @@ def test_every_format_takes_it():
     assert headers_of(read_messages(request)) == [{"a": "1", "traceparent": PARENT}]
     request = Request("POST", "/", "", {"traceparent": PARENT}, b"bytes")
     assert headers_of(read_messages(request)) == [{"traceparent": PARENT}]
+
+
+def test_a_state_that_is_longer_than_it_may_be_is_dropped():
+    """It would be multiplied by the messages of the call."""
+    longest = {"traceparent": PARENT, "tracestate": "a=" + "b" * (STATE_BYTES_MAX - 2)}
+    for given in (batch(None), pa.record_batch({"payload": pa.array([b"a"])})):
+        assert headers_of(carried(given, longest)) == [longest]
+        too_long = {**longest, "tracestate": longest["tracestate"] + "b"}
+        assert headers_of(carried(given, too_long)) == [{"traceparent": PARENT}]
+
+
+def test_what_it_would_add_is_known_before_it_is_built():
+    many = pa.record_batch({"payload": pa.nulls(1_000_000, pa.binary())})
+    before = pa.total_allocated_bytes()
+    with pytest.raises(TooLarge):
+        carried(many, {"traceparent": PARENT, "tracestate": "a=" + "b" * 500})
+    assert pa.total_allocated_bytes() - before < 1 << 20

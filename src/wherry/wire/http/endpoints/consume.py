@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Literal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from wherry.broker.browse import Page
 from wherry.broker.consumer import PULL_BYTES_DEFAULT, PULL_MESSAGES_MAX, Consumer, Delivery
+from wherry.broker.receipts import SETTLED_MAX
 from wherry.broker.settle import Part
+from wherry.broker.shard import Shard
 from wherry.core import leasing
+from wherry.core.state import TopicState
 from wherry.model import check
 from wherry.model.errors import StaleLease, WherryError
 from wherry.model.subscription import BUFFER_MAX
-from wherry.wire.http.endpoints.views import MessageList
-from wherry.wire.http.formats import GIVES, ONE_EACH, parse_receipts, write_messages
-from wherry.wire.http.message import EVENTS, JSON, NDJSON, Answer, Response, Stream, accepted
+from wherry.wire.http.endpoints.views import MessageList, MessagePage
+from wherry.wire.http.formats import GIVES, ONE_EACH, parse_receipts, write_messages, write_page
+from wherry.wire.http.message import ARROW, EVENTS, JSON, NDJSON, Answer, Response, Stream, accepted
 from wherry.wire.http.problem import HttpError, problem
 from wherry.wire.http.routing import Table
-from wherry.wire.http.server import Server
 from wherry.wire.http.service import Ask
 from wherry.wire.http.terms import (
     WAIT_MS_MAX,
@@ -32,12 +35,16 @@ from wherry.wire.http.terms import (
 )
 
 TABLE = Table("consume")
-SETTLES = ("stale-lease", "limit-reached")
 CONSUMES = ("already-exists", "cut-off", "limit-reached")
 PATH = "/v1/topics/{topic}/subscriptions/{subscription}"
 
 HEARTBEAT_MS = 15_000
 """A stream says this often that it is still there, so that proxies keep it."""
+
+SETTLE_BYTES_MAX = 32 << 20
+"""Of a body that names messages one by one."""
+
+SETTLING: dict[str, Any] = {"codes": ("stale-lease", "limit-reached"), "body_bytes": SETTLE_BYTES_MAX}
 
 
 class PullQuery(msgspec.Struct, frozen=True):
@@ -53,6 +60,7 @@ class PullQuery(msgspec.Struct, frozen=True):
 class Receipts(msgspec.Struct, forbid_unknown_fields=True):
     """What to settle: `lease`, `lease:offset` or `lease:first-last`."""
 
+    texts_max: ClassVar[int] = SETTLED_MAX + 100
     receipts: ReceiptList
 
 
@@ -80,7 +88,13 @@ LISTS = tuple(kind for kind in GIVES if kind not in ONE_EACH)
 """Formats of listings."""
 
 PULLED = {kind: MessageList if kind == JSON else None for kind in GIVES}
-LISTED = {kind: PULLED[kind] for kind in LISTS}
+LISTED = {kind: MessagePage if kind == JSON else None for kind in LISTS}
+
+PAGE_BYTES_MAX = 16 << 20
+"""What the messages of a listing may weigh: one with more ends early, and says where to go on."""
+
+EVENTS_BYTES_MAX = 1 << 20
+"""What is pulled for a stream at a time."""
 
 
 def media_type(call: Ask, offered: tuple[str, ...] = GIVES) -> str:
@@ -89,6 +103,14 @@ def media_type(call: Ask, offered: tuple[str, ...] = GIVES) -> str:
     if kind is None:
         raise HttpError("not-acceptable", "what can be had here: " + ", ".join(offered))
     return kind
+
+
+async def listing(call: Ask, look: Callable[[Shard, TopicState], Awaitable[Page]]) -> Response:
+    """Messages that are only looked at, a page of them."""
+    kind, shard = media_type(call, LISTS), call.service.broker.shard
+    async with call.service.listings:
+        page = await look(shard, shard.state.topic(call["topic"]))
+        return await write_page(kind, page.batch, page.next)
 
 
 @TABLE.add(
@@ -110,9 +132,12 @@ async def pull(call: Ask) -> Answer:
     delivery = await call.service.server.patiently(
         lambda wait_ms: consumer.pull(count, bytes_max=query.bytes, wait_ms=wait_ms), query.wait_ms
     )
+    if query.wait_ms:
+        _check_again(call, delivery)
     if kind in ONE_EACH and not len(delivery):
         return Response(204)
-    response = write_messages(kind, delivery.batch, leases=delivery.lease_column(), columns=query.columns)
+    batch = delivery.present if kind == ARROW and query.columns == "present" else delivery.batch
+    response = write_messages(kind, batch, leases=delivery.lease_column(), columns=query.columns)
     response.undo = delivery.take_back
     return response
 
@@ -128,35 +153,35 @@ def parts_of(call: Ask) -> list[Part]:
     return parts
 
 
-@TABLE.add("POST", PATH + "/ack", "consume", body=Receipts, answers={204: None}, codes=SETTLES)
+@TABLE.add("POST", PATH + "/ack", "consume", body=Receipts, answers={204: None}, **SETTLING)
 async def ack(call: Ask) -> Answer:
     """Done with messages; durable when the answer comes."""
     await call.service.settler.ack(parts_of(call))
     return Response(204)
 
 
-@TABLE.add("POST", PATH + "/nack", "consume", body=Nack, answers={204: None}, codes=SETTLES)
+@TABLE.add("POST", PATH + "/nack", "consume", body=Nack, answers={204: None}, **SETTLING)
 async def nack(call: Ask) -> Answer:
     """Messages failed: they come back by the retry policy, or are dead letters now."""
     await call.service.settler.nack(parts_of(call), call.body.delay_ms, call.body.error)
     return Response(204)
 
 
-@TABLE.add("POST", PATH + "/reject", "consume", body=Reject, answers={204: None}, codes=SETTLES)
+@TABLE.add("POST", PATH + "/reject", "consume", body=Reject, answers={204: None}, **SETTLING)
 async def reject(call: Ask) -> Answer:
     """Give up on messages at once: they are dead letters."""
     await call.service.settler.dead_letter(parts_of(call), call.body.reason, call.body.error)
     return Response(204)
 
 
-@TABLE.add("POST", PATH + "/release", "consume", body=Receipts, answers={204: None}, codes=SETTLES)
+@TABLE.add("POST", PATH + "/release", "consume", body=Receipts, answers={204: None}, **SETTLING)
 async def release(call: Ask) -> Answer:
     """Hand messages back untouched; no attempt is counted."""
     call.service.settler.release(parts_of(call))
     return Response(204)
 
 
-@TABLE.add("POST", PATH + "/extend", "consume", body=Extend, answers={204: None}, codes=SETTLES)
+@TABLE.add("POST", PATH + "/extend", "consume", body=Extend, answers={204: None}, **SETTLING)
 async def extend(call: Ask) -> Answer:
     """More time for the leases named; a lease is extended as a whole."""
     call.service.settler.renew([token for token, _ in parts_of(call)], call.body.lease_ms)
@@ -166,7 +191,7 @@ async def extend(call: Ask) -> Answer:
 class EventsQuery(msgspec.Struct, frozen=True):
     """How a stream is acked, and how much of it may be on its way: without acks by hand, nothing waits for them."""
 
-    ack: Literal["auto", "manual"] = "auto"
+    ack: Literal["auto", "manual"] = "manual"
     messages: PullMessages = 100
     consumer: ConsumerName | None = None
 
@@ -183,9 +208,9 @@ class EventsQuery(msgspec.Struct, frozen=True):
 async def events(call: Ask) -> Answer:
     """Messages as server-sent events, as they come.
 
-    With `ack=auto` a message is done when it is written to the connection; with `ack=manual` the `id` of the event is
-    the receipt to settle it by, and at most `messages` of them are out at a time. The last event of a stream that the
-    broker ends is a `problem`.
+    The `id` of an event is the receipt to settle its message by, and at most `messages` of them are out at a time; with
+    `ack=auto` a message is done when it is written to the connection. The last event of a stream that the broker ends
+    is a `problem`.
     """
     query: EventsQuery = call.query
     media_type(call, (EVENTS,))
@@ -194,27 +219,42 @@ async def events(call: Ask) -> Answer:
     consumer = await call.service.broker.consumer(
         call["topic"], call["subscription"], query.consumer, buffer_messages=query.messages
     )
-    chunks = _events(call.service.server, consumer, query)
+    chunks = _events(call, consumer)
     await anext(chunks)  # from here on the end of the stream is the end of the consumer
     return Stream(chunks, EVENTS, [("Cache-Control", "no-store")])
 
 
-async def _events(server: Server, consumer: Consumer, query: EventsQuery) -> AsyncIterator[bytes]:
+async def _events(call: Ask, consumer: Consumer) -> AsyncIterator[bytes]:
+    query: EventsQuery = call.query
+    server = call.service.server
+    config = call.service.broker.shard.state.subscription(call["topic"], call["subscription"]).config
+    acks = query.ack == "auto" and config.acks  # without acks, what is handed over is settled already
     async with consumer:
         yield b""
         yield b": wherry\n\n"
         try:
             while not server.closing:
                 delivery = await server.patiently(
-                    lambda wait_ms: consumer.pull(query.messages, wait_ms=wait_ms), HEARTBEAT_MS
+                    lambda wait_ms: consumer.pull(query.messages, bytes_max=EVENTS_BYTES_MAX, wait_ms=wait_ms),
+                    HEARTBEAT_MS,
                 )
+                _check_again(call, delivery)
                 yield _written(delivery) if len(delivery) else b": still here\n\n"
-                if query.ack == "auto" and len(delivery):
+                if acks and len(delivery):
                     await delivery.ack()
             raise HttpError("closed", "the broker is closing")
         except WherryError as fault:  # the subscription was deleted, the consumer left, the broker closes
             (document,) = problem(fault).body
             yield b"event: problem\ndata: %b\n\n" % bytes(document)
+
+
+def _check_again(call: Ask, delivery: Delivery) -> None:
+    """A key may be gone, or have lost its right, since its call began to wait: then it gets nothing more."""
+    try:
+        call.service.guard(call.request, "consume", call["topic"])
+    except WherryError:
+        delivery.take_back()
+        raise
 
 
 def _written(delivery: Delivery) -> bytes:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import msgspec
 
+from wherry.broker import browse
 from wherry.core.deadletters import DeadFilter
-from wherry.wire.http.endpoints.consume import LISTED, LISTS, media_type
-from wherry.wire.http.formats import write_messages
+from wherry.wire.http.endpoints.bodies import model
+from wherry.wire.http.endpoints.consume import LISTED, LISTS, PAGE_BYTES_MAX, SETTLE_BYTES_MAX, listing
 from wherry.wire.http.message import Answer, json_response
 from wherry.wire.http.problem import HttpError
 from wherry.wire.http.routing import Table
 from wherry.wire.http.service import Ask
-from wherry.wire.http.terms import DeadLimit, Offset, Partition, Rate, TimeMs
+from wherry.wire.http.terms import AfterDead, DeadLimit, Offset, Partition, Rate, TimeMs
 
 TABLE = Table("dead letters")
 PATH = "/v1/topics/{topic}/dead"
+NAMING = {"body_bytes": SETTLE_BYTES_MAX}
 
 
-class DeadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which dead letters; every condition given must hold."""
 
     subscription: str | None = None
@@ -25,37 +27,37 @@ class DeadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     from_ms: TimeMs | None = None
     to_ms: TimeMs | None = None
     partition: Partition | None = None
+
+
+class DeadQuery(Conditions, frozen=True):
+    """Which dead letters to list; `offset` names one of a partition, and may be given several times."""
+
+    offset: list[Offset] | None = None
     limit: DeadLimit = 1_000
+    after: AfterDead | None = None
 
 
-class DeadWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DeadWanted(Conditions, frozen=True):
     """Which dead letters; `offsets` names single ones of a partition."""
 
-    subscription: str | None = None
-    reason: str | None = None
-    from_ms: TimeMs | None = None
-    to_ms: TimeMs | None = None
-    partition: Partition | None = None
     offsets: tuple[Offset, ...] | None = None
     limit: DeadLimit = 1_000_000
 
 
-class DeadAction(msgspec.Struct, forbid_unknown_fields=True):
-    """What to do it to, how many a second (all at once unless told), and who asks, for the audit.
+class DeadDiscard(msgspec.Struct, forbid_unknown_fields=True):
+    """What to throw away, and who asks, for the audit.
 
     Where keys are asked for the audit names the key, and `by` is a note behind it.
     """
 
     filter: DeadWanted = DeadWanted()
+    by: str = ""
+
+
+class DeadAction(DeadDiscard):
+    """What to send back, who asks, and how many a second: all at once unless told."""
+
     rate: Rate | None = None
-    by: str = ""
-
-
-class DeadDiscard(msgspec.Struct, forbid_unknown_fields=True):
-    """What to throw away, and who asks, for the audit."""
-
-    filter: DeadWanted = DeadWanted()
-    by: str = ""
 
 
 class Count(msgspec.Struct):
@@ -90,18 +92,24 @@ def signed(call: Ask, by: str) -> str:
 @TABLE.add("GET", PATH, "consume", query=DeadQuery, gives=LISTS, answers={200: LISTED})
 async def list_dead(call: Ask) -> Answer:
     """Dead letters with the whole message, reason, error, attempts and times."""
-    wanted = DeadFilter(**msgspec.structs.asdict(call.query))
-    batch = await call.service.broker.dead_letters(call["topic"], wanted)
-    return write_messages(media_type(call, LISTS), batch, leases=None)
+    query: DeadQuery = call.query
+    fields = msgspec.structs.asdict(query)
+    after, offsets = fields.pop("after"), fields.pop("offset")
+    wanted = DeadFilter(**fields, offsets=None if offsets is None else tuple(offsets))
+    return await listing(
+        call, lambda shard, topic: browse.dead_page(shard, topic, wanted, after=after, bytes_max=PAGE_BYTES_MAX)
+    )
 
 
-@TABLE.add("POST", PATH + "/redrive", "admin", body=DeadAction, answers={200: Count}, codes=("limit-reached",))
+@TABLE.add(
+    "POST", PATH + "/redrive", "admin", body=DeadAction, answers={200: Count}, codes=("limit-reached",), **NAMING
+)
 async def redrive(call: Ask) -> Answer:
     """Send dead letters back to wait again; a second time finds none left."""
     action: DeadAction = call.body
     if action.rate is not None:
         call.service.server.begin_wait(call.request)
-    wanted = DeadFilter(**msgspec.structs.asdict(action.filter))
+    wanted = model(DeadFilter, action.filter)
     service, by = call.service, signed(call, action.by)
 
     async def send_back(wait_ms: int) -> int:
@@ -112,10 +120,10 @@ async def redrive(call: Ask) -> Answer:
     return json_response(Count(await service.server.patiently(send_back, int(action.rate is not None))))
 
 
-@TABLE.add("POST", PATH + "/discard", "admin", body=DeadDiscard, answers={200: Count})
+@TABLE.add("POST", PATH + "/discard", "admin", body=DeadDiscard, answers={200: Count}, **NAMING)
 async def discard(call: Ask) -> Answer:
     """Throw dead letters away."""
-    wanted = DeadFilter(**msgspec.structs.asdict(call.body.filter))
+    wanted = model(DeadFilter, call.body.filter)
     return json_response(Count(await call.service.broker.discard(call["topic"], wanted, by=signed(call, call.body.by))))
 
 

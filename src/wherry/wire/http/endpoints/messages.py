@@ -7,19 +7,36 @@ import base64
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from wherry.broker.browse import Search
+from wherry.broker import browse as looks
+from wherry.broker.browse import Page, Search
+from wherry.broker.shard import Shard
 from wherry.core.amending import Amendment
+from wherry.core.state import TopicState
 from wherry.model.errors import InvalidInput, NotFound
 from wherry.wire.http.endpoints.bodies import given
-from wherry.wire.http.endpoints.consume import LISTED, LISTS, media_type
-from wherry.wire.http.formats import write_messages
+from wherry.wire.http.endpoints.consume import LISTED, LISTS, PAGE_BYTES_MAX, listing
 from wherry.wire.http.message import Answer, Response, json_response
 from wherry.wire.http.routing import Table
 from wherry.wire.http.service import Ask
-from wherry.wire.http.terms import Base64, FateWord, HeaderMatch, Limit, Offset, Partition, Priority, TimeMs, Version
+from wherry.wire.http.terms import (
+    After,
+    AfterTime,
+    Base64,
+    FateWord,
+    HeaderMatch,
+    Limit,
+    Offset,
+    Partition,
+    Priority,
+    TimeMs,
+    Version,
+)
 
 TABLE = Table("messages")
 PATH = "/v1/topics/{topic}/messages/{id}"
+
+AMEND_BYTES_MAX = 8 << 20
+"""A payload of the largest size, however JSON writes it, and all its headers."""
 
 
 class BrowseQuery(msgspec.Struct, frozen=True):
@@ -28,6 +45,7 @@ class BrowseQuery(msgspec.Struct, frozen=True):
     partition: Partition = 0
     start: Offset = 0
     limit: Limit = 100
+    after: After | None = None
 
 
 class SearchQuery(msgspec.Struct, frozen=True):
@@ -38,6 +56,7 @@ class SearchQuery(msgspec.Struct, frozen=True):
     from_ms: TimeMs | None = None
     to_ms: TimeMs | None = None
     limit: Limit = 100
+    after: After | None = None
 
 
 class ScheduledQuery(msgspec.Struct, frozen=True):
@@ -46,6 +65,7 @@ class ScheduledQuery(msgspec.Struct, frozen=True):
     from_ms: TimeMs | None = None
     to_ms: TimeMs | None = None
     limit: Limit = 100
+    after: AfterTime | None = None
 
 
 class AmendBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,12 +98,23 @@ class FateView(msgspec.Struct):
 
 @TABLE.add("GET", "/v1/topics/{topic}/messages", "consume", query=BrowseQuery, gives=LISTS, answers={200: LISTED})
 async def browse(call: Ask) -> Answer:
-    """Messages of a partition by offset; nothing is consumed."""
+    """Messages of a partition by offset; nothing is consumed.
+
+    A listing ends early at about 16 MiB of messages; `next` in the answer is the `after` of the call that goes on.
+    """
     query: BrowseQuery = call.query
-    batch = await call.service.broker.browse(
-        call["topic"], partition=query.partition, start=query.start, limit=query.limit
+    return await listing(
+        call,
+        lambda shard, topic: looks.browse_page(
+            shard,
+            topic,
+            query.partition,
+            query.start,
+            query.limit,
+            after=query.after,
+            bytes_max=PAGE_BYTES_MAX,
+        ),
     )
-    return write_messages(media_type(call, LISTS), batch, leases=None)
 
 
 @TABLE.add("GET", "/v1/topics/{topic}/search", "consume", query=SearchQuery, gives=LISTS, answers={200: LISTED})
@@ -97,7 +128,10 @@ async def search(call: Ask) -> Answer:
             raise InvalidInput("header", text, "name:value")
         headers[name] = value
     wanted = Search(key=query.key, headers=headers or None, from_ms=query.from_ms, to_ms=query.to_ms, limit=query.limit)
-    return write_messages(media_type(call, LISTS), await call.service.broker.search(call["topic"], wanted), leases=None)
+    return await listing(
+        call,
+        lambda shard, topic: looks.search_page(shard, topic, wanted, after=query.after, bytes_max=PAGE_BYTES_MAX),
+    )
 
 
 @TABLE.add(
@@ -111,19 +145,32 @@ async def search(call: Ask) -> Answer:
 async def scheduled(call: Ask) -> Answer:
     """What will be handed to a subscription in a range of times, soonest first."""
     query: ScheduledQuery = call.query
-    batch = await call.service.broker.scheduled(
-        call["topic"], call["subscription"], from_ms=query.from_ms, to_ms=query.to_ms, limit=query.limit
+    return await listing(
+        call,
+        lambda shard, topic: looks.scheduled_page(
+            shard,
+            topic,
+            call["subscription"],
+            query.from_ms,
+            query.to_ms,
+            query.limit,
+            after=query.after,
+            bytes_max=PAGE_BYTES_MAX,
+        ),
     )
-    return write_messages(media_type(call, LISTS), batch, leases=None)
 
 
 @TABLE.add("GET", PATH, "consume", gives=LISTS, answers={200: LISTED})
 async def get_message(call: Ask) -> Answer:
     """One message by id."""
-    batch = await call.service.broker.get(call["topic"], call["id"])
-    if not batch.num_rows:
-        raise NotFound("message", call["id"])
-    return write_messages(media_type(call, LISTS), batch, leases=None)
+
+    async def look(shard: Shard, topic: TopicState) -> Page:
+        batch = await looks.by_id(shard, topic, call["id"])
+        if not batch.num_rows:
+            raise NotFound("message", call["id"])
+        return Page(batch, None)
+
+    return await listing(call, look)
 
 
 @TABLE.add(
@@ -131,6 +178,7 @@ async def get_message(call: Ask) -> Answer:
     PATH,
     "publish",
     body=AmendBody,
+    body_bytes=AMEND_BYTES_MAX,
     answers={200: AmendedView},
     codes=("not-waiting", "version-conflict", "limit-reached"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Literal
 
 import msgspec
@@ -9,14 +10,15 @@ import numpy as np
 
 from wherry.broker.outcomes import OUTCOME_MS_MAX
 from wherry.core.fates import Fates
-from wherry.core.publishing import Published, PublishOptions
+from wherry.core.publishing import FINGERPRINT_MAX, Published, PublishOptions
 from wherry.model import check, limits
-from wherry.model.errors import InvalidInput
+from wherry.model.errors import InvalidInput, OutOfSequence
 from wherry.wire.http.formats import TAKES, read_messages
-from wherry.wire.http.message import ARROW, Answer, json_response
+from wherry.wire.http.message import ARROW, Answer, Request, json_response
+from wherry.wire.http.problem import HttpError
 from wherry.wire.http.routing import Table
 from wherry.wire.http.service import Ask
-from wherry.wire.http.terms import CallbackUrl, FateWord, OutcomeMs, Partition, ProducerName, Sequence
+from wherry.wire.http.terms import CallbackUrl, FateWord, Fingerprint, OutcomeMs, Partition, ProducerName, Sequence
 
 TABLE = Table("publish")
 
@@ -26,14 +28,16 @@ IDEMPOTENCY_KEY = "idempotency-key"
 class PublishQuery(msgspec.Struct, frozen=True):
     """How to publish.
 
-    Without `producer` and `sequence` a call that is sent again is stored again. `wait` holds the answer until every
-    message was handed over, or is over (settled, dead, cancelled, expired or dropped), `timeout_ms` at most; `callback`
-    is told of both.
+    Without `producer` and `sequence` a call that is sent again is stored again. A `fingerprint` stands for what the
+    messages say: the same numbers with another one are refused, not taken for a repeat. `wait` holds the answer until
+    every message was handed over, or is over (settled, dead, cancelled, expired or dropped), `timeout_ms` at most;
+    `callback` is told of both.
     """
 
     partition: Partition | None = None
     producer: ProducerName | None = None
     sequence: Sequence | None = None
+    fingerprint: Fingerprint | None = None
     persistent: bool | None = None
     wait: Literal["stored", "delivered", "settled"] = "stored"
     timeout_ms: OutcomeMs = 30_000
@@ -92,19 +96,31 @@ def refuse_repeats(call: Ask) -> None:
 def options_of(call: Ask) -> PublishOptions:
     """What the query and the headers say about a publish."""
     query: PublishQuery = call.query
-    producer, sequence = query.producer, query.sequence
+    producer, sequence, fingerprint = query.producer, query.sequence, query.fingerprint
     key = call.request.headers.get(IDEMPOTENCY_KEY)
     if key is not None:
         if producer is not None:
             raise InvalidInput("Idempotency-Key", key, "either it, or producer and sequence in the query")
         producer, sequence = check.graphic("Idempotency-Key", key, limits.PRODUCER_ID_CHARS_MAX), 0
+        fingerprint = fingerprint or fingerprint_of(call.request)
     return PublishOptions(
         partition=query.partition,
         producer=producer,
         sequence=sequence,
         persistent=query.persistent,
         callback=query.callback,
+        fingerprint=fingerprint,
     )
+
+
+def fingerprint_of(request: Request) -> int:
+    """A number for what a publish says: the headers that are part of its messages, and the body as it came."""
+    told = {
+        name: text for name, text in request.headers.items() if name == "content-type" or name.startswith("wherry-")
+    }
+    digest = hashlib.sha256(msgspec.json.encode(sorted(told.items())))
+    digest.update(memoryview(request.body))
+    return int.from_bytes(digest.digest()[:8], "little") % FINGERPRINT_MAX + 1
 
 
 @TABLE.add(
@@ -127,7 +143,14 @@ async def publish(call: Ask) -> Answer:
     messages = read_messages(call.request)
     if query.wait != "stored":
         server.begin_wait(call.request)
-    published = await broker.publish(call["topic"], messages, options)
+    try:
+        published = await broker.publish(call["topic"], messages, options)
+    except OutOfSequence as fault:
+        key = call.request.headers.get(IDEMPOTENCY_KEY)
+        if key is None:
+            raise
+        detail = f"Idempotency-Key: {key!r} {fault.why}; nothing was stored"
+        raise HttpError("out-of-sequence", detail, field="Idempotency-Key") from None
     fates = None
     if query.wait != "stored":
         until = query.wait

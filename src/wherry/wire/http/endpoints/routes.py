@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec
@@ -10,6 +11,7 @@ from wherry.model.route import Binding, Kind, Route
 from wherry.wire.http.endpoints.bodies import model, part_of
 from wherry.wire.http.endpoints.publish import PublishedView, published_view, refuse_repeats
 from wherry.wire.http.formats import TAKES, read_messages
+from wherry.wire.http.formats.as_octets import decoded
 from wherry.wire.http.message import ARROW, Answer, Response, json_response
 from wherry.wire.http.routing import Table
 from wherry.wire.http.service import Ask
@@ -19,7 +21,10 @@ TABLE = Table("routes")
 PATH = "/v1/routes/{route}"
 
 HEADER = "wherry-route-"
-"""What a `headers` route matches: `Wherry-Route-Region: eu` is the header `region`."""
+"""What a `headers` route matches: `Wherry-Route-Region: eu` is the header `region`.
+
+They are percent-encoded as those of a message are. Their names have no case, and neither have those of the rules here.
+"""
 
 
 BindingFields = part_of(Binding, "BindingFields")
@@ -89,11 +94,26 @@ async def delete_route(call: Ask) -> Answer:
 async def publish_route(call: Ask) -> Answer:
     """Publish through a route: a copy for each topic that matches, all of them or none."""
     refuse_repeats(call)
-    headers = {
-        name.removeprefix(HEADER): value for name, value in call.request.headers.items() if name.startswith(HEADER)
+    broker, request = call.service.broker, call.request
+    own = {name: value for name, value in request.headers.items() if not name.startswith(HEADER)}
+    given = {
+        decoded(name, name.removeprefix(HEADER)).lower(): decoded(name, value)
+        for name, value in request.headers.items()
+        if name not in own
     }
-    published = await call.service.broker.publish_route(
-        call["route"], read_messages(call.request), routing_key=call.query.routing_key, headers=headers
+    published = await broker.publish_route(
+        call["route"],
+        read_messages(replace(request, headers=own)),
+        routing_key=call.query.routing_key,
+        headers=_as_bound(broker.shard.state.catalog.route(call["route"]), given),
     )
     ids = call.request.content_type() != ARROW
     return json_response(RoutedView({name: published_view(each, ids=ids) for name, each in published.items()}), 201)
+
+
+def _as_bound(route: Route, given: dict[str, str]) -> dict[str, str]:
+    """Headers, whose names are in lower case, by the names that the rules of a route have for them."""
+    if not given or route.kind != "headers":
+        return given
+    names = {name for binding in route.bindings for name in binding.headers}
+    return {name: given[name.lower()] for name in names if name.lower() in given}

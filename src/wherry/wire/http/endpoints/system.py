@@ -51,4 +51,4 @@ async def ready(call: Ask) -> Answer:
 @TABLE.add("GET", "/openapi.json", "none", answers={200: dict[str, Any]})
 async def openapi(call: Ask) -> Answer:
     """This interface, described."""
-    return Response(200, [call.service.document], JSON)
+    return Response(200, [call.service.document()], JSON)

@@ -53,10 +53,10 @@ async def list_topics(call: Ask) -> Answer:
 async def put_topic(call: Ask) -> Answer:
     """Create a topic; of one that exists, change the fields given.
 
-    The same again is no error. Order and partitions of a topic stay as they are.
+    The same again is no error. The order of a topic stays; of partitions there may be more, not fewer.
     """
     broker, name = call.service.broker, call["topic"]
-    known = any(topic.name == name for topic in broker.topics())
+    known = name in broker.shard.state.catalog.topics
     topic = await broker.create_topic(name, **given(call.body))
     return json_response(_view(call, topic), 200 if known else 201)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from wherry.wire.http.endpoints.consume import Receipts, parts_of
+from wherry.security.access import own_key
+from wherry.wire.http.endpoints.consume import SETTLE_BYTES_MAX, Receipts, parts_of
 from wherry.wire.http.endpoints.publish import refuse_repeats
 from wherry.wire.http.formats import TAKES, read_messages
 from wherry.wire.http.message import Answer, Response, json_response
@@ -28,12 +29,18 @@ class Committed(msgspec.Struct):
     placed: list[tuple[str, int, int, int]]
 
 
-def check_rights(call: Ask) -> None:
-    """What was put aside may be let out, or thrown away, by whoever might have put it there; `Forbidden` else."""
+def stage_key(call: Ask) -> str:
+    """The key of a stage in the broker: where keys are asked for each caller has its own, whatever others choose."""
+    return own_key(call.request.caller, call["key"])
+
+
+def check_rights(call: Ask) -> str:
+    """The key of a stage, which its caller still has every right to that it took to fill it; `Forbidden` else."""
     service, state = call.service, call.service.broker.shard.state
-    service.may(call.request, "publish", "*")  # who asks must be known, even if nothing is there
-    stage = state.stages.open.get(call["key"])
-    done = state.stages.committed.get(call["key"])
+    call.request.caller = service.caller(call.request)
+    key = stage_key(call)
+    stage = state.stages.open.get(key)
+    done = state.stages.committed.get(key)
     parts = [part.topic for part in stage.parts] if stage is not None else []
     for number in dict.fromkeys(parts if done is None else done.reshape(-1, 4)[:, 0].tolist()):
         if number in state.topics:
@@ -42,6 +49,7 @@ def check_rights(call: Ask) -> None:
         lease = state.leases.get(settle.token)
         if lease is not None:
             service.guard(call.request, "consume", state.subscriptions[lease.subscription].config.topic)
+    return key
 
 
 STAGES = ("duplicate-id", "stage-lost", "limit-reached")
@@ -60,7 +68,7 @@ async def stage(call: Ask) -> Answer:
     """Put messages aside; they are durable, and nobody sees them before the commit."""
     refuse_repeats(call)
     messages = read_messages(call.request)
-    await call.service.broker.stage(call["key"], call["topic"], messages, partition=call.query.partition)
+    await call.service.broker.stage(stage_key(call), call["topic"], messages, partition=call.query.partition)
     return Response(204)
 
 
@@ -69,25 +77,25 @@ async def stage(call: Ask) -> Answer:
     PATH + "/topics/{topic}/subscriptions/{subscription}/ack",
     "consume",
     body=Receipts,
+    body_bytes=SETTLE_BYTES_MAX,
     answers={204: None},
     codes=("stale-lease", *STAGES),
 )
 async def stage_ack(call: Ask) -> Answer:
     """Ack messages when the transaction is committed; their leases must still hold then."""
-    await call.service.settler.stage_ack(call["key"], parts_of(call))
+    await call.service.settler.stage_ack(stage_key(call), parts_of(call))
     return Response(204)
 
 
 @TABLE.add("POST", PATH + "/commit", "publish", asks=True, answers={200: Committed}, codes=("stale-lease", *STAGES))
 async def commit(call: Ask) -> Answer:
     """Make everything under the key visible at once; the same commit again does nothing and is a success."""
-    check_rights(call)
-    return json_response(Committed(await call.service.broker.commit(call["key"])))
+    key = check_rights(call)
+    return json_response(Committed(await call.service.broker.commit(key)))
 
 
 @TABLE.add("DELETE", PATH, "publish", asks=True, answers={204: None})
 async def abort(call: Ask) -> Answer:
     """Throw away what lies under the key."""
-    check_rights(call)
-    await call.service.broker.abort(call["key"])
+    await call.service.broker.abort(check_rights(call))
     return Response(204)

@@ -61,3 +61,9 @@ class MessageList(msgspec.Struct):
     """Messages, in the order in which they were asked for."""
 
     messages: list[MessageView]
+
+
+class MessagePage(MessageList, omit_defaults=True):
+    """A part of a listing. The same call with `next` as `after` tells the rest; without `next` this was all."""
+
+    next: str | msgspec.UnsetType = msgspec.UNSET

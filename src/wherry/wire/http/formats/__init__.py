@@ -6,16 +6,17 @@ already, and they stay where they lie.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 
 import pyarrow as pa
 
-from wherry.model.schema import Int64
+from wherry.broker.receipts import format_receipts, parse_receipts
+from wherry.model.schema import Int64, content_bytes
 from wherry.wire.http.formats import as_arrow, as_avro, as_json, as_octets
 from wherry.wire.http.formats.as_avro import DELIVERED_AVRO_SCHEMA, MESSAGE_AVRO_SCHEMA, SCHEMAS
 from wherry.wire.http.formats.as_json import GivenMessage
-from wherry.wire.http.formats.receipts import format_receipts, parse_receipts
 from wherry.wire.http.message import ARROW, AVRO, AVRO_SINGLE, JSON, NDJSON, OCTETS, Bytes, Request, Response
 from wherry.wire.http.problem import HttpError
 from wherry.wire.http.trace_context import carried
@@ -32,6 +33,7 @@ __all__ = [
     "parse_receipts",
     "read_messages",
     "write_messages",
+    "write_page",
 ]
 
 _READERS: dict[str, Callable[[Bytes], pa.RecordBatch]] = {
@@ -57,6 +59,9 @@ GIVES: tuple[str, ...] = tuple(
     kind for kind in _WRITERS if kind not in (AVRO, AVRO_SINGLE) or find_spec("fastavro") is not None
 )
 """Media types that this installation can answer in: what is not here is refused before anything is pulled."""
+
+BLOCK_MESSAGES, BLOCK_BYTES = 1_024, 1 << 20
+"""What is written of a page before others run: more than either only if it is one message."""
 
 ONE_EACH = frozenset({OCTETS, AVRO_SINGLE})
 """Media types of answers that carry one message."""
@@ -86,3 +91,35 @@ def write_messages(kind: str, batch: pa.RecordBatch, *, leases: Int64 | None, co
     if kind not in _WRITERS:
         raise HttpError("not-acceptable", f"{kind} is not written here; {', '.join(GIVES)} are")
     return _WRITERS[kind](batch, leases)
+
+
+async def write_page(kind: str, batch: pa.RecordBatch, following: str | None) -> Response:
+    """A page of a listing as an answer, with the place to go on at; block by block, and others run between."""
+    if kind == JSON:
+        writer: as_json.Page | as_json.Lines | as_avro.Container = as_json.Page(following)
+    elif kind == NDJSON:
+        writer = as_json.Lines()
+    elif kind == AVRO:
+        writer = as_avro.Container(batch.schema)
+    else:
+        return _followed(write_messages(kind, batch, leases=None), following)
+    for block in _blocks(batch):
+        writer.add(block)
+        await asyncio.sleep(0)
+    response = writer.response()
+    return response if kind == JSON else _followed(response, following)
+
+
+def _followed(response: Response, following: str | None) -> Response:
+    if following is not None:
+        response.headers.append(("Wherry-Next", following))
+    return response
+
+
+def _blocks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    rows = batch.num_rows
+    if rows > BLOCK_MESSAGES or (rows > 1 and content_bytes(batch) > BLOCK_BYTES):
+        yield from _blocks(batch.slice(0, rows // 2))
+        yield from _blocks(batch.slice(rows // 2))
+    elif rows:
+        yield batch

@@ -13,7 +13,7 @@ import pyarrow.types as kinds
 
 from wherry.model import check, ipc, limits
 from wherry.model.errors import InvalidInput
-from wherry.model.schema import IGNORED, MESSAGE, Int64, absent, payload_sizes
+from wherry.model.schema import IGNORED, MESSAGE, Int64, absent, payload_bytes
 from wherry.wire.http.message import ARROW, Bytes, Response
 
 BATCHES_MAX = 4_096
@@ -22,6 +22,10 @@ BATCHES_MAX = 4_096
 COPIED_BYTES_MAX = 32 << 10
 """An answer with less payload is one buffer: cheaper than dozens of parts."""
 
+SHAPES_MAX, SHAPE_BYTES_MAX = 256, 2_048
+"""Schemas that are remembered."""
+
+_SHAPES: dict[bytes, tuple[pa.Schema, list[str]]] = {}
 _LEASE = pa.field("lease", pa.int64(), nullable=False)
 _OURS = ("blob", "mac")
 _DROPPED = frozenset({*IGNORED, _LEASE.name, *_OURS})
@@ -63,9 +67,7 @@ def _batches(source: pa.BufferReader) -> list[pa.RecordBatch]:
     first = next(messages, None)
     if first is None or first.type != "schema":
         raise InvalidInput("body", "no schema", "an Arrow IPC stream, which begins with one")
-    schema = pa.ipc.read_schema(first)
-    _check_schema(schema, first)
-    taken = [name for name in schema.names if name not in _DROPPED]
+    schema, taken = _shape(first)
     batches: list[pa.RecordBatch] = []
     rows = 0
     for message in messages:
@@ -75,8 +77,23 @@ def _batches(source: pa.BufferReader) -> list[pa.RecordBatch]:
             raise InvalidInput("messages", rows, f"1 to {limits.BATCH_MESSAGES_MAX} messages in one call")
         if len(batches) == BATCHES_MAX:
             raise InvalidInput("body", f"more than {BATCHES_MAX} batches", f"at most {BATCHES_MAX} in one call")
-        batches.append(pa.record_batch([_neat(batch.column(name)) for name in taken], taken))
+        batches.append(pa.RecordBatch.from_arrays([_neat(batch.column(name)) for name in taken], taken))
     return batches
+
+
+def _shape(message: pa.Message) -> tuple[pa.Schema, list[str]]:
+    """The schema of a stream, and the columns to take; those who publish often send the same one each time."""
+    told = message.metadata.to_pybytes()
+    known = _SHAPES.get(told)
+    if known is None:
+        schema = pa.ipc.read_schema(message)
+        _check_schema(schema, message)
+        known = schema, [name for name in schema.names if name not in _DROPPED]
+        if len(told) <= SHAPE_BYTES_MAX:
+            if len(_SHAPES) == SHAPES_MAX:
+                _SHAPES.clear()
+            _SHAPES[told] = known
+    return known
 
 
 def _check_schema(schema: pa.Schema, message: pa.Message) -> None:
@@ -167,18 +184,14 @@ def write(batch: pa.RecordBatch, leases: Int64 | None, columns: str = "all") -> 
         batch = _present(batch)
     if leases is not None:
         batch = batch.append_column(_LEASE, pa.array(leases, pa.int64()))
-    if payload_sizes(batch).sum() >= COPIED_BYTES_MAX:
-        return Response(body=ipc.stream(batch), content_type=ARROW)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as stream:
-        stream.write_batch(batch)
-    return Response(body=[sink.getvalue()], content_type=ARROW)
+    small = payload_bytes(batch) < COPIED_BYTES_MAX
+    return Response(body=ipc.copied(batch) if small else ipc.stream(batch), content_type=ARROW)
 
 
 def _present(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Without the columns that say nothing: null throughout, or of default priority throughout."""
-    rows = batch.num_rows
-    kept = [name for name in batch.schema.names if not rows or batch.column(name).null_count < rows]
+    rows, names = batch.num_rows, batch.schema.names
+    kept = [name for name, column in zip(names, batch.columns, strict=True) if not rows or column.null_count < rows]
     if "priority" in kept and batch.column("priority").equals(absent("priority", rows)):
         kept.remove("priority")
-    return batch.select(kept)
+    return batch if kept == names else batch.select(kept)

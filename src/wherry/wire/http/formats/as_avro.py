@@ -298,6 +298,26 @@ def write(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
     return Response(body=[sink.getbuffer()], content_type=AVRO)
 
 
+class Container:
+    """An object container, written block by block."""
+
+    def __init__(self, columns: pa.Schema) -> None:
+        writer = importlib.import_module("fastavro.write").Writer
+        self._sink = io.BytesIO()
+        self._writer = writer(self._sink, _schema_of(tuple(columns)))
+
+    def add(self, block: pa.RecordBatch) -> None:
+        """Further messages."""
+        fields = to_fields(block, None)
+        for row in zip(*fields.values(), strict=True):
+            self._writer.write(dict(zip(fields, row, strict=True)))
+
+    def response(self) -> Response:
+        """All of it."""
+        self._writer.flush()
+        return Response(body=[self._sink.getbuffer()], content_type=AVRO)
+
+
 @lru_cache(maxsize=64)
 def _schema_of(columns: tuple[pa.Field, ...]) -> Schema:
     """Our schema, and a field for each column of a listing that it does not have."""

@@ -18,11 +18,13 @@ from wherry.model import limits
 from wherry.model.errors import InvalidInput
 from wherry.model.schema import Int64
 from wherry.wire.http.formats.rows import COLUMN_OF, Fields, to_batch, to_fields
-from wherry.wire.http.message import NDJSON, Bytes, Response, json_response
-from wherry.wire.http.reading import refused
+from wherry.wire.http.message import JSON, NDJSON, Bytes, Response, json_response
+from wherry.wire.http.reading import NAMED_BYTES_MAX, UNTOLD, refused
 
 TimeMs: TypeAlias = Annotated[int, Meta(ge=0, le=limits.TIME_MS_MAX)]
 Priority: TypeAlias = Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)]
+
+LINE_BYTES_MIN = len('{"payload":""}\n')
 
 _MISSING = Raw()
 _QUOTE = ord('"')
@@ -72,6 +74,10 @@ def read(body: Bytes) -> pa.RecordBatch:
 
 def read_lines(body: Bytes) -> pa.RecordBatch:
     """One message a line; empty lines count for nothing."""
+    if len(memoryview(body)) > LINE_BYTES_MIN * limits.BATCH_MESSAGES_MAX:  # too many are told before they are made
+        lines = 1 + bytes(memoryview(body)).count(b"\n{")
+        if lines > limits.BATCH_MESSAGES_MAX:
+            raise InvalidInput("messages", lines, f"1 to {limits.BATCH_MESSAGES_MAX} messages in one call")
     return _read(body, _USUAL_LINES.decode_lines, _GIVEN_LINES.decode_lines)
 
 
@@ -111,7 +117,8 @@ def _payload(index: int, message: GivenMessage) -> bytes | str:
 def _named(fault: msgspec.ValidationError, body: Bytes) -> InvalidInput:
     """The fault with its place: `messages[2].prio`, and `messages[0]` for a message that came alone."""
     try:
-        found = refused(fault, msgspec.json.decode(body))
+        large = len(memoryview(body)) > NAMED_BYTES_MAX
+        found = refused(fault, UNTOLD if large else msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # lines, or broken further on
         found = refused(fault, _start(body))
     if found.field == "body":
@@ -133,6 +140,39 @@ def write(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
 def write_lines(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
     """One message a line."""
     return Response(body=[_ENCODER.encode_lines(_rows(batch, leases))], content_type=NDJSON)
+
+
+class Page:
+    """`{"messages": […], "next": …}`, written block by block."""
+
+    def __init__(self, following: str | None) -> None:
+        self._parts: list[bytes] = [b'{"messages":[']
+        self._end = b"]}" if following is None else b'],"next":%b}' % _ENCODER.encode(following)
+
+    def add(self, block: pa.RecordBatch) -> None:
+        """Further messages."""
+        if len(self._parts) > 1:
+            self._parts.append(b",")
+        self._parts.append(_ENCODER.encode(_rows(block, None))[1:-1])
+
+    def response(self) -> Response:
+        """All of it."""
+        return Response(body=[*self._parts, self._end], content_type=JSON)
+
+
+class Lines:
+    """One message a line, written block by block."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def add(self, block: pa.RecordBatch) -> None:
+        """Further messages."""
+        self._parts.append(_ENCODER.encode_lines(_rows(block, None)))
+
+    def response(self) -> Response:
+        """All of it."""
+        return Response(body=self._parts, content_type=NDJSON)
 
 
 def _rows(batch: pa.RecordBatch, leases: Int64 | None) -> list[msgspec.Struct]:

@@ -38,9 +38,9 @@ def read(request: Request) -> pa.RecordBatch:
         headers["content-type"] = kind
     for name, value in request.headers.items():
         if name.startswith(_NAMED):
-            headers[_text(name, unquote(name[len(_NAMED) :], "latin-1"))] = _decoded(name, value)
+            headers[decoded(name, name[len(_NAMED) :])] = decoded(name, value)
         elif name in _TEXTS:
-            fields[_TEXTS[name]] = [_decoded(name, value)]
+            fields[_TEXTS[name]] = [decoded(name, value)]
         elif name in _WHOLE:
             fields[_WHOLE[name]] = [_number(name, value)]
         elif name.startswith(_PREFIX) and name not in _PASSED_OVER:
@@ -50,12 +50,9 @@ def read(request: Request) -> pa.RecordBatch:
     return to_batch(fields)
 
 
-def _decoded(name: str, value: str) -> str:
-    return _text(name, unquote(value, "latin-1"))
-
-
-def _text(name: str, octets: str) -> str:
-    """UTF-8, of which a head gives us the bytes as Latin-1."""
+def decoded(name: str, value: str) -> str:
+    """A value of the header `name`, or a part of the name: UTF-8, of which a head gives us the bytes as Latin-1."""
+    octets = unquote(value, "latin-1")
     try:
         return octets.encode("latin-1").decode()
     except (UnicodeEncodeError, UnicodeDecodeError):

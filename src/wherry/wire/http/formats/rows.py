@@ -22,6 +22,7 @@ Fields: TypeAlias = dict[str, list[Any]]
 COLUMN_OF = {"due_ms": "due", "expires_ms": "expires"} | {n: n for n in ("id", "key", "priority", "headers", "payload")}
 """What a producer may give, one by one, and the column it goes to."""
 
+_TYPE_OF = {name: MESSAGE.field(column).type for name, column in COLUMN_OF.items()}
 _HIGHEST = {
     "priority": limits.PRIORITY_MAX,
     "due_ms": limits.TIME_MS_MAX,
@@ -35,14 +36,14 @@ def to_batch(fields: Fields) -> pa.RecordBatch:
     """Fields as a batch for `compact`; those that are None throughout are left out."""
     columns = {}
     for name, values in fields.items():
-        if name != "payload" and all(value is None for value in values):
+        if name != "payload" and values.count(None) == len(values):
             continue
-        wanted = MESSAGE.field(COLUMN_OF[name]).type
+        wanted = _TYPE_OF[name]
         if name in _HIGHEST:
             columns[COLUMN_OF[name]] = _whole(name, values).cast(wanted)
         else:
             columns[COLUMN_OF[name]] = pa.array(values, wanted)
-    return pa.record_batch(columns)
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
 def _whole(name: str, values: Sequence[int | None]) -> pa.Array:

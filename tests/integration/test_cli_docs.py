@@ -1,0 +1,71 @@
+"""Every block of shell in docs/cli.md runs as printed, one after another, and no command is missing there."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.integration.shell import CERTIFICATES, PATIENCE_S, TLS, WHERRY, broker
+from wherry.cli.frame import EXAMPLES
+from wherry.cli.main import app
+
+PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Run a block, in a directory with the files that the page names."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "wherry"
+    program.write_text(f'#!/bin/sh\nexec {" ".join(WHERRY)} "$@"\n')
+    program.chmod(0o755)
+    for name, file in (("authority.pem", "ca.pem"), ("second.pem", "client.pem"), ("second.key", "client.key")):
+        shutil.copy(CERTIFICATES / name, tmp_path / file)
+
+    def run(block, url):
+        environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "WHERRY_URL": url}
+        return subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block.replace("https://127.0.0.1:7070", url)],
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    return run
+
+
+def test_the_blocks_run_as_printed(shell, url):
+    said = []
+    for block in BLOCKS:
+        if "https://127" not in block:
+            done = shell(block, url)
+            assert done.returncode == 0, (block, done.stderr)
+            said.append(done.stdout)
+    assert said[0].startswith("0-0\n0-1\nhello\nworld\n")
+    assert re.search(r"eu=region:eu,size:big", "".join(said))
+
+
+def test_the_block_about_tls_runs_as_printed(shell, tmp_path):
+    [block] = [block for block in BLOCKS if "https://127" in block]
+    with broker(tmp_path, *TLS, "--tls-client-ca", str(CERTIFICATES / "authority.pem")) as url:
+        done = shell(block, url)
+        assert (done.returncode, done.stderr) == (0, "no topics yet: wherry topic create jobs\n")
+        assert shell(block.replace("--cert ", "--debug #"), url).returncode != 0
+
+
+def test_no_command_and_no_common_option_is_missing():
+    rows = [re.findall(r"`([a-z ]+)`", line.split("|")[1]) for line in PAGE.splitlines() if line.startswith("| `")]
+    named = {f"{row[0].partition(' ')[0]} {word}" for row in rows for word in row} | {w for row in rows for w in row}
+    assert [path for path in EXAMPLES if path not in named] == []
+    assert app.registered_callback is not None
+    assert app.registered_callback.callback is not None
+    options = set(app.registered_callback.callback.__annotations__) - {"ctx", "return", "version"}
+    assert [option for option in options if f"`--{option.replace('_', '-')}`" not in PAGE] == []

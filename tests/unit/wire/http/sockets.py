@@ -1,0 +1,84 @@
+"""What the tests of a connection share: a server that says again what came, and raw bytes to it and back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from wherry.wire.http.bounds import Bounds
+from wherry.wire.http.message import OCTETS, Answer, Request, Response, Stream, json_response
+from wherry.wire.http.problem import HttpError
+from wherry.wire.http.server import Server
+
+SMALL = Bounds(head_bytes=4_096, body_bytes=100_000, bodies_bytes=150_000, connections=4, requests=2)
+
+
+async def echo(request: Request) -> Answer:
+    """What came, said again."""
+    if request.path == "/boom":
+        raise RuntimeError("on purpose")
+    if request.path == "/refused":
+        raise HttpError("busy", "come back later")
+    if request.path == "/stream":
+        return Stream(_three(), "text/plain")
+    if request.path == "/info":
+        return json_response({"method": request.method, "segments": request.segments(), "query": request.arguments()})
+    return Response(200, [request.body], OCTETS, [("X-Length", str(len(request.body)))])
+
+
+async def _three() -> AsyncIterator[bytes]:
+    for word in (b"one", b"", b"two", b"three"):
+        yield word
+
+
+class Client:
+    """Raw bytes to a server and back."""
+
+    def __init__(self, server: Server, port: int) -> None:
+        self.server, self.port = server, port
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def send(self, data: bytes, *, step: int | None = None) -> bytes:
+        """All that the server says until it closes, or until it has been silent for a while."""
+        reader, writer = await self.open()
+        for at in range(0, len(data), step or len(data) or 1):
+            writer.write(data[at : at + (step or len(data))])
+            await writer.drain()
+            if step is not None:
+                await asyncio.sleep(0)
+        said = b""
+        try:
+            async with asyncio.timeout(0.3):
+                while chunk := await reader.read(65_536):
+                    said += chunk
+        except (TimeoutError, ConnectionError):
+            pass
+        writer.close()
+        return said
+
+
+def served(test: Callable[[Client], Awaitable[None]], bounds: Bounds = SMALL) -> None:
+    """Run a test against a fresh server."""
+
+    async def main() -> None:
+        server = Server(echo, bounds=bounds)
+        client = Client(server, await server.listen("127.0.0.1", 0))
+        try:
+            await test(client)
+        finally:
+            await server.close(0.1)
+        assert server.bodies_bytes == 0
+        assert server.requests == 0
+
+    asyncio.run(main())
+
+
+def post(body: bytes, path: str = "/", *extra: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: here", f"Content-Length: {len(body)}", *extra]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def body_of(said: bytes) -> bytes:
+    return said.partition(b"\r\n\r\n")[2]

@@ -1,0 +1,194 @@
+"""Every bound of a connection at its edge: sizes, numbers, times."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tests.behaviour.world import VirtualClock
+from tests.unit.wire.http.sockets import SMALL, Client, post, served
+from wherry.broker.opening import start
+from wherry.journal.memory import MemoryEngine
+from wherry.wire.http.app import serve
+from wherry.wire.http.bounds import Bounds
+from wherry.wire.http.connection import INBOX_BYTES
+from wherry.wire.http.message import Answer, Request, Response
+from wherry.wire.http.server import Server
+
+
+def test_too_many_chunks_are_cut_off():
+    async def test(client: Client) -> None:
+        head = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+        said = await client.send(head + (b"2000\r\n" + b"x" * 0x2000 + b"\r\n") * 20)
+        assert said.startswith(b"HTTP/1.1 413 ")
+
+    served(test)
+
+
+def test_too_many_headers_are_refused():
+    async def test(client: Client) -> None:
+        said = await client.send(b"GET / HTTP/1.1\r\nHost: h\r\n" + b"A: b\r\n" * 512 + b"\r\n")
+        assert said.startswith(b"HTTP/1.1 431 ")
+
+    served(test)
+
+
+def test_one_connection_too_many_is_told_and_the_others_go_on():
+    async def test(client: Client) -> None:
+        held = [await client.open() for _ in range(4)]
+        await asyncio.sleep(0.05)
+        assert (await client.send(post(b"x"))).startswith(b"HTTP/1.1 503 ")
+        held[0][1].write(post(b"still here"))
+        assert await held[0][0].readline() == b"HTTP/1.1 200 OK\r\n"
+        for _, writer in held:
+            writer.close()
+
+    served(test)
+
+
+def test_bodies_together_are_bounded():
+    async def test(client: Client) -> None:
+        _, slow = await client.open()
+        slow.write(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 90000\r\n\r\n" + b"x" * 89_999)
+        await asyncio.sleep(0.05)
+        assert (await client.send(post(b"x" * 90_000))).startswith(b"HTTP/1.1 503 ")
+        slow.close()
+        await asyncio.sleep(0.05)
+        assert (await client.send(post(b"x" * 90_000))).startswith(b"HTTP/1.1 200 ")
+
+    served(test)
+
+
+def test_a_body_that_is_only_announced_takes_no_room():
+    async def test(client: Client) -> None:
+        slow = [(await client.open())[1] for _ in range(3)]
+        for each in slow:
+            each.write(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999\r\n\r\npart")
+        await asyncio.sleep(0.05)
+        assert client.server.bodies_bytes == 12
+        assert (await client.send(post(b"x" * 90_000))).startswith(b"HTTP/1.1 200 ")
+        for each in slow:
+            each.close()
+
+    served(test)
+
+
+def test_answers_that_nobody_reads_are_bounded():
+    taken: list[str] = []
+
+    async def large(request: Request) -> Answer:
+        return Response(200, [bytes(8 << 20)], undo=lambda: taken.append(request.path))
+
+    async def main() -> None:
+        server = Server(large, bounds=Bounds(bodies_bytes=20 << 20))
+        client = Client(server, await server.listen("127.0.0.1", 0))
+        silent = [(await client.open())[1] for _ in range(2)]
+        for each in silent:
+            each.transport.pause_reading()  # type: ignore[attr-defined]
+            each.write(b"GET /silent HTTP/1.1\r\nHost: h\r\n\r\n")
+        await asyncio.sleep(0.1)
+        assert server.answers_bytes == 2 * (8 << 20)
+        said = await client.send(b"GET /late HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert said.startswith(b"HTTP/1.1 503 ")
+        assert b'"busy"' in said
+        assert (taken, server.refused["bodies_bytes"]) == (["/late"], 1)
+        for each in silent:
+            each.transport.abort()
+        await asyncio.sleep(0.05)
+        assert server.answers_bytes == 0
+        said = await client.send(b"GET /again HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert said.startswith(b"HTTP/1.1 200 ")
+        await server.close(0.1)
+
+    asyncio.run(main())
+
+
+def test_a_body_that_is_no_messages_may_not_be_as_large():
+    async def main() -> None:
+        broker = await start(MemoryEngine(), None, VirtualClock())
+        async with serve(broker) as server:
+            client = Client(server, await server.listen("127.0.0.1", 0))
+            spaces = b" " * (1 << 20)
+            for head in (b"Content-Length: 1048577\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n100001\r\n"):
+                line = b"PUT /v1/topics/t HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                said = await client.send(line + head + spaces)
+                assert said.startswith(b"HTTP/1.1 413 ")
+                assert b"at most 1048576" in said
+            whole = b"PUT /v1/topics/t HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            said = await client.send(whole + b"Content-Length: 1048576\r\n\r\n{}" + spaces[2:])
+            assert said.startswith(b"HTTP/1.1 201 ")
+            said = await client.send(post(bytes(1 << 20) + b"x", "/v1/topics/t/messages").replace(b"here", b"[::1]", 1))
+            assert b"413" not in said.partition(b"\r\n")[0]
+        await broker.close()
+
+    asyncio.run(main())
+
+
+def test_large_bodies_leave_room_for_small_ones():
+    server = Server(bounds=Bounds(bodies_bytes=80 << 20))
+    assert server.hold(70 << 20, 70 << 20)
+    assert not server.hold(1, 2 << 20)
+    assert server.hold(1 << 20, 1 << 20)
+
+
+def test_an_idle_connection_gives_its_buffer_back():
+    async def test(client: Client) -> None:
+        reader, writer = await client.open()
+        writer.write(post(b"x", "/", "Big: " + "y" * 3_000))
+        await reader.readuntil(b"\r\n\r\nx")
+        (connection,) = client.server._connections
+        assert len(connection._inbox) == INBOX_BYTES
+        writer.close()
+
+    served(test)
+
+
+@pytest.mark.parametrize(
+    ("begun", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHos", b"408"),
+        (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhalf", b"408"),
+        (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nha", b"408"),
+        (b"", b""),
+    ],
+)
+def test_who_takes_too_long_is_closed(begun: bytes, status: bytes):
+    async def test(client: Client) -> None:
+        reader, writer = await client.open()
+        writer.write(begun)
+        async with asyncio.timeout(5):
+            said = await reader.read()
+        assert said[9:12] == status
+        writer.close()
+
+    served(test, replace(SMALL, head_s=0.2, body_s=0.2, idle_s=0.2))
+
+
+def test_a_wait_ends_with_its_client():
+    async def main() -> None:
+        ended = asyncio.Event()
+
+        async def wait(request: Request) -> Answer:
+            server.begin_wait(request)
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.set()
+            return Response(204)
+
+        server = Server(wait)
+        port = await server.listen("127.0.0.1", 0)
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(post(b"x"))
+        await asyncio.sleep(0.05)
+        assert server.waits == 1
+        writer.close()
+        async with asyncio.timeout(5):
+            await ended.wait()
+        await asyncio.sleep(0.05)
+        assert server.waits == 0
+        await server.close(0.1)
+
+    asyncio.run(main())

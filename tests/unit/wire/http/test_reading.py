@@ -1,0 +1,74 @@
+"""Bodies that are wrong cost little more than their bytes."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from wherry.broker.receipts import SETTLED_MAX
+from wherry.model.errors import InvalidInput
+from wherry.model.limits import BATCH_MESSAGES_MAX
+from wherry.wire.http.endpoints.consume import Receipts
+from wherry.wire.http.formats import read_messages
+from wherry.wire.http.message import JSON, NDJSON, Request
+from wherry.wire.http.reading import NAMED_BYTES_MAX, UNTOLD, decode_body
+
+
+class Fields(msgspec.Struct):
+    """A body."""
+
+    count: int = 0
+
+
+def refusal(call: Callable[[], object]) -> tuple[InvalidInput, int]:
+    """What is said, and the memory that it took."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInput) as raised:
+            call()
+        return raised.value, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def request(body: bytes) -> Request:
+    return Request("POST", "/", "", {"content-type": JSON}, pa.py_buffer(body))
+
+
+def test_a_small_body_is_told_what_was_given() -> None:
+    fault, _ = refusal(lambda: decode_body(Fields, request(b'{"count": "x"}')))
+    assert (fault.field, fault.given) == ("count", "x")
+    fault, _ = refusal(lambda: read_messages(request(b'[{"payload": "x", "priority": "high"}]')))
+    assert (fault.field, fault.given) == ("messages[0].priority", "high")
+
+
+def test_a_large_one_is_told_where_it_is_wrong_and_is_not_made_of_objects() -> None:
+    many = b"[" + b"{}," * 1_000_000 + b"{}]"
+    fields, messages = request(b'{"count": "x", "more": ' + many + b"}"), request(b'[{"payload": 1},2,' + many[1:])
+    fault, peak = refusal(lambda: decode_body(Fields, fields))
+    assert (fault.field, fault.given) == ("count", UNTOLD)
+    assert peak < 1 << 20
+    fault, peak = refusal(lambda: read_messages(messages))
+    assert (fault.field, fault.given) == ("messages[1]", UNTOLD)
+    assert peak < 1 << 20
+
+
+def test_lines_are_counted_before_they_are_made() -> None:
+    body = b'{"payload":""}\n' * (BATCH_MESSAGES_MAX + 1)
+    lines = Request("POST", "/", "", {"content-type": NDJSON}, pa.py_buffer(body))
+    fault, peak = refusal(lambda: read_messages(lines))
+    assert (fault.field, fault.given) == ("messages", BATCH_MESSAGES_MAX + 1)
+    assert peak < 2 * len(body)
+
+
+def test_receipts_are_counted_before_they_are_made() -> None:
+    many = b'{"receipts": [' + b'"1",' * (SETTLED_MAX + 200) + b'"1"]}'
+    fault, peak = refusal(lambda: decode_body(Receipts, request(many)))
+    assert fault.field == "body"
+    assert peak < 2 * len(many)
+    fine = b'{"receipts": [' + b'"1",' * NAMED_BYTES_MAX + b'"1"]}'
+    assert len(decode_body(Receipts, request(fine)).receipts) == NAMED_BYTES_MAX + 1
