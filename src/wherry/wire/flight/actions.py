@@ -1,0 +1,188 @@
+"""Actions: one JSON object in, one out. What each needs, asks for and does is one row of `ACTIONS`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from wherry.broker.broker import Broker
+from wherry.core.deadletters import DeadFilter
+from wherry.model.errors import InvalidInput
+from wherry.model.key import Verb
+from wherry.model.subscription import Subscription
+from wherry.model.topic import Topic
+from wherry.wire.flight.tables import May
+from wherry.wire.flight.terms import (
+    Advance,
+    AtTime,
+    Commit,
+    Nothing,
+    OfStage,
+    OfSubscription,
+    OfTopic,
+    Reach,
+    Redrive,
+    decoded,
+)
+
+Do: TypeAlias = Callable[[Broker, Any, May], Awaitable[object]]
+
+
+class Action(NamedTuple):
+    """What a call needs, which right on which topics it asks for, and what it does on the loop."""
+
+    body: Any
+    right: Verb
+    topics: Callable[[Broker, Any], list[str]]
+    do: Do
+    about: str
+
+
+def body_of(name: str, data: Any) -> tuple[Action, Any]:
+    """An action and its body; `InvalidInput` for one that is not known."""
+    action = ACTIONS.get(name)
+    if action is None:
+        raise InvalidInput("action", name, "one of " + ", ".join(ACTIONS))
+    return action, decoded(action.body, data, name)
+
+
+def _built(kind: type[Any], body: dict[str, Any]) -> Any:
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as fault:
+        raise InvalidInput("body", body, str(fault)) from None
+
+
+async def _topics(broker: Broker, _: Nothing, may: May) -> object:
+    return {"topics": [_whole(each) for each in broker.topics() if may(each.name)]}
+
+
+def _whole(config: msgspec.Struct) -> dict[str, Any]:
+    return dict(msgspec.structs.asdict(config))
+
+
+async def _create_topic(broker: Broker, body: dict[str, Any], _: May) -> object:
+    unknown = set(body) - {field.name for field in msgspec.structs.fields(Topic)}
+    if unknown:
+        raise InvalidInput(sorted(unknown)[0], body, "fields of a topic")
+    fields = {key: value for key, value in body.items() if key != "name"}
+    return _whole(await broker.create_topic(body.get("name"), **fields))  # type: ignore[arg-type]
+
+
+async def _delete_topic(broker: Broker, body: OfTopic, _: May) -> object:
+    await broker.delete_topic(body.topic)
+    return {}
+
+
+async def _subscribe(broker: Broker, body: dict[str, Any], _: May) -> object:
+    known = {field.name for field in msgspec.structs.fields(Subscription)}
+    unknown = set(body) - known
+    if unknown:
+        raise InvalidInput(sorted(unknown)[0], body, "fields of a subscription")
+    subscription = _built(Subscription, body)
+    made = await broker.subscribe(subscription)
+    return {"topic": made.topic, "name": made.name}
+
+
+async def _unsubscribe(broker: Broker, body: OfSubscription, _: May) -> object:
+    await broker.unsubscribe(body.topic, body.name)
+    return {}
+
+
+async def _stats(broker: Broker, body: OfTopic, _: May) -> object:
+    return asdict(broker.stats(body.topic))
+
+
+async def _extents(broker: Broker, body: OfTopic, _: May) -> object:
+    found = broker.extents(body.topic)
+    await broker.shard.committer.wait(broker.shard.committer.submitted)
+    return {"start": {n: start for n, start, _ in found}, "stop": {n: stop for n, _, stop in found}}
+
+
+async def _offsets_at(broker: Broker, body: AtTime, _: May) -> object:
+    return {"offsets": broker.offsets_at(body.topic, body.time_ms)}
+
+
+async def _reach(broker: Broker, body: Reach, _: May) -> object:
+    bounds = {"messages_max": body.messages_max, "bytes_max": body.bytes_max, "wait_ms": body.wait_ms}
+    return {"stop": await broker.reach(body.start, stop=body.stop, **bounds)}
+
+
+async def _advance(broker: Broker, body: Advance, _: May) -> object:
+    await broker.advance(body.topic, body.subscription, body.offsets)
+    return {}
+
+
+async def _commit(broker: Broker, body: Commit, _: May) -> object:
+    return {"placed": await broker.commit(body.key, body.stages)}
+
+
+async def _committed(broker: Broker, body: OfStage, _: May) -> object:
+    known = body.key in broker.shard.state.stages.committed
+    return {"placed": await broker.commit(body.key) if known else None}
+
+
+async def _abort(broker: Broker, body: OfStage, _: May) -> object:
+    await broker.abort(body.key)
+    return {}
+
+
+async def _redrive(broker: Broker, body: Redrive, _: May) -> object:
+    offsets = None if body.offsets is None else tuple(body.offsets)
+    wanted = DeadFilter(
+        subscription=body.subscription,
+        reason=body.reason,
+        from_ms=body.from_ms,
+        to_ms=body.to_ms,
+        partition=body.partition,
+        offsets=offsets,
+        limit=body.limit,
+    )
+    return {"redriven": await broker.redrive(body.topic, wanted, by=body.by, rate=body.rate)}
+
+
+def _none(_: Broker, body: Any) -> list[str]:
+    return []
+
+
+def _topic(_: Broker, body: Any) -> list[str]:
+    return [body.topic]
+
+
+def _named(_: Broker, body: dict[str, Any]) -> list[str]:
+    return [str(body.get("name", "*"))]
+
+
+def _of_body(_: Broker, body: dict[str, Any]) -> list[str]:
+    return [str(body.get("topic", "*"))]
+
+
+def _started(_: Broker, body: Reach) -> list[str]:
+    return list(body.start)
+
+
+def _staged(broker: Broker, body: Commit | OfStage) -> list[str]:
+    """Whatever lies under the keys may be let out, or thrown away, by whoever might have put it there."""
+    more = body.stages if isinstance(body, Commit) else ()
+    return broker.topics_under(body.key, *(more or ()))
+
+
+ACTIONS: dict[str, Action] = {
+    "topics": Action(Nothing, "consume", _none, _topics, "topics that the caller may read"),
+    "create-topic": Action(dict[str, Any], "admin", _named, _create_topic, "create or change a topic"),
+    "delete-topic": Action(OfTopic, "admin", _topic, _delete_topic, "delete a topic with everything in it"),
+    "subscribe": Action(dict[str, Any], "consume", _of_body, _subscribe, "create a subscription"),
+    "unsubscribe": Action(OfSubscription, "consume", _topic, _unsubscribe, "delete a subscription"),
+    "stats": Action(OfTopic, "consume", _topic, _stats, "how much waits where"),
+    "extents": Action(OfTopic, "consume", _topic, _extents, "which offsets there are"),
+    "offsets-at": Action(AtTime, "consume", _topic, _offsets_at, "offsets at a time"),
+    "reach": Action(Reach, "consume", _started, _reach, "how far to read, within limits"),
+    "advance": Action(Advance, "consume", _topic, _advance, "a subscription is done with all below"),
+    "commit": Action(Commit, "publish", _staged, _commit, "make stages visible at once"),
+    "committed": Action(OfStage, "publish", _staged, _committed, "whether a key was committed"),
+    "abort": Action(OfStage, "publish", _staged, _abort, "throw a stage away"),
+    "redrive": Action(Redrive, "admin", _topic, _redrive, "send dead letters back"),
+}

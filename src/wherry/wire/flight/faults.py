@@ -1,0 +1,64 @@
+"""Errors on their way out: the text begins with the code, and the code is beside it for programs."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from wherry.model.errors import Closed, Forbidden, InvalidInput, Unauthorized, Unavailable, WherryError
+
+_log = logging.getLogger("wherry.flight")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def as_flight(fault: WherryError) -> flight.FlightError:
+    """The same as Flight says it."""
+    fields = {name: value for name, value in vars(fault).items() if isinstance(value, str | int | float | None)}
+    kind = flight.FlightServerError
+    if isinstance(fault, Unauthorized):
+        kind = flight.FlightUnauthenticatedError
+    elif isinstance(fault, Forbidden):
+        kind = flight.FlightUnauthorizedError
+    elif isinstance(fault, Closed | Unavailable):
+        kind = flight.FlightUnavailableError
+    return kind(f"{fault.code}: {fault}", msgspec.json.encode({**fields, "code": fault.code}))
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Whatever goes wrong inside reaches the client in its own words; a fault of ours is logged, and named as one."""
+    try:
+        yield
+    except flight.FlightError:
+        raise
+    except WherryError as fault:
+        raise as_flight(fault) from None
+    except CancelledError:
+        raise as_flight(Closed("the broker is closing, or the call was cancelled")) from None
+    except pa.ArrowInvalid as fault:
+        raise as_flight(InvalidInput("stream", str(fault)[:200], "a valid stream of Arrow batches")) from None
+    except pa.ArrowCancelled:
+        raise
+    except Exception as fault:
+        _log.exception("a call failed by a fault of the broker")
+        raise flight.FlightInternalError(f"internal: {type(fault).__name__}") from None
+
+
+def telling(call: F) -> F:
+    """A method whose errors are told."""
+
+    @functools.wraps(call)
+    def method(*args: Any) -> Any:
+        with told():
+            return call(*args)
+
+    return method  # type: ignore[return-value]

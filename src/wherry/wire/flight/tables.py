@@ -1,0 +1,47 @@
+"""Tables beside the log: what people ask about the queue itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
+
+import pyarrow as pa
+
+from wherry.broker.broker import Broker
+from wherry.broker.browse import DEAD_LETTERS
+
+May = Callable[[str], bool]
+"""Whether the caller may read a topic."""
+
+SUBSCRIPTIONS = pa.schema(
+    [("topic", pa.string()), ("name", pa.string()), ("durable", pa.bool_())]
+    + [(name, pa.int64()) for name in ("consumers", "ready", "leased", "scheduled", "dead", "lag", "lag_ms")]
+)
+TOPICS = pa.schema(
+    [("name", pa.string()), ("order", pa.string())]
+    + [(name, pa.int64()) for name in ("partitions", "messages", "bytes", "dead", "published")]
+)
+
+_SCHEMAS = {"dead": DEAD_LETTERS, "subscriptions": SUBSCRIPTIONS, "topics": TOPICS}
+
+
+def schema(table: str) -> pa.Schema:
+    """The columns of a table."""
+    return _SCHEMAS[table]
+
+
+async def rows(broker: Broker, table: str, topic: str | None, may: May) -> AsyncIterator[pa.RecordBatch]:
+    """The rows of a table: of one topic, or of all that the caller may read."""
+    names = [each.name for each in broker.topics() if may(each.name)] if topic is None else [topic]
+    for name in names:
+        if table == "dead":
+            async for batch in broker.each_dead(name):
+                yield batch
+            continue
+        stats = broker.stats(name)
+        if table == "topics":
+            found = [asdict(stats) | {"published": stats.counters.get("published", 0)}]
+        else:
+            found = [asdict(each) for each in stats.subscriptions]
+        wanted = _SCHEMAS[table]
+        yield pa.RecordBatch.from_pylist([{key: row[key] for key in wanted.names} for row in found], wanted)

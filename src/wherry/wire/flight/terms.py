@@ -1,0 +1,201 @@
+"""What clients ask for: commands, tickets and the bodies of actions, as JSON. A field that is not known is refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+import msgspec
+from pyarrow import flight
+
+from wherry.broker.consumer import PULL_BYTES_DEFAULT, PULL_MESSAGES_MAX
+from wherry.broker.history import BUDGET_MAX, WAIT_MS_MAX, check_columns
+from wherry.model.errors import InvalidInput
+from wherry.model.subscription import BUFFER_MAX
+from wherry.model.where import Where
+from wherry.security.access import own_key
+
+ROWS_PER_ENDPOINT = 1_000_000
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=BUDGET_MAX)]
+Offset = Annotated[int, msgspec.Meta(ge=0)]
+Offsets = dict[int, Offset]
+"""By partition."""
+
+T = TypeVar("T")
+
+
+class Term(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One JSON object."""
+
+
+class Place(Term, frozen=True):
+    """Somewhere in a topic: offsets, where the rest is at its beginning, or a time."""
+
+    offsets: Offsets | None = None
+    time_ms: Offset | None = None
+
+
+End = Literal["earliest", "latest"]
+
+
+class Query(Term, frozen=True):
+    """What to read: of a topic, or a table."""
+
+    topic: str | None = None
+    table: Literal["dead", "subscriptions", "topics"] | None = None
+    start: Place | End = "earliest"
+    stop: Place | End = "latest"
+    columns: list[str] | None = None
+    where: Where = Where()
+    rows_per_endpoint: Count = ROWS_PER_ENDPOINT
+    strict: bool = False
+
+
+class Ticket(Term, frozen=True):
+    """One part of it."""
+
+    topic: str | None = None
+    table: Literal["dead", "subscriptions", "topics"] | None = None
+    partition: Annotated[int, msgspec.Meta(ge=0, le=65_534)] = 0
+    start: Offset = 0
+    stop: Offset = 0
+    columns: list[str] | None = None
+    where: Where = Where()
+    strict: bool = False
+
+    def names(self) -> list[str]:
+        """The columns that are wanted."""
+        return check_columns(self.columns)
+
+
+class Put(Term, frozen=True):
+    """Where written batches go."""
+
+    topic: str
+    producer: str | None = None
+    sequence: Offset | None = None
+    partition: Annotated[int, msgspec.Meta(ge=0, le=65_534)] | None = None
+    stage: str | None = None
+
+
+class Push(Term, frozen=True):
+    """A subscription as a stream."""
+
+    topic: str
+    subscription: str
+    consumer: str | None = None
+    messages: Annotated[int, msgspec.Meta(ge=1, le=PULL_MESSAGES_MAX)] = 8_192
+    bytes: Annotated[int, msgspec.Meta(ge=1, le=BUFFER_MAX)] = PULL_BYTES_DEFAULT
+
+
+class Wish(Term, frozen=True):
+    """What the reader of a stream says: credit, or how to settle; exactly one of them."""
+
+    credit: Annotated[int, msgspec.Meta(ge=1, le=BUFFER_MAX)] | None = None
+    ack: list[str] | None = None
+    nack: list[str] | None = None
+    reject: list[str] | None = None
+    extend: list[str] | None = None
+    id: int | str | None = None
+    delay_ms: int | None = None
+    lease_ms: int | None = None
+    reason: str = "rejected"
+    error: str = ""
+
+
+class Nothing(Term, frozen=True):
+    """No field at all."""
+
+
+class OfTopic(Term, frozen=True):
+    """A topic."""
+
+    topic: str
+
+
+class OfSubscription(Term, frozen=True):
+    """A subscription."""
+
+    topic: str
+    name: str
+
+
+class AtTime(Term, frozen=True):
+    """A time in a topic."""
+
+    topic: str
+    time_ms: Offset
+
+
+class Reach(Term, frozen=True):
+    """How far to read from here."""
+
+    start: dict[str, Offsets]
+    stop: dict[str, Offsets] | None = None
+    messages_max: Count = BUDGET_MAX
+    bytes_max: Count = BUDGET_MAX
+    wait_ms: Annotated[int, msgspec.Meta(ge=0, le=WAIT_MS_MAX)] = 0
+
+
+class Advance(Term, frozen=True):
+    """How far a subscription is."""
+
+    topic: str
+    subscription: str
+    offsets: Offsets
+
+
+class OfStage(Term, frozen=True):
+    """A stage, or a commit."""
+
+    key: str
+
+    def owned(self, caller: str) -> Self:
+        """The same with the keys of this caller."""
+        return msgspec.structs.replace(self, key=own_key(caller, self.key))
+
+
+class Commit(OfStage, frozen=True):
+    """What becomes visible together."""
+
+    stages: list[str] | None = None
+
+    def owned(self, caller: str) -> Self:
+        """The same with the keys of this caller."""
+        stages = None if self.stages is None else [own_key(caller, stage) for stage in self.stages]
+        return msgspec.structs.replace(super().owned(caller), stages=stages)
+
+
+class Redrive(Term, frozen=True):
+    """Which dead letters go back."""
+
+    topic: str
+    subscription: str | None = None
+    reason: str | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+    partition: int | None = None
+    offsets: list[int] | None = None
+    limit: Count = 1_000_000
+    rate: int | None = None
+    by: str = ""
+
+
+def decoded(kind: type[T], data: Any, what: str) -> T:
+    """A term from its bytes; `InvalidInput` says what does not fit and where."""
+    raw = bytes(data)
+    try:
+        return msgspec.json.decode(raw or b"{}", type=kind)
+    except msgspec.ValidationError as fault:
+        raise InvalidInput(what, raw[:200].decode(errors="replace"), str(fault)) from None
+    except msgspec.DecodeError as fault:
+        raise InvalidInput(what, raw[:200].decode(errors="replace"), f"a JSON object ({fault})") from None
+
+
+def described(kind: type[T], descriptor: flight.FlightDescriptor) -> T:
+    """The command of a descriptor; a path is the name of a topic."""
+    if descriptor.descriptor_type == flight.DescriptorType.PATH:
+        if len(descriptor.path) != 1:
+            raise InvalidInput("path", [part.decode(errors="replace") for part in descriptor.path], "[topic]")
+        return decoded(kind, msgspec.json.encode({"topic": descriptor.path[0].decode(errors="replace")}), "path")
+    return decoded(kind, descriptor.command, "command")
