@@ -62,7 +62,7 @@ $(package): pyproject.toml | $(venv)
 
 $(peers): pyproject.toml | $(venv)
 	@echo "installing wherry and the clients of its peers into $(VENV)"
-	@$(pip) install --editable '.[bench]'
+	@$(pip) install --editable '.[bench,spark]'
 	@touch $@ $(package)
 
 $(tools): pyproject.toml | $(venv)

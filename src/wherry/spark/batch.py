@@ -1,0 +1,62 @@
+"""Batch reads: the range is resolved once, when the load is planned, and stays what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from wherry.spark import reading
+from wherry.spark.link import link
+from wherry.spark.options import Options
+from wherry.spark.reading import Part
+from wherry.spark.schema import checked
+from wherry.spark.topics import resolve
+
+
+class BatchReader(DataSourceReader):
+    """Reads a range of topics, several tasks for each partition."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options, self._schema = options, checked(schema, options)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options, broker = self._options, link(self._options)
+        parts: list[InputPartition] = []
+        for topic in resolve(broker, options.topics):
+            body = reading.ask(options, self._schema, topic, strict=False)
+            range_ = {"start": options.start.of(topic), "stop": options.stop.of(topic)}
+            command = {**body, **range_, "rows_per_endpoint": options.rows_per_task}
+            parts += [Part(ticket) for ticket in broker.parts(command)]
+        return parts
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Part):  # Spark's own way to say that there are none
+            return iter(())
+        return reading.read(self._options, self._schema, partition)
+
+
+class TableReader(DataSourceReader):
+    """Reads dead letters, or the state of the queues."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options, self._schema = options, checked(schema, options)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        if not options.topics and options.table != "dead":
+            return [_table_part(options.table, None)]
+        topics = resolve(link(options), options.topics or ("*",))
+        return [_table_part(options.table, topic) for topic in topics]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Part):
+            return iter(())
+        return reading.read(self._options, self._schema, partition)
+
+
+def _table_part(table: str, topic: str | None) -> Part:
+    return Part(msgspec.json.encode({"table": table} if topic is None else {"table": table, "topic": topic}))

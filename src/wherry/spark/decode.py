@@ -1,0 +1,110 @@
+"""Payloads as values: a column in, a column of values and one of errors out. A bad row is a null and its reason.
+
+JSON is read by msgspec straight into what Arrow takes: for a few columns this is as fast as Arrow's own reader of JSON
+(1.4 against 1.6 µs a row), says what is wrong with a row, and does not fail a batch for it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable
+from typing import Annotated, Any, TypedDict
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_type
+
+from wherry.model.errors import InvalidInput
+from wherry.spark import avro
+from wherry.spark.options import Options
+
+ERROR_CHARS_MAX = 500
+
+Read = Callable[[bytes], Any]
+Columns = tuple[pa.Array, pa.Array]
+
+_PLAIN: dict[type[spark.DataType], Any] = {
+    spark.StringType: str,
+    spark.BooleanType: bool,
+    spark.ByteType: Annotated[int, msgspec.Meta(ge=-(1 << 7), lt=1 << 7)],
+    spark.ShortType: Annotated[int, msgspec.Meta(ge=-(1 << 15), lt=1 << 15)],
+    spark.IntegerType: Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)],
+    spark.LongType: Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)],
+    spark.FloatType: float,
+    spark.DoubleType: float,
+    spark.DecimalType: decimal.Decimal,
+    spark.BinaryType: bytes,
+    spark.DateType: datetime.date,
+    spark.TimestampType: datetime.datetime,
+    spark.TimestampNTZType: Annotated[datetime.datetime, msgspec.Meta(tz=False)],
+}
+
+
+def decoder(options: Options, value: spark.DataType) -> Callable[[pa.Array], Columns]:
+    """How payloads are read; the values have a type of Spark."""
+    wanted = to_arrow_type(value, timezone="UTC")
+    if options.payload == "text":
+        return _texts
+    if options.payload == "avro":
+        read = avro.reader(options.payload_schema or "")
+    else:
+        read = msgspec.json.Decoder(json_type(value)).decode
+    return lambda payloads: _values(read, payloads, wanted)
+
+
+def json_type(kind: spark.DataType) -> Any:
+    """What msgspec is to expect where a column of Spark has this type; null is allowed everywhere."""
+    if isinstance(kind, spark.StructType):
+        fields = {field.name: json_type(field.dataType) for field in kind}
+        return TypedDict("Fields", fields, total=False) | None  # type: ignore[operator]
+    if isinstance(kind, spark.ArrayType):
+        return list[json_type(kind.elementType)] | None  # type: ignore[misc]
+    if isinstance(kind, spark.MapType) and isinstance(kind.keyType, spark.StringType):
+        return dict[str, json_type(kind.valueType)] | None  # type: ignore[misc]
+    if type(kind) not in _PLAIN:
+        raise InvalidInput("payloadSchema", kind.simpleString(), "types that JSON can have")
+    return _PLAIN[type(kind)] | None
+
+
+def _texts(payloads: pa.Array) -> Columns:
+    """Whole columns at once; one by one only where some are no text."""
+    try:
+        return payloads.cast(pa.string()), pa.nulls(len(payloads), pa.string())
+    except pa.ArrowInvalid:
+        return _values(bytes.decode, payloads, pa.string())
+
+
+def _values(read: Read, payloads: pa.Array, wanted: pa.DataType) -> Columns:
+    values: list[Any] = []
+    errors: dict[int, str] = {}
+    add = values.append
+    for payload in payloads.to_pylist():
+        try:
+            add(read(payload))
+        except Exception as fault:  # noqa: BLE001, RUF100 - whatever it is, the query goes on
+            errors[len(values)] = _reason(fault)
+            add(None)
+    try:
+        column = pa.array(values, wanted)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        column = _one_by_one(values, wanted, errors)
+    reasons = pa.nulls(len(values), pa.string())
+    if errors:
+        reasons = pa.array([errors.get(row) for row in range(len(values))], pa.string())
+    return column, reasons
+
+
+def _one_by_one(values: list[Any], wanted: pa.DataType, errors: dict[int, str]) -> pa.Array:
+    """For the rare value that is well formed and fits no column of its type, such as a decimal that is too long."""
+    for row, value in enumerate(values):
+        try:
+            pa.array([value], wanted)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as fault:
+            errors[row], values[row] = _reason(fault), None
+    return pa.array(values, wanted)
+
+
+def _reason(fault: Exception) -> str:
+    return f"{type(fault).__name__}: {fault}"[:ERROR_CHARS_MAX]

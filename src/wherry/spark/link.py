@@ -1,0 +1,188 @@
+"""The way to a broker from a driver or a task: one Flight connection for each process, address and key.
+
+Every call here may be repeated: reads are of offsets, actions are the same done twice. So each is tried again for
+`retry_s` while the broker cannot be reached. What may not be repeated, a put, is not.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from wherry.client.link.backoff import Backoff
+from wherry.model.errors import InvalidInput
+from wherry.spark.faults import RAISED, error_of, passes
+from wherry.spark.options import Options
+
+ANSWER_S = 60.0
+"""How long an action may take, beside what it was asked to wait."""
+
+UNDER_WAY_MAX = 8
+"""Batches of a put that are not answered yet: answers nobody reads would stop the stream."""
+
+_SETTINGS = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.keepalive_time_ms", 310_000),  # servers take pings more often than every 5 minutes for abuse
+    ("grpc.keepalive_timeout_ms", 20_000),
+]
+
+T = TypeVar("T")
+Body = dict[str, Any]
+
+_clients: dict[tuple[int, Link], flight.FlightClient] = {}
+_lock = threading.Lock()
+
+
+class Link(NamedTuple):
+    """A broker and who asks; small, and travels to where the tasks are."""
+
+    url: str
+    key: str | None = None
+    ca: str | None = None
+    retry_s: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"Link({self.url!r})"  # the key is in no message and no trace
+
+    def action(self, name: str, body: Body, wait_ms: int = 0) -> Body:
+        """One action and its answer."""
+        call = flight.Action(name, msgspec.json.encode(body))
+
+        def ask() -> Body:
+            answers = list(self._client().do_action(call, self._told(ANSWER_S + wait_ms / 1_000)))
+            return msgspec.json.decode(answers[0].body.to_pybytes()) if answers else {}
+
+        return self._patiently(ask)
+
+    def parts(self, command: Body) -> list[bytes]:
+        """Tickets of the parts that what is asked for falls into."""
+        descriptor = flight.FlightDescriptor.for_command(msgspec.json.encode(command))
+        info = self._patiently(lambda: self._client().get_flight_info(descriptor, self._told(ANSWER_S)))
+        return [endpoint.ticket.ticket for endpoint in info.endpoints]
+
+    def read(self, ticket: Body) -> Iterator[pa.RecordBatch]:
+        """The batches of a part of a log; they must have the column `offset`.
+
+        A connection that breaks is made again, and goes on behind what was read.
+        """
+        at, trying = int(ticket.get("start", 0)), _Trying(self.retry_s)
+        while True:
+            try:
+                for batch in self.once({**ticket, "start": at}):
+                    yield batch
+                    if batch.num_rows:
+                        at, trying = batch.column("offset")[-1].as_py() + 1, _Trying(self.retry_s)
+                return
+            except RAISED as fault:
+                trying.again(fault)
+
+    def once(self, ticket: Body) -> Iterator[pa.RecordBatch]:
+        """The batches of a ticket; errors as pyarrow raises them."""
+        reader = self._client().do_get(flight.Ticket(msgspec.json.encode(ticket)), self._told(None))
+        ended = False
+        try:
+            for chunk in reader:
+                yield chunk.data
+            ended = True
+        finally:
+            if not ended:
+                reader.cancel()
+
+    def put(self, command: Body, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
+        """Write batches; on return all of them are durable. The number of rows."""
+        descriptor = flight.FlightDescriptor.for_command(msgspec.json.encode(command))
+        try:
+            writer, answers = self._client().do_put(descriptor, schema, self._told(None))
+        except RAISED as fault:
+            raise error_of(fault) from None
+        rows = under_way = 0
+        try:
+            for batch in batches:
+                writer.write_batch(batch)
+                rows, under_way = rows + batch.num_rows, under_way + 1
+                if under_way >= UNDER_WAY_MAX:
+                    under_way -= _answered(answers)
+            writer.done_writing()
+            while under_way:
+                under_way -= _answered(answers)
+            writer.close()
+        except RAISED as fault:
+            raise error_of(_true_fault(writer, fault)) from None
+        except BaseException as fault:  # of whoever makes the batches: the broker is done with the stream before we are
+            _true_fault(writer, fault)
+            raise
+        return rows
+
+    def _client(self) -> flight.FlightClient:
+        name = (os.getpid(), self)
+        with _lock:
+            found = _clients.get(name)
+            if found is None:
+                trusted = {} if self.ca is None else {"tls_root_certs": _pem(self.ca)}
+                found = _clients[name] = flight.FlightClient(self.url, generic_options=_SETTINGS, **trusted)
+            return found
+
+    def _told(self, timeout_s: float | None) -> flight.FlightCallOptions:
+        headers = [] if self.key is None else [(b"authorization", f"Bearer {self.key}".encode())]
+        return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        trying = _Trying(self.retry_s)
+        while True:
+            try:
+                return call()
+            except RAISED as fault:
+                trying.again(fault)
+
+
+class _Trying:
+    """One call, again and again until its time is over."""
+
+    def __init__(self, retry_s: float) -> None:
+        self._until = time.monotonic() + retry_s
+        self._backoff = Backoff()
+
+    def again(self, fault: BaseException) -> None:
+        """Wait a little, or raise what the broker said."""
+        told = error_of(fault)
+        pause_s = self._backoff.next_s()
+        if not passes(told) or time.monotonic() + pause_s > self._until:
+            raise told from None
+        time.sleep(pause_s)
+
+
+def link(options: Options) -> Link:
+    """The broker that the options name."""
+    return Link(options.url, options.key, options.ca, options.retry_s)
+
+
+def _answered(answers: flight.FlightMetadataReader) -> int:
+    answer = answers.read()
+    if answer is None:
+        raise flight.FlightUnavailableError("the stream ended before all of it was answered")
+    return 1
+
+
+def _true_fault(writer: flight.FlightStreamWriter, fault: BaseException) -> BaseException:
+    """A failed write only says that the stream is over; why is told when it is closed."""
+    try:
+        writer.close()
+    except RAISED as why:
+        return why
+    return fault
+
+
+def _pem(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as fault:
+        raise InvalidInput("ca", path, f"a PEM file of certificates ({fault})") from None

@@ -1,0 +1,236 @@
+"""What a load or a save may be told, read and checked once; whoever comes after finds values, not text."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from wherry.model import check, limits
+from wherry.model.errors import InvalidInput
+from wherry.model.where import Where
+from wherry.spark.times import instant_ms
+
+URL = "grpc://127.0.0.1:7072"
+SCHEMES = ("grpc://", "grpc+tcp://", "grpc+tls://", "grpc+unix://")
+
+Table = Literal["messages", "dead", "subscriptions", "topics"]
+Payload = Literal["bytes", "text", "json", "avro"]
+TABLES: tuple[Table, ...] = ("messages", "dead", "subscriptions", "topics")
+PAYLOADS: tuple[Payload, ...] = ("bytes", "text", "json", "avro")
+
+ROWS_PER_TASK = 500_000
+ROWS_PER_BATCH = 1_000_000
+BYTES_PER_BATCH = 512 << 20
+COUNT_MAX = 1 << 48
+RETRY_S = 30.0
+
+OFFSETS = 'earliest, latest, or JSON of offsets by topic and partition, as {"orders": {"0": 17}}'
+
+T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    """Where in the topics: a word, offsets by topic and partition, or a time; one of them."""
+
+    word: Literal["earliest", "latest"] | None = None
+    offsets: dict[str, dict[int, int]] | None = None
+    time_ms: int | None = None
+
+    def of(self, topic: str) -> object:
+        """The same as Flight says it, for one topic."""
+        if self.word is not None:
+            return self.word
+        if self.time_ms is not None:
+            return {"time_ms": self.time_ms}
+        return {"offsets": {str(number): offset for number, offset in (self.offsets or {}).get(topic, {}).items()}}
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """All that can be set; `docs/spark.md` tells what each is for."""
+
+    url: str = URL
+    key: str | None = None
+    ca: str | None = None
+    topics: tuple[str, ...] = ()
+    table: Table = "messages"
+    start: Place = Place("earliest")
+    stop: Place = Place("latest")
+    start_given: bool = False
+    rows_per_task: int = ROWS_PER_TASK
+    where: Where = Where()
+    payload: Payload = "bytes"
+    payload_schema: str | None = None
+    rows_per_batch: int = ROWS_PER_BATCH
+    bytes_per_batch: int = BYTES_PER_BATCH
+    subscription: str | None = None
+    fail_on_data_loss: bool = True
+    retry_s: float = RETRY_S
+    commit_key: str | None = None
+    by: str = "spark"
+
+    def __repr__(self) -> str:
+        return f"Options({self.url!r}, {self.table}, {self.topics})"  # the key is in no message and no trace
+
+    def one_topic(self) -> str:
+        """The topic of a call that has exactly one; no pattern."""
+        if len(self.topics) != 1 or is_pattern(self.topics[0]):
+            raise InvalidInput("topic", ",".join(self.topics) or None, "the name of one topic")
+        return self.topics[0]
+
+
+KNOWN = (
+    *("url", "apiKey", "ca", "topic", "table", "startingOffsets", "endingOffsets", "startingTime", "endingTime"),
+    *("rowsPerTask", "keys", "headers", "priorityMin", "priorityMax", "payload", "payloadSchema", "maxRowsPerBatch"),
+    *("maxBytesPerBatch", "subscription", "failOnDataLoss", "retrySeconds", "commitKey", "by"),
+)
+SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode", "provider", "location"})
+"""Options that Spark itself hands on; a `path` without a `topic` is the topic."""
+
+
+def is_pattern(topic: str) -> bool:
+    """Whether it stands for all topics that match it."""
+    return "*" in topic
+
+
+def parse(given: Mapping[str, str], now_ms: int | None = None) -> Options:
+    """The options of a load or save; `InvalidInput` names the first that is wrong, also one that is not known."""
+    allowed = {name.lower() for name in KNOWN} | SPARKS_OWN
+    for name in given:
+        if name.lower() not in allowed:
+            raise InvalidInput(f"option {name}", given[name], "one of " + ", ".join(KNOWN))
+    texts = {name.lower(): value for name, value in given.items()}
+    read = _Reader(texts, int(time.time() * 1_000) if now_ms is None else now_ms)
+    start, stop = read.place("starting", "earliest"), read.place("ending", "latest")
+    options = Options(
+        url=read.url(),
+        key=read.text("apiKey") or os.environ.get("WHERRY_KEY") or None,
+        ca=read.text("ca") or os.environ.get("WHERRY_CA") or None,
+        topics=read.topics(),
+        table=read.word("table", TABLES),
+        start=start,
+        stop=stop,
+        start_given="startingoffsets" in texts or "startingtime" in texts,
+        rows_per_task=read.count("rowsPerTask", ROWS_PER_TASK),
+        where=read.where(),
+        payload=read.word("payload", PAYLOADS),
+        payload_schema=read.text("payloadSchema"),
+        rows_per_batch=read.count("maxRowsPerBatch", ROWS_PER_BATCH),
+        bytes_per_batch=read.count("maxBytesPerBatch", BYTES_PER_BATCH),
+        subscription=read.subscription(),
+        fail_on_data_loss=read.flag("failOnDataLoss", True),
+        retry_s=read.seconds("retrySeconds", RETRY_S),
+        commit_key=read.text("commitKey"),
+        by=read.text("by") or "spark",
+    )
+    _agree(options)
+    return options
+
+
+def _agree(options: Options) -> None:
+    """What one option asks of another."""
+    if not options.topics and options.table == "messages":
+        raise InvalidInput("topic", None, "the name of a topic, several with commas between, or a pattern with *")
+    if options.table != "messages" and options.payload != "bytes":
+        raise InvalidInput("payload", options.payload, "bytes, for a table other than messages")
+    if options.payload_schema is not None and options.payload not in ("json", "avro"):
+        raise InvalidInput("payloadSchema", options.payload_schema, "none, unless payload is json or avro")
+    if options.payload == "avro" and options.payload_schema is None:
+        raise InvalidInput("payloadSchema", None, "an Avro schema as JSON, since payload is avro")
+
+
+class _Reader:
+    """Values out of the text of options."""
+
+    def __init__(self, texts: Mapping[str, str], now_ms: int) -> None:
+        self._texts, self._now_ms = texts, now_ms
+
+    def text(self, name: str) -> str | None:
+        return self._texts.get(name.lower())
+
+    def url(self) -> str:
+        url = self.text("url") or os.environ.get("WHERRY_FLIGHT_URL") or URL
+        if not url.startswith(SCHEMES):
+            raise InvalidInput("url", url, f"an address of Arrow Flight, such as {URL} or grpc+tls://host:7072")
+        return url
+
+    def topics(self) -> tuple[str, ...]:
+        given = self.text("topic") or self.text("path") or ""
+        names = tuple(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
+        for name in names:
+            check.name("topic", name, limits.TOPIC_NAME_BYTES_MAX)
+        return names
+
+    def subscription(self) -> str | None:
+        given = self.text("subscription")
+        if given:
+            check.name("subscription", given, limits.SUBSCRIPTION_NAME_CHARS_MAX)
+        return given
+
+    def word(self, name: str, words: tuple[T, ...]) -> T:
+        given = self.text(name)
+        for word in words:
+            if given is None or given.lower() == word:
+                return word
+        raise InvalidInput(name, given, "one of " + ", ".join(map(str, words)))
+
+    def count(self, name: str, default: int) -> int:
+        return self._integer(name, 1, COUNT_MAX, default)
+
+    def _integer(self, name: str, low: int, high: int, default: T) -> int | T:
+        given = self.text(name)
+        if given is None:
+            return default
+        if not given.strip().isdecimal():
+            raise InvalidInput(name, given, f"a whole number from {low} to {high}")
+        return check.integer(name, int(given), low, high)
+
+    def seconds(self, name: str, default: float) -> float:
+        given = self.text(name)
+        try:
+            return default if given is None else check.number(name, float(given), 0, 86_400)
+        except ValueError:
+            raise InvalidInput(name, given, "seconds, from 0 to 86400") from None
+
+    def flag(self, name: str, default: bool) -> bool:
+        given = self.text(name)
+        if given is not None and given.lower() not in ("true", "false"):
+            raise InvalidInput(name, given, "true or false")
+        return default if given is None else given.lower() == "true"
+
+    def place(self, side: str, default: Literal["earliest", "latest"]) -> Place:
+        offsets, moment = self.text(f"{side}Offsets"), self.text(f"{side}Time")
+        if offsets is not None and moment is not None:
+            raise InvalidInput(f"{side}Offsets, {side}Time", (offsets, moment), "one of the two")
+        if moment is not None:
+            return Place(time_ms=instant_ms(f"{side}Time", moment, self._now_ms))
+        word = default if offsets is None else offsets.strip().lower()
+        if word in ("earliest", "latest"):
+            return Place(word)  # type: ignore[arg-type]
+        return Place(offsets=self._json(f"{side}Offsets", dict[str, dict[int, int]], OFFSETS))
+
+    def where(self) -> Where:
+        keys = self.text("keys")
+        if keys is not None and keys.lstrip().startswith("["):
+            listed: list[str] | None = self._json("keys", list[str], "a JSON list of keys, or keys with commas between")
+        else:
+            listed = None if keys is None else [key.strip() for key in keys.split(",")]
+        headers = self._json("headers", dict[str, str], 'a JSON object of text, as {"kind": "order"}')
+        return Where(
+            keys=listed,
+            headers=headers,
+            priority_min=self._integer("priorityMin", 0, limits.PRIORITY_MAX, None),
+            priority_max=self._integer("priorityMax", 0, limits.PRIORITY_MAX, None),
+        ).checked()
+
+    def _json(self, name: str, kind: Any, allowed: str) -> Any:
+        given = self.text(name)
+        if given is None:
+            return None
+        try:
+            return msgspec.json.decode(given, type=kind)
+        except msgspec.MsgspecError:
+            raise InvalidInput(name, given, allowed) from None

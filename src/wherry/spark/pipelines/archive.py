@@ -1,0 +1,250 @@
+"""`archive`: a topic's log as Parquet, and the broker may let go of what is there.
+
+The archive is a durable subscription of the topic. A run reads what is new in tasks of Spark, each of which writes
+files; the driver commits a manifest that covers them; only then the subscription is advanced, so that a topic that
+keeps what is not settled keeps all that no manifest covers. A run that dies anywhere leaves files that nobody names, or
+a manifest that is ahead of the subscription: the next run begins with both.
+"""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from wherry.model import check
+from wherry.model.errors import HistoryLost, InvalidInput, WherryError
+from wherry.spark.link import Link
+from wherry.spark.pipelines import archive_compact, archive_files, archive_tasks, manifest
+from wherry.spark.pipelines.archive_tasks import Unwatched, Watch
+from wherry.spark.pipelines.manifest import File, Manifest, Stretch
+from wherry.spark.pipelines.manifest_store import Store, store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TARGET_BYTES = 128 << 20
+ROWS_PER_TASK = 1_000_000
+ROWS_PER_TASK_MIN = 10_000
+WAVE = 8
+"""Tasks between two commits: so much is done again at most after a crash."""
+
+GRACE_S = 3_600.0
+"""How long files that nobody names any more are kept: a reader may be at them."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How to archive."""
+
+    target_bytes: int = TARGET_BYTES
+    rows_per_task: int | None = None
+    wave: int = WAVE
+    compact: bool = True
+    go_on_after_loss: bool = False
+    grace_s: float = GRACE_S
+    subscription: str | None = None
+    """Of a new archive; a name of its own unless told."""
+
+    def checked(self) -> Options:
+        """These options, or `InvalidInput` for the first that breaks a rule."""
+        check.integer("target_bytes", self.target_bytes, 1_024, 1 << 40)
+        check.optional_integer("rows_per_task", self.rows_per_task, 1, 1 << 40)
+        check.integer("wave", self.wave, 1, 10_000)
+        check.number("grace_s", self.grace_s, 0, 1e9)
+        return self
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run did, and what there is now."""
+
+    topic: str
+    rows: int
+    """Archived by this run."""
+    files_compacted: int
+    files_removed: int
+    archived_rows: int
+    archived_files: int
+    archived_bytes: int
+    sum: str
+    ends: dict[int, int]
+    commit: int
+
+
+class Piece(NamedTuple):
+    """A task: offsets of a partition."""
+
+    link: Link
+    store: Store
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    target_bytes: int
+
+
+def archive(
+    spark: SparkSession,
+    link: Link,
+    topic: str,
+    to: str,
+    options: Options | None = None,
+    watch: Watch | None = None,
+) -> Done:
+    """Archive everything that a topic has by now and the archive has not."""
+    options, watch = (options or Options()).checked(), watch or Unwatched()
+    token = secrets.token_hex(8)
+    here = store(to).under(manifest.folder(topic))
+    extents = link.action("extents", {"topic": topic})  # the first word with the broker: is there such a topic?
+    name = options.subscription or f"archive-{token}"
+    found = manifest.begun(here, topic, name, token)
+    _subscribe(link, found, options)
+    advance(link, found)
+    removed = archive_compact.clean(here, found, options.grace_s)
+    before = found.rows
+    found = _append(spark, link, here, found, token, options, watch, extents)
+    grown, fewer = found.rows - before, 0
+    if options.compact:
+        found, fewer = archive_compact.compact(spark, here, token, options.target_bytes, options.wave, watch)
+    return Done(
+        topic=topic,
+        rows=grown,
+        files_compacted=fewer,
+        files_removed=removed,
+        archived_rows=found.rows,
+        archived_files=len(found.files),
+        archived_bytes=found.bytes,
+        sum=f"{found.sum:016x}",
+        ends=found.ends(),
+        commit=found.number,
+    )
+
+
+def verify(spark: SparkSession, topic: str, to: str, watch: Watch | None = None) -> Manifest:
+    """Read all files of a topic's archive again; `Corrupt` names the first that is not what the manifest says."""
+    watch = watch or Unwatched()
+    here = store(to).under(manifest.folder(topic))
+    found = manifest.need(here, topic)
+    watch.stage(f"{topic}: verify", len(found.files))
+    for at in range(0, len(found.files), 64):
+        some = found.files[at : at + 64]
+        archive_tasks.run(spark, partial(archive_files.checked, here), some)
+        watch.done(len(some))
+    return found
+
+
+def advance(link: Link, found: Manifest) -> None:
+    """The broker may let go of what the manifest covers."""
+    if found.covered:
+        body = {"topic": found.topic, "subscription": found.subscription, "offsets": found.ends()}
+        link.action("advance", body)
+
+
+def _subscribe(link: Link, found: Manifest, options: Options) -> None:
+    """Hold back what is not archived. A subscription that is gone held nothing back: that is told."""
+    if found.covered and not options.go_on_after_loss and not _subscribed(link, found):
+        raise WherryError(
+            f"the subscription {found.subscription!r} of the archive of {found.topic!r} was deleted: messages that were"
+            " settled since may be missing; go on after the loss, or begin another archive"
+        )
+    link.action("subscribe", {"topic": found.topic, "name": found.subscription, "start": "earliest"})
+
+
+def _subscribed(link: Link, found: Manifest) -> bool:
+    told = link.action("stats", {"topic": found.topic})
+    return any(each["name"] == found.subscription for each in told["subscriptions"])
+
+
+def _append(
+    spark: SparkSession,
+    link: Link,
+    here: Store,
+    found: Manifest,
+    token: str,
+    options: Options,
+    watch: Watch,
+    extents: dict[str, Any],
+) -> Manifest:
+    starts, lost = _starts(found, extents, go_on=options.go_on_after_loss)
+    stops = {int(partition): stop for partition, stop in extents["stop"].items()}
+    rows = options.rows_per_task or _rows_per_task(link, found.topic, options.target_bytes)
+    pieces = [
+        Piece(link, here, found.topic, partition, at, min(at + rows, stop), options.target_bytes)
+        for partition, stop in stops.items()
+        for at in range(starts[partition], stop, rows)
+    ]
+    watch.stage(f"{found.topic}: archive", sum(piece.stop - piece.start for piece in pieces))
+    for at in range(0, len(pieces), options.wave):
+        wave = pieces[at : at + options.wave]
+        offsets = sum(piece.stop - piece.start for piece in wave)
+        shares = _Shares(watch, offsets)
+        made = archive_tasks.run(spark, partial(_written, not options.go_on_after_loss), wave, shares)
+        covers: dict[int, Stretch] = {}
+        for piece in wave:
+            begin = found.end(piece.partition)
+            begin = piece.start if begin is None else begin
+            covers[piece.partition] = (covers.get(piece.partition, (begin, 0))[0], piece.stop)
+        gone = [each for each in lost if each[0] in covers]
+        found = manifest.append(here, token, covers, list(chain.from_iterable(made)), gone)
+        lost = [each for each in lost if each not in gone]
+        advance(link, found)
+        shares(1.0)
+    if lost:  # and nothing came after it
+        covers = {partition: (end, first) for partition, end, first in lost}
+        found = manifest.append(here, token, covers, [], lost)
+    return found
+
+
+def _starts(
+    found: Manifest, extents: dict[str, Any], *, go_on: bool
+) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
+    """Where to begin in each partition, and what is known to be lost."""
+    starts: dict[int, int] = {}
+    lost = []
+    for text, first in extents["start"].items():
+        partition, stop = int(text), extents["stop"][text]
+        end = found.end(partition)
+        if end is not None and end > stop:
+            raise InvalidInput(
+                f"topic {found.topic}",
+                f"offsets of partition {partition} up to {stop}",
+                f"at least {end} of them, as archived: this is another topic of that name; archive it elsewhere",
+            )
+        starts[partition] = first if end is None else end
+        if end is not None and go_on and first > end:
+            starts[partition] = first
+            lost.append((partition, end, first))
+    return starts, lost
+
+
+def _rows_per_task(link: Link, topic: str, target_bytes: int) -> int:
+    """About as many rows as fill a file, going by the messages that the topic has."""
+    told = link.action("stats", {"topic": topic})
+    each = max(1, told["bytes"] // max(1, told["messages"]))
+    return max(ROWS_PER_TASK_MIN, min(ROWS_PER_TASK, 2 * target_bytes // each))
+
+
+def _written(strict: bool, piece: Piece) -> list[File]:
+    """In a task: read offsets of the log, and write them."""
+    ticket = {"topic": piece.topic, "partition": piece.partition, "start": piece.start, "stop": piece.stop}
+    batches = piece.link.read({**ticket, "strict": strict})
+    try:
+        return archive_files.write(piece.store, piece.partition, batches, piece.target_bytes)
+    except HistoryLost as fault:
+        fault.args = (f"{fault}; --on-loss go-on archives what there is, and notes what is missing",)
+        raise
+
+
+class _Shares:
+    """Shares of a wave as an amount for the watch."""
+
+    def __init__(self, watch: Watch, amount: int) -> None:
+        self._watch, self._amount, self._told = watch, amount, 0.0
+
+    def __call__(self, share: float) -> None:
+        now = share * self._amount
+        if now > self._told:
+            self._watch.done(now - self._told)
+            self._told = now

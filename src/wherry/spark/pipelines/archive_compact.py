@@ -1,0 +1,93 @@
+"""Care of files: small ones become large ones, and what nobody names goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from wherry.spark.pipelines import archive_files, archive_tasks, manifest
+from wherry.spark.pipelines.archive_tasks import Watch
+from wherry.spark.pipelines.manifest import File, Manifest
+from wherry.spark.pipelines.manifest_store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL = 0.5
+"""A file below this share of the target is small."""
+
+
+MUCH = 4
+"""A file so many times larger than what would be merged into it is left: a row is written again a few times at most."""
+
+
+class Merge(NamedTuple):
+    """Files that become one."""
+
+    store: Store
+    files: list[File]
+    target_bytes: int
+
+
+def groups(files: list[File], target_bytes: int) -> Iterator[list[File]]:
+    """Small files of the same partition and day, in their order, as many as fill one file; two at least."""
+    small = [file for file in files if file.bytes < target_bytes * SMALL]
+    small.sort(key=lambda file: (file.partition, file.date, file.first))
+    for _, same in groupby(small, key=lambda file: (file.partition, file.date)):
+        group: list[File] = []
+        for file in same:
+            if group and sum(each.bytes for each in group) + file.bytes > target_bytes:
+                yield from _worth(group)
+                group = []
+            group.append(file)
+        yield from _worth(group)
+
+
+def _worth(group: list[File]) -> Iterator[list[File]]:
+    """What is worth writing again: not a file that is much larger than all that comes to it."""
+    while len(group) > 1 and group[0].bytes > MUCH * sum(file.bytes for file in group[1:]):
+        group = group[1:]
+    if len(group) > 1:
+        yield group
+
+
+def compact(
+    spark: SparkSession, store: Store, token: str, target_bytes: int, wave: int, watch: Watch
+) -> tuple[Manifest, int]:
+    """Merge small files, a commit for each wave of merges; the manifest after it, and how many files are fewer."""
+    found = manifest.need(store, "")
+    merges = [Merge(store, group, target_bytes) for group in groups(found.files, target_bytes)]
+    fewer = 0
+    watch.stage(f"{found.topic}: compact", sum(len(merge.files) for merge in merges))
+    for at in range(0, len(merges), wave):
+        some = merges[at : at + wave]
+        made = archive_tasks.run(spark, merged, some)
+        removed = [file for merge in some for file in merge.files]
+        files = list(chain.from_iterable(made))
+        found = manifest.compact(store, token, removed, files)
+        fewer += len(removed) - len(files)
+        watch.done(len(removed))
+    return found, fewer
+
+
+def merged(merge: Merge) -> list[File]:
+    """In a task: the rows of some files, in one."""
+    batches = chain.from_iterable(archive_files.read(merge.store, file) for file in merge.files)
+    return archive_files.write(merge.store, merge.files[0].partition, batches, merge.target_bytes * 2)
+
+
+def clean(store: Store, found: Manifest, grace_s: float, now_s: float | None = None) -> int:
+    """Remove files that no commit names, or that were compacted away, if that is `grace_s` ago; how many."""
+    before = (time.time() if now_s is None else now_s) - grace_s
+    named = {file.path for file in found.files}
+    removed = 0
+    for entry in store.list():
+        commit = entry.path.startswith(f"{manifest.FOLDER}/") and entry.path.endswith(".json")
+        since_s = max(entry.modified_s, found.replaced.get(entry.path, 0) / 1_000)
+        if entry.path in named or commit or since_s > before:
+            continue
+        store.remove(entry.path)
+        removed += 1
+    return removed

@@ -1,0 +1,136 @@
+"""Work on Spark: a list of tasks, a function, a list of results; and how far it is, for a progress bar.
+
+It goes through `mapInArrow`, which a local Spark, a cluster and Spark Connect all have. What the broker or the disk
+refuses comes back as the error that it was, not as a trace of Spark.
+"""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from wherry.client.link.errors import KINDS
+from wherry.model.errors import WherryError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POLL_S = 0.2
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Watch(Protocol):
+    """Who is told how far a job is."""
+
+    def stage(self, name: str, total: float | None) -> None:
+        """Something begins, which is done at `total`."""
+
+    def done(self, amount: float) -> None:
+        """So much more of it is done."""
+
+
+class Unwatched:
+    """Nobody."""
+
+    def stage(self, name: str, total: float | None) -> None:
+        """Nothing to tell."""
+
+    def done(self, amount: float) -> None:
+        """Nothing to tell."""
+
+
+def run(
+    spark: SparkSession, work: Callable[[T], R], tasks: Sequence[T], on_done: Callable[[float], None] | None = None
+) -> list[R]:
+    """Do each task somewhere; the results in the order of the tasks. `on_done` hears the share that is done, 0 to 1."""
+    if not tasks:
+        return []
+    given = list(tasks)
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                told = pickle.dumps(_tried(work, given[number]))
+                yield pa.record_batch({"number": pa.array([number], pa.int64()), "told": pa.array([told], pa.binary())})
+
+    frame = spark.range(0, len(given), 1, len(given)).mapInArrow(each, "number long, told binary")
+    rows = frame.collect() if on_done is None else _watched(spark, frame.collect, on_done)
+    results: list[Any] = [None] * len(given)
+    for row in rows:
+        results[row["number"]] = _result(pickle.loads(bytes(row["told"])))
+    return results
+
+
+def _tried(work: Callable[[T], R], task: T) -> tuple[Any, ...]:
+    try:
+        return (work(task),)
+    except WherryError as fault:
+        return fault.code, str(fault), dict(vars(fault))
+    except OSError as fault:
+        return "os", str(fault), {}
+
+
+def _result(told: tuple[Any, ...]) -> Any:
+    if len(told) == 1:
+        return told[0]
+    code, text, fields = told
+    if code == "os":
+        raise OSError(text)
+    kind = KINDS.get(code, WherryError)
+    fault = kind.__new__(kind)
+    fault.args = (text,)
+    for name, value in fields.items():
+        setattr(fault, name, value)
+    raise fault
+
+
+def _watched(spark: SparkSession, collect: Callable[[], T], on_done: Callable[[float], None]) -> T:
+    """Collect in a thread, and look meanwhile how many tasks are done, where the driver of Spark is this process."""
+    from pyspark import InheritableThread  # noqa: PLC0415 - not where there is only Spark Connect
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        context = spark.sparkContext
+    except PySparkException:
+        return collect()
+    group, found, ended = f"wherry-{secrets.token_hex(4)}", list[Any](), threading.Event()
+
+    def work() -> None:
+        try:
+            context.setJobGroup(group, "wherry pipeline", interruptOnCancel=True)
+            found.extend((collect(), None))
+        except BaseException as fault:  # noqa: BLE001, RUF100 - raised again by whoever waits
+            found.extend((None, fault))
+        finally:
+            ended.set()
+
+    thread = InheritableThread(target=work, session=spark)
+    thread.start()
+    try:
+        while not ended.wait(POLL_S):
+            on_done(_share(context.statusTracker(), group))
+    except BaseException:
+        context.cancelJobGroup(group)
+        raise
+    thread.join()
+    if found[1] is not None:
+        raise found[1]
+    return found[0]
+
+
+def _share(tracker: Any, group: str) -> float:
+    done = tasks = 0
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info is not None else ():
+            told = tracker.getStageInfo(stage)
+            if told is not None:
+                done, tasks = done + told.numCompletedTasks, tasks + told.numTasks
+    return done / tasks if tasks else 0.0

@@ -1,0 +1,155 @@
+"""Where an archive lies: a folder on a disk, or on an object store, by its URL.
+
+On a local disk what is written is synced, file and folder, before anybody is told of it, and a file is made only if
+there is none (a hard link does that in one step). pyarrow knows no such step for an object store: there a look before
+and a look behind find another writer in most cases, not in all. Run one archive job of a topic at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import pyarrow as pa
+from pyarrow import fs
+
+from wherry.model.errors import InvalidInput, StorageError
+
+
+class Entry(NamedTuple):
+    """A file, and when it was written."""
+
+    path: str
+    bytes: int
+    modified_s: float
+
+
+class Store(NamedTuple):
+    """A folder by its URL; small, and travels to where the tasks are. Paths are relative to it."""
+
+    url: str
+
+    @property
+    def local(self) -> Path | None:
+        """The folder, if it is on a disk of this machine."""
+        files, base = _opened(self.url)
+        return Path(base) if isinstance(files, fs.LocalFileSystem) else None
+
+    def under(self, folder: str) -> Store:
+        """A folder in it."""
+        return Store(f"{self.url.rstrip('/')}/{quote(folder)}")
+
+    def whole(self, path: str) -> str:
+        """A path as its file system has it."""
+        return f"{_opened(self.url)[1].rstrip('/')}/{path}"
+
+    def read(self, path: str) -> bytes:
+        """All of a file; `FileNotFoundError` if there is none."""
+        with self.open(path) as stream:
+            return bytes(stream.read())
+
+    def open(self, path: str) -> Any:
+        """A file to read in."""
+        return _opened(self.url)[0].open_input_file(self.whole(path))
+
+    @contextmanager
+    def write(self, path: str) -> Iterator[Any]:
+        """A new file. It is durable at the end of the `with`; one that failed is taken away."""
+        files, place = _opened(self.url)[0], self.whole(path)
+        if self.local is not None:
+            Path(place).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with files.open_output_stream(place) as stream:
+                yield stream
+        except BaseException:
+            with suppress(OSError):
+                files.delete_file(place)
+            raise
+        if self.local is not None:
+            _sync(Path(place))
+            _sync_folders(Path(place).parent, self.local)
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        """Write a small file, durably, unless there is one; whether it was."""
+        if self.local is None:
+            return self._put_object(path, data)
+        place = self.local / path
+        draft = place.parent / f".new-{secrets.token_hex(8)}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            draft.write_bytes(data)
+            _sync(draft)
+            os.link(draft, place)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink(missing_ok=True)
+        _sync_folders(place.parent, self.local)
+        return True
+
+    def _put_object(self, path: str, data: bytes) -> bool:
+        files, place = _opened(self.url)[0], self.whole(path)
+        if files.get_file_info(place).type != fs.FileType.NotFound:
+            return False
+        with files.open_output_stream(place) as stream:
+            stream.write(data)
+        return self.read(path) == data
+
+    def list(self, folder: str = "") -> list[Entry]:
+        """All files under a folder; none if there is no such folder."""
+        files, base = _opened(self.url)
+        selector = fs.FileSelector(self.whole(folder).rstrip("/"), allow_not_found=True, recursive=True)
+        return [
+            Entry(info.path[len(base.rstrip("/")) + 1 :], info.size, (info.mtime_ns or 0) / 1e9)
+            for info in files.get_file_info(selector)
+            if info.type == fs.FileType.File
+        ]
+
+    def remove(self, path: str) -> None:
+        """Take a file away; it is no error that there is none."""
+        with suppress(FileNotFoundError):
+            _opened(self.url)[0].delete_file(self.whole(path))
+
+
+def store(url: str) -> Store:
+    """A folder by the path or URL that somebody gave."""
+    if "://" not in url:
+        if not url:
+            raise InvalidInput("archive", url, "a folder, or a URL such as s3://bucket/folder")
+        url = Path(url).expanduser().absolute().as_uri()
+    _opened(url)
+    return Store(url)
+
+
+@lru_cache(maxsize=256)
+def _opened(url: str) -> tuple[Any, str]:
+    try:
+        files, base = fs.FileSystem.from_uri(url)
+    except (pa.ArrowException, OSError, ValueError) as fault:
+        raise InvalidInput("archive", url, f"a folder, or a URL such as s3://bucket/folder ({fault})") from None
+    return files, base
+
+
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    except OSError as fault:
+        raise StorageError(f"{path} cannot be made durable: {fault}") from fault
+    finally:
+        os.close(number)
+
+
+def _sync_folders(folder: Path, top: Path) -> None:
+    """The names of what was made, up to the folder above the top, which may be new itself."""
+    while folder != folder.parent:
+        _sync(folder)
+        if folder == top.parent:
+            return
+        folder = folder.parent

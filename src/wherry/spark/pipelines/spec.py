@@ -1,0 +1,201 @@
+"""The file of a pipeline: sources, steps and sinks, each of which is one thing of Spark. Read and checked here.
+
+A source is a `readStream`, a step a view, a sink a `writeStream` with a checkpoint of its own. Nothing else is meant
+by any of it: who knows structured streaming knows what happens. docs/pipelines.md has all fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from wherry.model import check, limits
+from wherry.model.errors import InvalidInput
+from wherry.spark.options import PAYLOADS
+
+Word = str | int | float | bool
+Mode = Literal["append", "update", "complete"]
+Target = Literal["topic", "parquet", "table"]
+
+BAD = "bad"
+RESTARTS = 3
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NAME = "letters, digits and _, not a digit first: SQL knows it by this name"
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Topics that are read as they grow."""
+
+    topic: str
+    payload: str = "bytes"
+    schema: str | None = None
+    expect: dict[str, str] = {}
+    """Conditions of good rows, by what is said of a row that does not meet one."""
+    dead: str | None = None
+    """The topic for rows that do not decode, or are not as expected."""
+    watermark: str | None = None
+    options: dict[str, Word] = {}
+
+    @property
+    def has_bad_rows(self) -> bool:
+        """Whether a row can be bad at all."""
+        return self.payload != "bytes" or bool(self.expect)
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something that stands still, to join with; read anew when the pipeline starts."""
+
+    format: str = "parquet"
+    path: str | None = None
+    schema: str | None = None
+    options: dict[str, Word] = {}
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A view: SQL, or `file.py:function` whose arguments are named after what they take."""
+
+    sql: str | None = None
+    python: str | None = None
+
+
+class Sink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"source": "from"}):
+    """Where rows go: one query, with one checkpoint."""
+
+    source: str
+    topic: str | None = None
+    parquet: str | None = None
+    table: str | None = None
+    mode: Mode = "append"
+    every: str | None = None
+    partition_by: list[str] = []
+    options: dict[str, Word] = {}
+
+    @property
+    def kind(self) -> Target:
+        return "topic" if self.topic is not None else "parquet" if self.parquet is not None else "table"
+
+    @property
+    def target(self) -> str:
+        return self.topic or self.parquet or self.table or ""
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pipeline."""
+
+    name: str
+    checkpoint: str = "checkpoints"
+    restarts: int = RESTARTS
+    sources: dict[str, Source]
+    tables: dict[str, Table] = {}
+    steps: dict[str, Step] = {}
+    sinks: dict[str, Sink]
+    spark: dict[str, Word] = {}
+    """Settings of the session."""
+    folder: Path = Path()
+    """What paths are relative to: where the file is."""
+
+    def place(self, path: str) -> str:
+        """A path of the file, as Spark takes it."""
+        return path if "://" in path else str((self.folder / path).resolve())
+
+    def checkpoint_of(self, query: str) -> str:
+        return f"{self.place(self.checkpoint)}/{query}"
+
+    def dead_topic(self, source: str) -> str:
+        return self.sources[source].dead or f"{self.name}.{source}.{BAD}"
+
+    def queries(self) -> list[str]:
+        """All queries: a sink each, and one for the bad rows of each source that can have some."""
+        bad = [f"{name}.{BAD}" for name, source in self.sources.items() if source.has_bad_rows]
+        return [*self.sinks, *bad]
+
+    def needed(self, name: str) -> list[str]:
+        """What a view is made of, it included, in the order of the file; a name too many only costs time."""
+        wanted, names = {name}, [*self.sources, *self.tables, *self.steps]
+        for step in reversed(self.steps):
+            if step in wanted:
+                text = self.text_of(step)
+                wanted |= {each for each in names if re.search(rf"\b{each}\b", text)}
+        return [each for each in names if each in wanted]
+
+    def text_of(self, step: str) -> str:
+        """The SQL or Python of a step."""
+        made = self.steps[step]
+        if made.sql is not None:
+            return made.sql
+        return _read(self.folder / (made.python or "").rpartition(":")[0])
+
+
+def read(path: Path) -> Spec:
+    """A pipeline from its TOML; `InvalidInput` says what is wrong with it."""
+    text = _read(path)
+    try:
+        given: Any = msgspec.toml.decode(text)
+        if isinstance(given, dict):
+            given = {"name": path.stem} | given
+        spec = msgspec.convert({**given, "folder": path.parent.resolve()}, Spec, dec_hook=_path)
+    except msgspec.MsgspecError as fault:
+        raise InvalidInput(str(path), None, f"a pipeline ({fault})") from None
+    for where, value, allowed in _faults(spec):
+        raise InvalidInput(f"{path}: {where}", value, allowed)
+    return spec
+
+
+def _path(kind: type, value: object) -> object:
+    if kind is Path and isinstance(value, Path):
+        return value
+    raise NotImplementedError(kind)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as fault:
+        raise InvalidInput("file", str(path), f"a file that can be read ({fault})") from None
+
+
+Fault = tuple[str, object, str]
+
+
+def _faults(spec: Spec) -> Iterator[Fault]:
+    check.name("name", spec.name, limits.SUBSCRIPTION_NAME_CHARS_MAX // 2)
+    if not spec.sources or not spec.sinks:
+        yield "sources, sinks", None, "at least one of each"
+    yield from _wrong_names(spec)
+    for name, source in spec.sources.items():
+        if source.payload not in PAYLOADS:
+            yield f"sources.{name}.payload", source.payload, "one of " + ", ".join(PAYLOADS)
+        if source.payload in ("json", "avro") and source.schema is None:
+            yield f"sources.{name}.schema", None, f"a schema, since payload is {source.payload}"
+    for name, step in spec.steps.items():
+        if (step.sql is None) == (step.python is None):
+            yield f"steps.{name}", None, "sql or python, one of the two"
+        if step.python is not None and not all(step.python.rpartition(":")[::2]):
+            yield f"steps.{name}.python", step.python, "file.py:function"
+    for name, sink in spec.sinks.items():
+        yield from _wrong_sink(spec, name, sink)
+
+
+def _wrong_names(spec: Spec) -> Iterator[Fault]:
+    seen: set[str] = set()
+    for kind in ("sources", "tables", "steps", "sinks"):
+        for name in getattr(spec, kind):
+            if not _NAME.fullmatch(name):
+                yield f"{kind}.{name}", name, NAME
+            if kind != "sinks" and name in seen:
+                yield f"{kind}.{name}", name, "a name that no other source, table or step has"
+            seen.add(name)
+
+
+def _wrong_sink(spec: Spec, name: str, sink: Sink) -> Iterator[Fault]:
+    if sink.source not in (*spec.sources, *spec.steps):
+        yield f"sinks.{name}.from", sink.source, "the name of a source or a step"
+    if sum(target is not None for target in (sink.topic, sink.parquet, sink.table)) != 1:
+        yield f"sinks.{name}", None, "topic, parquet or table, one of the three"
+    if sink.partition_by and sink.kind == "topic":
+        yield f"sinks.{name}.partition_by", sink.partition_by, "none, for a topic: that goes by key"

@@ -1,0 +1,73 @@
+"""What tasks do: read a part of a topic, or a table, as batches that Spark takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from wherry.spark.decode import decoder
+from wherry.spark.faults import RAISED, error_of
+from wherry.spark.link import link
+from wherry.spark.options import Options
+from wherry.spark.schema import DECODED, Caster, value_of
+
+CONSTANT = ("topic", "partition")
+"""The same for all rows of a part, so they do not travel."""
+
+
+@dataclass(frozen=True)
+class Part(InputPartition):
+    """One task: a ticket of Flight, which is JSON."""
+
+    ticket: bytes
+
+
+def columns(schema: StructType) -> list[str]:
+    """What to ask Flight for. Always the offset: it says where to go on when a connection breaks."""
+    wanted = [name for name in schema.names if name not in (*CONSTANT, *DECODED, "offset")]
+    if any(name in schema.names for name in DECODED) and "payload" not in wanted:
+        wanted.append("payload")
+    return ["offset", *wanted]
+
+
+def ask(options: Options, schema: StructType, topic: str, *, strict: bool) -> dict[str, Any]:
+    """What a ticket or a command says beside the range."""
+    body: dict[str, Any] = {"topic": topic, "columns": columns(schema), "strict": strict}
+    where = msgspec.to_builtins(options.where)
+    return {**body, "where": where} if where else body
+
+
+def read(options: Options, schema: StructType, part: Part) -> Iterator[pa.RecordBatch]:
+    """The batches of one task."""
+    ticket = msgspec.json.decode(part.ticket)
+    if ticket.get("table") is not None:
+        return _table(options, schema, ticket)
+    return _log(options, schema, ticket)
+
+
+def _log(options: Options, schema: StructType, ticket: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    caster = Caster(schema, {"topic": ticket["topic"], "partition": ticket.get("partition", 0)})
+    decode = None
+    if any(name in schema.names for name in DECODED):
+        decode = decoder(options, value_of(schema, options))
+    for batch in link(options).read(ticket):
+        made = {}
+        if decode is not None:
+            made = dict(zip(DECODED, decode(batch.column("payload")), strict=True))
+        yield caster.cast(batch, made)
+
+
+def _table(options: Options, schema: StructType, ticket: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    constants = {"topic": ticket["topic"]} if ticket["table"] == "dead" else None
+    caster = Caster(schema, constants)
+    try:
+        for batch in link(options).once(ticket):
+            yield caster.cast(batch)
+    except RAISED as fault:
+        raise error_of(fault) from None

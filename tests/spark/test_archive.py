@@ -1,0 +1,401 @@
+"""Archives on a real Spark and a real broker, with jobs that die at each point."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import typer
+from pyarrow import fs
+from typer.testing import CliRunner
+
+from wherry.cli import frame
+from wherry.cli.commands import pipeline_archive
+from wherry.cli.frame import Group
+from wherry.journal.window import LOGGED
+from wherry.model.errors import Corrupt, HistoryLost, InvalidInput, NotFound, WherryError
+from wherry.spark.pipelines import archive as jobs
+from wherry.spark.pipelines import (
+    archive_compact,
+    archive_files,
+    archive_tasks,
+    manifest,
+    manifest_store,
+    manifest_sums,
+)
+from wherry.spark.pipelines.archive import Options, archive, verify
+from wherry.spark.pipelines.archive_compact import groups
+from wherry.spark.pipelines.manifest import File
+from wherry.spark.pipelines.manifest_store import store
+from wherry.spark.pipelines.seam import archived
+
+SMALL = Options(rows_per_task=150, wave=2, grace_s=0)
+
+
+def texts(first, count):
+    return [f"m{n}".encode() for n in range(first, first + count)]
+
+
+def keys(count):
+    return [f"k{n % 11}" for n in range(count)]
+
+
+def log_of(broker, topic):
+    """All that is in the log: rows and sum."""
+    rows = sums = 0
+    for ticket in broker.link.parts({"topic": topic}):
+        for batch in broker.link.read(json.loads(ticket)):
+            rows, sums = rows + batch.num_rows, manifest_sums.added(sums, manifest_sums.total(batch))
+    return rows, sums
+
+
+def archive_of(topic, folder):
+    """All that the files of the manifest have: rows and sum."""
+    here = store(str(folder)).under(manifest.folder(topic))
+    rows = sums = 0
+    for file in manifest.need(here, topic).files:
+        for batch in archive_files.read(here, file):
+            rows, sums = rows + batch.num_rows, manifest_sums.added(sums, manifest_sums.total(batch))
+    return rows, sums
+
+
+@pytest.mark.rows("A22")
+def test_an_archive_has_every_row_and_the_broker_lets_go_of_it(spark, broker, tmp_path):
+    topic = broker.create(partitions=2)
+    broker.publish(
+        topic, texts(0, 500), key=keys(500), headers=pa.array([[("n", "1")]] * 500, LOGGED.field("headers").type)
+    )
+    everything = log_of(broker, topic)
+    done = archive(spark, broker.link, topic, str(tmp_path), SMALL)
+    assert (done.rows, done.archived_rows, int(done.sum, 16)) == (500, *everything)
+    assert archive_of(topic, tmp_path) == everything
+    assert broker.rows(topic) == []  # a queue without another subscription
+    extents = broker.link.action("extents", {"topic": topic})
+    assert extents["start"] == extents["stop"]
+    again = archive(spark, broker.link, topic, str(tmp_path), SMALL)
+    assert (again.rows, again.archived_rows, again.sum) == (0, 500, done.sum)
+    broker.publish(topic, texts(500, 70), key=keys(70))
+    more = archive(spark, broker.link, topic, str(tmp_path), SMALL)
+    assert (more.rows, more.archived_rows) == (70, 570)
+    assert verify(spark, topic, str(tmp_path)).rows == 570
+
+
+POINTS = {
+    "before the write": (archive_files, "write"),
+    "after the write": (manifest, "append"),
+    "after the commit": (jobs, "advance"),
+    "in the compaction": (manifest, "compact"),
+}
+
+
+@pytest.mark.rows("A22")
+@pytest.mark.parametrize("point", POINTS)
+def test_a_job_that_dies_is_made_up_for_by_the_next(spark, broker, tmp_path, monkeypatch, point):
+    topic = broker.create(partitions=2, keep="age", keep_ms=3_600_000)
+    broker.publish(topic, texts(0, 400), key=keys(400))
+    everything = log_of(broker, topic)
+    module, name = POINTS[point]
+    real, calls = getattr(module, name), []
+
+    def dies(*args, **options):
+        calls.append(name)
+        if point == "before the write" or len(calls) == 2 or name == "compact":
+            raise RuntimeError("planned")
+        return real(*args, **options)
+
+    with monkeypatch.context() as patched:
+        if point == "before the write":  # in the tasks: they do not see what is patched here
+            patched.setattr(archive_tasks, "run", dies)
+        else:
+            patched.setattr(module, name, dies)
+        with pytest.raises(RuntimeError, match="planned"):
+            archive(spark, broker.link, topic, str(tmp_path), SMALL)
+    done = archive(spark, broker.link, topic, str(tmp_path), SMALL)
+    assert (done.archived_rows, int(done.sum, 16)) == everything
+    assert archive_of(topic, tmp_path) == everything
+    archive(spark, broker.link, topic, str(tmp_path), SMALL)
+    here = store(str(tmp_path)).under(manifest.folder(topic))
+    named = {file.path for file in manifest.need(here, topic).files}
+    assert {entry.path for entry in here.list() if entry.path.endswith(".parquet")} == named
+    assert broker.subscriptions(topic)[manifest.need(here, topic).subscription]["lag"] == 0
+
+
+KILLED = """
+import os, signal, sys
+from wherry.spark.link import Link
+from wherry.spark.pipelines import archive, archive_files, manifest
+url, topic, to, where, point = sys.argv[1:]
+module = {"archive": archive, "files": archive_files, "manifest": manifest}[where]
+real, calls = getattr(module, point), []
+def dies(*args):
+    calls.append(1)
+    if len(calls) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*args)
+setattr(module, point, dies)
+archive.archive_tasks.run = lambda spark, work, tasks, on_done=None: [work(task) for task in tasks]
+archive.archive(None, Link(url), topic, to, archive.Options(rows_per_task=100, wave=1))
+"""
+
+
+@pytest.mark.rows("A22")
+@pytest.mark.parametrize(
+    ("where", "point", "left"),
+    [("files", "total", 200), ("manifest", "append", 200), ("archive", "advance", 300), ("manifest", "_put", 200)],
+)
+def test_kill_9_leaves_what_the_next_run_needs(spark, broker, tmp_path, where, point, left):
+    topic = broker.create()
+    broker.publish(topic, texts(0, 300))
+    everything = log_of(broker, topic)
+    command = [sys.executable, "-c", KILLED, broker.url, topic, str(tmp_path), where, point]
+    process = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    assert len(broker.rows(topic)) == left, "what no manifest covers is there"
+    done = archive(spark, broker.link, topic, str(tmp_path), SMALL)
+    assert (done.archived_rows, int(done.sum, 16)) == everything == archive_of(topic, tmp_path)
+    assert broker.rows(topic) == []
+
+
+def test_two_jobs_at_a_time_archive_each_row_once(spark, broker, tmp_path, monkeypatch):
+    topic = broker.create(keep="age", keep_ms=3_600_000)
+    broker.publish(topic, texts(0, 200))
+    real, inside = manifest.append, list[int]()
+
+    def other_first(*args):
+        if not inside:
+            inside.append(1)
+            archive(spark, broker.link, topic, str(tmp_path), SMALL)
+        return real(*args)
+
+    monkeypatch.setattr(manifest, "append", other_first)
+    with pytest.raises(manifest.Conflict, match="another job archived"):
+        archive(spark, broker.link, topic, str(tmp_path), SMALL)
+    assert archive_of(topic, tmp_path) == log_of(broker, topic)
+
+
+def test_compaction_keeps_rows_and_sums(spark, broker, tmp_path):
+    topic = broker.create(partitions=2, keep="age", keep_ms=3_600_000)
+    loose = Options(rows_per_task=40, compact=False)
+    for first in range(0, 400, 100):
+        broker.publish(topic, texts(first, 100), key=keys(100))
+        before = archive(spark, broker.link, topic, str(tmp_path), loose)
+    assert before.archived_files >= 8
+    here = store(str(tmp_path)).under(manifest.folder(topic))
+    seen = manifest.need(here, topic)
+    after = archive(spark, broker.link, topic, str(tmp_path), Options())
+    assert after.archived_files == 2
+    assert (after.archived_rows, after.sum) == (before.archived_rows, before.sum)
+    assert archive_of(topic, tmp_path) == log_of(broker, topic)
+    assert all(list(archive_files.read(here, file)) for file in seen.files), "readers of before are not disturbed"
+    assert archive(spark, broker.link, topic, str(tmp_path), SMALL).files_removed == len(seen.files)
+
+
+def test_compaction_that_lost_a_row_is_refused(tmp_path):
+    here = store(str(tmp_path))
+    manifest.begun(here, "t", "s", "x")
+    one = File(path="a", partition=0, date="", first=0, last=1, rows=2, bytes=1, content=1, sum="2")
+    found = manifest.append(here, "x", {0: (0, 2)}, [one], [])
+    with pytest.raises(Corrupt, match="rows and sum differ"):
+        manifest.compact(here, "x", found.files, [File(**{**_fields(one), "rows": 1})])
+
+
+def _fields(file):
+    return {name: getattr(file, name) for name in file.__struct_fields__}
+
+
+def test_files_are_as_large_as_asked_and_by_day(tmp_path):
+    here, day_us = store(str(tmp_path)), 86_400_000_000
+    rows = 6_000
+    batch = pa.RecordBatch.from_pylist(
+        [
+            {"offset": n, "priority": 1, "published": n * day_us // 2_500, "payload": os.urandom(64), "partition": 3}
+            for n in range(rows)
+        ],
+        schema=LOGGED,
+    )
+    files = archive_files.write(here, 3, iter([batch]), 1 << 30)
+    assert [file.date for file in files] == ["1970-01-01", "1970-01-02", "1970-01-03"]
+    assert sum(file.rows for file in files) == rows
+    assert manifest_sums.added(*(int(file.sum, 16) for file in files)) == manifest_sums.total(batch)
+    assert all(file.bytes == (tmp_path / file.path).stat().st_size for file in files)
+    assert pq.read_schema(tmp_path / files[0].path).equals(LOGGED)
+    some = pa.Table.from_batches(archive_files.read(here, files[1], ["offset"], 2_600, 2_650))
+    assert some.column("offset").to_pylist() == list(range(2_600, 2_650))
+    damaged = File(**{**_fields(files[0]), "sum": "0" * 16})
+    with pytest.raises(Corrupt, match="rows with sum"):
+        archive_files.checked(here, damaged)
+
+
+def test_small_files_of_a_day_become_large_ones():
+    def file(first, size, date="d", partition=0):
+        return File(
+            path=f"{first}",
+            partition=partition,
+            date=date,
+            first=first,
+            last=first,
+            rows=1,
+            bytes=size,
+            content=1,
+            sum="0",
+        )
+
+    assert [len(group) for group in groups([file(n, 30) for n in range(7)], 100)] == [3, 3]
+    assert list(groups([file(0, 60), file(1, 70)], 100)) == []
+    assert list(groups([file(0, 10), file(1, 10, date="e"), file(2, 10, partition=1)], 100)) == []
+    assert [[each.first for each in group] for group in groups([file(0, 45), file(1, 3), file(2, 4)], 100)] == [[1, 2]]
+
+
+def test_many_commits_are_few_to_read(tmp_path, monkeypatch):
+    here = store(str(tmp_path))
+    manifest.begun(here, "t", "s", "x")
+    for n in range(120):
+        found = manifest.append(here, "x", {0: (n, n + 1)}, [], [])
+    assert found == manifest.load(here)
+    assert (found.number, found.covered) == (121, {0: (0, 120)})
+    (tmp_path / "_manifest" / f"{30:020}.json").unlink()
+    assert manifest.load(here) == found
+    (tmp_path / "_manifest" / f"{110:020}.json").unlink()
+    with pytest.raises(Corrupt, match="missing"):
+        manifest.load(here)
+
+
+def test_what_went_unarchived_is_told(spark, broker, tmp_path):
+    topic = broker.create(keep="bytes", keep_bytes=1_000_000)
+    broker.publish(topic, texts(0, 20))
+    archive(spark, broker.link, topic, str(tmp_path), SMALL)
+    for first in range(20, 80, 10):
+        broker.publish(topic, texts(first, 10))
+    broker.link.action("create-topic", {"name": topic, "keep_bytes": 100})
+    until = time.monotonic() + 60
+    while broker.link.action("extents", {"topic": topic})["start"]["0"] <= 20:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    with pytest.raises(HistoryLost, match="on-loss go-on"):
+        archive(spark, broker.link, topic, str(tmp_path), SMALL)
+    left = len(broker.rows(topic))
+    done = archive(spark, broker.link, topic, str(tmp_path), Options(go_on_after_loss=True))
+    assert (done.rows, done.ends) == (left, {0: 80})
+    here = store(str(tmp_path)).under(manifest.folder(topic))
+    assert manifest.need(here, topic).lost == [(0, 20, 80 - left)]
+
+
+def test_a_subscription_that_was_deleted_is_told(spark, broker, tmp_path):
+    topic = broker.create()
+    broker.publish(topic, texts(0, 5))
+    archive(spark, broker.link, topic, str(tmp_path), Options(subscription="lake"))
+    broker.link.action("unsubscribe", {"topic": topic, "name": "lake"})
+    with pytest.raises(WherryError, match=r"'lake' of the archive .* was deleted"):
+        archive(spark, broker.link, topic, str(tmp_path), SMALL)
+    archive(spark, broker.link, topic, str(tmp_path), Options(go_on_after_loss=True))
+    assert list(broker.subscriptions(topic)) == ["lake"]
+
+
+def test_a_topic_that_was_made_anew_is_no_more_of_the_same(spark, broker, tmp_path):
+    topic = broker.create()
+    broker.publish(topic, texts(0, 5))
+    archive(spark, broker.link, topic, str(tmp_path), Options(subscription="lake"))
+    broker.link.action("delete-topic", {"topic": topic})
+    broker.link.action("create-topic", {"name": topic})
+    broker.link.action("subscribe", {"topic": topic, "name": "lake"})
+    with pytest.raises(InvalidInput, match="another topic of that name"):
+        archive(spark, broker.link, topic, str(tmp_path), SMALL)
+
+
+def test_no_topic_leaves_nothing_behind(spark, broker, tmp_path):
+    with pytest.raises(NotFound):
+        archive(spark, broker.link, "nobody", str(tmp_path / "a"), SMALL)
+    assert not (tmp_path / "a").exists()
+
+
+def test_names_that_are_no_file_names(spark, broker, tmp_path):
+    topic = broker.create(name="a/b %2F é *" + "x" * 200)
+    broker.publish(topic, texts(0, 5))
+    archive(spark, broker.link, topic, str(tmp_path / "a b"), SMALL)
+    assert archive_of(topic, tmp_path / "a b")[0] == 5
+    assert archived(spark, topic, archive=str(tmp_path / "a b")).count() == 5
+    (folder,) = (tmp_path / "a b").iterdir()
+    assert folder.name == manifest.folder(topic)
+
+
+def test_an_object_store_has_no_folders_to_sync(tmp_path, monkeypatch):
+    files = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    files.create_dir("b/_manifest")
+    monkeypatch.setattr(manifest_store, "_opened", lambda url: (files, "b"))
+    here = manifest_store.Store("s3://b")
+    assert here.local is None
+    found = manifest.begun(here, "t", "s", "x")
+    assert manifest.append(here, "x", {0: (0, 2)}, [], []).covered == {0: (0, 2)}
+    assert not here.put_new(f"_manifest/{2:020}.json", b"another")
+    with here.write("f") as stream:
+        stream.write(b"data")
+    with pytest.raises(RuntimeError), here.write("g") as stream:
+        raise RuntimeError
+    assert [(entry.path, entry.bytes) for entry in here.list() if "_manifest" not in entry.path] == [("f", 4)]
+    assert archive_compact.clean(here, found, 0, time.time() + 10) == 1
+    here.remove("f")
+
+
+@pytest.fixture
+def wherry(broker):
+    app = typer.Typer(cls=Group)
+    app.callback()(lambda: None)
+    pipeline = typer.Typer()
+    pipeline_archive.register(pipeline)
+    app.add_typer(pipeline, name="pipeline")
+
+    def run(*words, code=0):
+        done = CliRunner().invoke(app, ["pipeline", *words, "--master", "local[2]", "--url", broker.url])
+        assert done.exit_code == code, done.output
+        return done
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _order(monkeypatch):
+    monkeypatch.setattr(frame, "ORDER", (*frame.ORDER, "pipeline"))
+
+
+def test_the_commands(spark, broker, tmp_path, wherry):
+    topic, there = broker.create(name="cli", keep="age", keep_ms=3_600_000), broker.create()
+    broker.publish(topic, texts(0, 30), key=keys(30))
+    to = str(tmp_path / "lake")
+    (told,) = map(json.loads, wherry("archive", f"{topic[:-1]}*", "--to", to, "--verify", "--json").stdout.splitlines())
+    assert (told["rows"], told["verified"], told["ends"]) == (30, True, {"0": 30})
+    shown = wherry("archive", topic, "--to", to).stdout
+    assert "new rows" in shown
+    assert topic in shown
+    job = f"job-{topic}"
+    words = (
+        "replay",
+        topic,
+        "--into",
+        there,
+        "--job",
+        job,
+        "--archive",
+        to,
+        "--since",
+        "2h ago",
+        "--key",
+        "k3",
+        "--json",
+    )
+    assert json.loads(wherry(*words).stdout)["rows"] == 3
+    assert json.loads(wherry(*words).stdout)["repeated"] is True
+    assert "already exists and differs: terms" in wherry(*words[:-2], "k4", code=1).output
+    file = tmp_path / "due.csv"
+    file.write_text("send_at,text\n2027-01-01T00:00:00,hello\n1800000000000,you\n")
+    due = ("backfill", there, str(file), "--due", "send_at", "--payload", "text")
+    assert "2 messages into" in wherry(*due).output
+    assert "nothing to do" in wherry(*due).output
+    assert Path(to).is_dir()
+    assert "ends in" in wherry("backfill", there, "x.txt", code=1).output
+    assert "no topic" in wherry("archive", "nobody", "--to", to, code=1).output

@@ -1,0 +1,134 @@
+"""Batch reads on a real Spark and a real broker."""
+
+import json
+import time
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+KEPT = {"keep": "age", "keep_ms": 3_600_000}
+
+
+@pytest.fixture(scope="module")
+def orders(broker):
+    """Two partitions; every tenth message is not JSON."""
+    topic = broker.create(partitions=2, name="orders", **KEPT)
+    rows = [json.dumps({"n": n, "name": f"é{n}"}).encode() if n % 10 else b"{broken" for n in range(1_000)]
+    headers = [[("kind", "odd" if n % 2 else "even")] for n in range(1_000)]
+    keys, priority = [f"k{n % 5}" for n in range(1_000)], [n % 100 for n in range(1_000)]
+    for at in range(0, 1_000, 100):
+        some = slice(at, at + 100)
+        broker.publish(topic, rows[some], key=keys[some], priority=priority[some], headers=with_headers(headers[some]))
+    return topic
+
+
+def with_headers(rows):
+    return pa.array(rows, pa.map_(pa.string(), pa.string()))
+
+
+@pytest.mark.rows("A22", "D25")
+def test_all_of_a_topic_in_several_tasks(queries, broker, orders):
+    rows = queries.load(orders, rowsPerTask=150)
+    assert rows.rdd.getNumPartitions() >= 6
+    found = {(row["partition"], row["offset"]): row for row in rows.collect()}
+    assert len(found) == 1_000
+    for told in broker.rows(orders)[::97]:
+        row = found[told["partition"], told["offset"]]
+        assert (row["topic"], row["key"], row["priority"]) == (orders, told["key"], told["priority"])
+        assert (bytes(row["payload"]), row["headers"]) == (told["payload"], dict(told["headers"]))
+        assert row["published"].timestamp() == pytest.approx(told["published"].timestamp())
+        assert row["due"] is row["expires"] is row["id"] is None
+
+
+@pytest.mark.rows("A14")
+def test_filters_and_columns_are_the_brokers_work(queries, orders):
+    def count(**options):
+        return queries.load(orders, columns="offset long, key string", **options).count()
+
+    assert count(keys="k1,k2") == 400
+    assert count(headers='{"kind": "odd"}') == 500
+    assert count(priorityMin=10, priorityMax=19) == 100
+    assert count(keys="k1", headers='{"kind": "odd"}', priorityMax=49) == 50
+    columns = "payload binary, topic string, partition int"
+    assert queries.load(orders, columns=columns).columns == ["payload", "topic", "partition"]
+
+
+@pytest.mark.rows("A14")
+def test_ranges_by_offset_and_by_time(queries, broker):
+    topic = broker.create(**KEPT)
+    broker.publish(topic, [b"old"] * 10)
+    time.sleep(0.02)
+    moment = int(time.time() * 1_000)
+    time.sleep(0.02)
+    broker.publish(topic, [b"new"] * 7)
+
+    def count(**options):
+        return queries.load(topic, columns="offset long", **options).count()
+
+    assert count(startingOffsets=json.dumps({topic: {"0": 4}}), endingOffsets=json.dumps({topic: {"0": 12}})) == 8
+    assert (count(startingTime=moment), count(endingTime=moment), count(startingTime="10 minutes ago")) == (7, 10, 17)
+    assert count(startingOffsets="latest") == 0
+
+
+def test_what_is_loaded_stays_what_it_was_and_filters_do_not_stick(queries, broker):
+    topic = broker.create(**KEPT)
+    broker.publish(topic, [b"x"] * 100)
+    rows = queries.load(topic)
+    assert rows.count() == 100
+    broker.publish(topic, [b"x"] * 10)
+    assert rows.filter("offset < 10").count() == 10
+    assert rows.count() == 100
+    assert queries.load(topic).count() == 110
+
+
+def test_several_topics_and_patterns(queries, broker):
+    first = broker.create(name="several")
+    second = f"{first}-b"
+    broker.link.action("create-topic", {"name": second})
+    broker.publish(first, [b"1"] * 3)
+    broker.publish(second, [b"2"] * 4)
+    columns = "topic string"
+    for given in (f"{first},{second}", f"{first}*"):
+        found = queries.load(given, columns=columns).groupBy("topic").count().collect()
+        assert {row["topic"]: row["count"] for row in found} == {first: 3, second: 4}
+
+
+def test_rows_that_do_not_decode_keep_their_bytes_and_their_error(queries, orders):
+    rows = queries.load(orders, payload="json", payloadSchema="n INT, name STRING").cache()
+    assert rows.count() == 1_000
+    bad = rows.filter("error IS NOT NULL").collect()
+    assert len(bad) == 100
+    assert {(bytes(row["payload"]), row["value"]) for row in bad} == {(b"{broken", None)}
+    assert "malformed" in bad[0]["error"]
+    total = rows.selectExpr("sum(value.n)").collect()[0][0]
+    assert total == sum(n for n in range(1_000) if n % 10)
+    rows.unpersist()
+
+
+def test_the_type_of_a_value_may_be_in_the_schema(queries, orders):
+    rows = queries.load(orders, columns="value struct<n:bigint>, error string", payload="json", rowsPerTask=1_000)
+    assert rows.filter("error IS NULL").selectExpr("max(value.n)").collect()[0][0] == 999
+    texts = queries.load(orders, columns="value string", payload="text")
+    assert texts.filter("value = '{broken'").count() == 100
+
+
+def test_a_view_in_sql(queries, broker, orders):
+    queries.spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW orders USING wherry OPTIONS (url '{broker.url}', topic '{orders}')"
+    )
+    assert queries.spark.sql("SELECT count(DISTINCT key) FROM orders WHERE priority < 50").collect()[0][0] == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topik": "x"}, "option topik: got 'x'"),
+        ({"topic": "nowhere"}, "no topic named 'nowhere'"),
+        ({"topic": "x", "startingTime": "yesterday"}, "startingTime: got 'yesterday'"),
+        ({"topic": "x", "url": "grpc://127.0.0.1:1", "retrySeconds": "0"}, "Unavailable"),
+    ],
+)
+def test_what_is_wrong_is_said(spark, broker, options, said):
+    with pytest.raises(PySparkException, match=said):
+        spark.read.format("wherry").options(**{"url": broker.url, **options}).load().count()

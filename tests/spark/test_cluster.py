@@ -1,0 +1,100 @@
+"""A real cluster of two workers, and the same pipeline on it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wherry.model.errors import InvalidInput, Unavailable
+from wherry.spark.pipelines import run_declared
+from wherry.spark.pipelines.cluster import cluster, shipped
+from wherry.spark.pipelines.run_session import conf_of
+
+PIPELINE = """
+name = "{topic}"
+[sources.numbers]
+topic = "{topic}"
+payload = "json"
+schema = "n LONG"
+dead = "{topic}.bad"
+[steps.doubled]
+python = "steps.py:doubled"
+[sinks.doubled]
+from = "doubled"
+topic = "{topic}.doubled"
+"""
+
+STEPS = """
+import os
+from pyspark.sql.functions import col, udf
+
+@udf("string")
+def place(n: int) -> str:
+    return os.environ.get("SPARK_EXECUTOR_DIRS", "")
+
+def doubled(numbers):
+    return numbers.selectExpr("value.n * 2 AS n").withColumn("place", place(col("n")))
+"""
+PATIENCE_S = 300
+
+
+@pytest.mark.rows("A22")
+def test_a_pipeline_runs_unchanged_on_a_cluster(broker, tmp_path):
+    topic = broker.create(partitions=2, keep="age", keep_ms=3_600_000)
+    broker.publish(
+        topic, [json.dumps({"n": n}).encode() for n in range(100)] + [b"bad"], key=[f"k{n}" for n in range(101)]
+    )
+    (tmp_path / "pipeline.toml").write_text(PIPELINE.format(topic=topic))
+    (tmp_path / "steps.py").write_text(STEPS)
+    with cluster(2, folder=tmp_path / "cluster") as made:
+        command = [sys.executable, "-m", "wherry", "pipeline", "run", "pipeline.toml", "--once", "--json"]
+        done = subprocess.run(
+            [*command, "--master", made.url, "--url", broker.url],
+            cwd=tmp_path,
+            env={**os.environ, "COLUMNS": "100"},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert made.fallen() == []
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "queries": 2,
+        "failed": [],
+        "rows_in": 202,
+        "rows_out": 101,
+        "bad": 1,
+    }
+    rows = [json.loads(payload) for payload in broker.payloads(f"{topic}.doubled")]
+    assert sorted(row["n"] for row in rows) == [n * 2 for n in range(100)]
+    assert all(row["place"] for row in rows), "made by executors, not by the driver"
+    assert len(list((tmp_path / "cluster").glob("worker-*/app-*"))) == 2, "each worker had a part"
+    assert [each.poll() is None for each in made.processes] == [False] * 3
+
+
+def test_a_cluster_that_does_not_come_up_says_why_and_leaves_nothing(tmp_path):
+    with pytest.raises(Unavailable, match="not ready in time"), cluster(1, folder=tmp_path, ready_s=0.2):
+        pass
+
+
+def test_what_a_session_on_a_cluster_needs():
+    conf = conf_of("spark://127.0.0.1:7077")
+    assert conf["spark.driver.host"] == "127.0.0.1"
+    assert str(Path(__file__).parents[2] / "src") in shipped()["spark.executorEnv.PYTHONPATH"]
+    assert "spark.driver.host" not in conf_of("spark://elsewhere:7077")
+    assert conf_of("sc://here:15002") == {}
+    with pytest.raises(InvalidInput, match="local"):
+        conf_of("yarn")
+
+
+def test_the_command_of_sparks_own_pipelines(tmp_path):
+    path = tmp_path / "spark-pipeline.yml"
+    assert run_declared.is_declared(path) and not run_declared.is_declared(tmp_path / "p.toml")
+    words = run_declared.command(path, "local[2]")
+    assert words[0].endswith("spark-pipelines") and words[1:4] == ["run", "--remote", "local[2]"]
+    assert any(f"databaseName={tmp_path}" in word for word in words), "a catalogue that lasts"
+    assert run_declared.command(path, "sc://h:1")[1:] == ["run", "--remote", "sc://h:1", "--spec", str(path)]

@@ -1,0 +1,248 @@
+"""Replay and backfill: exactly once for the name of a job, however often and however far it ran."""
+
+import csv
+import json
+import secrets
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from wherry.model.errors import AlreadyExists, InvalidInput, NotFound
+from wherry.model.where import Where
+from wherry.spark.pipelines import backfill_files, replay_ledger
+from wherry.spark.pipelines.archive import Options, archive
+from wherry.spark.pipelines.backfill import backfill
+from wherry.spark.pipelines.backfill_files import Names
+from wherry.spark.pipelines.replay import Ask, Plan, chunks, replay
+
+STREAM = {"keep": "age", "keep_ms": 3_600_000}
+
+
+def texts(first, count):
+    return [f"m{n}".encode() for n in range(first, first + count)]
+
+
+def keys(count):
+    return [f"k{n % 5}" for n in range(count)]
+
+
+def name():
+    return f"job-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Chunks of a few rows."""
+    monkeypatch.setattr(replay_ledger, "CHUNK_ROWS", 40)
+    monkeypatch.setattr(replay_ledger, "WAVE", 2)
+
+
+@pytest.fixture
+def dies():
+    """Fail at the n-th commit: before it, or behind it."""
+
+    def plan(monkeypatch, at, *, behind):
+        real, calls = replay_ledger.Ledger.commit, []
+
+        def commit(self, part, stage):
+            calls.append(part)
+            if len(calls) == at and not behind:
+                raise RuntimeError("planned")
+            placed = real(self, part, stage)
+            if len(calls) == at:
+                raise RuntimeError("planned")
+            return placed
+
+        monkeypatch.setattr(replay_ledger.Ledger, "commit", commit)
+
+    return plan
+
+
+@pytest.mark.rows("A22")
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_replay_of_a_log_is_taken_up_and_done_once(spark, broker, small, dies, monkeypatch, behind):
+    here, there, job = broker.create(partitions=2, **STREAM), broker.create(partitions=2), name()
+    broker.publish(here, texts(0, 200), key=keys(200))
+    ask = Ask(topic=here, into=there)
+    with monkeypatch.context() as patched:
+        dies(patched, 4, behind=behind)
+        with pytest.raises(RuntimeError, match="planned"):
+            replay(spark, broker.link, job, ask)
+    broker.publish(here, texts(200, 50), key=keys(50))  # after the job began: not its business
+    assert 0 < len(broker.payloads(there)) < 200
+    done = replay(spark, broker.link, job, ask)
+    assert done.rows + done.rows_before == 200
+    assert done.rows_before > 0
+    assert sorted(broker.payloads(there)) == sorted(texts(0, 200))
+    for partition in range(2):
+        order = [int(row["payload"][1:]) for row in broker.rows(there) if row["partition"] == partition]
+        by_key = {key: [n for n in order if n % 5 == key] for key in range(5)}
+        assert all(found == sorted(found) for found in by_key.values()), "keys keep their order"
+    again = replay(spark, broker.link, job, ask)
+    assert (again.rows, again.rows_before, again.repeated) == (0, 200, True)
+    assert len(broker.payloads(there)) == 200
+    with pytest.raises(AlreadyExists, match="terms was"):
+        replay(spark, broker.link, job, Ask(topic=here, into=there, where=Where(keys=["k1"])))
+
+
+def test_a_replay_of_an_archive_by_key_and_time(spark, broker, small, tmp_path):
+    here, there = broker.create(), broker.create()
+    broker.publish(here, texts(0, 100), key=keys(100))
+    time.sleep(0.05)
+    middle = int(time.time() * 1_000)
+    time.sleep(0.05)
+    broker.publish(here, texts(100, 100), key=keys(100))
+    archive(spark, broker.link, here, str(tmp_path), Options())
+    assert broker.rows(here) == []
+    where = Where(keys=["k1", "k2"], from_ms=middle)
+    job = name()
+    done = replay(spark, broker.link, job, Ask(topic=here, into=there, archive=str(tmp_path), where=where))
+    assert done.rows == 40
+    assert broker.payloads(there) == [text for n, text in enumerate(texts(100, 100)) if n % 5 in (1, 2)]
+    assert replay(spark, broker.link, job, Ask(topic=here, into=there, archive=str(tmp_path), where=where)).repeated
+
+
+def test_a_replay_keeps_its_rate(spark, broker, monkeypatch):
+    here, there = broker.create(**STREAM), broker.create()
+    broker.publish(here, texts(0, 60))
+    real, times = replay_ledger.Ledger.commit, {}
+
+    def commit(self, part, stage):
+        times[part] = time.monotonic()
+        return real(self, part, stage)
+
+    monkeypatch.setattr(replay_ledger.Ledger, "commit", commit)
+    monkeypatch.setattr(replay_ledger, "WAVE", 2)
+    replay(spark, broker.link, name(), Ask(topic=here, into=there, rate=40.0))
+    assert len(broker.payloads(there)) == 60
+    shown = [times[str(chunk)] for chunk in range(6)]
+    assert shown == sorted(shown)
+    assert shown[-1] - shown[0] >= 50 / 40 - 0.3, "six chunks of ten, a little made up for"
+
+
+def test_nothing_to_replay_is_done_too(spark, broker):
+    here, there, job = broker.create(), broker.create(), name()
+    ask = Ask(topic=here, into=there, where=Where(keys=["nobody"]))
+    assert (replay(spark, broker.link, job, ask).rows, replay(spark, broker.link, job, ask).repeated) == (0, True)
+
+
+def test_what_cannot_be_replayed_is_said_before_anything_is_done(spark, broker, tmp_path):
+    here = broker.create()
+    with pytest.raises(NotFound, match="nobody"):
+        replay(spark, broker.link, name(), Ask(topic=here, into="nobody"))
+    with pytest.raises(InvalidInput, match="keep_ids"):
+        replay(spark, broker.link, name(), Ask(topic=here, into=here, keep_ids=True))
+    with pytest.raises(InvalidInput, match="an archive of topic"):
+        replay(spark, broker.link, name(), Ask(topic=here, into=here, archive=str(tmp_path)))
+    with pytest.raises(InvalidInput, match="job"):
+        replay(spark, broker.link, "x" * 200, Ask(topic=here, into=here))
+
+
+def test_chunks_cover_every_offset_once():
+    plan = Plan(
+        topic="t",
+        into="u",
+        archive=None,
+        where=Where(),
+        keep_ids=False,
+        keep_times=False,
+        spans={0: (3, 25), 1: (0, 7)},
+        chunk_rows=10,
+    )
+    found = chunks(plan)
+    assert [tuple(chunk) for chunk in found] == [(0, 3, 13), (1, 0, 7), (0, 13, 23), (0, 23, 25)]
+
+
+DUE_MS = 1_800_000_000_000
+
+
+def test_a_backfill_that_died_is_taken_up(spark, broker, small, dies, monkeypatch, tmp_path):
+    there = broker.create(order="timeline", partitions=2)
+    table = pa.table(
+        {
+            "send_at": pa.array([DUE_MS + n for n in range(300)], pa.timestamp("ms")),
+            "payload": texts(0, 300),
+            "key": keys(300),
+            "priority": pa.array([n % 3 for n in range(300)], pa.int32()),
+        }
+    )
+    file = str(tmp_path / "due.parquet")
+    pq.write_table(table, file, row_group_size=130)
+    with monkeypatch.context() as patched:
+        dies(patched, 4, behind=True)
+        with pytest.raises(RuntimeError, match="planned"):
+            backfill(spark, broker.link, there, [file], names=Names(due="send_at"))
+    done = backfill(spark, broker.link, there, [file], names=Names(due="send_at"))
+    assert 0 < done.rows < 300
+    assert done.rows + done.rows_before == 300
+    rows = sorted(broker.rows(there), key=lambda row: row["due"])
+    assert [row["payload"] for row in rows] == texts(0, 300)
+    assert [int(row["due"].timestamp() * 1_000) for row in rows] == [DUE_MS + n for n in range(300)]
+    assert [row["priority"] for row in rows] == [n % 3 for n in range(300)]
+    assert backfill(spark, broker.link, there, [file], names=Names(due="send_at")).repeated
+    moved = str(tmp_path / "moved.parquet")
+    (tmp_path / "due.parquet").rename(moved)
+    assert backfill(spark, broker.link, there, [moved], names=Names(due="send_at")).repeated, "the same file elsewhere"
+    with pytest.raises(AlreadyExists, match="digests"):
+        pq.write_table(table.slice(0, 10), file)
+        backfill(spark, broker.link, there, [file], job=done.job, names=Names(due="send_at"))
+
+
+def test_a_backfill_of_lines(spark, broker, tmp_path):
+    there = broker.create(order="timeline")
+    lines = [{"payload": {"n": n}, "due": DUE_MS + n, "headers": {"n": str(n)}} for n in range(50)]
+    lines += [{"payload": "text", "due": "2027-01-31T12:00:00Z", "id": secrets.token_hex(4)}]
+    (tmp_path / "a.ndjson").write_text("\n".join(map(json.dumps, lines)))
+    with (tmp_path / "b.csv").open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["payload", "due", "key", "headers"])
+        writer.writerows([[f"é, {n}", DUE_MS + n, "" if n % 2 else "k", '{"a": "b"}'] for n in range(30)])
+    done = backfill(spark, broker.link, there, [str(tmp_path / "a.ndjson"), str(tmp_path / "b.csv")])
+    assert done.rows == 81
+    rows = broker.rows(there)
+    assert json.loads(rows[7]["payload"]) == {"n": 7}
+    assert rows[7]["headers"] == [("n", "7")]
+    assert (rows[50]["payload"], rows[50]["due"].isoformat()) == (b"text", "2027-01-31T12:00:00+00:00")
+    assert [row["payload"].decode() for row in rows[51:]] == [f"é, {n}" for n in range(30)]
+    assert [row["key"] for row in rows[51:54]] == ["k", None, "k"]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 10, 11, 1_000])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_every_line_is_in_one_piece(tmp_path, size, end):
+    file = tmp_path / "x.csv"
+    file.write_text("due,payload\n" + "\n".join(f"{DUE_MS + n},{'x' * n}" for n in range(20)) + end)
+    sources = [backfill_files.source(str(file))]
+    found = []
+    for piece in backfill_files.pieces(sources, 5, size):
+        for batch in backfill_files.read(sources, Names(), piece):
+            found += [len(payload) for payload in batch.column("payload").to_pylist()]
+    assert found == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ("due,payload\nsoon,x\n", "due: got 'soon'"),
+        ("when,payload\n1,x\n", "when"),
+        ("payload\nx\n", "a column 'due'"),
+        ("due,payload,color\n1,x,red\n", "color"),
+    ],
+)
+def test_files_that_do_not_fit(tmp_path, content, match):
+    (tmp_path / "x.csv").write_text(content)
+    sources = [backfill_files.source(str(tmp_path / "x.csv"))]
+    with pytest.raises(InvalidInput, match=match):
+        for piece in backfill_files.pieces(sources, 10, 100):
+            list(backfill_files.read(sources, Names(), piece))
+    with pytest.raises(InvalidInput, match="a file that is there"):
+        backfill_files.source(str(tmp_path / "y.csv"))
+    (tmp_path / "x.ndjson").write_text('{"payload": 1, "dew": 3}\n')
+    with pytest.raises(InvalidInput, match="dew"):
+        list(
+            backfill_files.read(
+                [backfill_files.source(str(tmp_path / "x.ndjson"))], Names(), backfill_files.Piece(0, 0, 0, 99)
+            )
+        )

@@ -1,0 +1,146 @@
+"""Writes: stages and commits as tasks and driver make them, and a job of Spark."""
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.types import BinaryType, DoubleType, LongType, MapType, StringType, StructField, StructType
+
+from tests.spark import faulty
+from wherry.model.errors import InvalidInput, LimitReached, WherryError
+from wherry.spark.options import parse
+from wherry.spark.sink import BatchWriter, columns, publishable
+
+PAYLOAD = StructType([StructField("payload", BinaryType())])
+
+
+def batches(*payloads, **more):
+    yield pa.record_batch({"payload": pa.array(payloads, pa.binary()), **more})
+
+
+@pytest.fixture
+def writer(broker):
+    def make(topic, **options):
+        return BatchWriter(parse({"url": broker.url, "topic": topic, **options}), PAYLOAD)
+
+    return make
+
+
+def stage(writer, key, attempt, *payloads):
+    return writer._stage(key, attempt, batches(*payloads))
+
+
+def test_only_the_attempts_that_the_driver_names_become_visible(broker, writer):
+    topic = broker.create()
+    sink = writer(topic)
+    stage(sink, topic, "0/lost", b"a", b"b")
+    messages = [stage(sink, topic, "0/1", b"a", b"b"), stage(sink, topic, "1/0", b"c"), stage(sink, topic, "2/0")]
+    assert messages[2].stage is None, "a task without rows stages nothing"
+    assert broker.payloads(topic) == []
+    sink.commit([*messages, None])
+    assert sorted(broker.payloads(topic)) == [b"a", b"b", b"c"]
+
+
+def test_a_commit_again_and_an_abort_behind_it_do_nothing(broker, writer):
+    topic = broker.create()
+    sink = writer(topic)
+    first = stage(sink, topic, "0/0", b"a")
+    again = stage(sink, topic, "0/1", b"a")
+    for messages in ([first], [first], [again]):
+        sink.commit(messages)
+        sink.abort(messages)
+    assert broker.payloads(topic) == [b"a"]
+    late = stage(sink, topic, "0/2", b"a")
+    assert late.stage is None, "what is committed is not even staged"
+
+
+def test_what_is_aborted_is_never_seen(broker, writer):
+    topic = broker.create()
+    sink = writer(topic)
+    messages = [stage(sink, topic, "0/0", b"a"), None]
+    sink.abort(messages)
+    with pytest.raises(WherryError):
+        sink.commit(messages)
+    assert broker.payloads(topic) == []
+
+
+def test_an_error_of_the_broker_is_told_and_the_stage_is_gone(broker, writer):
+    topic = broker.create(payload_bytes_max=10)
+    with pytest.raises(InvalidInput, match="payload"):
+        stage(writer(topic), topic, "0/0", b"small", bytes(11))
+    full = broker.create(messages_max=1)
+    sink = writer(full)
+    message = stage(sink, full, "0/0", b"a", b"b")
+    with pytest.raises(LimitReached):
+        sink.commit([message])
+    sink.abort([message])
+    assert broker.payloads(full) == []
+
+
+def test_columns_that_a_message_has():
+    text, binary = StructField("value", StringType()), StructField("payload", BinaryType())
+    key, offset = StructField("key", StringType()), StructField("offset", LongType())
+    headers = StructField("headers", MapType(StringType(), StringType()))
+    assert columns(StructType([offset, key, headers, binary])) == ["key", "headers", "payload"]
+    assert columns(StructType([text])) == ["value"]
+    for bad in (
+        [text, binary],
+        [key],
+        [binary, StructField("extra", LongType())],
+        [StructField("payload", LongType())],
+    ):
+        with pytest.raises(InvalidInput, match="column"):
+            columns(StructType(bad))
+    with pytest.raises(InvalidInput, match="priority double"):
+        columns(StructType([binary, StructField("priority", DoubleType())]))
+
+
+def test_text_is_a_payload():
+    batch = pa.record_batch({"value": ["é", "b"], "key": ["k", None], "offset": [1, 2]})
+    made = publishable(batch, ["value", "key"])
+    assert made.to_pydict() == {"payload": ["é".encode(), b"b"], "key": ["k", None]}
+
+
+@pytest.mark.rows("A22")
+def test_a_job_with_all_columns(queries, broker):
+    topic = broker.create(partitions=3)
+    rows = queries.spark.range(0, 1_000, numPartitions=4).selectExpr(
+        "concat('id', id) AS id",
+        "concat('k', id % 7) AS key",
+        "cast(id % 100 AS int) AS priority",
+        "timestamp_millis(4000000000000 + id) AS due",
+        "timestamp_millis(5000000000000 + id) AS expires",
+        "map('n', cast(id AS string)) AS headers",
+        "concat('value ', id) AS value",
+    )
+    queries.save(rows, topic)
+    found = sorted(broker.rows(topic), key=lambda row: int(row["id"][2:]))
+    assert len(found) == 1_000
+    for n in (0, 123, 999):
+        row = found[n]
+        assert (row["id"], row["key"], row["priority"]) == (f"id{n}", f"k{n % 7}", n % 100)
+        assert (row["headers"], row["payload"]) == ([("n", str(n))], f"value {n}".encode())
+        assert (row["due"].timestamp() * 1_000, row["expires"].timestamp() * 1_000) == (4e12 + n, 5e12 + n)
+
+
+def test_a_job_that_fails_leaves_nothing_and_one_with_a_key_writes_once(queries, broker):
+    topic = broker.create()
+    rows = queries.spark.range(0, 100, numPartitions=2).selectExpr("cast(id AS string) AS value")
+    for point in ("write-middle", "commit-before"):
+        faulty.plan(point)
+        with pytest.raises(PySparkException, match="planned"):
+            queries.save(rows, topic, format="faulty", commitKey=f"nightly {topic}")
+        assert broker.payloads(topic) == []
+    for _ in range(2):
+        queries.save(rows, topic, commitKey=f"nightly {topic}")
+        assert len(broker.payloads(topic)) == 100
+    queries.save(rows, topic)
+    assert len(broker.payloads(topic)) == 200
+
+
+def test_a_log_is_only_added_to(queries, broker):
+    topic = broker.create()
+    rows = queries.spark.range(1).selectExpr("cast(id AS string) AS value")
+    with pytest.raises(PySparkException, match="a log is only added to"):
+        rows.write.format("wherry").options(url=broker.url, topic=topic).mode("overwrite").save()
+    with pytest.raises(PySparkException, match="read only"):
+        rows.write.format("wherry").options(url=broker.url, table="topics").mode("append").save()

@@ -1,0 +1,56 @@
+"""The scripts of examples/spark run as printed; here with the Spark and the broker of the tests."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from wherry.spark.pipelines.run import Pipeline
+from wherry.spark.pipelines.run_place import Place
+from wherry.spark.pipelines.spec import read
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "spark"
+
+SAYS = {
+    "read.py": ["Bonn", "total", "latest"],
+    "stream.py": ["from 500: 500 rows", "1000 squares, 1000 different numbers"],
+    "dead_letters.py": [
+        "down.example timed out",
+        "mended: ['bob@example.org', 'dora@example.org']",
+        "still dead: ['address', 'address']",
+    ],
+    "archive_and_tail.py": ["archived 1000 rows", "2000 rows in all, 2000 different"],
+    "explore.py": ["19960", "the picture is"],
+}
+
+
+def test_all_are_here():
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", list(SAYS))
+def test_it_runs(name, spark, broker, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    for variable, value in (("WHERRY_FLIGHT_URL", broker.url), ("WHERRY_URL", broker.http), ("TMPDIR", str(tmp_path))):
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("wherry.spark.session", lambda *_: spark)
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    said = capfd.readouterr().out
+    assert [words for words in SAYS[name] if words not in said] == [], said
+    if name == "explore.py":
+        assert (tmp_path / "explore.png").stat().st_size > 10_000
+
+
+def test_the_pipeline_runs(spark, broker, tmp_path):
+    text = (EXAMPLES / "pipeline.toml").read_text()
+    (tmp_path / "pipeline.toml").write_text(text.replace("/tmp/wherry-example", str(tmp_path)))
+    broker.link.action("create-topic", {"name": "example.orders"})
+    broker.publish("example.orders", [b'{"number": 1, "city": "Oslo", "amount": 60}', b"{", b'{"amount": -1}'])
+    told = Pipeline(spark, read(tmp_path / "pipeline.toml"), Place(broker.url), once=True).run(lambda _: None)
+    assert [(each.query, each.state, each.rows_out) for each in told] == [
+        ("topic", "done", 1),
+        ("files", "done", 1),
+        ("orders.bad", "done", 2),
+    ]

@@ -1,0 +1,80 @@
+"""Streaming reads on a real Spark and a real broker."""
+
+import time
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from tests.spark import faulty
+
+
+def texts(first, count):
+    return [f"m{n}".encode() for n in range(first, first + count)]
+
+
+@pytest.mark.rows("A20")
+def test_a_query_is_a_subscription_and_its_lag_is_true(queries, broker):
+    here, there = broker.create(partitions=2), broker.create()
+    broker.publish(here, texts(0, 300))
+    rows = queries.follow(here, columns="payload binary", subscription="etl", maxRowsPerBatch=100)
+    queries.run(rows, there)
+    assert sorted(broker.payloads(there)) == sorted(texts(0, 300))
+    assert broker.subscriptions(here)["etl"]["lag"] == 0
+    broker.publish(here, texts(300, 50))
+    time.sleep(0.1)
+    waiting = broker.subscriptions(here)["etl"]
+    assert waiting["lag"] == 50
+    assert waiting["lag_ms"] >= 100
+    queries.run(rows, there)
+    assert sorted(broker.payloads(there)) == sorted(texts(0, 350))
+    assert broker.subscriptions(here)["etl"]["lag"] == 0
+
+
+def test_a_query_without_a_name_has_one_that_its_checkpoint_keeps(queries, broker):
+    here, there = broker.create(), broker.create()
+    rows = queries.follow(here, columns="payload binary")
+    for first in (0, 10, 20):
+        broker.publish(here, texts(first, 10))
+        queries.run(rows, there)
+    assert sorted(broker.payloads(there)) == sorted(texts(0, 30))
+    (name,) = broker.subscriptions(here)
+    assert name.startswith("spark-")
+
+
+def test_without_a_subscription_the_broker_is_told_nothing(queries, broker):
+    here, there = broker.create(), broker.create()
+    broker.publish(here, texts(0, 10))
+    queries.run(queries.follow(here, columns="payload binary", subscription=""), there)
+    assert len(broker.payloads(there)) == 10
+    assert broker.subscriptions(here) == {}
+
+
+def test_a_query_that_begins_at_the_end_sees_what_comes_while_it_runs(queries, broker):
+    here, there = broker.create(keep="age", keep_ms=3_600_000), broker.create()
+    broker.publish(here, texts(0, 5))
+    rows = queries.follow(here, columns="payload binary", startingOffsets="latest")
+    query = queries.start(rows, there, format="faulty", now=False)
+    wait_for(lambda: query.lastProgress is not None)
+    broker.publish(here, texts(5, 5))
+    wait_for(lambda: len(broker.payloads(there)) == 5)
+    query.stop()
+    assert sorted(broker.payloads(there)) == texts(5, 5)
+
+
+def test_a_first_batch_that_failed_is_read_again_from_the_same_place(queries, broker):
+    here, there = broker.create(keep="age", keep_ms=3_600_000), broker.create()
+    broker.publish(here, texts(0, 5))
+    rows = queries.follow(here, columns="payload binary", startingTime="1 hour ago")
+    faulty.plan("write-before")
+    with pytest.raises(StreamingQueryException, match="planned"):
+        queries.run(rows, there, format="faulty")
+    later = queries.follow(here, columns="payload binary", startingOffsets="latest")
+    queries.run(later, there, format="faulty")
+    assert sorted(broker.payloads(there)) == texts(0, 5)
+
+
+def wait_for(holds, seconds=60):
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.1)
