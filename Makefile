@@ -13,10 +13,10 @@ tools   := $(VENV)/.installed-dev
 peers   := $(VENV)/.installed-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help run tour test check format sim bench clean
+.PHONY: help run tour test check format sim soak-spark bench clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 run: $(package) ## Serve a broker on ./data, and say what to try (DATA=elsewhere PORT=7071)
 	@$(bin)/wherry serve --data $(or $(DATA),data) $(if $(PORT),--port $(PORT))
@@ -40,6 +40,11 @@ format: $(tools) ## Rewrite the sources in the house format
 
 sim: $(package) ## The simulator: SEED=42 replays one run, SEEDS=1000 tries that many
 	@$(bin)/python -m wherry.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
+
+soak-spark: $(tools) ## Spark exactly once while all around it dies (RUNS=200, MASTER=cluster; SEED=17 RUNS=1: one again)
+	@$(bin)/python -m tests.spark.soak $(if $(RUNS),--runs $(RUNS)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(MASTER),--master $(MASTER)) \
+		--bad-rows $(or $(ROWS),$(if $(SEED),0,1000000))
 
 bench: $(peers) ## The benchmarks (ONLY=core: one part); writes build/bench.json
 	@mkdir -p build

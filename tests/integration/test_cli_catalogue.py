@@ -14,7 +14,10 @@ def test_topics_and_subscriptions_are_changed_and_deleted(wherry):
         "dead-letter",
         3_600_000,
     )
-    for option in ("--keep", "--persistent", "--transient", "--order", "--partitions"):
+    wherry("topic", "change", "{t}", "--partitions", "3")
+    assert lines(wherry("topic", "show", "{t}", "--json"))[0]["config"]["partitions"] == 3
+    assert "cannot become 2" in wherry("topic", "change", "{t}", "--partitions", "2", code=1).stderr
+    for option in ("--keep", "--persistent", "--transient", "--order"):
         assert f"No such option: {option}" in wherry("topic", "change", "{t}", option, code=2).stderr
     wherry("subscription", "create", "{t}", "w", "--attempts", "3", "--lease", "5m", "--start", "latest")
     wherry("subscription", "change", "{t}", "w", "--retry-first", "2s")

@@ -13,7 +13,7 @@ def test_doctor_looks_at_everything(wherry, tmp_path):
     findings = {row["check"]: row for row in lines(wherry("doctor", "--data", str(tmp_path), "--json"))}
     assert set(findings) == {
         *("python", "wherry", "packages", "optional", "disk sync", "disk space", "data access", "descriptors"),
-        *("broker", "clock", "ports", "java"),
+        *("broker", "clock", "ports", "spark", "java"),
     }
     assert {findings[name]["verdict"] for name in ("python", "packages", "broker", "clock")} == {"ok"}
     assert list(tmp_path.iterdir()) == []

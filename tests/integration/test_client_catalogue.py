@@ -25,8 +25,11 @@ async def test_a_topic_is_changed_in_the_fields_given_and_no_other(world):
     assert await world.client.topic("jobs") == changed
     whole = wherry.Topic(name="jobs", keep="age", keep_ms=60_000)
     assert await world.client.create_topic(whole) == whole
-    with pytest.raises(wherry.InvalidInput, match="partitions"):
-        await world.client.change_topic("jobs", partitions=2)
+    assert (await world.client.change_topic("jobs", partitions=2)).partitions == 2
+    with pytest.raises(wherry.AlreadyExists, match="partitions is 2 and cannot become 1"):
+        await world.client.change_topic("jobs", partitions=1)
+    with pytest.raises(wherry.InvalidInput, match="order"):
+        await world.client.change_topic("jobs", order="priority")
     with pytest.raises(wherry.InvalidInput, match="colour"):
         await world.client.create_topic("jobs", colour="red")
     for wrong in ("", 7):

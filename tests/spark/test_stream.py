@@ -73,6 +73,25 @@ def test_a_first_batch_that_failed_is_read_again_from_the_same_place(queries, br
     assert sorted(broker.payloads(there)) == texts(0, 5)
 
 
+def test_a_topic_gains_partitions_between_runs_and_while_a_query_runs(queries, broker):
+    here, there = broker.create(), broker.create()
+    rows = queries.follow(here, columns="payload binary", subscription="etl")
+    broker.publish(here, texts(0, 30), key=[f"k{n}" for n in range(30)])
+    queries.run(rows, there)
+    broker.link.action("create-topic", {"name": here, "partitions": 3})
+    broker.publish(here, texts(30, 30), key=[f"k{n}" for n in range(30)])
+    queries.run(rows, there)
+    assert sorted(broker.payloads(there)) == sorted(texts(0, 60))
+    query = queries.start(rows, there, now=False)
+    broker.publish(here, texts(60, 30), key=[f"k{n}" for n in range(30)])
+    wait_for(lambda: len(broker.payloads(there)) == 90)
+    broker.link.action("create-topic", {"name": here, "partitions": 5})
+    broker.publish(here, texts(90, 60), key=[f"k{n}" for n in range(60)])
+    wait_for(lambda: len(broker.payloads(there)) == 150)
+    query.stop()
+    assert sorted(broker.payloads(there)) == sorted(texts(0, 150))
+
+
 def wait_for(holds, seconds=60):
     until = time.monotonic() + seconds
     while not holds():

@@ -163,13 +163,35 @@ def test_a_topic_that_a_pattern_fits_is_read_as_soon_as_it_is_there(broker):
     assert list(broker.subscriptions(second)) == list(broker.subscriptions(first))
 
 
-def test_a_checkpoint_of_fewer_partitions_goes_on_with_all_of_them(broker):
-    here = broker.create(partitions=3, **STREAM)
+@pytest.mark.parametrize("keep", [STREAM, {}])
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_topic_that_was_given_more_partitions_goes_on_with_all_of_them(broker, keep, restarted):
+    here = broker.create(**keep)
     broker.publish(here, texts(0, 30), key=[str(n) for n in range(30)])
-    old = {"version": 1, "positions": {here: {"0": 2}}, "subscription": ""}
-    rows = Query(broker, here, at=json.dumps(old)).step()
-    assert len(rows) == 28
+    query = Query(broker, here, maxRowsPerBatch=20, subscription="etl")
+    rows = query.step()
+    broker.link.action("create-topic", {"name": here, "partitions": 3})
+    broker.publish(here, texts(30, 30), key=[str(n) for n in range(30)])
+    if restarted:
+        query = Query(broker, here, at=query.checkpoint, maxRowsPerBatch=20, subscription="etl")
+    while found := query.step():
+        rows += found
+    assert payloads(rows) == sorted(texts(0, 60))
     assert {row["partition"] for row in rows} == {0, 1, 2}
+    assert broker.subscriptions(here)["etl"]["lag"] == 0
+
+
+def test_a_run_for_what_is_there_reads_the_partitions_that_came_since(broker):
+    here = broker.create(**STREAM)
+    broker.publish(here, texts(0, 5))
+    query = Query(broker, here)
+    assert payloads(query.step()) == texts(0, 5)
+    broker.link.action("create-topic", {"name": here, "partitions": 4})
+    broker.publish(here, texts(5, 20), key=[str(n) for n in range(20)])
+    again = Query(broker, here, at=query.checkpoint)
+    again.reader.prepareForTriggerAvailableNow()
+    assert payloads(again.step()) == sorted(texts(5, 20))
+    assert again.plan() == again.at
 
 
 def test_a_topic_that_was_made_anew(broker):

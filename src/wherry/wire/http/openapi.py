@@ -151,7 +151,7 @@ def _operation(endpoint: Endpoint, schema_of: dict[Any, Any], components: Schema
     if endpoint.description:
         operation["description"] = endpoint.description
     if endpoint.body is not None:
-        needed = bool(components[endpoint.body.__name__].get("required"))
+        needed = _is_needed(components[endpoint.body.__name__])
         operation["requestBody"] = {"required": needed, "content": {JSON: {"schema": schema_of[endpoint.body]}}}
     elif endpoint.takes:
         given = schema_of[GivenMessage]
@@ -253,6 +253,12 @@ def _problems(schema: Schema) -> dict[str, Any]:
     for code, status in STATUS_OF.items():
         codes.setdefault(int(status), []).append(code)
     return {str(status): _problem(status, listed, schema) for status, listed in sorted(codes.items())}
+
+
+def _is_needed(schema: dict[str, Any]) -> bool:
+    """Whether nothing at all would not do."""
+    ways = schema.get("anyOf", [])
+    return bool(schema.get("required")) or (bool(ways) and all(way.get("required") for way in ways))
 
 
 def _problem(status: int, codes: list[str], schema: Schema) -> dict[str, Any]:

@@ -71,9 +71,9 @@ async def get_topic(call: Ask) -> Answer:
     "PATCH", "/v1/topics/{topic}", "admin", body=TopicChanges, answers={200: TopicView}, codes=("already-exists",)
 )
 async def patch_topic(call: Ask) -> Answer:
-    """Change the fields that are given."""
+    """Change the fields that are given. Of partitions there may be more, not fewer."""
     known = call.service.broker.shard.state.topic(call["topic"]).config
-    topic = await call.service.broker.create_topic(changed(known, given(call.body), {"order", "partitions"}))
+    topic = await call.service.broker.create_topic(changed(known, given(call.body), {"order"}))
     return json_response(_view(call, topic))
 
 
