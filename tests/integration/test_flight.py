@@ -142,6 +142,13 @@ def test_a_batch_above_what_fits_one_publish_is_several(flights: Flights, topic:
     assert pc.binary_length(flights.read(topic=topic)["payload"]).to_pylist() == sizes
 
 
+def test_a_client_that_reads_no_answer_before_it_has_written_all_is_served(flights: Flights, topic: str):
+    batch = numbered(0, 10)
+    answers = flights.put([batch] * 3_000, topic=topic, partition=0)
+    assert len(answers) == 3_000
+    assert sum(answer["rows"] for answer in answers) == 30_000
+
+
 @pytest.mark.rows("D26")
 def test_messages_are_pushed_by_credit_and_settled_on_the_way_back(flights: Flights, topic: str):
     flights.act("subscribe", topic=topic, name="s")

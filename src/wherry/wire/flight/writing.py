@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from queue import Queue
 from typing import Any
 
 import msgspec
@@ -21,6 +22,9 @@ from wherry.wire.flight.terms import Put
 
 UNDER_WAY_MAX = 8
 """Batches of one stream that are not durable yet."""
+
+ANSWERS_MAX = 65_536
+"""Answers that a client has not read; beyond it nothing more is read from the client."""
 
 BATCH_BYTES = 8 << 20
 BATCH_ROWS = 65_536
@@ -46,29 +50,72 @@ def write(
     """Publish a stream. In the thread of the call. An error ends it: what was answered before is stored."""
     if put.stage is not None and (put.producer is not None or put.sequence is not None):
         raise InvalidInput("producer, sequence", put.producer, "none with a stage, whose key is what makes it once")
-    under_way: deque[list[Future[Answer]]] = deque()
+    answering = _Answering(bridge, writer, context)
     sequence = put.sequence
-    for chunk in reader:
-        if chunk.data is None or chunk.data.num_rows == 0:
-            continue
-        parts = []
-        for part in pieces(chunk.data):
-            parts.append(bridge.submit(_publish(broker, put, part, sequence)))
-            sequence = None if sequence is None else sequence + part.num_rows
-        under_way.append(parts)
-        while len(under_way) >= UNDER_WAY_MAX:
-            _answer(bridge, under_way.popleft(), writer, context)
-    while under_way:
-        _answer(bridge, under_way.popleft(), writer, context)
+    try:
+        for chunk in reader:
+            if chunk.data is None or chunk.data.num_rows == 0:
+                continue
+            parts = []
+            for part in pieces(chunk.data):
+                answering.wait_for_room()
+                parts.append(bridge.submit(_publish(broker, put, part, sequence)))
+                answering.note(parts[-1])
+                sequence = None if sequence is None else sequence + part.num_rows
+            answering.answer(parts)
+    finally:
+        answering.end()
 
 
-def _answer(
-    bridge: Bridge, parts: list[Future[Answer]], writer: flight.FlightMetadataWriter, context: flight.ServerCallContext
-) -> None:
-    answers = [bridge.wait(part, context) for part in parts]
+class _Answering:
+    """The answers of one stream, in a thread of their own: many clients read none before they have written all."""
+
+    def __init__(self, bridge: Bridge, writer: flight.FlightMetadataWriter, context: flight.ServerCallContext) -> None:
+        self._bridge, self._writer, self._context = bridge, writer, context
+        self._room = threading.Semaphore(UNDER_WAY_MAX)
+        self._waiting: Queue[list[Future[Answer]] | None] = Queue(ANSWERS_MAX)
+        self._fault: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="wherry flight answers", daemon=True)
+        self._thread.start()
+
+    def wait_for_room(self) -> None:
+        """Until not too much is under way; raises what went wrong meanwhile."""
+        self._room.acquire()
+        self._check()
+
+    def note(self, part: Future[Answer]) -> None:
+        """It is under way until it is done."""
+        part.add_done_callback(lambda _: self._room.release())
+
+    def answer(self, parts: list[Future[Answer]]) -> None:
+        """Answer a batch when all its parts are durable."""
+        self._waiting.put(parts)
+        self._check()
+
+    def end(self) -> None:
+        """Until all is answered."""
+        self._waiting.put(None)
+        self._thread.join()
+        self._check()
+
+    def _check(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+
+    def _run(self) -> None:
+        while (parts := self._waiting.get()) is not None:
+            if self._fault is not None:
+                continue
+            try:
+                answers = [self._bridge.wait(part, self._context) for part in parts]
+                self._writer.write(pa.py_buffer(msgspec.json.encode(_joined(answers))))
+            except BaseException as fault:  # for the thread of the call
+                self._fault = fault
+
+
+def _joined(answers: list[Answer]) -> Answer:
     placed = [place for answer in answers for place in answer.placed]
-    whole = Answer(sum(answer.rows for answer in answers), placed, all(answer.repeated for answer in answers))
-    writer.write(pa.py_buffer(msgspec.json.encode(whole)))
+    return Answer(sum(answer.rows for answer in answers), placed, all(answer.repeated for answer in answers))
 
 
 async def _publish(broker: Broker, put: Put, batch: pa.RecordBatch, sequence: int | None) -> Answer:
