@@ -17,7 +17,7 @@ WIRE = "wire"
 KINDS = ("driver", "worker", "broker", "cut")
 ON_A_CLUSTER = (*KINDS, "executor")
 
-BATCHES = (4, 8)
+BATCHES = (3, 5)
 VISIT_MAX = 3
 STREAM = {"keep": "age", "keep_ms": 3_600_000}
 QUEUE = {"keep": "settled"}
