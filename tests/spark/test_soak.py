@@ -7,7 +7,8 @@ from tests.spark.soak.plan import KINDS, ON_A_CLUSTER, drawn, places
 from tests.spark.soak.rig import LOCAL, rig
 from tests.spark.soak.runs import run
 
-SEEDS = {LOCAL: range(1, 7), "cluster": range(1, 2)}
+SEEDS = {LOCAL: (7, 2, 4, 104, 143), "cluster": (31,)}
+"""Few of each kind; a new driver takes longest, so the one that needs it comes last."""
 
 
 @pytest.mark.rows("A22")

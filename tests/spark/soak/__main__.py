@@ -6,6 +6,7 @@ A seed that fails is printed, and can be run alone: `--seed 17 --runs 1`.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -27,6 +28,8 @@ def main() -> int:
     parser.add_argument("--bad-rows", type=int, default=0, help="then so many rows, of which 1 %% are bad (0)")
     parser.add_argument("--folder", type=Path, help="for what is written; a temporary one unless told")
     given = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM):  # an end in order, that leaves no process behind
+        signal.signal(number, lambda *_: sys.exit(130))
     folder = given.folder or Path(tempfile.mkdtemp(prefix="wherry-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
     with rig(folder, given.master) as made:
