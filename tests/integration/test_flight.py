@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -147,6 +148,20 @@ def test_a_client_that_reads_no_answer_before_it_has_written_all_is_served(fligh
     answers = flights.put([batch] * 3_000, topic=topic, partition=0)
     assert len(answers) == 3_000
     assert sum(answer["rows"] for answer in answers) == 30_000
+
+
+def test_a_client_that_waits_for_each_answer_is_answered(flights: Flights, topic: str):
+    for place, answers in ((topic, [{"rows": 1}, {"rows": 1}]), ("nowhere", [{"fault": None}])):
+        descriptor = flight.FlightDescriptor.for_path(place)
+        writer, reader = flights.client.do_put(descriptor, numbered(0, 1).schema, flights.options)
+        for expected in answers:
+            writer.write_batch(numbered(0, 1))
+            assert json.loads(reader.read().to_pybytes()).keys() >= expected.keys()
+        if place == topic:
+            writer.close()
+        else:
+            with pytest.raises(flight.FlightServerError, match="not-found"):
+                writer.close()
 
 
 @pytest.mark.rows("D26")

@@ -169,6 +169,9 @@ def _answered(answers: flight.FlightMetadataReader) -> int:
     answer = answers.read()
     if answer is None:
         raise flight.FlightUnavailableError("the stream ended before all of it was answered")
+    fault = msgspec.json.decode(answer.to_pybytes()).get("fault")
+    if fault is not None:  # closing the stream tells it with all its fields
+        raise flight.FlightServerError(f"{fault['code']}: {fault['detail']}")
     return 1
 
 

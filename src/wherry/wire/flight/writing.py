@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import Queue
 from typing import Any
 
@@ -15,7 +16,7 @@ from pyarrow import flight
 
 from wherry.broker.broker import Broker
 from wherry.core.publishing import Published, PublishOptions
-from wherry.model.errors import InvalidInput
+from wherry.model.errors import InvalidInput, WherryError
 from wherry.model.schema import edges
 from wherry.wire.flight.bridge import Bridge
 from wherry.wire.flight.terms import Put
@@ -109,8 +110,16 @@ class _Answering:
             try:
                 answers = [self._bridge.wait(part, self._context) for part in parts]
                 self._writer.write(pa.py_buffer(msgspec.json.encode(_joined(answers))))
-            except BaseException as fault:  # for the thread of the call
+            except BaseException as fault:  # for the thread of the call, when the client writes or ends
                 self._fault = fault
+                self._tell(fault)
+
+    def _tell(self, fault: BaseException) -> None:
+        """The call fails with its next step; a client that waits for an answer before it takes one must know."""
+        told = fault if isinstance(fault, WherryError) else WherryError(type(fault).__name__)
+        with suppress(pa.ArrowException, OSError):
+            word = {"fault": {"code": told.code, "detail": str(told)}}
+            self._writer.write(pa.py_buffer(msgspec.json.encode(word)))
 
 
 def _joined(answers: list[Answer]) -> Answer:
