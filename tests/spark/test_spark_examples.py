@@ -46,7 +46,8 @@ def test_it_runs(name, spark, broker, tmp_path, monkeypatch, capfd):
 def test_the_pipeline_runs(spark, broker, tmp_path):
     text = (EXAMPLES / "pipeline.toml").read_text()
     (tmp_path / "pipeline.toml").write_text(text.replace("/tmp/wherry-example", str(tmp_path)))
-    broker.link.action("create-topic", {"name": "example.orders"})
+    kept = {"keep": "age", "keep_ms": 3_600_000}  # the queries subscribe one after another
+    broker.link.action("create-topic", {"name": "example.orders", **kept})
     broker.publish("example.orders", [b'{"number": 1, "city": "Oslo", "amount": 60}', b"{", b'{"amount": -1}'])
     told = Pipeline(spark, read(tmp_path / "pipeline.toml"), Place(broker.url), once=True).run(lambda _: None)
     assert [(each.query, each.state) for each in told] == [("topic", "done"), ("files", "done"), ("orders.bad", "done")]
