@@ -51,9 +51,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - the name that Spark calls
         options, topics = self._options, resolve(link(self._options), self._options.topics)
         name = options.subscription
-        if name:  # before the positions: whatever comes after them is kept for it
-            for topic in topics:
-                self._subscribe(topic, name, self._first())
+        subscribe(options)  # before the positions: whatever comes after them is kept for it
         positions = {topic: self._placed(topic, options.start) for topic in topics}
         name = f"spark-{secrets.token_hex(8)}" if name is None else name
         return Mark(version=VERSION, positions=positions, subscription=name, initial=True).json()
@@ -198,13 +196,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._advance(topic, stop.subscription, known[topic])
 
     def _first(self) -> str:
-        return "latest" if self._options.start.word == "latest" else "earliest"
+        return _first(self._options)
 
     def _subscribe(self, topic: str, name: str, start: str) -> None:
-        try:
-            link(self._options).action("subscribe", {"topic": topic, "name": name, "start": start})
-        except AlreadyExists:
-            return  # made by somebody in another way: it is there
+        _subscribe(self._options, topic, name, start)
 
     def _advance(self, topic: str, name: str, offsets: dict[int, int]) -> None:
         body = {"topic": topic, "subscription": name, "offsets": offsets}
@@ -220,6 +215,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except NotFound:
             if self._options.fail_on_data_loss:
                 raise
+
+
+def subscribe(options: Options) -> None:
+    """Have the subscription that a load names, of each of its topics: from now on they keep what it has not read."""
+    for topic in resolve(link(options), options.topics) if options.subscription else ():
+        _subscribe(options, topic, options.subscription or "", _first(options))
+
+
+def _first(options: Options) -> str:
+    return "latest" if options.start.word == "latest" else "earliest"
+
+
+def _subscribe(options: Options, topic: str, name: str, start: str) -> None:
+    try:
+        link(options).action("subscribe", {"topic": topic, "name": name, "start": start})
+    except AlreadyExists:
+        return  # made by somebody in another way: it is there
 
 
 def _offsets(given: dict[str, int]) -> dict[int, int]:

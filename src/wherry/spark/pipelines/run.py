@@ -56,8 +56,14 @@ class Running:
 
     def start(self) -> None:
         """From the checkpoint, or from the beginning."""
-        rows = Frames(self._spark, self._spec, self._place.options(self._master), self.name).rows()
-        self._query = self._written(rows)
+        self._query = self._written(self._frames().rows())
+
+    def subscribe(self) -> None:
+        """Have its subscriptions."""
+        self._frames().subscribe()
+
+    def _frames(self) -> Frames:
+        return Frames(self._spark, self._spec, self._place.options(self._master), self.name)
 
     def look(self) -> None:
         """Take in what there is to know, and begin again if it is time."""
@@ -155,6 +161,8 @@ class Pipeline:
         """Have the topics, and start all queries; none of them if one is wrong."""
         self._have_topics()
         try:
+            for query in self.queries:  # all before the first reads: what it settles, a queue may let go
+                query.subscribe()
             for query in self.queries:
                 query.start()
         except AnalysisException as fault:

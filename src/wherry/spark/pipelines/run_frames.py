@@ -12,8 +12,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType
 
 from wherry.model.errors import InvalidInput
+from wherry.spark.options import parse
 from wherry.spark.pipelines.spec import BAD, Source, Spec, Word
 from wherry.spark.sink import TAKEN, columns
+from wherry.spark.stream import subscribe
 
 REASON = "_reason"
 OUT, IN_BAD = "_out", "_bad"
@@ -82,13 +84,22 @@ class Frames:
     def _judged(self, name: str) -> DataFrame:
         """The rows of a source, each with what is wrong with it, or null; counted."""
         source = self._spec.sources[name]
-        options = {"subscription": f"{self._spec.name}.{self._query}", **words(source.options)}
-        options |= {"topic": source.topic, "payload": source.payload, **self._broker}
-        if source.schema is not None:
-            options["payloadSchema"] = source.schema
-        rows = self._spark.readStream.format("wherry").options(**options).load()
+        rows = self._spark.readStream.format("wherry").options(**self._load(source)).load()
         rows = rows.withColumn(REASON, _reason(source)).drop("error")
         return rows.observe(name, f.count(REASON).alias(IN_BAD))
+
+    def _load(self, source: Source) -> dict[str, str]:
+        options = {"subscription": f"{self._spec.name}.{self._query}", **words(source.options)}
+        options |= {"topic": source.topic, "payload": source.payload, **self._broker}
+        return options if source.schema is None else {**options, "payloadSchema": source.schema}
+
+    def subscribe(self) -> None:
+        """Have the subscriptions of the query, before another one reads and settles what it has to read too."""
+        spec, source = self._spec, self._query.removesuffix(f".{BAD}")
+        names = [source] if source != self._query else spec.needed(spec.sinks[self._query].source)
+        for name in names:
+            if name in spec.sources:
+                subscribe(parse(self._load(spec.sources[name])))
 
     def _good(self, name: str) -> DataFrame:
         rows = self._judged(name)
