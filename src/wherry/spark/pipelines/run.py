@@ -42,6 +42,7 @@ class Running:
 
     def __init__(self, spark: SparkSession, spec: Spec, place: Place, query: str, *, once: bool) -> None:
         self._spark, self._spec, self._place, self.name, self._once = spark, spec, place, query, once
+        self._frames = Frames(spark, spec, place.options(self._master), query)
         self._query: StreamingQuery | None = None
         self._meter = Meter(query, _target(spec, query))
         self._failures, self._again_at = 0, 0.0
@@ -56,14 +57,15 @@ class Running:
 
     def start(self) -> None:
         """From the checkpoint, or from the beginning."""
-        self._query = self._written(self._frames().rows())
+        self._query = self._written(self._frames.rows())
+
+    def check(self) -> None:
+        """That it is a query."""
+        self._frames.rows()
 
     def subscribe(self) -> None:
         """Have its subscriptions."""
-        self._frames().subscribe()
-
-    def _frames(self) -> Frames:
-        return Frames(self._spark, self._spec, self._place.options(self._master), self.name)
+        self._frames.subscribe()
 
     def look(self) -> None:
         """Take in what there is to know, and begin again if it is time."""
@@ -161,6 +163,8 @@ class Pipeline:
         """Have the topics, and start all queries; none of them if one is wrong."""
         self._have_topics()
         try:
+            for query in self.queries:  # all before the first subscribes: one that is wrong leaves nothing behind
+                query.check()
             for query in self.queries:  # all before the first reads: what it settles, a queue may let go
                 query.subscribe()
             for query in self.queries:
