@@ -18,6 +18,24 @@ from wherry import (
 # Topics that are full.
 
 
+@pytest.mark.rows("K15", "A23")
+@in_loop
+async def test_the_oldest_makes_room_as_a_dead_letter_while_those_have_room(home: Home, clock: VirtualClock, how: str):
+    broker = await home.open()
+    await broker.create_topic("t", messages_max=2, overflow="dead-letter-oldest", dead_messages_max=3, partitions=2)
+    reader = await reader_of(broker, "t")
+    for number in range(4):
+        clock.advance(1)
+        await broker.publish("t", [b"%d" % number])
+    dead = await broker.dead_letters("t")
+    assert (dead.column("payload").to_pylist(), set(dead.column("reason").to_pylist())) == ([b"0", b"1"], {"overflow"})
+    await broker.publish("t", [b"4", b"5"])  # of the two that go, one is a dead letter and the other finds no room
+    broker = await home.again(how)
+    assert (await broker.dead_letters("t")).num_rows == 3
+    reader = await broker.consumer("t", "readers")
+    assert sorted(await drain(reader)) == [b"4", b"5"]
+
+
 @pytest.mark.rows("K15", "G22")
 @in_loop
 async def test_a_full_topic_refuses_and_stores_nothing_of_the_call(home: Home, how: str):

@@ -384,3 +384,44 @@ async def test_a_redriven_message_waits_at_its_priority_or_due_time(home: Home, 
     for topic in ("p", "d"):
         assert await broker.redrive(topic) == 1
         assert await drain(await broker.consumer(topic, "readers")) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.rows("A23")
+@in_loop
+async def test_dead_letters_are_forwarded_to_other_topics_both_or_neither(home: Home, how: str):
+    broker = await home.open()
+    await broker.create_topic("t")
+    await broker.create_topic("graves", messages_max=2)
+    reader = await reader_of(broker, "t")
+    await broker.publish("t", bodies(3))
+    await (await reader.pull()).dead_letter()
+    first_two = DeadFilter(subscription="readers", partition=0, offsets=(0, 1))
+    assert await broker.forward("t", first_two, [("graves", [b"a", b"b"], True)], by="exchange") == 2
+    assert await broker.forward("t", first_two, [("graves", [b"a", b"b"], True)]) == 0
+    with pytest.raises(LimitReached):
+        await broker.forward("t", DeadFilter(), [("graves", [b"c"], True)])
+    broker = await home.again(how)
+    assert (await broker.dead_letters("t")).column("offset").to_pylist() == [2]
+    assert (await broker.browse("graves")).column("payload").to_pylist() == [b"a", b"b"]
+    assert [deed.by for deed in broker.audit("t")] == ["exchange"]
+
+
+@in_loop
+async def test_a_purge_settles_what_is_ready_and_nothing_else(home: Home, clock: VirtualClock, how: str):
+    broker = await home.open()
+    await broker.create_topic("t", partitions=2)
+    reader = await reader_of(broker, "t")
+    other = await reader_of(broker, "t", "others")
+    await broker.publish("t", [Message(payload=b"%d" % n, key=str(n)) for n in range(6)])
+    await broker.publish("t", [Message(payload=b"later", due_ms=clock.now_ms + 1_000)])
+    held = await reader.pull(2)
+    assert await broker.purge("t", "readers") == 4
+    assert await broker.purge("t", "readers") == 0
+    await held.nack(delay_ms=0)
+    broker = await home.again(how)
+    clock.advance(1_000)
+    reader, other = await broker.consumer("t", "readers"), await broker.consumer("t", "others")
+    assert sorted(await drain(reader)) == sorted([*held.payloads(), b"later"])
+    assert len(await drain(other)) == 7
+    with pytest.raises(NotFound):
+        await broker.purge("t", "nobody")

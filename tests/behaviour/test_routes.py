@@ -105,11 +105,66 @@ async def test_a_route_changes_and_goes(home: Home, how: str):
         Route(name="", kind="fanout"),
         Route(name="n" * 257, kind="fanout"),
         Route(name="r", kind="smart"),  # type: ignore[arg-type]
-        Route(name="r", kind="headers", bindings=(Binding(topic="a"),)),
+        Route(name="r", kind="direct", bindings=(Binding(),)),
+        Route(name="r", kind="direct", bindings=(Binding(topic="a", route="b"),)),
+        Route(name="r", kind="direct", otherwise=""),
+        Route(name="r", kind="direct", labels={"a": "x" * 65_535}),
         Route(name="r", kind="direct", bindings=(Binding(topic="a", match="k" * 1_025),)),
     ):
         with pytest.raises(InvalidInput):
             await broker.put_route(wrong)
+
+
+@pytest.mark.rows("Q7")
+@in_loop
+async def test_a_route_leads_to_others_and_to_another_one_where_nothing_matches(home: Home, how: str):
+    broker = await with_queues(home, "a", "b", "c")
+    await broker.put_route(Route(name="first", kind="direct", otherwise="rest"))
+    await broker.put_route(Route(name="second", kind="fanout", bindings=(Binding(topic="b"), Binding(route="first"))))
+    await broker.put_route(Route(name="rest", kind="fanout", bindings=(Binding(topic="c"),)))
+    for binding in (
+        Binding(topic="a", match="k"),
+        Binding(route="second", match="k"),
+        Binding(route="gone", match="k"),
+    ):
+        await broker.bind("first", binding)
+    assert list(await broker.publish_route("first", b"x", routing_key="k")) == ["a", "b"]
+    assert list(await broker.publish_route("first", b"x", routing_key="other")) == ["c"]
+    broker = await home.again(how)
+    assert list(await broker.publish_route("first", b"x", routing_key="k")) == ["a", "b"]
+
+
+@in_loop
+async def test_bindings_come_and_go_one_by_one_and_with_their_topic(home: Home, how: str):
+    broker = await with_queues(home, "a", "b")
+    await broker.put_route(Route(name="r", kind="fanout"))
+    to_a, to_b = Binding(topic="a"), Binding(topic="b", labels={"note": "kept"})
+    for binding in (to_a, to_b, to_a):
+        await broker.bind("r", binding)
+    assert broker.routes()[0].bindings == (to_a, to_b)
+    await broker.unbind("r", to_a)
+    await broker.unbind("r", to_a)
+    broker = await home.again(how)
+    assert broker.routes()[0].bindings == (to_b,)
+    await broker.delete_topic("a")
+    await broker.delete_topic("b")
+    assert broker.routes()[0].bindings == ()
+    assert not await broker.publish_route("r", b"x")
+    with pytest.raises(NotFound, match="route"):
+        await broker.bind("none", to_a)
+    with pytest.raises(InvalidInput, match="binding"):
+        await broker.bind("r", "a")  # type: ignore[arg-type]
+
+
+@in_loop
+async def test_a_topic_goes_after_a_route_that_once_led_to_it(home: Home, how: str):
+    broker = await with_queues(home, "a")
+    await broker.put_route(Route(name="r", kind="fanout", bindings=(Binding(topic="a"),)))
+    await broker.unbind("r", Binding(topic="a"))
+    await broker.delete_route("r")
+    await broker.delete_topic("a")
+    broker = await home.again(how)
+    assert broker.topics() == []
 
 
 @pytest.mark.rows("Q7")

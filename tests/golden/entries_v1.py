@@ -85,8 +85,12 @@ KEY = Key(
 )
 PUBLISH = ops.Publish(1, 0, BIG - 3, 3, presence(PLAIN), 13)
 
+BINDING = Binding(topic="t", match="a.#", headers={"x": "1"}, any_header=True, labels={"made": "elsewhere"})
+
 ENTRIES: dict[str, Entry] = {
     "open": Entry(AT_US, [ops.Opened(3, "host:1")]),
+    "bind": Entry(AT_US, [ops.Bind("r", BINDING), ops.Bind("r", Binding(route="other"))]),
+    "bind-": Entry(AT_US, [ops.Unbind("r", BINDING)]),
     "topic": Entry(AT_US, [ops.PutTopic(1, TOPIC), ops.PutTopic(2, Topic(name="plain"))]),
     "topic-": Entry(AT_US, [ops.DeleteTopic(1)]),
     "sub": Entry(

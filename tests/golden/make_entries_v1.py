@@ -56,7 +56,7 @@ STEPS = [
     ),
     Entry(AT_US, [ops.PutSubscription(3, 1, Subscription(topic="fifo", name="a", key_order=True), column(0))]),
     Entry(AT_US, [ops.PutSubscription(4, 2, Subscription(topic="p", name="b"), column(0))]),
-    Entry(AT_US, [ops.PutRoute(ENTRIES["route"].ops[0].route)]),  # type: ignore[union-attr]
+    Entry(AT_US, [ops.PutRoute(ENTRIES["route"].ops[0].route)]),  # type: ignore[union-attr, arg-type]
     Entry(AT_US + 1, [ops.Publish(1, 0, 0, 3, presence(PLAIN), 11)], [PLAIN]),
     Entry(AT_US + 2, [ops.Publish(1, 1, 0, 2, presence(MESSAGES), 11)], [MESSAGES]),
     Entry(

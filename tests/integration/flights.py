@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import flight
+
+from tests.integration.served import Served
+
+PATIENCE_S = 10.0
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for something that comes soon."""
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end, "it does not come"
+        time.sleep(0.01)
+
+
+def calls_of(node: Served) -> int:
+    """Calls of Flight that are under way."""
+    assert node.node._flight is not None
+    return node.node._flight.gate.calls
 
 
 class Flights:
@@ -75,6 +94,10 @@ class Pushed:
         """The next batch, or word."""
         chunk = self._reader.read_chunk()
         return json.loads(chunk.app_metadata.to_pybytes()) if chunk.data is None else chunk.data
+
+    def cancel(self) -> None:
+        """Hang up without a word."""
+        self._reader.cancel()
 
     def end(self) -> None:
         """Hang up, and wait until the broker noticed."""

@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 import pytest
 from pyarrow import flight
 
-from tests.integration.flights import Flights, Pushed, payloads
+import wherry
+from tests.integration.flights import Flights, Pushed, calls_of, payloads, until
 from tests.integration.served import Served, served
-from wherry.wire.flight import bridge, writing
+from wherry.wire.flight import gate, reading, writing
 
 pytestmark = pytest.mark.rows("D25")
 
@@ -94,10 +95,15 @@ def test_conditions_and_columns_are_pushed_down(flights: Flights, topic: str):
     assert flights.read(topic=topic, start="latest").num_rows == 0
 
 
-def test_others_read_it_as_it_is(flights: Flights, topic: str):
+def test_others_read_the_stream_as_it_comes(flights: Flights, topic: str):
     flights.put([payloads(b"1", b"22", b"333", key=["a", "b", "a"])], topic=topic, partition=0)
-    messages = flights.read(topic=topic, columns=["key", "payload", "offset"])
-    assert pl.from_arrow(messages).group_by("key").len().sort("key").rows() == [("a", 2), ("b", 1)]  # type: ignore[union-attr]
+    (part,) = flights.info(topic=topic, columns=["key", "payload", "offset"]).endpoints
+
+    def stream() -> pa.RecordBatchReader:
+        return flights.client.do_get(part.ticket, flights.options).to_reader()
+
+    assert pl.DataFrame(stream()).group_by("key").len().sort("key").rows() == [("a", 2), ("b", 1)]
+    messages = stream()  # noqa: F841 - DuckDB finds it by its name, and reads it as it comes
     found = (
         duckdb.connect()
         .execute("select key, sum(octet_length(payload)) from messages group by key order by key")
@@ -216,7 +222,8 @@ def test_a_reader_asks_how_far_to_go_and_tells_how_far_it_is(flights: Flights, t
     flights.act("advance", topic=topic, subscription="job", offsets=reached)
     row = next(row for row in flights.ticket(table="subscriptions").to_pylist() if row["topic"] == topic)
     assert (row["name"], row["lag"]) == ("job", 200 - 10 - 50)
-    assert flights.act("extents", topic=topic) == {"start": reached, "stop": {"0": 100, "1": 100}}
+    extents = flights.act("extents", topic=topic)
+    assert (extents["start"], extents["stop"]) == (reached, {"0": 100, "1": 100})
     end = {topic: {"0": 100, "1": 100}}
     answers: list[object] = []
     waiting = threading.Thread(target=lambda: answers.append(flights.act("reach", start=end, wait_ms=30_000)))
@@ -259,11 +266,20 @@ BAD = [
     ("info", {"topic": "t", "start": {"offsets": {"0": 1}, "time_ms": 5}}, "invalid-input: start, stop"),
     ("info", {"topic": "t", "rows_per_endpoint": 0}, "invalid-input"),
     ("ticket", {"topic": "t", "partition": 0, "start": 5, "stop": 1, "columns": "payload"}, "invalid-input: ticket"),
+    ("info", {"topic": "t", "columns": []}, "invalid-input: columns"),
+    ("info", {"topic": "t", "z" * 20_000: 1}, "invalid-input: command: .*zzz"),
+    ("info", {"table": "topics", "columns": ["name"]}, "invalid-input: columns: .*beside a table"),
+    ("ticket", {"table": "topics", "stop": 5}, "invalid-input: stop: .*beside a table"),
+    ("ticket", {"topic": "t"}, "invalid-input: stop"),
+    ("ticket", {"topic": "t", "start": 5, "stop": 1}, "invalid-input: stop"),
+    ("ticket", {"topic": "t", "partition": 99, "stop": 5}, "invalid-input: partition"),
+    ("ticket", {"topic": "nowhere", "stop": 0}, "not-found: no topic named 'nowhere'"),
     ("ticket", {"table": "dead"}, "invalid-input: topic"),
     ("ticket", {"table": "secrets"}, "invalid-input: ticket"),
     ("put", {"topic": "nowhere"}, "not-found"),
     ("put", {"topic": "t", "stage": "s", "producer": "p"}, "invalid-input: producer, sequence"),
     ("put", {"topic": "t", "partition": 99}, "invalid-input: partition"),
+    ("act", {"action": "x" * 20_000}, "invalid-input: action.*create-topic"),
     ("act", {"action": "no-such"}, "invalid-input: action.*create-topic"),
     ("act", {"action": "create-topic", "name": "t", "partitions": 0}, "invalid-input: partitions"),
     ("act", {"action": "create-topic", "nam": "t"}, "invalid-input: nam"),
@@ -274,7 +290,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("call", "body", "told"), BAD, ids=[f"{call} {body}" for call, body, _ in BAD])
+@pytest.mark.parametrize(("call", "body", "told"), BAD, ids=[f"{call} {body}"[:60] for call, body, _ in BAD])
 def test_what_is_wrong_is_told(node: Served, call: str, body: dict[str, object], told: str):
     assert node.node.flight_url is not None
     flights = Flights(node.node.flight_url)
@@ -309,7 +325,7 @@ def test_calls_at_a_time_are_bounded(flights: Flights, topic: str, monkeypatch: 
     pushed.say(credit=2)
     flights.put([numbered(0, 1)], topic=topic)
     assert pushed.next().num_rows == 1
-    monkeypatch.setattr(bridge, "CALLS_MAX", 1)
+    monkeypatch.setattr(gate, "CALLS_MAX", 1)
     with pytest.raises(flight.FlightServerError, match=r"limit-reached: .*calls at a time"):
         flights.act("topics")
     monkeypatch.undo()
@@ -319,8 +335,89 @@ def test_calls_at_a_time_are_bounded(flights: Flights, topic: str, monkeypatch: 
 
 def test_a_reader_that_goes_away_takes_nothing_along(flights: Flights, topic: str, node: Served):
     flights.put([payloads(*([bytes(10_000)] * 1_000)) for _ in range(20)], topic=topic, partition=0)
+    readers = []
     for _ in range(3):
-        reader = flights.client.do_get(flights.info(topic=topic).endpoints[0].ticket)
-        reader.read_chunk()
+        readers.append(flights.client.do_get(flights.info(topic=topic).endpoints[0].ticket))
+        readers[-1].read_chunk()
+    until(lambda: calls_of(node) == 3)
+    for reader in readers:
         reader.cancel()
+    until(lambda: calls_of(node) == 0)
+    assert node.node._flight is not None and not node.node._flight._bridge._pending
     assert flights.read(topic=topic, columns=["offset"]).num_rows == 20_000
+
+
+def test_the_parts_of_an_answer_are_bounded_in_number_and_bytes(
+    flights: Flights, topic: str, monkeypatch: pytest.MonkeyPatch
+):
+    flights.put([numbered(0, 1_000)], topic=topic, partition=0)
+    monkeypatch.setattr(reading, "ENDPOINTS_MAX", 100)
+    assert len(flights.info(topic=topic, rows_per_endpoint=10).endpoints) == 100
+    with pytest.raises(flight.FlightServerError, match=r"invalid-input: rows_per_endpoint: .*100 endpoints"):
+        flights.info(topic=topic, rows_per_endpoint=1)
+    where = {"keys": ["k" * 20 + str(n) for n in range(500)]}
+    monkeypatch.setattr(reading, "TICKETS_BYTES_MAX", 100_000)
+    with pytest.raises(flight.FlightServerError, match=r"invalid-input: where, rows_per_endpoint: .*100 tickets"):
+        flights.info(topic=topic, rows_per_endpoint=10, where=where)
+    monkeypatch.setattr(reading, "ROWS_PER_ENDPOINT", 1)
+    assert len(flights.info(topic=topic).endpoints) == 100, "as many as there may be, where nothing was asked for"
+    assert len(flights.info(topic=topic, where=where).endpoints) == 5
+
+
+def test_the_loop_only_looks_where_messages_are(flights: Flights, topic: str, node: Served):
+    flights.put([numbered(0, 60_000)], topic=topic, partition=0)
+    where = {"keys": ["k" * 20 + str(n) for n in range(50)]}
+    threads: set[str] = set()
+
+    def counted(look: reading.Look, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+        threads.add(threading.current_thread().name)
+        return info(look, descriptor)
+
+    info = reading.info
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "info", counted)
+        assert len(flights.info(topic=topic, rows_per_endpoint=10, where=where).endpoints) == 6_000
+    assert threads and "node" not in threads
+
+
+def test_an_answer_says_how_far_it_goes_and_no_farther(flights: Flights, topic: str):
+    flights.put([numbered(0, 10)], topic=topic, partition=0)
+
+    def reach(**query: object) -> tuple[dict[str, int], dict[str, int]]:
+        told = json.loads(flights.info(topic=topic, **query).app_metadata)
+        return told["start"], told["stop"]
+
+    assert reach(stop={"offsets": {"0": 1_000_000}}) == ({"0": 0, "1": 0}, {"0": 10, "1": 0})
+    assert reach(start={"offsets": {"0": 50}}) == ({"0": 10, "1": 0}, {"0": 10, "1": 0})
+    assert reach(start={"offsets": {"0": 3}}, stop={"offsets": {"0": 7}}) == ({"0": 3, "1": 0}, {"0": 7, "1": 0})
+    assert reach(start="latest", stop="earliest") == ({"0": 10, "1": 0}, {"0": 10, "1": 0})
+
+
+def test_tables_leave_out_topics_that_go_meanwhile(flights: Flights, topic: str, node: Served):
+    broker = node.node.broker
+    real = broker.topics
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broker, "topics", lambda: [*real(), wherry.Topic(name="gone")])
+        for table in ("topics", "subscriptions"):
+            flights.ticket(table=table)
+        assert topic in flights.ticket(table="topics")["name"].to_pylist()
+        names = [info.descriptor.path[0].decode() for info in flights.client.list_flights()]
+    assert topic in names and "gone" not in names
+
+
+def test_what_is_listed_is_durable(flights: Flights, node: Served, monkeypatch: pytest.MonkeyPatch):
+    committer, waited = node.node.broker.shard.committer, list[int]()
+    wait = committer.wait
+
+    async def noted(position: int) -> None:
+        waited.append(position)
+        await wait(position)
+
+    monkeypatch.setattr(committer, "wait", noted)
+    assert list(flights.client.list_flights())
+    assert waited == [committer.submitted]
+
+
+def test_the_schema_is_that_of_a_topic_that_is_there(flights: Flights):
+    with pytest.raises(pa.ArrowException, match="not-found: no topic named 'nowhere'"):
+        flights.client.get_schema(flight.FlightDescriptor.for_path("nowhere"))

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from pyarrow import flight
 
-from tests.integration.flights import Flights, Pushed, payloads
+from tests.integration.flights import Flights, Pushed, calls_of, payloads, until
 from tests.integration.served import Served, served
 from wherry.model.key import Right
 from wherry.node.config import FlightSection, SecuritySection, TlsSection
-from wherry.security.keys import make
+from wherry.security.access import own_key
+from wherry.security.keys import Made, make
+from wherry.wire.flight import gate
 
 CERTIFICATES = Path(__file__).parents[1] / "unit/security/certificates"
+TRUSTING: dict[str, Any] = {
+    "tls_root_certs": (CERTIFICATES / "authority.pem").read_bytes(),
+    "override_hostname": "localhost",
+}
 
 
 def url_of(node: Served) -> str:
@@ -68,12 +79,12 @@ def test_keys_open_what_their_rights_say(tmp_path: Path):
             with pytest.raises(flight.FlightUnauthorizedError, match="forbidden: "):
                 call()
         for key_of_nobody in (None, "wk_nobody"):
-            for call in calls_of(Flights(url_of(node), key_of_nobody)):
+            for call in one_of_each(Flights(url_of(node), key_of_nobody)):
                 with pytest.raises(flight.FlightUnauthenticatedError, match="unauthorized: "):
                     call()
 
 
-def calls_of(flights: Flights) -> list[Callable[[], object]]:
+def one_of_each(flights: Flights) -> list[Callable[[], object]]:
     """One of each kind."""
     return [
         lambda: flights.read(topic="a"),
@@ -82,7 +93,181 @@ def calls_of(flights: Flights) -> list[Callable[[], object]]:
         lambda: flights.ticket(table="topics"),
         lambda: flights.put([payloads(b"x")], topic="a"),
         lambda: list(flights.client.list_flights(options=flights.options)),
+        lambda: list(flights.client.list_actions(options=flights.options)),
     ]
+
+
+class Locked:
+    """A node that asks for keys, and makes some."""
+
+    def __init__(self, node: Served, home: Path) -> None:
+        self.node, self.broker = node, node.node.broker
+        self.admin = Flights(url_of(node), (home / "admin.key").read_text().strip())
+
+    def key(self, name: str, *rights: Right) -> Made:
+        made = make(name, list(rights), now_ms=time.time_ns() // 1_000_000)
+        self.node.run(self.broker.put_key(made.key))
+        return made
+
+    def flights(self, made: Made) -> Flights:
+        return Flights(url_of(self.node), made.token)
+
+    def calls(self) -> int:
+        return calls_of(self.node)
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[Locked]:
+    with served(tmp_path / "data", security=SecuritySection(keys="on")) as node:
+        yield Locked(node, tmp_path / "data")
+
+
+class Silent:
+    """Streams that are opened and say nothing, as no proper client does: bare frames of HTTP/2."""
+
+    def __init__(self, node: Served, key: str | None = None) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", node.node.flight_port or 0), timeout=10)
+        self._socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + self._frame(4, 0, 0) + self._frame(4, 1, 0))
+        self._key, self._opened, self._read = key, 0, b""
+
+    def __enter__(self) -> Silent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    @staticmethod
+    def _frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
+        return struct.pack(">I", len(body))[1:] + struct.pack(">BBI", kind, flags, stream) + body
+
+    def open(self) -> int:
+        """One stream more: its number."""
+        fields = {":method": "POST", ":scheme": "http", ":authority": "x", "te": "trailers"}
+        fields |= {":path": "/arrow.flight.protocol.FlightService/DoPut", "content-type": "application/grpc"}
+        if self._key is not None:
+            fields["authorization"] = f"Bearer {self._key}"
+        texts = [text.encode() for field in fields.items() for text in field]
+        pairs = zip(texts[::2], texts[1::2], strict=True)
+        body = b"".join(b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in pairs)
+        self._opened += 1
+        self._socket.sendall(self._frame(1, 4, 2 * self._opened - 1, body))
+        return 2 * self._opened - 1
+
+    def wait_for_end(self, stream: int) -> None:
+        """Until the server has ended a stream."""
+        while True:
+            while len(self._read) < 9 or len(self._read) < 9 + int.from_bytes(self._read[:3], "big"):
+                more = self._socket.recv(65_536)
+                assert more, "the server hung up"
+                self._read += more
+            kind, flags, number = struct.unpack(">BBI", self._read[3:9])
+            self._read = self._read[9 + int.from_bytes(self._read[:3], "big") :]
+            if kind == 1 and flags & 1 and number == stream:
+                return
+
+
+@pytest.mark.rows("D27")
+def test_a_stream_without_a_key_is_refused_before_it_says_anything(locked: Locked):
+    with Silent(locked.node) as nobody:
+        for _ in range(10):
+            nobody.wait_for_end(nobody.open())
+        assert locked.calls() == 0
+
+
+def test_streams_that_say_nothing_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(gate, "CALLS_MAX", 3)
+    with served(tmp_path) as node:
+        flights = Flights(url_of(node))
+        with Silent(node) as quiet:
+            for _ in range(3):
+                quiet.open()
+            until(lambda: calls_of(node) == 3)
+            quiet.wait_for_end(quiet.open())
+            with pytest.raises(flight.FlightServerError, match=r"limit-reached: calls at a time .*limit is 3"):
+                flights.act("topics")
+        until(lambda: calls_of(node) == 0)
+        assert flights.act("topics") == {"topics": []}
+
+
+def test_no_key_keeps_all_others_out(locked: Locked, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(gate, "CALLS_OF_ONE_MAX", 3)
+    made = locked.key("greedy", Right("publish", "*"))
+    greedy = locked.flights(made)
+    with Silent(locked.node, made.token) as quiet:
+        for _ in range(3):
+            quiet.open()
+        until(lambda: locked.calls() == 3)
+        with pytest.raises(flight.FlightServerError, match=r"limit-reached: calls at a time of one key .*limit is 3"):
+            greedy.act("topics")
+        assert locked.admin.act("topics") == {"topics": []}
+    until(lambda: locked.calls() == 0)
+    assert greedy.act("topics") == {"topics": []}
+
+
+@pytest.mark.rows("D27")
+def test_a_deleted_key_ends_the_streams_that_it_opened(locked: Locked):
+    admin = locked.admin
+    for topic in ("read", "pushed", "written"):
+        admin.act("create-topic", name=topic, keep="age", keep_ms=10**9)
+    admin.act("subscribe", topic="pushed", name="s")
+    admin.put([payloads(*[bytes(10_000)] * 500) for _ in range(40)], topic="read")
+    made = locked.key("k", Right("publish", "*"), Right("consume", "*"))
+    flights = locked.flights(made)
+    stop = admin.act("extents", topic="read")["stop"]["0"]
+    reader = flights.client.do_get(flight.Ticket(json.dumps({"topic": "read", "stop": stop})), flights.options)
+    reader.read_chunk()
+    pushed = Pushed(flights, topic="pushed", subscription="s")
+    pushed.say(credit=10)
+    written, answers = flights.client.do_put(
+        flight.FlightDescriptor.for_path("written"), payloads(b"x").schema, flights.options
+    )
+    written.write_batch(payloads(b"before"))
+    assert json.loads(answers.read().to_pybytes())["rows"] == 1
+    locked.node.run(locked.broker.delete_key(made.key.id))
+    admin.put([payloads(b"after")], topic="pushed")
+    assert pushed.next()["fault"]["code"] == "unauthorized"
+    (stats,) = admin.act("stats", topic="pushed")["subscriptions"]
+    assert (stats["consumers"], stats["ready"]) == (0, 1), "others have it, though the client does not hang up"
+    with pytest.raises(flight.FlightUnauthenticatedError, match="unauthorized"):
+        reader.read_all()
+    with pytest.raises(flight.FlightUnauthenticatedError, match="unauthorized"):
+        written.write_batch(payloads(b"after"))
+        written.close()
+    assert admin.read(topic="written")["payload"].to_pylist() == [b"before"]
+    pushed.cancel()
+
+
+def test_the_audit_names_the_key_whatever_the_caller_says(locked: Locked):
+    admin = locked.admin
+    admin.act("create-topic", name="t")
+    admin.act("subscribe", topic="t", name="s")
+    admin.put([payloads(b"1")], topic="t")
+    pushed = Pushed(admin, topic="t", subscription="s")
+    pushed.say(credit=1)
+    pushed.say(reject=[str(pushed.next().column("lease")[0].as_py())], id=1)
+    assert pushed.next() == {"done": 1}
+    pushed.end()
+    clerk = locked.flights(locked.key("clerk", Right("admin", "t")))
+    assert clerk.act("redrive", topic="t", by="the boss") == {"redriven": 1}
+    assert [deed.by for deed in locked.broker.audit("t")] == ["clerk (by: the boss)"]
+
+
+def test_a_commit_asks_for_the_rights_on_what_it_acks(locked: Locked):
+    admin, broker = locked.admin, locked.broker
+    admin.act("create-topic", name="t")
+    admin.act("subscribe", topic="t", name="s")
+    admin.put([payloads(b"1")], topic="t")
+    made = locked.key("k", Right("publish", "*"), Right("consume", "*"))
+
+    async def stage_an_ack() -> None:
+        consumer = await broker.consumer("t", "s")
+        await (await consumer.pull(1)).stage_ack(own_key("k", "tx"))
+        await broker.put_key(msgspec.structs.replace(made.key, rights=(Right("publish", "*"),)))
+
+    locked.node.run(stage_an_ack())
+    for action in ("commit", "abort"):
+        with pytest.raises(flight.FlightUnauthorizedError, match=r"forbidden: .*consume on topic 't'"):
+            locked.flights(made).act(action, key="tx")
 
 
 @pytest.mark.rows("Q13", "D30")
@@ -91,12 +276,23 @@ def test_it_speaks_tls(tmp_path: Path):
     with served(tmp_path, tls=tls) as node:
         url = url_of(node)
         assert url.startswith("grpc+tls://")
-        authority = (CERTIFICATES / "authority.pem").read_bytes()
-        assert Flights(url, tls_root_certs=authority, override_hostname="localhost").act("topics") == {"topics": []}
+        assert Flights(url, **TRUSTING).act("topics") == {"topics": []}
         with pytest.raises(flight.FlightUnavailableError):
             Flights(url).act("topics")
         with pytest.raises(flight.FlightUnavailableError):
             Flights(url.replace("+tls", "")).act("topics")
+
+
+@pytest.mark.rows("Q13", "D30")
+def test_clients_show_a_certificate_where_they_must(tmp_path: Path):
+    chain, key, authority = (str(CERTIFICATES / name) for name in ("first.pem", "first.key", "authority.pem"))
+    tls = TlsSection(certificate=chain, key=key, client_ca=authority)
+    with served(tmp_path, tls=tls) as node:
+        known: dict[str, Any] = {"cert_chain": (CERTIFICATES / "second.pem").read_bytes()}
+        known |= {"private_key": (CERTIFICATES / "second.key").read_bytes()}
+        assert Flights(url_of(node), **TRUSTING, **known).act("topics") == {"topics": []}
+        with pytest.raises(flight.FlightUnavailableError):
+            Flights(url_of(node), **TRUSTING).act("topics")
 
 
 def test_it_is_not_there_when_it_is_not_wanted(tmp_path: Path):

@@ -16,10 +16,10 @@ from wherry.core.assignment import make as make_assignment
 from wherry.core.catalog import KEY_CHANGEABLE, check_change, check_subscription_change
 from wherry.core.state import SubscriptionState
 from wherry.model import check, ops
-from wherry.model.errors import AlreadyExists, InvalidInput
+from wherry.model.errors import AlreadyExists, InvalidInput, LimitReached
 from wherry.model.key import Key
 from wherry.model.ops import Entry
-from wherry.model.route import Route
+from wherry.model.route import BINDINGS_MAX, Binding, Route
 from wherry.model.subscription import Subscription
 from wherry.model.topic import Topic
 
@@ -158,6 +158,30 @@ class Catalogue(Face):
 
         await self._durable(choose)
 
+    async def bind(self, route: str, binding: Binding) -> None:
+        """Give a route one binding more. One that it has already is no error."""
+        _check_binding(binding)
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], None]:
+            known = self.shard.state.catalog.route(route)
+            if binding in known.bindings:
+                return [], None
+            if len(known.bindings) >= BINDINGS_MAX:
+                raise LimitReached("bindings of the route", BINDINGS_MAX, len(known.bindings) + 1)
+            return [Entry(now.wall_us, [ops.Bind(route, binding)])], None
+
+        await self._durable(choose)
+
+    async def unbind(self, route: str, binding: Binding) -> None:
+        """Take a binding from a route. One that it does not have is no error."""
+        _check_binding(binding)
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], None]:
+            known = self.shard.state.catalog.route(route)
+            return ([Entry(now.wall_us, [ops.Unbind(route, binding)])] if binding in known.bindings else []), None
+
+        await self._durable(choose)
+
     async def put_key(self, key: Key) -> Key:
         """Keep an API key, or change the one with its id. `wherry.security.keys.make` makes one, with its secret."""
         if not isinstance(key, Key):
@@ -208,6 +232,12 @@ class Catalogue(Face):
     def routes(self) -> list[Route]:
         """All routes, by name."""
         return sorted(self.shard.state.catalog.routes.values(), key=lambda route: route.name)
+
+
+def _check_binding(binding: object) -> None:
+    if not isinstance(binding, Binding):
+        raise InvalidInput("binding", binding, "a Binding")
+    binding.check()
 
 
 def _built(kind: type[T], given: object, fields: dict[str, object], *, name: str) -> T:

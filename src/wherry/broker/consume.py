@@ -72,6 +72,10 @@ class Host(Face):
         """More time for a lease."""
         self._settler.renew([token], lease_ms)
 
+    async def purge(self, topic: str, subscription: str) -> int:
+        """Settle what is ready in a subscription, unread; how many. What is out or scheduled stays."""
+        return await self._settler.purge(topic, subscription)
+
     async def stage_ack(self, key: str, token: int, offsets: Sequence[int] | None = None) -> None:
         """Ack when the stage `key` is committed; the lease must still hold then."""
         await self._settler.stage_ack(key, [(token, _offsets(offsets))])

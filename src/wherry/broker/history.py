@@ -7,7 +7,7 @@ subscription: then its lag is known, and a queue keeps what it has not read.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -17,13 +17,16 @@ from wherry.core.bodies import Cold, together
 from wherry.core.partition import Partition
 from wherry.core.span import Budget, Extent, Way
 from wherry.core.state import TopicState
-from wherry.journal.window import LOGGED, Window, window
+from wherry.journal.window import LOGGED, SegmentGone, Window, window
 from wherry.model import check, limits
 from wherry.model.errors import HistoryLost, InvalidInput
 from wherry.model.where import Where
 
 WINDOW = 1 << 18
 """Offsets that are looked up at a time."""
+
+STEP_BYTES = 8 << 20
+"""What `history` reads before it hands something over."""
 
 WAIT_MS_MAX = 60_000
 BUDGET_MAX = 1 << 48
@@ -51,7 +54,7 @@ class Historian(Face):
         before they were read are an error, `HistoryLost`; else they are left out.
         """
         state = self.shard.state.topic(topic)
-        check.integer("partition", partition, 0, limits.PARTITIONS_MAX)
+        check.integer("partition", partition, 0, state.config.partitions - 1)
         check.integer("start", start, 0, limits.OFFSET_MAX)
         check.integer("stop", stop, start, limits.OFFSET_MAX)
         found = state.partitions.get(partition)
@@ -69,7 +72,7 @@ class Historian(Face):
         await self.shard.committer.wait(self.shard.committer.submitted if hides else view.gate)
         if begin >= end:
             return view
-        return view if end < found.next_offset else view._replace(stop=stop)
+        return view if view.stop < found.next_offset else view._replace(stop=stop)
 
     def read_file(self, path: str, offset: int, length: int) -> pa.Buffer:
         """Bytes of a segment, for `Window.batches`; waits for the disk, so never call it on the loop."""
@@ -90,21 +93,35 @@ class Historian(Face):
         """The messages of a partition from `start` up to `stop` (None: what there is now), in batches of columns."""
         names, wanted = check_columns(columns), (where or Where()).checked()
         end = self._end(topic, partition) if stop is None else stop
-        at = start
+        at, gone = start, None
         while at < end:
             view = await self.window(topic, partition, at, end, strict=strict)
+            view.check_without(gone)
+            read = view.batches(self.read_file, names, wanted)
             try:
-                for batch in await self._compute(view, names, wanted):
-                    yield batch
-            except FileNotFoundError:
-                continue  # the segment was written again since: its messages are somewhere else now
+                while some := await self._compute(read):
+                    for batch, reached in some:
+                        if batch.num_rows:
+                            yield batch
+                        at = reached
+            except SegmentGone as fault:  # written again since: its messages are somewhere else now
+                gone = fault.segment
+                continue
             at = view.stop
 
-    async def _compute(self, view: Window, columns: list[str], where: Where) -> list[pa.RecordBatch]:
-        def read() -> list[pa.RecordBatch]:
-            return [batch for batch, _ in view.batches(self.read_file, columns, where)]
+    async def _compute(self, read: Iterator[tuple[pa.RecordBatch, int]]) -> list[tuple[pa.RecordBatch, int]]:
+        """The next few batches of a window; none at its end."""
 
-        return read() if self.shard.files is None else await self.shard.files.compute(read)
+        def step() -> list[tuple[pa.RecordBatch, int]]:
+            some, size = [], 0
+            for batch, reached in read:
+                some.append((batch, reached))
+                size += batch.nbytes
+                if size >= STEP_BYTES:
+                    break
+            return some
+
+        return step() if self.shard.files is None else await self.shard.files.compute(step)
 
     async def reach(
         self,
@@ -196,11 +213,11 @@ def _check_kept(topic: TopicState, partition: Partition, start: int, stop: int) 
 
 
 def check_columns(columns: Sequence[str] | None) -> list[str]:
-    """Names of columns of the log, each once; all of them unless told."""
+    """Names of columns of the log, at least one, each once; all of them unless told."""
     if columns is None:
         return list(LOGGED.names)
     allowed = "a list of some of " + ", ".join(LOGGED.names) + ", each once"
-    if isinstance(columns, str) or not isinstance(columns, Sequence) or len(set(columns)) != len(columns):
+    if isinstance(columns, str) or not isinstance(columns, Sequence) or not 0 < len(set(columns)) == len(columns):
         raise InvalidInput("columns", columns, allowed)
     for name in columns:
         if name not in LOGGED.names:

@@ -141,10 +141,14 @@ class Metrics:
             answer = await call
         except WherryError as fault:
             for name in topics:
-                self.refusals[self._number(name), fault.code] += 1
+                self.refused(name, fault)
             raise
         self.publish.observe(perf_counter() - began)
         return answer
+
+    def refused(self, topic: str, fault: WherryError) -> None:
+        """A publish was refused."""
+        self.refusals[self._number(topic), fault.code] += 1
 
     async def settling(self, call: Awaitable[None]) -> None:
         """A settle, until it is durable."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from wherry.broker.face import Face
 from wherry.core import leasing, publishing, routing, staging
 from wherry.core.publishing import Published, PublishOptions
 from wherry.core.volatile import joined
 from wherry.model import check
-from wherry.model.errors import InvalidInput
+from wherry.model.errors import InvalidInput, WherryError
 from wherry.model.ops import Entry
 from wherry.model.schema import Publishable, compact
 
@@ -34,20 +36,53 @@ class Publisher(Face):
         return await (call if metrics is None else metrics.publishing((topic,), call))
 
     async def _publish(self, topic: str, messages: Publishable, chosen: PublishOptions) -> Published:
-        state = self.shard.state
         began_us = self.shard.clock.wall_us()
-        batch = compact(messages, state.topic(topic).config.payload_bytes_max)
-
-        def choose(now: leasing.Now) -> tuple[list[Entry], Published]:
-            return publishing.decide(state, state.topic(topic), batch, chosen, now.wall_us)
-
-        position, answer = await self.shard.decide(choose)
-        if answer.repeated:
-            position = self.shard.committer.submitted
+        position, answer, batch = await self._submitted(topic, messages, chosen)
         await self.shard.committer.wait(position)
+        self._trace(topic, batch, answer, began_us)
+        return answer
+
+    def _trace(self, topic: str, batch: pa.RecordBatch, answer: Published, began_us: int) -> None:
         if self.shard.tracing is not None:
             self.shard.tracing.published(topic, batch, answer, began_us)
-        return answer
+
+    async def submit(
+        self, calls: Sequence[tuple[str, Publishable, PublishOptions]]
+    ) -> tuple[int, list[Published | WherryError]]:
+        """Publish to several topics, one after the other; each call stands or falls by itself.
+
+        On return the messages are in the topics and not durable yet: that is what `stored` waits for, with the position
+        that is returned here. So whoever has many calls has all of them written together.
+        """
+        last = 0
+        answers: list[Published | WherryError] = []
+        for topic, messages, options in calls:
+            began_us = self.shard.clock.wall_us()
+            try:
+                position, answer, batch = await self._submitted(topic, messages, options)
+            except WherryError as fault:
+                if self.shard.metrics is not None:
+                    self.shard.metrics.refused(topic, fault)
+                answers.append(fault)
+                continue
+            self._trace(topic, batch, answer, began_us)
+            last = max(last, position)
+            answers.append(answer)
+        return last, answers
+
+    async def _submitted(
+        self, topic: str, messages: Publishable, options: PublishOptions
+    ) -> tuple[int, Published, pa.RecordBatch]:
+        state = self.shard.state
+        batch = compact(messages, state.topic(topic).config.payload_bytes_max)
+        position, answer = await self.shard.decide(
+            lambda now: publishing.decide(state, state.topic(topic), batch, options, now.wall_us)
+        )
+        return (self.shard.committer.submitted if answer.repeated else position), answer, batch
+
+    async def stored(self, position: int) -> None:
+        """Wait until everything up to a position of `submit` is durable."""
+        await self.shard.committer.wait(position)
 
     async def publish_route(
         self, route: str, messages: Publishable, *, routing_key: str = "", headers: dict[str, str] | None = None
@@ -56,7 +91,7 @@ class Publisher(Face):
         state = self.shard.state
         check.text("routing_key", routing_key)
         check.headers("headers", headers)
-        names = routing.targets(state.catalog.route(route), routing_key, headers or {})
+        names = routing.targets(state.catalog.route(route), routing_key, headers or {}, state.catalog.routes)
         metrics = self.shard.metrics
         call = self._publish_all(names, messages)
         return await (call if metrics is None else metrics.publishing(names, call))
@@ -80,9 +115,8 @@ class Publisher(Face):
             return joined([*lasting, *(entry for entry in entries if entry.volatile)]), answers
 
         answers = await self._durable(choose)
-        if self.shard.tracing is not None and batch is not None:
-            for name, answer in answers.items():
-                self.shard.tracing.published(name, batch, answer, began_us)
+        for name, answer in answers.items() if batch is not None else ():
+            self._trace(name, batch, answer, began_us)
         return answers
 
     async def stage(self, key: str, topic: str, messages: Publishable, *, partition: int | None = None) -> None:

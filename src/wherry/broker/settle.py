@@ -23,6 +23,10 @@ Step: TypeAlias = Callable[[Ending, int, Int64 | None], list[AnyOp]]
 """How one part is settled: its operations, and in the ending what leaves its lease."""
 
 
+PURGE_STEP = 65_536
+"""Messages that one entry of a purge settles."""
+
+
 class Settler:
     """Settles parts of leases: all parts of a call or none, durable on return."""
 
@@ -84,6 +88,23 @@ class Settler:
                 position = shard.commit(entries)
                 staging.note_settle(shard.state, key, token, offsets)
         await shard.committer.wait(position)
+
+    async def purge(self, topic: str, subscription: str) -> int:
+        """Settle what is ready by now, unread."""
+        shard = self._shard
+        now_ms = shard.now().wall_ms
+        readers = shard.state.subscription(topic, subscription).readers.values()
+        left = sum(reader.counts(now_ms, reader.start).ready for reader in readers)  # what comes meanwhile stays
+        done, count = 0, -1
+        while left and count:
+            step = min(left, PURGE_STEP)
+            await shard.admit_settle(step)
+            now = shard.now()
+            shard.upkeep(now)
+            steps, count = settling.purge(shard.state.subscription(topic, subscription), step, now.wall_ms)
+            await shard.committer.wait(shard.commit(separate(shard.state, now.wall_us, steps)))
+            done, left = done + count, left - count
+        return done
 
     async def _settle(self, parts: Sequence[Part], step: Step) -> None:
         metrics = self._shard.metrics

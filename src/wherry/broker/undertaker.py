@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from wherry.broker import browse
 from wherry.broker.face import Face
-from wherry.core import deadletters, leasing
+from wherry.core import deadletters, leasing, publishing
 from wherry.core.deadletters import DeadFilter
+from wherry.core.publishing import PublishOptions
 from wherry.core.state import Deed
+from wherry.core.volatile import joined
 from wherry.model import check
 from wherry.model.ops import Entry
+from wherry.model.schema import Publishable, compact
 
 REDRIVES_A_SECOND = 10
 """Steps a second of a redrive with a rate."""
@@ -63,6 +66,30 @@ class Undertaker(Face):
             known = state.topic(topic)
             groups = deadletters.select(state, known, wanted)
             return deadletters.redrive(state, known, groups, by, now.wall_us), _total(groups)
+
+        return await self._durable(choose)
+
+    async def forward(
+        self, topic: str, wanted: DeadFilter, to: Sequence[tuple[str, Publishable, bool]], *, by: str = ""
+    ) -> int:
+        """Publish messages in the place of dead letters, which go: both or neither. How many dead letters went.
+
+        `to` has topics, the messages for each, and whether those are persistent.
+        """
+        state = self.shard.state
+        batches = [(name, compact(messages, state.topic(name).config.payload_bytes_max), p) for name, messages, p in to]
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], int]:
+            known = state.topic(topic)
+            groups = deadletters.select(state, known, wanted)
+            if not groups:  # somebody was quicker
+                return [], 0
+            entries = deadletters.forward(state, known, groups, by, now.wall_us)
+            for name, batch, persistent in batches:
+                options = PublishOptions(persistent=persistent)
+                entries += publishing.decide(state, state.topic(name), batch, options, now.wall_us)[0]
+            lasting = [entry for entry in entries if not entry.volatile]
+            return joined([*lasting, *(entry for entry in entries if entry.volatile)]), _total(groups)
 
         return await self._durable(choose)
 

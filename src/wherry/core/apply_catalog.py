@@ -161,11 +161,19 @@ def _admit(step: Step, op: ops.Admit) -> None:
 
 
 def _put_route(step: Step, op: ops.PutRoute) -> None:
-    step.state.catalog.routes[op.route.name] = op.route
+    step.state.catalog.put_route(op.route)
 
 
 def _delete_route(step: Step, op: ops.DeleteRoute) -> None:
-    del step.state.catalog.routes[op.name]
+    step.state.catalog.delete_route(op.name)
+
+
+def _bind(step: Step, op: ops.Bind) -> None:
+    step.state.catalog.bind(op.route, op.binding)
+
+
+def _unbind(step: Step, op: ops.Unbind) -> None:
+    step.state.catalog.unbind(op.route, op.binding)
 
 
 def _put_key(step: Step, op: ops.PutKey) -> None:
@@ -185,6 +193,8 @@ HANDLERS: dict[type[ops.Op], Handler] = {
     ops.Admit: _admit,
     ops.PutRoute: _put_route,
     ops.DeleteRoute: _delete_route,
+    ops.Bind: _bind,
+    ops.Unbind: _unbind,
     ops.PutKey: _put_key,
     ops.DeleteKey: _delete_key,
     ops.ChangeSubscription: _change_subscription,

@@ -83,6 +83,7 @@ def _publish_dead(step: Step, topic: TopicState, partition: Partition, op: ops.P
     partition.directory.finish(offset)
     put_dead(step, partition, offset, op.dead, "")
     topic.dead += op.count
+    step.effects.buried.append(topic.number)
     topic.count("overflowed", op.count)
 
 

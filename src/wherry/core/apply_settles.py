@@ -84,6 +84,7 @@ def _bury(step: Step, op: ops.Bury) -> None:
             _free_keys(step, each, partition)
         topic.count("buried", len(op.offsets))
     topic.dead += len(op.offsets)
+    step.effects.buried.append(topic.number)
     over(step, topic, partition, op.offsets)
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from wherry.model.errors import AlreadyExists, LimitReached, NotFound
 from wherry.model.key import Key
-from wherry.model.route import Route
+from wherry.model.route import Binding, Route
 from wherry.model.subscription import Subscription
 from wherry.model.topic import Topic
 
@@ -21,7 +21,7 @@ KEYS_MAX = 10_000
 
 CHANGEABLE = frozenset(
     {"messages_max", "bytes_max", "overflow", "dead_messages_max", "keep_ms", "keep_bytes", "payload_bytes_max"}
-    | {"expired"}
+    | {"expired", "labels"}
 )
 """Fields of a topic that may change while it lives; there may be more partitions, but not fewer."""
 
@@ -35,7 +35,7 @@ KEY_CHANGEABLE = ("name", "rights", "expires_ms")
 class Catalog:
     """What exists, by name and by number."""
 
-    __slots__ = ("keys", "next_number", "routes", "subscriptions", "topics")
+    __slots__ = ("_leading_to", "changes", "keys", "next_number", "routes", "subscriptions", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
@@ -43,6 +43,10 @@ class Catalog:
         self.routes: dict[str, Route] = {}
         self.keys: dict[str, Key] = {}
         self.next_number = 1
+        self.changes = 0
+        """Rises with every change of topics and routes: whoever keeps what follows from them sees that it is old."""
+        self._leading_to: dict[str | None, set[str]] = {}
+        """Routes that have, or had, a binding to a topic, by its name; None for those to other routes."""
 
     def topic(self, name: str) -> int:
         """The number of a topic, or `NotFound`."""
@@ -75,6 +79,7 @@ class Catalog:
     def put_topic(self, number: int, topic: Topic) -> None:
         """A topic is there."""
         self.topics[topic.name] = number
+        self.changes += 1
         self._count_past(number)
 
     def put_subscription(self, number: int, topic: int, subscription: Subscription) -> None:
@@ -83,13 +88,51 @@ class Catalog:
         self._count_past(number)
 
     def delete_topic(self, number: int, name: str) -> None:
-        """A topic is gone, and its subscriptions with it."""
+        """A topic is gone, and its subscriptions and the bindings to it with it."""
         del self.topics[name]
+        self.changes += 1
         self.subscriptions = {key: sub for key, sub in self.subscriptions.items() if key[0] != number}
+        for route in self._leading_to.pop(name, ()):
+            known = self.routes.get(route)
+            if known is not None:
+                left = tuple(binding for binding in known.bindings if binding.topic != name)
+                self.routes[route] = msgspec.structs.replace(known, bindings=left)
 
     def delete_subscription(self, topic: int, name: str) -> None:
         """A subscription is gone."""
         del self.subscriptions[topic, name]
+
+    def put_route(self, route: Route) -> None:
+        """A route is there, new or changed."""
+        self._forget_bindings(route.name)
+        self.routes[route.name] = route
+        self.changes += 1
+        for binding in route.bindings:
+            self._leading_to.setdefault(binding.topic, set()).add(route.name)
+
+    def delete_route(self, name: str) -> None:
+        """A route is gone."""
+        self._forget_bindings(name)
+        del self.routes[name]
+        self.changes += 1
+
+    def bind(self, name: str, binding: Binding) -> None:
+        """A route has one binding more."""
+        route = self.routes[name]
+        self.routes[name] = msgspec.structs.replace(route, bindings=(*route.bindings, binding))
+        self._leading_to.setdefault(binding.topic, set()).add(name)
+        self.changes += 1
+
+    def unbind(self, name: str, binding: Binding) -> None:
+        """A route has one binding less."""
+        route = self.routes[name]
+        left = tuple(each for each in route.bindings if each != binding)
+        self.routes[name] = msgspec.structs.replace(route, bindings=left)
+        self.changes += 1
+
+    def _forget_bindings(self, name: str) -> None:
+        for binding in self.routes[name].bindings if name in self.routes else ():
+            self._leading_to.get(binding.topic, set()).discard(name)
 
     def check_room(self) -> None:
         """`LimitReached` when there are too many names already."""

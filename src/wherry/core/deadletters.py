@@ -189,6 +189,16 @@ def _check_room(topic: TopicState, groups: list[DeadGroup]) -> None:
         raise LimitReached("bytes of the topic", config.bytes_max, topic.bytes + size)
 
 
+def forward(state: State, topic: TopicState, groups: list[DeadGroup], by: str, now_us: int) -> list[Entry]:
+    """Dead letters go: others are published in their place, in the same step."""
+    by = check.text("by", by)[:TEXT_CHARS_MAX]
+    steps: list[AnyOp] = [
+        ops.Discard(topic.number, group.subscription, group.partition, group.offsets, by, redriven=True)
+        for group in groups
+    ]
+    return separate(state, now_us, steps)
+
+
 def discard(state: State, topic: TopicState, groups: list[DeadGroup], by: str, now_us: int) -> list[Entry]:
     """Dead letters are thrown away."""
     by = check.text("by", by)[:TEXT_CHARS_MAX]

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from wherry.core.directory import Directory
 from wherry.core.partition import Partition
+from wherry.core.removing import going
 from wherry.core.state import TopicState
-from wherry.model import ops
 from wherry.model.errors import LimitReached
-from wherry.model.ops import AnyOp, to_ranges
+from wherry.model.ops import AnyOp
 from wherry.model.schema import content_sizes
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ def make_room(
             raise LimitReached("dead letters of the topic", config.dead_messages_max, topic.dead + messages - fit)
         return fit
     too_big = (config.messages_max or messages) < messages or (config.bytes_max or size) < size
-    if config.overflow == "drop-oldest" and not too_big:
+    if config.overflow in ("drop-oldest", "dead-letter-oldest") and not too_big:
         dropped = _drop_oldest(topic, over_messages, over_bytes, spared)
         if dropped is not None:
             removals += dropped
@@ -71,6 +71,7 @@ def _drop_oldest(
     topic: TopicState, over_messages: int, over_bytes: int, spared: tuple[int, int] | None
 ) -> list[AnyOp] | None:
     """What to remove: the oldest messages that nobody holds, batch by batch; None when there are not enough."""
+    bury, dying = topic.config.overflow == "dead-letter-oldest", 0
     heads: list[tuple[int, int, int]] = []  # published, partition and row of the next batch, where one was looked at
     looked: list[int] = []
     dropped: list[AnyOp] = []
@@ -86,7 +87,8 @@ def _drop_oldest(
         old = _oldest(topic.partitions[number], int(rows.base[row]), int(rows.count[row]), spared)
         old = old[: _enough(rows, old, over_messages, over_bytes)]
         if len(old):
-            dropped.append(ops.Remove(topic.number, number, to_ranges(old), "dropped"))
+            dropped += going(topic, topic.partitions[number], old, "dropped", bury=bury, dying=dying)
+            dying += len(old) if bury else 0
             over_messages -= len(old)
             over_bytes -= rows.bytes_of(old)
         _push_next(heads, topic, number, row + 1)

@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 
 from wherry.model.route import Binding, Route
 
 
-def targets(route: Route, routing_key: str, headers: Mapping[str, str]) -> list[str]:
+def targets(
+    route: Route, routing_key: str, headers: Mapping[str, str], routes: Mapping[str, Route] = MappingProxyType({})
+) -> list[str]:
     """Topics that get a copy, each once, in the order of the bindings."""
+    return reached(route, routes, lambda each: matching(each, routing_key, headers))
+
+
+def reached(route: Route, routes: Mapping[str, Route], matches: Callable[[Route], Sequence[Binding]]) -> list[str]:
+    """Topics of the bindings that match, those of the route first, then those of the routes that it leads to.
+
+    A route that leads back to itself is taken once; one that is gone leads nowhere.
+    """
+    found: dict[str, None] = {}
+    taken = {route.name}
+    waiting = [route]
+    for each in waiting:
+        bindings = matches(each)
+        found |= dict.fromkeys(binding.topic for binding in bindings if binding.topic is not None)
+        onward = [binding.route for binding in bindings if binding.route is not None]
+        if not bindings and each.otherwise is not None:
+            onward = [each.otherwise]
+        for name in onward:
+            if name in routes and name not in taken:
+                taken.add(name)
+                waiting.append(routes[name])
+    return list(found)
+
+
+def matching(route: Route, routing_key: str, headers: Mapping[str, str]) -> list[Binding]:
+    """Bindings of a route that match."""
     if route.kind == "fanout":
-        matching = [binding.topic for binding in route.bindings]
-    elif route.kind == "direct":
-        matching = [binding.topic for binding in route.bindings if binding.match == routing_key]
-    elif route.kind == "pattern":
+        return list(route.bindings)
+    if route.kind == "direct":
+        return [binding for binding in route.bindings if binding.match == routing_key]
+    if route.kind == "pattern":
         key = _words(routing_key)
-        matching = [b.topic for b in route.bindings if _pattern_match(_words(b.match), key)]
-    else:
-        matching = [binding.topic for binding in route.bindings if _headers_match(binding, headers)]
-    return list(dict.fromkeys(matching))
+        return [binding for binding in route.bindings if pattern_match(_words(binding.match), key)]
+    return [binding for binding in route.bindings if _headers_match(binding, headers)]
 
 
 @lru_cache(maxsize=65_536)
@@ -27,7 +54,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split(".")) if text else ()
 
 
-def _pattern_match(pattern: tuple[str, ...], key: tuple[str, ...]) -> bool:
+def pattern_match(pattern: tuple[str, ...], key: tuple[str, ...]) -> bool:
     """Dotted words: `*` is exactly one word, `#` any number of words, none included.
 
     Only the last `#` is ever widened, so the cost is at most words times words: a regular expression for several `#`

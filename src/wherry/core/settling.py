@@ -13,7 +13,7 @@ from wherry.core.lease import Lease
 from wherry.core.leasing import held
 from wherry.core.offsets import distinct
 from wherry.core.retry import delays_ms, used_up
-from wherry.core.state import State, TopicState
+from wherry.core.state import State, SubscriptionState, TopicState
 from wherry.core.texts import TEXT_CHARS_MAX
 from wherry.model import check, ops
 from wherry.model.errors import InvalidInput, LimitReached, StaleLease
@@ -180,6 +180,19 @@ def _bury(state: State, lease: Lease, offset: Int64, rank: Int64, reason: str, e
         return ops.Settle(lease.subscription, lease.partition, to_ranges(offset), "discarded")
     topic = subscription.topic.number
     return ops.Bury(topic, subscription.number, lease.partition, offset, rank, reason, error, failed=True)
+
+
+def purge(subscription: SubscriptionState, limit: int, now_ms: int) -> tuple[list[AnyOp], int]:
+    """A step of settling what is ready, at most `limit` messages, and how many these are; nobody holds them."""
+    steps: list[AnyOp] = []
+    left = limit
+    for number, reader in subscription.readers.items():
+        reader.wake(now_ms)
+        offset = np.sort(reader.waiting.peek(left, now_ms).offset) if left else np.empty(0, np.int64)
+        left -= len(offset)
+        if len(offset):
+            steps.append(ops.Settle(subscription.number, number, to_ranges(offset), "discarded"))
+    return steps, limit - left
 
 
 def release(state: State, token: int, offsets: Int64 | None) -> None:

@@ -269,7 +269,8 @@ def load(state: State, image: StateImage) -> None:
     for topic_image in image.topics:
         for partition_image in topic_image.partitions:
             _load_partition(state, state.topics[topic_image.number], partition_image)
-    state.catalog.routes = {route.name: route for route in image.routes}
+    for route in image.routes:
+        state.catalog.put_route(route)
     state.catalog.keys = {key.id: key for key in image.keys}
     state.catalog.next_number = image.next_number
     for stage in image.stages:

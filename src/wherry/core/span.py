@@ -181,15 +181,18 @@ def _kept(partition: Partition, start: Int64, end: Int64) -> Int64:
 
 
 def _unsettled(reader: Reader, stop: int, count: int) -> Int64:
-    """Some of the first messages below `stop` that are neither settled nor dead letters; at most `count`."""
+    """Some of the first messages below `stop` that are neither settled nor dead letters; at most `count`.
+
+    It looks in large steps, however few are wanted: hundreds of thousands may lie settled before the next one.
+    """
     start = reader.settled.floor
     while start < stop:
-        offset = reader.settled.missing(start, min(start + count, stop))
+        offset = reader.settled.missing(start, min(start + ADVANCE_STEP, stop))
         if len(reader.dead):
             offset = offset[~reader.dead.has(offset)]
         if len(offset):
-            return offset
-        start += count
+            return offset[:count]
+        start += ADVANCE_STEP
     return np.empty(0, np.int64)
 
 

@@ -7,7 +7,9 @@ that a repeated commit is a success that does nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections import UserDict, deque
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,6 +20,13 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 
 COMMITTED_MAX = 100_000
 """Committed keys remembered; the oldest is forgotten first."""
+
+BATCHES_MAX = 100
+"""Of them for one streaming query of Spark, which repeats its last micro-batch at most: else it would, at five a
+second, push out what everybody else committed within hours."""
+
+_MICRO_BATCH = re.compile(r"((?:[^:]*:)?spark/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/[0-9]{1,19}", re.ASCII)
+"""`spark/<id of the query>/<number>`, with whoever commits in front: how the sink names micro-batches."""
 
 STAGES_MAX = 10_000
 STAGE_BYTES_MAX = 1 << 30
@@ -42,44 +51,104 @@ class StagedSettle(NamedTuple):
     offsets: Int64
 
 
-@dataclass(slots=True)
+class Parts(list[Part]):
+    """Parts of a stage; only ever added to. Their bytes are counted here, and where the stage is open."""
+
+    __slots__ = ("bytes", "within")
+
+    def __init__(self, parts: Iterable[Part] = ()) -> None:
+        super().__init__(parts)
+        self.bytes = sum(part.bytes for part in self)
+        self.within: Open | None = None
+
+    def append(self, part: Part) -> None:
+        super().append(part)
+        self.bytes += part.bytes
+        if self.within is not None:
+            self.within.bytes += part.bytes
+
+
 class Stage:
     """What lies under one key. `held_settles` is durable; `settles` itself is not."""
 
-    key: str
-    opened_ms: int
-    parts: list[Part] = field(default_factory=list)
-    held_settles: bool = False
-    settles: list[StagedSettle] = field(default_factory=list)
-    lost: bool = False
-    """Whether a restart took settles from it."""
+    __slots__ = ("held_settles", "key", "lost", "opened_ms", "parts", "settles")
 
-    def bytes(self) -> int:
-        """Content bytes put aside."""
-        return sum(part.bytes for part in self.parts)
+    def __init__(self, key: str, opened_ms: int, parts: Iterable[Part] = (), held_settles: bool = False) -> None:
+        self.key, self.opened_ms, self.held_settles = key, opened_ms, held_settles
+        self.parts = Parts(parts)
+        self.settles: list[StagedSettle] = []
+        self.lost = False
+        """Whether a restart took settles from it."""
+
+
+class Open(UserDict[str, Stage]):
+    """Stages by key, and the content bytes of all of them: asked for with each batch, so never summed up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __setitem__(self, key: str, stage: Stage) -> None:
+        self.pop(key, None)
+        super().__setitem__(key, stage)
+        stage.parts.within = self
+        self.bytes += stage.parts.bytes
+
+    def __delitem__(self, key: str) -> None:
+        parts = self.data[key].parts
+        super().__delitem__(key)
+        parts.within = None
+        self.bytes -= parts.bytes
 
 
 class Stages:
     """Open stages by key, and the keys that were committed."""
 
-    __slots__ = ("committed", "expired", "open")
+    __slots__ = ("_batches", "_committed", "expired", "open")
 
     def __init__(self) -> None:
-        self.open: dict[str, Stage] = {}
+        self.open = Open()
         self.expired: dict[str, None] = {}
         """Keys of stages that were not committed in time: what they held is gone, so the key is never good again."""
-        self.committed: dict[str, Int64] = {}
-        """Key to `topic, partition, base, count` for each part."""
+        self._committed: dict[str, Int64] = {}
+        self._batches: dict[str, deque[str]] = {}
+        """Micro-batches among them by query, oldest first: follows from the keys and their order."""
+
+    @property
+    def committed(self) -> dict[str, Int64]:
+        """Key to `topic, partition, base, count` for each part, oldest first."""
+        return self._committed
+
+    @committed.setter
+    def committed(self, known: Mapping[str, Int64]) -> None:
+        self._committed, self._batches = {}, {}
+        for key, placed in known.items():
+            self.remember(key, placed)
 
     def bytes(self) -> int:
         """Content bytes of all open stages."""
-        return sum(stage.bytes() for stage in self.open.values())
+        return self.open.bytes
 
     def remember(self, key: str, placed: Int64) -> None:
         """A key was committed."""
-        if len(self.committed) >= COMMITTED_MAX:
-            del self.committed[next(iter(self.committed))]
-        self.committed[key] = placed
+        if len(self._committed) >= COMMITTED_MAX:
+            self._drop(next(iter(self._committed)))
+        self._committed[key] = placed
+        query = _query(key)
+        if query is not None:
+            batches = self._batches.setdefault(query, deque())
+            batches.append(key)
+            if len(batches) > BATCHES_MAX:
+                self._drop(batches[0])
+
+    def _drop(self, key: str) -> None:
+        """The oldest key, of all or of its query."""
+        self._committed.pop(key, None)
+        query = _query(key)
+        if query is not None:
+            self._batches[query].popleft()
+            if not self._batches[query]:
+                del self._batches[query]
 
     def forget(self, key: str) -> None:
         """A stage was not committed in time."""
@@ -90,3 +159,9 @@ class Stages:
     def older_than(self, opened_ms: int) -> list[str]:
         """Keys of stages that were opened at or before a time."""
         return [key for key, stage in self.open.items() if stage.opened_ms <= opened_ms]
+
+
+def _query(key: str) -> str | None:
+    """The query of Spark that a key is a micro-batch of."""
+    found = _MICRO_BATCH.fullmatch(key)
+    return None if found is None else found[1]

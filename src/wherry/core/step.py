@@ -54,6 +54,8 @@ class Effects:
     """Topics, and the places of which there is something to tell."""
     pushed: list[int] = field(default_factory=list)
     """Subscriptions whose webhook came or changed."""
+    buried: list[int] = field(default_factory=list)
+    """Topics that have new dead letters."""
 
 
 class Step(NamedTuple):

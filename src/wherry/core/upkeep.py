@@ -16,6 +16,7 @@ from wherry.core.ids import PARTITION_SHIFT
 from wherry.core.leasing import Now
 from wherry.core.offsets import distinct, members
 from wherry.core.partition import Partition
+from wherry.core.removing import going
 from wherry.core.settling import Ending, Entropy, Failure, failed
 from wherry.core.state import State, SubscriptionState, TopicState
 from wherry.core.volatile import separate
@@ -76,7 +77,8 @@ def _expire(
             taken = partition.expiry.take(count, now.wall_ms).offset
             partition.overdue = distinct(np.concatenate((partition.overdue, taken)))
             offset, held = _expired(partition)
-            yield from separate(state, now.wall_us, _going(topic, partition, offset))
+            bury = topic.config.expired == "dead-letter"
+            yield from separate(state, now.wall_us, going(topic, partition, offset, "expired", bury=bury))
             partition.overdue = held
         if count < EXPIRE_STEP:
             return True
@@ -88,32 +90,6 @@ def _expired(partition: Partition) -> tuple[Int64, Int64]:
     offset = offset[~(partition.finished.contains(offset) | members(partition.immortal, offset))]
     held = partition.leased(offset) | partition.on_the_way(offset)
     return offset[~held], offset[held]
-
-
-def _going(topic: TopicState, partition: Partition, offset: Int64) -> list[AnyOp]:
-    if len(offset) == 0:
-        return []
-    buried = _bury_expired(topic, partition, offset) if topic.config.expired == "dead-letter" else []
-    # What found no room among the dead letters goes; what did is not touched by a removal.
-    return [*buried, ops.Remove(topic.number, partition.number, to_ranges(offset), "expired")]
-
-
-def _bury_expired(topic: TopicState, partition: Partition, offset: Int64) -> list[AnyOp]:
-    """A dead letter of each subscription that had not settled it, or of nobody where there is no subscription."""
-    room = max(0, topic.config.dead_messages_max - topic.dead)
-    if not partition.readers:
-        return [_bury(topic, 0, partition, offset[:room], np.zeros(len(offset[:room]), np.int64))] if room else []
-    buried: list[AnyOp] = []
-    for number, reader in partition.readers.items():
-        unread = offset[~(reader.settled.contains(offset) | reader.dead.has(offset))][:room]
-        room -= len(unread)
-        if len(unread):
-            buried.append(_bury(topic, number, partition, unread, reader.ranks(unread)))
-    return buried
-
-
-def _bury(topic: TopicState, subscription: int, partition: Partition, offset: Int64, ranks: Int64) -> AnyOp:
-    return ops.Bury(topic.number, subscription, partition.number, offset, ranks, "expired", "", failed=False)
 
 
 def housekeeping(state: State, now_us: int) -> Iterator[Entry]:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 import numpy as np
 import numpy.typing as npt
 
+from wherry.model import limits
 from wherry.model.errors import InvalidInput
 
 
@@ -85,6 +86,16 @@ def graphic(field: str, value: object, chars_max: int) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= chars_max or not value.isprintable() or " " in value:
         raise InvalidInput(field, value, f"1 to {chars_max} graphic characters (no spaces)")
     return value
+
+
+def labels(field: str, value: object) -> None:
+    """A dict of text to text, of bounded size."""
+    if not isinstance(value, dict):
+        raise InvalidInput(field, value, "a dict of text to text")
+    headers(field, value)
+    size = sum(len(each.encode("utf-8", "surrogatepass")) for pair in value.items() for each in pair)
+    if size > limits.LABELS_BYTES_MAX:
+        raise InvalidInput(field, f"{size} bytes", f"at most {limits.LABELS_BYTES_MAX} bytes of names and values")
 
 
 def headers(field: str, value: object) -> None:

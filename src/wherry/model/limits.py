@@ -11,7 +11,8 @@ MESSAGE_ID_BYTES_MAX: Final = 256
 KEY_BYTES_MAX: Final = 1_024
 HEADERS_MAX: Final = 256
 HEADERS_BYTES_MAX: Final = 65_535  # names and values of one message together
-ENVELOPE_BYTES_MAX: Final = 65_535
+ENVELOPE_BYTES_MAX: Final = 262_144
+LABELS_BYTES_MAX: Final = 65_535  # names and values of one topic, route or binding together
 PRODUCER_ID_CHARS_MAX: Final = 256
 STAGE_KEY_CHARS_MAX: Final = 512
 ROUTE_NAME_CHARS_MAX: Final = 256
@@ -20,7 +21,7 @@ PARTITIONS_MAX: Final = 65_535
 CONSUMERS_PER_SUBSCRIPTION_MAX: Final = 1_000_000
 
 PAYLOAD_BYTES_DEFAULT: Final = 65_535  # strictly under 64 KB unless a topic asks for more
-PAYLOAD_BYTES_MAX: Final = 1_048_576
+PAYLOAD_BYTES_MAX: Final = 16_777_216  # in a topic that asks for it
 BATCH_MESSAGES_MAX: Final = 1_000_000
 
 PRIORITY_MAX: Final = 65_535

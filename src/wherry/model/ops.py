@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wherry.model.key import Key
-from wherry.model.route import Route
+from wherry.model.route import Binding, Route
 from wherry.model.subscription import Subscription
 from wherry.model.topic import Topic
 
@@ -92,6 +92,20 @@ class DeleteRoute(Op, frozen=True, tag="route-"):
     """A route went."""
 
     name: str
+
+
+class Bind(Op, frozen=True, tag="bind"):
+    """A route got one binding more."""
+
+    route: str
+    binding: Binding
+
+
+class Unbind(Op, frozen=True, tag="bind-"):
+    """A binding of a route went."""
+
+    route: str
+    binding: Binding
 
 
 class Publish(Op, frozen=True, tag="pub"):
@@ -319,6 +333,8 @@ AnyOp: TypeAlias = (
     | ChangeSubscription
     | Watch
     | Told
+    | Bind
+    | Unbind
 )
 
 

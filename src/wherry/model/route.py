@@ -16,20 +16,28 @@ BINDINGS_MAX = 100_000
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One rule of a route: to which topic, and when.
+    """One rule of a route: to which topic, or to which other route, and when.
 
     `match` is the routing key (`direct`), or a pattern of dotted words in which `*` is one word and `#` any number
-    (`pattern`). `headers` must all be there, or any of them with `any_header` (`headers`).
+    (`pattern`). `headers` must all be there, or any of them with `any_header` (`headers`). No headers match every message.
+    `labels` are notes of whoever made it, which the broker keeps and does not read.
     """
 
-    topic: str
+    topic: str | None = None
     match: str = ""
     headers: dict[str, str] = {}
     any_header: bool = False
+    route: str | None = None
+    labels: dict[str, str] = {}
 
     def check(self) -> None:
         """`InvalidInput` for the first field that breaks a rule."""
-        check.name("binding.topic", self.topic, limits.TOPIC_NAME_BYTES_MAX)
+        if (self.topic is None) == (self.route is None):
+            raise InvalidInput("binding.topic, binding.route", self.topic, "the name of a topic or of a route")
+        if self.route is not None:
+            check.name("binding.route", self.route, limits.ROUTE_NAME_CHARS_MAX)
+        else:
+            check.name("binding.topic", self.topic, limits.TOPIC_NAME_BYTES_MAX)
         if len(check.text("binding.match", self.match).encode()) > limits.KEY_BYTES_MAX:
             raise InvalidInput("binding.match", self.match, f"text of at most {limits.KEY_BYTES_MAX} bytes")
         if not isinstance(self.headers, dict):
@@ -39,14 +47,20 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             for text in pair:
                 check.text("binding.headers", text)
         check.flag("binding.any_header", self.any_header)
+        check.labels("binding.labels", self.labels)
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A named rule set: `direct`, `fanout`, `pattern` or `headers`."""
+    """A named rule set: `direct`, `fanout`, `pattern` or `headers`.
+
+    `otherwise` is the route that is taken where no binding matches. `labels` are notes, kept and not read.
+    """
 
     name: str
     kind: Kind
     bindings: tuple[Binding, ...] = ()
+    otherwise: str | None = None
+    labels: dict[str, str] = {}
 
     def checked(self) -> Route:
         """This route, or `InvalidInput` for the first field that breaks a rule."""
@@ -55,10 +69,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if not isinstance(self.bindings, tuple | list):
             raise InvalidInput("bindings", self.bindings, "a tuple of Binding")
         check.integer("bindings", len(self.bindings), 0, BINDINGS_MAX)
+        if self.otherwise is not None:
+            check.name("otherwise", self.otherwise, limits.ROUTE_NAME_CHARS_MAX)
+        check.labels("labels", self.labels)
         for binding in self.bindings:
             if not isinstance(binding, Binding):
                 raise InvalidInput("bindings", binding, "a Binding each")
             binding.check()
-            if self.kind == "headers" and not binding.headers:
-                raise InvalidInput("binding.headers", binding.headers, "at least one header for a headers route")
         return self

@@ -286,9 +286,11 @@ def _from_arrow(batch: pa.RecordBatch) -> dict[str, pa.Array]:
             raise InvalidInput("column", name, "one of " + ", ".join(STORED))
         if name in columns:
             raise InvalidInput("column", name, "each column once")
-        wanted = _TYPES[name]
-        columns[name] = column if column.type == wanted else _cast(name, column, wanted)
-        _check_memory(name, columns[name])
+        _check_memory(name, column)  # a cast follows whatever offsets it finds, out of the buffer too
+        columns[name] = column
+        if column.type != _TYPES[name]:
+            columns[name] = _cast(name, column, _TYPES[name])
+            _check_memory(name, columns[name])
     if "payload" not in columns:
         raise InvalidInput("column", batch.schema.names, "a batch with a payload column")
     return columns
@@ -298,7 +300,7 @@ def _check_memory(name: str, column: pa.Array) -> None:
     """Arrow takes any bytes for offsets and for text; whoever reads them later would fail for a whole delivery."""
     try:
         column.validate(full=True)
-    except pa.ArrowInvalid as fault:
+    except (pa.ArrowInvalid, pa.ArrowIndexError) as fault:
         allowed = "text that is valid UTF-8" if name in TEXTS else "a column that Arrow finds valid"
         raise InvalidInput(name, str(fault), allowed) from None
 
@@ -312,7 +314,7 @@ def _cast(name: str, column: pa.Array, wanted: pa.DataType) -> pa.Array:
         if pa.types.is_timestamp(column.type) and wanted == _MS and column.type.unit in ("us", "ns"):
             column = pc.ceil_temporal(column, unit="millisecond")  # up: never early
         return column.cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as fault:
+    except (pa.ArrowInvalid, pa.ArrowIndexError, pa.ArrowNotImplementedError, pa.ArrowTypeError) as fault:
         raise InvalidInput(name, f"{column.type}: {fault}", f"values that fit {wanted}") from None
 
 

@@ -10,11 +10,11 @@ from wherry.model import check, limits
 from wherry.model.errors import InvalidInput
 
 Order = Literal["fifo", "priority", "timeline"]
-Overflow = Literal["refuse", "dead-letter", "drop-oldest"]
+Overflow = Literal["refuse", "dead-letter", "drop-oldest", "dead-letter-oldest"]
 Keep = Literal["settled", "age", "bytes"]
 
 ORDERS: tuple[Order, ...] = ("fifo", "priority", "timeline")
-OVERFLOWS: tuple[Overflow, ...] = ("refuse", "dead-letter", "drop-oldest")
+OVERFLOWS: tuple[Overflow, ...] = ("refuse", "dead-letter", "drop-oldest", "dead-letter-oldest")
 KEEPS: tuple[Keep, ...] = ("settled", "age", "bytes")
 
 COUNT_MAX = 1 << 48
@@ -38,7 +38,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     messages_max, bytes_max
         Bounds on what waits in the topic; None for no bound of its own.
     overflow
-        What happens to the message that does not fit: `refuse` the call, `dead-letter` the message, `drop-oldest`.
+        What happens to the message that does not fit: `refuse` the call, `dead-letter` the message; or the oldest one
+        makes room for it: `drop-oldest`, `dead-letter-oldest`.
     dead_messages_max
         Bound on dead letters kept; when it is full a message that would die is refused (overflow) or stays in retry.
     keep
@@ -46,6 +47,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         `keep_ms` or `keep_bytes` (of each partition), settled or not (a stream).
     expired
         What happens to a message that expires unread: `drop` it or `dead-letter` it.
+    labels
+        Notes of whoever made it, kept and not read.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keep_ms: int | None = None
     keep_bytes: int | None = None
     expired: Literal["drop", "dead-letter"] = "drop"
+    labels: dict[str, str] = {}
 
     def checked(self) -> Topic:
         """This topic, or `InvalidInput` for the first field that breaks a rule."""
@@ -86,3 +90,4 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         check.optional_integer("keep_ms", self.keep_ms, 0, limits.TIME_MS_MAX)
         check.optional_integer("keep_bytes", self.keep_bytes, 0, COUNT_MAX)
         check.one_of("expired", self.expired, ("drop", "dead-letter"))
+        check.labels("labels", self.labels)

@@ -15,6 +15,7 @@ from wherry.wire.http.bounds import Bounds
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 FLIGHT_PORT = 7072
+AMQP_PORT, AMQPS_PORT = 5672, 5671
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
@@ -45,6 +46,22 @@ class FlightSection(msgspec.Struct, frozen=True, kw_only=True):
     def port_beside(self, server: ServerSection) -> int:
         """Where it listens; 0 lets the system choose."""
         return self.port if self.port is not None else 0 if server.port == 0 else FLIGHT_PORT
+
+
+class AmqpSection(msgspec.Struct, frozen=True, kw_only=True):
+    """AMQP 0-9-1, on the host of the server: 5672, with TLS 5671, or any port where the server has any.
+
+    `hosts` are the virtual hosts that clients can open.
+    """
+
+    enabled: bool = True
+    port: Port | None = None
+    hosts: tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=255)], ...] = ("/",)
+
+    def port_beside(self, server: ServerSection, *, tls: bool) -> int:
+        """Where it listens; 0 lets the system choose."""
+        usual = AMQPS_PORT if tls else AMQP_PORT
+        return self.port if self.port is not None else 0 if server.port == 0 else usual
 
 
 class StorageSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +138,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     server: ServerSection = ServerSection()
     flight: FlightSection = FlightSection()
+    amqp: AmqpSection = AmqpSection()
     storage: StorageSection = StorageSection()
     tls: TlsSection = TlsSection()
     limits: Bounds = Bounds()

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -34,6 +35,9 @@ from wherry.wire.http.message import Answer, Request
 from wherry.wire.http.problem import HttpError
 from wherry.wire.http.routing import Verb
 from wherry.wire.http.server import App, Server
+
+if TYPE_CHECKING:
+    from wherry.wire.flight.server import FlightServer
 
 State: TypeAlias = Literal["starting", "ready", "draining", "stopped"]
 
@@ -64,6 +68,9 @@ class Node:
         self.port = config.server.port
         self.flight_port: int | None = None
         """Where Arrow Flight is served, if it is."""
+        self.amqp_port: int | None = None
+        """Where AMQP is served, if it is."""
+        self._flight: FlightServer | None = None
         self._stack = AsyncExitStack()
 
     @property
@@ -82,6 +89,15 @@ class Node:
         scheme = "grpc" if self.config.tls.certificate is None else "grpc+tls"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.flight_port}"
 
+    @property
+    def amqp_url(self) -> str | None:
+        """Where AMQP is reached, if it is served."""
+        if self.amqp_port is None:
+            return None
+        host = self.config.server.host
+        scheme = "amqp" if self.config.tls.certificate is None else "amqps"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.amqp_port}"
+
     async def __aenter__(self) -> Node:
         began = time.monotonic()
         try:
@@ -94,7 +110,13 @@ class Node:
         seconds = round(time.monotonic() - began, 3)
         _log.info(
             "ready",
-            extra={"url": self.url, "flight": self.flight_url, "data": self.config.storage.path, "seconds": seconds},
+            extra={
+                "url": self.url,
+                "flight": self.flight_url,
+                "amqp": self.amqp_url,
+                "data": self.config.storage.path,
+                "seconds": seconds,
+            },
         )
         return self
 
@@ -133,6 +155,24 @@ class Node:
             raise InvalidInput("server.host, server.port", place, f"an address to listen on ({fault})") from None
         if config.flight.enabled:
             await self._start_flight(access)
+        if config.amqp.enabled:
+            await self._start_amqp(access, context)
+
+    async def _start_amqp(self, access: Access, tls: ssl.SSLContext | None) -> None:
+        from wherry.wire.amqp.server import serve as serve_amqp  # noqa: PLC0415  only where it is served
+
+        config = self.config
+        port = config.amqp.port_beside(config.server, tls=tls is not None)
+        server = await self._stack.enter_async_context(
+            serve_amqp(self.broker, hosts=config.amqp.hosts, access=access, drain_s=config.server.drain_s)
+        )
+        try:
+            self.amqp_port = await server.listen(config.server.host, port, tls)
+        except OSError as fault:
+            place = f"{config.server.host}:{port}"
+            if config.amqp.port is not None:
+                raise InvalidInput("amqp.port", place, f"an address to listen on ({fault})") from None
+            _log.warning("AMQP is not served: another program has its port", extra={"port": port, "why": str(fault)})
 
     async def _start_flight(self, access: Access) -> None:
         from wherry.wire.flight.server import serve as serve_flight  # noqa: PLC0415  8 MB, only where it is served
@@ -140,7 +180,8 @@ class Node:
         config = self.config
         port = config.flight.port_beside(config.server)
         flight = serve_flight(self.broker, config.server.host, port, guard=access.check, tls=self._certificates())
-        self.flight_port = (await self._stack.enter_async_context(flight)).port
+        self._flight = await self._stack.enter_async_context(flight)
+        self.flight_port = self._flight.port
 
     def _certificates(self) -> Certificates | None:
         tls = self.config.tls
@@ -180,6 +221,11 @@ class Node:
             return await app(request)
 
         return answer
+
+    @property
+    def is_idle(self) -> bool:
+        """Once stopped: whether no call is left that waits for its client, and would keep the process."""
+        return self._flight is None or self._flight.is_idle
 
     @property
     def failure(self) -> WherryError | None:

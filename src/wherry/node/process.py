@@ -21,6 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import NoReturn
 
 from wherry.model.errors import WherryError
 from wherry.node import logs
@@ -41,10 +42,21 @@ def run(config: Config) -> int:
     raise_file_limit(config.limits.connections)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
-            return runner.run(_live(config))
+            code, is_idle = runner.run(_live(config))
         except (WherryError, OSError) as fault:
             print(f"wherry: {fault}", file=sys.stderr)
             return 1
+    if not is_idle:
+        _leave(code)
+    return code
+
+
+def _leave(code: int) -> NoReturn:
+    """End without the interpreter, which would wait for calls of clients that do not hang up. All is written by now."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -70,7 +82,8 @@ def raise_file_limit(connections: int) -> None:
         )
 
 
-async def _live(config: Config) -> int:
+async def _live(config: Config) -> tuple[int, bool]:
+    """Serve until a signal: the exit code, and whether no call is left that the end of the process would wait for."""
     stopping = asyncio.Event()
     _heed_signals(stopping)
     async with Node(config) as node:
@@ -82,7 +95,7 @@ async def _live(config: Config) -> int:
         failure = node.failure
         if failure is not None:
             _log.error("the journal failed, so this node stops: %s", failure)
-    return 0 if failure is None else 1
+    return 0 if failure is None else 1, node.is_idle
 
 
 def _heed_signals(stopping: asyncio.Event) -> None:
@@ -119,6 +132,11 @@ def banner(node: Node) -> str:
         f"  python -c \"import {imports}; wherry.connect_sync('{node.url}'{key}).publish('jobs', ['hello'])\"",
         f"  wherry{at} publish --create jobs hello",
         "",
+        *(
+            []
+            if node.amqp_url is None
+            else [f"  {node.amqp_url} is for Celery, pika and every other client of RabbitMQ."]
+        ),
         f"  {node.url}/docs shows every call{flight}. Ctrl-C stops.",
     ]
     return "\n".join(lines)

@@ -26,6 +26,7 @@ FLAGS: dict[str, str] = {
     "--host": "server.host",
     "--port": "server.port",
     "--flight-port": "flight.port",
+    "--amqp-port": "amqp.port",
     "--data": "storage.path",
     "--cache-bytes": "storage.cache_bytes",
     "--tls-certificate": "tls.certificate",

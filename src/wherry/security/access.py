@@ -14,9 +14,24 @@ ALL_TOPICS = "*"
 """The topic of a call about no single one, such as making a key: only a right on every topic covers it."""
 
 
+SHARED = "spark/"
+"""Keys that begin so are of no caller but of a query or job of Spark, which is the same one whoever runs it: where it
+goes on under another API key, it has to find what it committed. Rights are asked for the topics of what lies there."""
+
+
 def own_key(caller: str, key: str) -> str:
-    """The key of a stage as the broker has it: where callers are known each has its own, whatever others choose."""
-    return f"{caller.replace('%', '%25').replace(':', '%3A')}:{key}" if caller else key
+    """The key of a stage as the broker has it: where callers are known each has its own, whatever others choose.
+
+    Only those of Spark are shared. No name of a caller makes such a key: a slash in it is written differently.
+    """
+    if not caller or key.startswith(SHARED):
+        return key
+    return f"{caller.replace('%', '%25').replace(':', '%3A').replace('/', '%2F')}:{key}"
+
+
+def signed(caller: str, by: str) -> str:
+    """Who is named in an audit: where callers are known the caller, and what it says of itself behind it."""
+    return by if not caller else f"{caller} (by: {by})" if by not in ("", caller) else caller
 
 
 class Keyring(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wherry.sim.history import History
-from wherry.sim.plan import Plan
+from wherry.sim.plan import DEAD_AMPLE, Plan
 
 
 def maybe_gone(history: History) -> set[str]:
@@ -13,8 +13,14 @@ def maybe_gone(history: History) -> set[str]:
 
 
 def dropping(plan: Plan) -> set[str]:
-    """Topics that may lose their oldest messages."""
-    return {topic.name for topic in plan.topics if topic.overflow == "drop-oldest" and topic.messages_max}
+    """Topics that may lose their oldest messages: they drop them, or bury them and may have no room for that."""
+    narrow = {topic.name for topic in plan.topics if topic.dead_messages_max < DEAD_AMPLE}
+    return {
+        topic.name
+        for topic in plan.topics
+        if topic.messages_max
+        and (topic.overflow == "drop-oldest" or (topic.overflow == "dead-letter-oldest" and topic.name in narrow))
+    }
 
 
 def amended(history: History) -> set[str]:

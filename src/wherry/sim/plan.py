@@ -58,6 +58,10 @@ def draw(random: Random) -> Plan:
     )
 
 
+DEAD_AMPLE = 1_000
+"""Room for more dead letters than a run has messages."""
+
+
 def _topic(random: Random, number: int) -> Topic:
     bounded = random.random() < 0.3
     return Topic(
@@ -66,7 +70,7 @@ def _topic(random: Random, number: int) -> Topic:
         partitions=random.choice((1, 1, 2, 3)),
         messages_max=random.randint(5, 60) if bounded else None,
         overflow=random.choice(OVERFLOWS),
-        dead_messages_max=random.choice((3, 1_000, 1_000)),
+        dead_messages_max=random.choice((3, DEAD_AMPLE, DEAD_AMPLE)),
         expired=random.choice(("drop", "dead-letter")),
     )
 

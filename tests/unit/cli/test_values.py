@@ -1,11 +1,13 @@
 """What people type, and what it means."""
 
+import time
 from datetime import UTC, datetime
 
 import pytest
 import typer
 
-from wherry.cli.values import duration, given, instant, pairs
+from wherry.cli.values import duration, given, instant, pairs, utc
+from wherry.spark.times import instant_ms
 
 
 @pytest.mark.parametrize(
@@ -17,13 +19,15 @@ from wherry.cli.values import duration, given, instant, pairs
         ("1h 30m", 5_400_000),
         ("1.5s", 1_500),
         ("2w", 1_209_600_000),
+        ("10 minutes", 600_000),
+        ("1 hour 30 min", 5_400_000),
     ],
 )
 def test_a_duration_is_read(text, ms):
     assert duration(text) == ms
 
 
-@pytest.mark.parametrize("text", ["", "10", "m", "10 minutes", "-5s", "1h30"])
+@pytest.mark.parametrize("text", ["", "10", "m", "10 months", "-5s", "1h30"])
 def test_what_is_no_duration_is_told_with_what_would_be(text):
     with pytest.raises(typer.BadParameter, match="write 500ms"):
         duration(text)
@@ -36,6 +40,8 @@ def test_what_is_no_duration_is_told_with_what_would_be(text):
         ("now", 1_000_000),
         ("in 10m", 1_600_000),
         ("1s ago", 999_000),
+        ("10 minutes ago", 400_000),
+        ("1m30s ago", 910_000),
         ("1970-01-01T00:00:05+00:00", 5_000),
         ("1970-01-01T00:00:05Z", 5_000),
     ],
@@ -47,6 +53,17 @@ def test_an_instant_is_read(text, ms):
 def test_a_time_without_a_zone_is_local():
     local = datetime(2027, 1, 31, 12, 0).astimezone()
     assert instant("2027-01-31T12:00") == round(local.astimezone(UTC).timestamp() * 1_000)
+
+
+def test_a_time_of_a_pipeline_is_utc(monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert utc("2027-05-01") == utc("2027-05-01T02:00+02:00") == instant_ms("since", "2027-05-01", 0)
+        assert instant("2027-05-01") - utc("2027-05-01") == 4 * 3_600_000
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize("text", ["soon", "in ten minutes", "2027-13-01", ""])

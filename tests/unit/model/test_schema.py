@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -269,3 +272,32 @@ def test_columns_of_others_may_leave_out_or_pad_their_offsets():
     column = pa.Array.from_buffers(pa.binary(), 2, [None, padded, pa.py_buffer(b"abc")])
     batch = compact(pa.record_batch({"payload": column}))
     assert payload_bytes(batch) == 3
+
+
+WILD = """
+import numpy as np
+import pyarrow as pa
+from wherry.model.errors import InvalidInput
+from wherry.model.schema import compact
+
+views = np.array([1_000, 0, 0, 1 << 30] * 2, np.uint32)
+entries = pa.Array.from_buffers(pa.int32(), 2, [None, pa.py_buffer(np.array([0, 1 << 30], np.int32))])
+ends = pa.py_buffer(np.array([0, 1 << 30, 3], np.int64))
+wild = [
+    pa.Array.from_buffers(pa.binary_view(), 2, [None, pa.py_buffer(views), pa.py_buffer(b"abc")]),
+    pa.DictionaryArray.from_arrays(entries, pa.array([b"x"], pa.binary()), safe=False),
+    pa.Array.from_buffers(pa.large_binary(), 2, [None, ends, pa.py_buffer(b"abc")]),
+]
+for column in wild:
+    for others in ({}, {"payload": pa.array([b"1", b"2"], pa.binary())}):
+        try:
+            compact(pa.RecordBatch.from_pydict({**others, "key" if others else "payload": column}))
+        except InvalidInput:
+            print("refused")
+"""
+
+
+def test_a_column_that_points_out_of_its_buffer_is_refused_before_it_is_read():
+    """In a process of its own, since reading such a column ends the process."""
+    done = subprocess.run([sys.executable, "-c", WILD], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["refused"] * 6), done.stderr

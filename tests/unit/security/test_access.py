@@ -4,7 +4,7 @@ import pytest
 
 from wherry.model.errors import Forbidden, Unauthorized
 from wherry.model.key import Key, Right
-from wherry.security.access import Access
+from wherry.security.access import Access, signed
 from wherry.security.keys import make
 from wherry.wire.http.problem import problem
 
@@ -84,3 +84,11 @@ def test_the_answer_to_the_nameless_says_how_to_give_a_name():
     answer = problem(Unauthorized("no key"))
     assert (answer.status, answer.headers) == (401, [("WWW-Authenticate", "Bearer")])
     assert (problem(Forbidden("ann", "admin", "*")).status) == 403
+
+
+@pytest.mark.parametrize(
+    ("caller", "by", "named"),
+    [("", "", ""), ("", "ann", "ann"), ("key", "", "key"), ("key", "key", "key"), ("key", "ann", "key (by: ann)")],
+)
+def test_an_audit_names_who_is_known_first(caller, by, named):
+    assert signed(caller, by) == named

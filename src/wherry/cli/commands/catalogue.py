@@ -37,7 +37,7 @@ PayloadMax = Annotated[int | None, typer.Option(help="Largest body, up to 104857
 MessagesMax = Annotated[int | None, typer.Option(help="How many may wait.", show_default="no bound")]
 BytesMax = Annotated[int | None, typer.Option(help="How many bytes may wait.", show_default="no bound")]
 Overflow = Annotated[
-    Literal["refuse", "dead-letter", "drop-oldest"] | None,
+    Literal["refuse", "dead-letter", "drop-oldest", "dead-letter-oldest"] | None,
     typer.Option(help="What happens to a message that does not fit.", show_default="refuse"),
 ]
 DeadMax = Annotated[int | None, typer.Option(help="How many dead letters are kept.", show_default="1000000")]

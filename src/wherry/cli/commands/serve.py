@@ -21,6 +21,7 @@ FLAGS: dict[str, tuple[str, str]] = {
     "--host": ("ADDRESS", "Where to listen; 127.0.0.1 is for this machine only."),
     "--port": ("PORT", "0 lets the system choose."),
     "--flight-port": ("PORT", "The same for Arrow Flight."),
+    "--amqp-port": ("PORT", "The same for AMQP 0-9-1."),
     "--data": ("DIRECTORY", "Where the messages are."),
     "--cache-bytes": ("BYTES", "Memory for recent messages."),
     "--tls-certificate": ("FILE", "PEM; with --tls-key the port speaks https."),

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from wherry.broker.broker import Broker
+from wherry.broker.claims import claims
 from wherry.core.deadletters import DeadFilter
 from wherry.model.errors import InvalidInput
 from wherry.model.key import Verb
 from wherry.model.subscription import Subscription
 from wherry.model.topic import Topic
+from wherry.security.access import ALL_TOPICS
 from wherry.wire.flight.tables import May
 from wherry.wire.flight.terms import (
     Advance,
@@ -31,12 +33,15 @@ from wherry.wire.flight.terms import (
 Do: TypeAlias = Callable[[Broker, Any, May], Awaitable[object]]
 
 
+Asks: TypeAlias = Callable[[Broker, Any], list[tuple[Verb, str]]]
+"""Which rights on which topics a call needs."""
+
+
 class Action(NamedTuple):
-    """What a call needs, which right on which topics it asks for, and what it does on the loop."""
+    """What a call is told, which rights it needs, and what it does on the loop."""
 
     body: Any
-    right: Verb
-    topics: Callable[[Broker, Any], list[str]]
+    asks: Asks
     do: Do
     about: str
 
@@ -97,9 +102,10 @@ async def _stats(broker: Broker, body: OfTopic, _: May) -> object:
 
 
 async def _extents(broker: Broker, body: OfTopic, _: May) -> object:
-    found = broker.extents(body.topic)
+    found, incarnation = broker.extents(body.topic), broker.shard.state.catalog.topic(body.topic)
     await broker.shard.committer.wait(broker.shard.committer.submitted)
-    return {"start": {n: start for n, start, _ in found}, "stop": {n: stop for n, _, stop in found}}
+    offsets = {"start": {n: start for n, start, _ in found}, "stop": {n: stop for n, _, stop in found}}
+    return {**offsets, "incarnation": incarnation}
 
 
 async def _offsets_at(broker: Broker, body: AtTime, _: May) -> object:
@@ -144,45 +150,42 @@ async def _redrive(broker: Broker, body: Redrive, _: May) -> object:
     return {"redriven": await broker.redrive(body.topic, wanted, by=body.by, rate=body.rate)}
 
 
-def _none(_: Broker, body: Any) -> list[str]:
+def _nothing(_: Broker, body: Nothing) -> list[tuple[Verb, str]]:
     return []
 
 
-def _topic(_: Broker, body: Any) -> list[str]:
-    return [body.topic]
+def _on_topic(verb: Verb) -> Asks:
+    return lambda _, body: [(verb, body.topic)]
 
 
-def _named(_: Broker, body: dict[str, Any]) -> list[str]:
-    return [str(body.get("name", "*"))]
+def _on_field(verb: Verb, field: str) -> Asks:
+    return lambda _, body: [(verb, str(body.get(field, ALL_TOPICS)))]
 
 
-def _of_body(_: Broker, body: dict[str, Any]) -> list[str]:
-    return [str(body.get("topic", "*"))]
+def _on_started(_: Broker, body: Reach) -> list[tuple[Verb, str]]:
+    return [("consume", topic) for topic in body.start]
 
 
-def _started(_: Broker, body: Reach) -> list[str]:
-    return list(body.start)
+def _on_staged(broker: Broker, body: Commit | OfStage) -> list[tuple[Verb, str]]:
+    more = body.stages if isinstance(body, Commit) else None
+    return claims(broker.shard.state, body.key, *(more or ()))
 
 
-def _staged(broker: Broker, body: Commit | OfStage) -> list[str]:
-    """Whatever lies under the keys may be let out, or thrown away, by whoever might have put it there."""
-    more = body.stages if isinstance(body, Commit) else ()
-    return broker.topics_under(body.key, *(more or ()))
-
+_CONSUME, _ADMIN = _on_topic("consume"), _on_topic("admin")
 
 ACTIONS: dict[str, Action] = {
-    "topics": Action(Nothing, "consume", _none, _topics, "topics that the caller may read"),
-    "create-topic": Action(dict[str, Any], "admin", _named, _create_topic, "create or change a topic"),
-    "delete-topic": Action(OfTopic, "admin", _topic, _delete_topic, "delete a topic with everything in it"),
-    "subscribe": Action(dict[str, Any], "consume", _of_body, _subscribe, "create a subscription"),
-    "unsubscribe": Action(OfSubscription, "consume", _topic, _unsubscribe, "delete a subscription"),
-    "stats": Action(OfTopic, "consume", _topic, _stats, "how much waits where"),
-    "extents": Action(OfTopic, "consume", _topic, _extents, "which offsets there are"),
-    "offsets-at": Action(AtTime, "consume", _topic, _offsets_at, "offsets at a time"),
-    "reach": Action(Reach, "consume", _started, _reach, "how far to read, within limits"),
-    "advance": Action(Advance, "consume", _topic, _advance, "a subscription is done with all below"),
-    "commit": Action(Commit, "publish", _staged, _commit, "make stages visible at once"),
-    "committed": Action(OfStage, "publish", _staged, _committed, "whether a key was committed"),
-    "abort": Action(OfStage, "publish", _staged, _abort, "throw a stage away"),
-    "redrive": Action(Redrive, "admin", _topic, _redrive, "send dead letters back"),
+    "topics": Action(Nothing, _nothing, _topics, "topics that the caller may read"),
+    "create-topic": Action(dict[str, Any], _on_field("admin", "name"), _create_topic, "create or change a topic"),
+    "delete-topic": Action(OfTopic, _ADMIN, _delete_topic, "delete a topic with everything in it"),
+    "subscribe": Action(dict[str, Any], _on_field("consume", "topic"), _subscribe, "create a subscription"),
+    "unsubscribe": Action(OfSubscription, _CONSUME, _unsubscribe, "delete a subscription"),
+    "stats": Action(OfTopic, _CONSUME, _stats, "how much waits where"),
+    "extents": Action(OfTopic, _CONSUME, _extents, "which offsets there are"),
+    "offsets-at": Action(AtTime, _CONSUME, _offsets_at, "offsets at a time"),
+    "reach": Action(Reach, _on_started, _reach, "how far to read, within limits"),
+    "advance": Action(Advance, _CONSUME, _advance, "a subscription is done with all below"),
+    "commit": Action(Commit, _on_staged, _commit, "make stages visible at once"),
+    "committed": Action(OfStage, _on_staged, _committed, "whether a key was committed"),
+    "abort": Action(OfStage, _on_staged, _abort, "throw a stage away"),
+    "redrive": Action(Redrive, _ADMIN, _redrive, "send dead letters back"),
 }

@@ -10,18 +10,14 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from pyarrow import flight
 
-from wherry.model.errors import Closed, LimitReached
+from wherry.model.errors import Closed
 
 LOOK_S = 0.5
 """How often a call that waits looks whether its client is still there."""
-
-CALLS_MAX = 256
-"""Calls at a time; each has a thread, and some batches in memory."""
 
 T = TypeVar("T")
 
@@ -33,21 +29,7 @@ class Bridge:
         self._loop = loop
         self._lock = threading.Lock()
         self._pending: set[Future[Any]] = set()
-        self._calls = 0
         self._closed = False
-
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """One call more, if there is room for it."""
-        with self._lock:
-            if self._calls >= CALLS_MAX:
-                raise LimitReached("calls at a time", CALLS_MAX, self._calls + 1)
-            self._calls += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._calls -= 1
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Have the loop do something."""

@@ -20,9 +20,14 @@ _log = logging.getLogger("wherry.flight")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+TEXT_MAX = 1_000
+"""Characters of one text in an error: gRPC sends errors as headers, and drops the call if these are above 8 KB."""
+
+
 def as_flight(fault: WherryError) -> flight.FlightError:
     """The same as Flight says it."""
-    fields = {name: value for name, value in vars(fault).items() if isinstance(value, str | int | float | None)}
+    told = {name: value[:TEXT_MAX] if isinstance(value, str) else value for name, value in vars(fault).items()}
+    fields = {name: value for name, value in told.items() if isinstance(value, str | int | float | None)}
     kind = flight.FlightServerError
     if isinstance(fault, Unauthorized):
         kind = flight.FlightUnauthenticatedError
@@ -30,7 +35,7 @@ def as_flight(fault: WherryError) -> flight.FlightError:
         kind = flight.FlightUnauthorizedError
     elif isinstance(fault, Closed | Unavailable):
         kind = flight.FlightUnavailableError
-    return kind(f"{fault.code}: {fault}", msgspec.json.encode({**fields, "code": fault.code}))
+    return kind(f"{fault.code}: {str(fault)[:TEXT_MAX]}", msgspec.json.encode({**fields, "code": fault.code}))
 
 
 @contextmanager
@@ -44,7 +49,7 @@ def told() -> Iterator[None]:
         raise as_flight(fault) from None
     except CancelledError:
         raise as_flight(Closed("the broker is closing, or the call was cancelled")) from None
-    except pa.ArrowInvalid as fault:
+    except (pa.ArrowInvalid, pa.ArrowIndexError) as fault:
         raise as_flight(InvalidInput("stream", str(fault)[:200], "a valid stream of Arrow batches")) from None
     except pa.ArrowCancelled:
         raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -23,12 +24,16 @@ from wherry.core import leasing
 from wherry.model.errors import Closed, InvalidInput, StaleLease, WherryError
 from wherry.model.schema import DELIVERED
 from wherry.wire.flight.bridge import Bridge
+from wherry.wire.flight.gate import Check
 from wherry.wire.flight.terms import Push, Wish, decoded
 
 PUSHED = DELIVERED.append(pa.field("lease", pa.int64(), nullable=False))
 """What is pushed: what a pull gives, and the fencing token of each message."""
 
 WISHES = ("credit", "ack", "nack", "reject", "extend")
+
+BEAT_S = 30.0
+"""A stream that has nothing to say for so long says that it is alive: only by a write is a cut connection noticed."""
 
 
 class Pushing:
@@ -41,59 +46,82 @@ class Pushing:
         push: Push,
         writer: flight.MetadataRecordBatchWriter,
         context: flight.ServerCallContext,
+        still: Check,
     ) -> None:
         self._broker, self._bridge, self._push, self._context = broker, bridge, push, context
+        self._still = still
         self._settler = Settler(broker.shard)
         self._writer = writer
         self._lock = threading.Lock()
+        self._spoke = monotonic()
+        self._consumer: Consumer | None = None
+        self._pushing: threading.Thread | None = None
         self._over = threading.Event()
         self._fault: WherryError | None = None
 
     def run(self, reader: flight.MetadataRecordBatchReader) -> None:
         """Until the client ends its side, is gone, or the subscription is."""
-        push, broker = self._push, self._broker
-        consumer = self._bridge.run(broker.consumer(push.topic, push.subscription, push.consumer), self._context)
-        self._writer.begin(PUSHED)
-        pushing: threading.Thread | None = None
         try:
+            consumer = self._bridge.run(self._joined(), self._context)
+            self._writer.begin(PUSHED)
             for chunk in reader:
-                wish = decoded(Wish, chunk.app_metadata or b"", "message")
-                if wish.credit is not None:
-                    self._bridge.run(_granted(consumer, wish.credit), self._context)
-                    if pushing is None:
-                        pushing = threading.Thread(target=self._hand_over, args=(consumer,), daemon=True)
-                        pushing.start()
-                else:
-                    self._settle(wish)
+                self._still()
+                self._heed(decoded(Wish, chunk.app_metadata or b"", "message"), consumer)
                 if self._fault is not None:
                     raise self._fault
         finally:
             self._over.set()
-            with suppress(Closed):  # then the broker lets go of it by itself
-                self._bridge.run(consumer.close())
-            if pushing is not None:
-                pushing.join()
+            try:
+                self._leave()
+            finally:
+                if self._pushing is not None:
+                    self._pushing.join()
         if self._fault is not None:
             raise self._fault
 
-    def _settle(self, wish: Wish) -> None:
+    async def _joined(self) -> Consumer:
+        """Kept as soon as it is there: whoever waits for it may be gone by then."""
+        push = self._push
+        self._consumer = await self._broker.consumer(push.topic, push.subscription, push.consumer)
+        return self._consumer
+
+    def _leave(self) -> None:
+        """What the consumer holds waits again. On the loop, behind a join that nobody waits for any more."""
+        with suppress(Closed, CancelledError):  # then the broker lets go of it by itself
+            self._bridge.run(self._left())
+
+    async def _left(self) -> None:
+        if self._consumer is not None:
+            await self._consumer.close()
+
+    def _heed(self, wish: Wish, consumer: Consumer) -> None:
+        """Do what the client wants; what does not fit is told, and the stream goes on."""
         try:
-            self._bridge.run(self._settled(wish), self._context)
+            given = [name for name in WISHES if getattr(wish, name) is not None]
+            if len(given) != 1:
+                raise InvalidInput("message", given, "one of " + ", ".join(WISHES))
+            if wish.credit is None:
+                self._bridge.run(self._settled(given[0], wish), self._context)
+                self._say({"done": wish.id})
+            else:
+                self._bridge.run(_granted(consumer, wish.credit), self._context)
+                self._begin(consumer)
         except WherryError as fault:
             self._say({"fault": {"code": fault.code, "detail": str(fault)}, "id": wish.id})
-        else:
-            self._say({"done": wish.id})
 
-    async def _settled(self, wish: Wish) -> None:
-        given = [name for name in WISHES if getattr(wish, name) is not None]
-        if len(given) != 1:
-            raise InvalidInput("message", given, "one of " + ", ".join(WISHES))
-        parts = self._parts(getattr(wish, given[0]))
-        if given[0] == "ack":
+    def _begin(self, consumer: Consumer) -> None:
+        """Hand over from the first credit on."""
+        if self._pushing is None:
+            self._pushing = threading.Thread(target=self._hand_over, args=(consumer,), daemon=True)
+            self._pushing.start()
+
+    async def _settled(self, how: str, wish: Wish) -> None:
+        parts = self._parts(getattr(wish, how))
+        if how == "ack":
             await self._settler.ack(parts)
-        elif given[0] == "nack":
+        elif how == "nack":
             await self._settler.nack(parts, wish.delay_ms, wish.error)
-        elif given[0] == "reject":
+        elif how == "reject":
             await self._settler.dead_letter(parts, wish.reason, wish.error)
         else:
             self._settler.renew([token for token, _ in parts], wish.lease_ms)
@@ -111,7 +139,9 @@ class Pushing:
     def _hand_over(self, consumer: Consumer) -> None:
         try:
             while not self._over.is_set():
-                self._send(self._bridge.run(self._pulled(consumer), self._context))
+                delivery = self._bridge.run(self._pulled(consumer), self._context)
+                self._still()
+                self._send(delivery)
         except CancelledError:
             self._end(Closed("the broker is closing"))
         except WherryError as fault:
@@ -120,9 +150,10 @@ class Pushing:
             self._fault = WherryError(f"nothing can be pushed any more: {fault}")
 
     def _end(self, fault: WherryError) -> None:
-        """Say why no more comes; the client hangs up then."""
+        """Say why no more comes, and let go of what is held: the client hangs up when it likes."""
         if not self._over.is_set():
             self._fault = fault
+            self._leave()
             with suppress(pa.ArrowException, OSError):
                 self._say({"fault": {"code": fault.code, "detail": str(fault)}})
 
@@ -133,10 +164,14 @@ class Pushing:
         if len(delivery):
             columns = [*delivery.batch.columns, pa.array(delivery.lease_column())]
             with self._lock:
+                self._spoke = monotonic()
                 self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=PUSHED))
+        elif monotonic() - self._spoke > BEAT_S:
+            self._say({"alive": True})
 
     def _say(self, word: dict[str, Any]) -> None:
         with self._lock:
+            self._spoke = monotonic()
             self._writer.write_metadata(msgspec.json.encode(word))
 
 

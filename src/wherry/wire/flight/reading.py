@@ -6,57 +6,105 @@ call, so that a reader of all history takes nothing from consumers but processor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
 from wherry.broker.broker import Broker
-from wherry.core.span import check_positions
-from wherry.journal.window import projection
+from wherry.core.span import Extent, check_positions
+from wherry.journal.window import SegmentGone
 from wherry.model.errors import InvalidInput
-from wherry.wire.flight import tables
 from wherry.wire.flight.bridge import Bridge
-from wherry.wire.flight.terms import Offsets, Place, Query, Ticket
+from wherry.wire.flight.gate import Check
+from wherry.wire.flight.terms import End, Offsets, Part, Place, Query, Ticket
 
-ENDPOINTS_MAX = 100_000
+ROWS_PER_ENDPOINT = 1_000_000
+"""Unless told; more where there would be too many endpoints."""
+
+ENDPOINTS_MAX = 10_000
+"""Of one answer, beside one for each partition."""
+
+TICKETS_BYTES_MAX = 16 << 20
+"""All tickets of one answer: each repeats the conditions."""
 
 
-def info(broker: Broker, query: Query, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
-    """What there is, cut into parts that can be read side by side. On the loop."""
+class Look(NamedTuple):
+    """What there is for a query, as of one moment."""
+
+    topic: str
+    query: Query
+    schema: pa.Schema
+    stretches: list[Extent]
+
+
+def look(broker: Broker, query: Query) -> Look:
+    """Where the messages are that are asked for. On the loop, so no more than that."""
+    schema = query.schema()
     if query.table is not None:
-        ticket = Ticket(topic=query.topic, table=query.table)
-        return _described(tables.schema(query.table), descriptor, [ticket], -1, {})
-    topic = named(query.topic)
-    parts = Ticket(topic=topic, columns=query.columns, where=query.where.checked(), strict=query.strict)
-    extents = broker.extents(topic)
-    start, stop = (_placed(broker, topic, place) for place in (query.start, query.stop))
-    tickets, rows = [], 0
-    for number, first, last in extents:
-        low, high = max(first, start.get(number, 0)), min(last, stop.get(number, 0))
-        rows += max(0, high - low)
-        for at in range(low, high, query.rows_per_endpoint):
-            end = min(at + query.rows_per_endpoint, high)
-            tickets.append(msgspec.structs.replace(parts, partition=number, start=at, stop=end))
-            if len(tickets) > ENDPOINTS_MAX:
-                allowed = f"so many that there are at most {ENDPOINTS_MAX} endpoints"
-                raise InvalidInput("rows_per_endpoint", query.rows_per_endpoint, allowed)
-    reach = {"start": {n: max(f, start.get(n, 0)) for n, f, _ in extents}, "stop": dict(stop)}
-    return _described(projection(parts.names()), descriptor, tickets, rows, reach)
+        return Look(query.topic or "", query, schema, [])
+    topic = query.named()
+    query.where.checked()
+    start, stop = _placed(broker, topic, query.start, "earliest"), _placed(broker, topic, query.stop, "latest")
+    stretches = []
+    for number, first, last in broker.extents(topic):
+        low = min(max(first, start.get(number, 0)), last)
+        stretches.append(Extent(number, low, max(low, min(last, stop.get(number, 0)))))
+    return Look(topic, query, schema, stretches)
 
 
-def _described(
-    schema: pa.Schema, descriptor: flight.FlightDescriptor, tickets: list[Ticket], rows: int, reach: object
-) -> flight.FlightInfo:
-    endpoints = [flight.FlightEndpoint(msgspec.json.encode(ticket), []) for ticket in tickets]
+def info(found: Look, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+    """The same, cut into parts that can be read side by side. In the thread of the call."""
+    reach: dict[str, Offsets] = {}
+    if found.query.table is None:
+        reach = {
+            "start": {each.partition: each.start for each in found.stretches},
+            "stop": {each.partition: each.stop for each in found.stretches},
+        }
     return flight.FlightInfo(
-        schema, descriptor, endpoints, rows, -1, ordered=False, app_metadata=msgspec.json.encode(reach)
+        found.schema,
+        descriptor,
+        [flight.FlightEndpoint(ticket, []) for ticket in _tickets(found)],
+        sum(each.stop - each.start for each in found.stretches) if found.query.table is None else -1,
+        -1,
+        ordered=False,
+        app_metadata=msgspec.json.encode(reach),
     )
 
 
-def _placed(broker: Broker, topic: str, place: Place | str) -> Offsets:
-    """The offset of each partition that is meant."""
+def _tickets(found: Look) -> list[bytes]:
+    query = found.query
+    if query.table is not None:
+        return [msgspec.json.encode(Ticket(topic=query.topic, table=query.table))]
+    whole = Ticket(topic=found.topic, columns=query.columns, where=query.where, strict=query.strict)
+    rows = _rows_per_endpoint(found, len(msgspec.json.encode(whole)))
+    return [
+        msgspec.json.encode(msgspec.structs.replace(whole, partition=number, start=at, stop=min(at + rows, stop)))
+        for number, start, stop in found.stretches
+        for at in range(start, stop, rows)
+    ]
+
+
+def _rows_per_endpoint(found: Look, ticket_bytes: int) -> int:
+    """As was asked for, if the answer is small enough then; else as few as it may be."""
+    asked = found.query.rows_per_endpoint
+    lengths = [each.stop - each.start for each in found.stretches]
+    allowed = max(1, min(ENDPOINTS_MAX, TICKETS_BYTES_MAX // ticket_bytes - len(lengths)))  # each has a short last one
+    rows = asked or max(ROWS_PER_ENDPOINT, math.ceil(sum(lengths) / allowed))
+    parts = sum(math.ceil(length / rows) for length in lengths)
+    if parts > ENDPOINTS_MAX + len(lengths):
+        raise InvalidInput("rows_per_endpoint", rows, f"so many that there are at most {ENDPOINTS_MAX} endpoints")
+    if parts * ticket_bytes > TICKETS_BYTES_MAX:
+        told = f"so that {parts} tickets that repeat them have at most {TICKETS_BYTES_MAX} bytes"
+        raise InvalidInput("where, rows_per_endpoint", f"{ticket_bytes} bytes of conditions", told)
+    return rows
+
+
+def _placed(broker: Broker, topic: str, place: Place | End, rest: End) -> Offsets:
+    """The offset of each partition that is meant; `rest` is said of those that offsets do not name."""
     if isinstance(place, str):
         return {each.partition: each.start if place == "earliest" else each.stop for each in broker.extents(topic)}
     if (place.offsets is None) == (place.time_ms is None):
@@ -65,33 +113,29 @@ def _placed(broker: Broker, topic: str, place: Place | str) -> Offsets:
         return broker.offsets_at(topic, place.time_ms)
     offsets = place.offsets or {}
     check_positions(broker.shard.state.topic(topic), offsets)
-    return {each.partition: offsets.get(each.partition, each.start) for each in broker.extents(topic)}
-
-
-def named(topic: str | None) -> str:
-    """The topic, which must be given."""
-    if topic is None:
-        raise InvalidInput("topic", None, "the name of a topic, or a table")
-    return topic
-
-
-def schema(ticket: Ticket) -> pa.Schema:
-    """The schema of a part."""
-    return projection(ticket.names()) if ticket.table is None else tables.schema(ticket.table)
+    return _placed(broker, topic, rest, rest) | offsets
 
 
 def batches(
-    broker: Broker, bridge: Bridge, ticket: Ticket, context: flight.ServerCallContext
+    broker: Broker, bridge: Bridge, part: Part, context: flight.ServerCallContext, still: Check
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of one part. In the thread of the call."""
-    topic, names, where = named(ticket.topic), ticket.names(), ticket.where.checked()
-    at = ticket.start
-    while at < ticket.stop:
-        view = bridge.run(broker.window(topic, ticket.partition, at, ticket.stop, strict=ticket.strict), context)
+    """The batches of one part, ascending. In the thread of the call, as long as the client listens and may."""
+    topic, partition, at, stop, columns, where, strict = part
+    gone = None
+    while not context.is_cancelled():
+        view = bridge.run(broker.window(topic, partition, at, stop, strict=strict), context)
+        view.check_without(gone)
         try:
-            for batch, reached in view.batches(broker.read_file, names, where):
-                yield batch
+            for batch, reached in view.batches(broker.read_file, columns, where):
+                if context.is_cancelled():
+                    return
+                still()
+                if batch.num_rows:
+                    yield batch
                 at = reached
-        except FileNotFoundError:
-            continue  # the segment was written again since: its messages are somewhere else now
+        except SegmentGone as fault:  # written again since: its messages are somewhere else now
+            gone = fault.segment
+            continue
         at = view.stop
+        if at >= stop:
+            return

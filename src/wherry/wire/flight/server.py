@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from wherry.broker.broker import Broker
-from wherry.model.errors import Forbidden, InvalidInput
+from wherry.model.errors import Forbidden, InvalidInput, NotFound
 from wherry.model.key import Verb
 from wherry.security.access import own_key
 from wherry.wire.flight import reading, tables, writing
@@ -21,13 +21,11 @@ from wherry.wire.flight.actions import ACTIONS, body_of
 from wherry.wire.flight.bridge import Bridge
 from wherry.wire.flight.certificates import Certificates
 from wherry.wire.flight.faults import telling, told
+from wherry.wire.flight.gate import Check, Gate, Guard
 from wherry.wire.flight.push import Pushing
-from wherry.wire.flight.terms import OfStage, Push, Put, Query, Ticket, decoded, described
+from wherry.wire.flight.terms import OfStage, Push, Put, Query, Redrive, Table, Ticket, decoded, described
 
-Guard = Callable[[Mapping[str, str], Verb, str], str]
-"""Who asks, by their headers, for which right on which topic; raises `Unauthorized` or `Forbidden`."""
-
-_CALLER = "caller"
+_GATE = "gate"
 
 STOP_S = 2.0
 """How long a stop waits for clients to hang up."""
@@ -36,20 +34,6 @@ STOP_S = 2.0
 def open_to_all(headers: Mapping[str, str], verb: Verb, topic: str) -> str:
     """A guard that lets everybody in."""
     return ""
-
-
-class _Caller(flight.ServerMiddleware):  # type: ignore[misc]
-    """The headers of one call."""
-
-    def __init__(self, headers: Mapping[str, str]) -> None:
-        self.headers = headers
-
-
-class _Callers(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> _Caller:
-        """Only the last of several headers of one name counts, as over HTTP."""
-        texts = {name.lower(): values[-1] for name, values in headers.items() if values}
-        return _Caller({name: value for name, value in texts.items() if isinstance(value, str)})
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
@@ -61,21 +45,17 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             more = {"tls_certificates": [(tls.chain, tls.key)]}
             if tls.client_ca is not None:
                 more |= {"verify_client": True, "root_certificates": tls.client_ca}
-        super().__init__(location, middleware={_CALLER: _Callers()}, **more)
         self._broker = broker
         self._guard = guard
         self._bridge = Bridge(asyncio.get_running_loop())
+        self.gate = Gate(guard)
+        self.is_idle = True
+        """Whether every call has ended; after a stop the process cannot end by itself unless it has."""
+        super().__init__(location, middleware={_GATE: self.gate}, **more)  # from here on calls come
 
     def _check(self, context: flight.ServerCallContext, verb: Verb, topic: str) -> str:
         """The name of whoever asks."""
-        return self._guard(context.get_middleware(_CALLER).headers, verb, topic)
-
-    def _caller(self, context: flight.ServerCallContext) -> str:
-        """Who asks, whatever they may do: known, even where a call names no topic."""
-        try:
-            return self._check(context, "publish", "*")
-        except Forbidden as fault:
-            return fault.name
+        return self._guard(context.get_middleware(_GATE).headers, verb, topic)
 
     def _may(self, context: flight.ServerCallContext) -> tables.May:
         def may(topic: str) -> bool:
@@ -87,19 +67,36 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
         return may
 
+    def _still(self, context: flight.ServerCallContext, verb: Verb, topic: str) -> Check:
+        """Asked again and again while a stream goes on: a key that is deleted ends it."""
+
+        def check() -> None:
+            self._check(context, verb, topic)
+
+        return check
+
     # ------------------------------------------------------------------------------------------------------- reading
 
     @telling
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
         """Every topic that the caller may read."""
         may = self._may(context)
+        listed = [Query(topic=name) for name in self._bridge.run(self._names(may), context)]
+        found = self._bridge.run(self._looked(listed, gone=True), context)
+        return iter([reading.info(look, flight.FlightDescriptor.for_path(look.topic)) for look in found])
 
-        async def listed() -> list[flight.FlightInfo]:
-            names = [topic.name for topic in self._broker.topics() if may(topic.name)]
-            return [self._info(Query(topic=name), flight.FlightDescriptor.for_path(name)) for name in names]
+    async def _names(self, may: tables.May) -> list[str]:
+        return [topic.name for topic in self._broker.topics() if may(topic.name)]
 
-        with self._bridge.call():
-            return iter(self._bridge.run(listed()))
+    async def _looked(self, queries: list[Query], *, gone: bool = False) -> list[reading.Look]:
+        """What there is for each query, once it is durable; with `gone`, topics that went meanwhile are left out."""
+        found = []
+        for query in queries:
+            with suppress(*([NotFound] if gone else [])):
+                found.append(reading.look(self._broker, query))
+        committer = self._broker.shard.committer
+        await committer.wait(committer.submitted)
+        return found
 
     @telling
     def get_flight_info(
@@ -108,50 +105,40 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """What there is of a topic, in parts."""
         query = described(Query, descriptor)
         self._check_reading(context, query.topic, query.table)
-
-        async def found() -> flight.FlightInfo:
-            committer = self._broker.shard.committer
-            answer = self._info(query, descriptor)
-            await committer.wait(committer.submitted)
-            return answer
-
-        with self._bridge.call():
-            return self._bridge.run(found())
+        (look,) = self._bridge.run(self._looked([query]), context)
+        return reading.info(look, descriptor)
 
     @telling
     def get_schema(self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
         """The columns alone."""
         query = described(Query, descriptor)
         self._check_reading(context, query.topic, query.table)
-        return flight.SchemaResult(reading.schema(Ticket(topic=query.topic, table=query.table, columns=query.columns)))
-
-    def _info(self, query: Query, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
-        return reading.info(self._broker, query, descriptor)
+        (look,) = self._bridge.run(self._looked([query]), context)
+        return flight.SchemaResult(look.schema)
 
     def _check_reading(self, context: flight.ServerCallContext, topic: str | None, table: str | None) -> None:
-        """A table without a topic is cut to what the caller may read; who asks must be known all the same."""
+        """A table without a topic is cut to what the caller may read."""
         if topic is not None:
             self._check(context, "consume", topic)
         elif table is None or table == "dead":
             raise InvalidInput("topic", None, "the name of a topic")
-        else:
-            self._may(context)("*")
 
     @telling
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """The batches of one part."""
         wanted = decoded(Ticket, ticket.ticket, "ticket")
         self._check_reading(context, wanted.topic, wanted.table)
-        schema = reading.schema(wanted)
-        return flight.GeneratorStream(schema, self._told(self._rows(wanted, context)))
+        rows = self._rows_of(wanted, wanted.table, context) if wanted.table is not None else self._log(wanted, context)
+        return flight.GeneratorStream(wanted.schema(), self._told(rows))
 
-    def _rows(self, ticket: Ticket, context: flight.ServerCallContext) -> Iterator[pa.RecordBatch]:
-        with self._bridge.call():
-            if ticket.table is None:
-                yield from reading.batches(self._broker, self._bridge, ticket, context)
-            else:
-                rows = tables.rows(self._broker, ticket.table, ticket.topic, self._may(context))
-                yield from self._bridge.iterate(rows, context)
+    def _rows_of(self, ticket: Ticket, table: Table, context: flight.ServerCallContext) -> Iterator[pa.RecordBatch]:
+        rows = tables.rows(self._broker, table, ticket.topic, self._may(context))
+        return self._bridge.iterate(rows, context)
+
+    def _log(self, ticket: Ticket, context: flight.ServerCallContext) -> Iterator[pa.RecordBatch]:
+        part = ticket.part()
+        still = self._still(context, "consume", part.topic)
+        return reading.batches(self._broker, self._bridge, part, context, still)
 
     def _told(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with told():
@@ -172,8 +159,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         caller = self._check(context, "publish", put.topic)
         if put.stage is not None:
             put = msgspec.structs.replace(put, stage=own_key(caller, put.stage))
-        with self._bridge.call():
-            writing.write(self._broker, self._bridge, put, reader, writer, context)
+        stream = writing.Stream(self._broker, put)
+        writing.write(stream, self._bridge, reader, writer, context, self._still(context, "publish", put.topic))
 
     @telling
     def do_exchange(
@@ -186,8 +173,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """A subscription that is pushed."""
         push = decoded(Push, descriptor.command or b"", "command")
         self._check(context, "consume", push.topic)
-        with self._bridge.call():
-            Pushing(self._broker, self._bridge, push, writer, context).run(reader)
+        still = self._still(context, "consume", push.topic)
+        Pushing(self._broker, self._bridge, push, writer, context, still).run(reader)
 
     # ------------------------------------------------------------------------------------------------------- actions
 
@@ -199,23 +186,22 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Do one of them."""
         known, body = body_of(action.type, action.body.to_pybytes() if action.body is not None else b"")
-        may, caller = self._may(context), self._caller(context)
-        if isinstance(body, OfStage):
-            body = body.owned(caller)
+        may = self._may(context)
+        if isinstance(body, OfStage | Redrive):
+            body = body.owned(context.get_middleware(_GATE).caller)
 
         async def done() -> object:
-            for topic in known.topics(self._broker, body):
-                self._check(context, known.right, topic)
+            for verb, topic in known.asks(self._broker, body):
+                self._check(context, verb, topic)
             return await known.do(self._broker, body, may)
 
-        with self._bridge.call():
-            return [msgspec.json.encode(self._bridge.run(done(), context))]
+        return [msgspec.json.encode(self._bridge.run(done(), context))]
 
     async def stop(self) -> None:
         """End what is under way, and stop.
 
         A call whose client says nothing and does not hang up cannot be ended from here: after a while it is left to
-        its fate, which is that of the process.
+        its fate, which is that of the process (`is_idle`).
         """
         self._bridge.close()
         stopped = asyncio.Event()
@@ -229,20 +215,23 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         threading.Thread(target=shut_down, name="wherry flight stop", daemon=True).start()
         with suppress(TimeoutError):
             await asyncio.wait_for(stopped.wait(), STOP_S)
+        self.is_idle = stopped.is_set()
 
 
 @asynccontextmanager
 async def serve(
     broker: Broker, host: str, port: int, *, guard: Guard = open_to_all, tls: Certificates | None = None
 ) -> AsyncIterator[FlightServer]:
-    """A Flight server over a broker of this loop, while the `async with` lasts. Port 0 lets the system choose."""
+    """A Flight server over a broker of this loop, while the `async with` lasts. Port 0 lets the system choose.
+
+    It serves in threads of its own as soon as it is made. Its method `serve` would take the signals of the process.
+    """
     scheme = "grpc" if tls is None else "grpc+tls"
     location = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
     try:
         server = FlightServer(location, broker, guard, tls)
     except (pa.ArrowException, OSError) as fault:
         raise InvalidInput("flight.port", f"{host}:{port}", f"an address to listen on ({fault})") from None
-    threading.Thread(target=server.serve, name="wherry flight", daemon=True).start()
     try:
         yield server
     finally:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from wherry.broker.broker import Broker
 from wherry.broker.browse import DEAD_LETTERS
+from wherry.model.errors import NotFound
 
 May = Callable[[str], bool]
 """Whether the caller may read a topic."""
@@ -31,17 +32,26 @@ def schema(table: str) -> pa.Schema:
 
 
 async def rows(broker: Broker, table: str, topic: str | None, may: May) -> AsyncIterator[pa.RecordBatch]:
-    """The rows of a table: of one topic, or of all that the caller may read."""
-    names = [each.name for each in broker.topics() if may(each.name)] if topic is None else [topic]
-    for name in names:
-        if table == "dead":
-            async for batch in broker.each_dead(name):
-                yield batch
-            continue
-        stats = broker.stats(name)
-        if table == "topics":
-            found = [asdict(stats) | {"published": stats.counters.get("published", 0)}]
-        else:
-            found = [asdict(each) for each in stats.subscriptions]
-        wanted = _SCHEMAS[table]
-        yield pa.RecordBatch.from_pylist([{key: row[key] for key in wanted.names} for row in found], wanted)
+    """The rows of a table: of one topic, or of all that the caller may read; without those that go meanwhile."""
+    if topic is None:
+        for name in [each.name for each in broker.topics() if may(each.name)]:
+            try:
+                batch = _of_topic(broker, table, name)
+            except NotFound:
+                continue
+            yield batch
+    elif table == "dead":
+        async for batch in broker.each_dead(topic):
+            yield batch
+    else:
+        yield _of_topic(broker, table, topic)
+
+
+def _of_topic(broker: Broker, table: str, topic: str) -> pa.RecordBatch:
+    stats = broker.stats(topic)
+    if table == "topics":
+        found = [asdict(stats) | {"published": stats.counters.get("published", 0)}]
+    else:
+        found = [asdict(each) for each in stats.subscriptions]
+    wanted = _SCHEMAS[table]
+    return pa.RecordBatch.from_pylist([{key: row[key] for key in wanted.names} for row in found], wanted)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
+import pyarrow as pa
 from pyarrow import flight
 
 from wherry.broker.consumer import PULL_BYTES_DEFAULT, PULL_MESSAGES_MAX
 from wherry.broker.history import BUDGET_MAX, WAIT_MS_MAX, check_columns
+from wherry.journal.window import projection
 from wherry.model.errors import InvalidInput
 from wherry.model.subscription import BUFFER_MAX
 from wherry.model.where import Where
-from wherry.security.access import own_key
-
-ROWS_PER_ENDPOINT = 1_000_000
+from wherry.security.access import own_key, signed
+from wherry.wire.flight import tables
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=BUDGET_MAX)]
 Offset = Annotated[int, msgspec.Meta(ge=0)]
@@ -36,29 +37,14 @@ class Place(Term, frozen=True):
 
 
 End = Literal["earliest", "latest"]
+Table = Literal["dead", "subscriptions", "topics"]
 
 
-class Query(Term, frozen=True):
-    """What to read: of a topic, or a table."""
-
-    topic: str | None = None
-    table: Literal["dead", "subscriptions", "topics"] | None = None
-    start: Place | End = "earliest"
-    stop: Place | End = "latest"
-    columns: list[str] | None = None
-    where: Where = Where()
-    rows_per_endpoint: Count = ROWS_PER_ENDPOINT
-    strict: bool = False
-
-
-class Ticket(Term, frozen=True):
-    """One part of it."""
+class OfLog(Term, frozen=True):
+    """What is asked of a topic, or of a table, which has only the topic beside it."""
 
     topic: str | None = None
-    table: Literal["dead", "subscriptions", "topics"] | None = None
-    partition: Annotated[int, msgspec.Meta(ge=0, le=65_534)] = 0
-    start: Offset = 0
-    stop: Offset = 0
+    table: Table | None = None
     columns: list[str] | None = None
     where: Where = Where()
     strict: bool = False
@@ -66,6 +52,57 @@ class Ticket(Term, frozen=True):
     def names(self) -> list[str]:
         """The columns that are wanted."""
         return check_columns(self.columns)
+
+    def named(self) -> str:
+        """The topic, which must be given."""
+        if self.topic is None:
+            raise InvalidInput("topic", None, "the name of a topic, or a table")
+        return self.topic
+
+    def schema(self) -> pa.Schema:
+        """The schema of the answer."""
+        if self.table is None:
+            return projection(self.names())
+        for field in msgspec.structs.fields(self):
+            if field.name not in ("topic", "table") and getattr(self, field.name) != field.default:
+                raise InvalidInput(field.name, getattr(self, field.name), "nothing but a topic beside a table")
+        return tables.schema(self.table)
+
+
+class Query(OfLog, frozen=True):
+    """What to read: of a topic, or a table."""
+
+    start: Place | End = "earliest"
+    stop: Place | End = "latest"
+    rows_per_endpoint: Count | None = None
+
+
+class Ticket(OfLog, frozen=True):
+    """One part of it."""
+
+    partition: Annotated[int, msgspec.Meta(ge=0, le=65_534)] = 0
+    start: Offset = 0
+    stop: Offset | None = None
+
+    def part(self) -> Part:
+        """What is to be read of a log; `InvalidInput` where it says nothing, or cannot be."""
+        if self.stop is None or self.start > self.stop:
+            raise InvalidInput("stop", self.stop, "an offset, from `start` on")
+        return Part(
+            self.named(), self.partition, self.start, self.stop, self.names(), self.where.checked(), self.strict
+        )
+
+
+class Part(NamedTuple):
+    """A stretch of a partition, and what is wanted of it."""
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    columns: list[str]
+    where: Where
+    strict: bool
 
 
 class Put(Term, frozen=True):
@@ -180,6 +217,10 @@ class Redrive(Term, frozen=True):
     rate: int | None = None
     by: str = ""
 
+    def owned(self, caller: str) -> Self:
+        """The same, signed by this caller."""
+        return msgspec.structs.replace(self, by=signed(caller, self.by))
+
 
 def decoded(kind: type[T], data: Any, what: str) -> T:
     """A term from its bytes; `InvalidInput` says what does not fit and where."""
@@ -187,7 +228,7 @@ def decoded(kind: type[T], data: Any, what: str) -> T:
     try:
         return msgspec.json.decode(raw or b"{}", type=kind)
     except msgspec.ValidationError as fault:
-        raise InvalidInput(what, raw[:200].decode(errors="replace"), str(fault)) from None
+        raise InvalidInput(what, raw[:200].decode(errors="replace"), str(fault)[:200]) from None
     except msgspec.DecodeError as fault:
         raise InvalidInput(what, raw[:200].decode(errors="replace"), f"a JSON object ({fault})") from None
 

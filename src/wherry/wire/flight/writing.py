@@ -1,12 +1,18 @@
-"""Writing: each batch of a stream is a publish, several of them under way, answered in order when they are durable."""
+"""Writing: each batch of a stream is a publish. They are decided in order, and answered in order when they are durable.
+
+What follows a batch that failed is refused: an idempotent producer could not repeat a batch behind which others were
+stored. Only the wait for the disk overlaps.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Queue
+from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -15,17 +21,22 @@ import pyarrow as pa
 from pyarrow import flight
 
 from wherry.broker.broker import Broker
+from wherry.core import staging
+from wherry.core.leasing import Now
 from wherry.core.publishing import Published, PublishOptions
-from wherry.model.errors import InvalidInput, WherryError
-from wherry.model.schema import edges
+from wherry.model import given
+from wherry.model.errors import Closed, InvalidInput, WherryError
+from wherry.model.ops import Entry
+from wherry.model.schema import compact, edges
 from wherry.wire.flight.bridge import Bridge
+from wherry.wire.flight.gate import Check
 from wherry.wire.flight.terms import Put
 
 UNDER_WAY_MAX = 8
 """Batches of one stream that are not durable yet."""
 
-ANSWERS_MAX = 65_536
-"""Answers that a client has not read; beyond it nothing more is read from the client."""
+UNREAD_MAX = 65_536
+"""Answers, and places in them, that a client has not read; beyond it nothing more is read from the client."""
 
 BATCH_BYTES = 8 << 20
 BATCH_ROWS = 65_536
@@ -33,7 +44,7 @@ BATCH_ROWS = 65_536
 
 
 class Answer(msgspec.Struct):
-    """What became of one batch."""
+    """What became of one batch: partition, first offset and count of each place it went to."""
 
     rows: int
     placed: list[tuple[int, int, int]]
@@ -41,31 +52,91 @@ class Answer(msgspec.Struct):
 
 
 def write(
-    broker: Broker,
+    stream: Stream,
     bridge: Bridge,
-    put: Put,
     reader: flight.MetadataRecordBatchReader,
     writer: flight.FlightMetadataWriter,
     context: flight.ServerCallContext,
+    check: Check,
 ) -> None:
     """Publish a stream. In the thread of the call. An error ends it: what was answered before is stored."""
-    if put.stage is not None and (put.producer is not None or put.sequence is not None):
-        raise InvalidInput("producer, sequence", put.producer, "none with a stage, whose key is what makes it once")
+    names = given.taken(reader.schema)
     answering = _Answering(bridge, writer, context)
-    sequence = put.sequence
     try:
         for chunk in reader:
+            check()
             if chunk.data is None or chunk.data.num_rows == 0:
                 continue
+            chunk.data.validate(full=True)
+            given.check_ours(chunk.data)
             parts = []
-            for part in pieces(chunk.data):
+            for part in pieces(chunk.data.select(names)):
                 answering.wait_for_room()
-                parts.append(bridge.submit(_publish(broker, put, part, sequence)))
+                parts.append(bridge.submit(stream.publish(part)))
                 answering.note(parts[-1])
-                sequence = None if sequence is None else sequence + part.num_rows
             answering.answer(parts)
     finally:
         answering.end()
+
+
+class Stream:
+    """The publishes of one stream, in the order in which they are made; each is awaited on the loop."""
+
+    def __init__(self, broker: Broker, put: Put) -> None:
+        if put.stage is not None and (put.producer is not None or put.sequence is not None):
+            raise InvalidInput("producer, sequence", put.producer, "none with a stage, whose key is what makes it once")
+        self._broker, self._put = broker, put
+        self._sequence = put.sequence
+        self._made = self._decided = 0
+        self._turn = asyncio.Lock()
+        self._failed = False
+
+    def publish(self, batch: pa.RecordBatch) -> Coroutine[Any, Any, Answer]:
+        """The next publish. Made in the thread of the call, which gives each its number and sequence."""
+        number, sequence = self._made, self._sequence
+        self._made += 1
+        if sequence is not None:
+            self._sequence = sequence + batch.num_rows
+        return self._publish(number, batch, sequence)
+
+    async def _publish(self, number: int, batch: pa.RecordBatch, sequence: int | None) -> Answer:
+        began = perf_counter()
+        try:
+            async with self._turn:
+                if self._failed or number != self._decided:  # one that was cancelled before it began has no word here
+                    raise Closed("a batch before this one was not stored, so the stream is over")
+                position, answer = await self._decide(batch, sequence)
+                self._decided += 1
+            await self._broker.stored(position)
+        except BaseException:
+            self._failed = True
+            raise
+        metrics = self._broker.shard.metrics
+        if metrics is not None and self._put.stage is None:
+            metrics.publish.observe(perf_counter() - began)
+        return answer
+
+    async def _decide(self, batch: pa.RecordBatch, sequence: int | None) -> tuple[int, Answer]:
+        """Put a batch into its topic, or aside; the position to wait for."""
+        put = self._put
+        if put.stage is not None:
+            return await self._stage(put.stage, batch), Answer(batch.num_rows, [])
+        options = PublishOptions(producer=put.producer, sequence=sequence, partition=put.partition)
+        position, (published,) = await self._broker.submit([(put.topic, batch, options)])
+        if isinstance(published, WherryError):
+            raise published
+        return position, Answer(batch.num_rows, places(published), published.repeated)
+
+    async def _stage(self, key: str, batch: pa.RecordBatch) -> int:
+        put, shard = self._put, self._broker.shard
+        messages = compact(batch, shard.state.topic(put.topic).config.payload_bytes_max)
+
+        def choose(now: Now) -> tuple[list[Entry], None]:
+            topic = shard.state.topic(put.topic)
+            return staging.stage_publish(shard.state, key, topic, messages, put.partition, now.wall_us), None
+
+        position, _ = await shard.decide(choose)
+        return position
 
 
 class _Answering:
@@ -74,19 +145,29 @@ class _Answering:
     def __init__(self, bridge: Bridge, writer: flight.FlightMetadataWriter, context: flight.ServerCallContext) -> None:
         self._bridge, self._writer, self._context = bridge, writer, context
         self._room = threading.Semaphore(UNDER_WAY_MAX)
-        self._waiting: Queue[list[Future[Answer]] | None] = Queue(ANSWERS_MAX)
+        self._waiting: Queue[list[Future[Answer]] | None] = Queue()
+        self._taken = threading.Condition()
+        self._unread = 0
+        """What answers weigh that are there and not written yet."""
         self._fault: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="wherry flight answers", daemon=True)
         self._thread.start()
 
     def wait_for_room(self) -> None:
-        """Until not too much is under way; raises what went wrong meanwhile."""
+        """Until not too much is under way, or unread; raises what went wrong meanwhile."""
         self._room.acquire()
+        with self._taken:
+            self._taken.wait_for(lambda: self._unread < UNREAD_MAX or self._fault is not None)
         self._check()
 
     def note(self, part: Future[Answer]) -> None:
-        """It is under way until it is done."""
-        part.add_done_callback(lambda _: self._room.release())
+        """It is under way until it is done, and unread from then on."""
+        part.add_done_callback(self._done)
+
+    def _done(self, part: Future[Answer]) -> None:
+        with self._taken:
+            self._unread += _weight(part)
+        self._room.release()
 
     def answer(self, parts: list[Future[Answer]]) -> None:
         """Answer a batch when all its parts are durable."""
@@ -113,6 +194,9 @@ class _Answering:
             except BaseException as fault:  # for the thread of the call, when the client writes or ends
                 self._fault = fault
                 self._tell(fault)
+            with self._taken:
+                self._unread -= sum(map(_weight, parts))
+                self._taken.notify()
 
     def _tell(self, fault: BaseException) -> None:
         """The call fails with its next step; a client that waits for an answer before it takes one must know."""
@@ -122,23 +206,21 @@ class _Answering:
             self._writer.write(pa.py_buffer(msgspec.json.encode(word)))
 
 
+def _weight(part: Future[Answer]) -> int:
+    """What a publish that is done counts for while its answer is unread."""
+    failed = part.cancelled() or part.exception() is not None
+    return 1 if failed else 1 + len(part.result().placed)
+
+
 def _joined(answers: list[Answer]) -> Answer:
     placed = [place for answer in answers for place in answer.placed]
     return Answer(sum(answer.rows for answer in answers), placed, all(answer.repeated for answer in answers))
 
 
-async def _publish(broker: Broker, put: Put, batch: pa.RecordBatch, sequence: int | None) -> Answer:
-    if put.stage is not None:
-        await broker.stage(put.stage, put.topic, batch, partition=put.partition)
-        return Answer(batch.num_rows, [])
-    options = PublishOptions(producer=put.producer, sequence=sequence, partition=put.partition)
-    published = await broker.publish(put.topic, batch, options)
-    return Answer(batch.num_rows, places(published), published.repeated)
-
-
 def places(published: Published) -> list[tuple[int, int, int]]:
-    """Partition, first offset and count of each run of neighbours."""
-    partition, offset = published.partition, published.offset
+    """Partition, first offset and count of each run of neighbours, by partition: few, however the rows were spread."""
+    order = np.argsort(published.partition, kind="stable")
+    partition, offset = published.partition[order], published.offset[order]
     begins = np.flatnonzero(np.append(True, (np.diff(partition) != 0) | (np.diff(offset) != 1)))
     counts = np.diff(np.append(begins, len(offset)))
     return list(zip(partition[begins].tolist(), offset[begins].tolist(), counts.tolist(), strict=True))

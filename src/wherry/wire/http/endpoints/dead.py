@@ -6,6 +6,7 @@ import msgspec
 
 from wherry.broker import browse
 from wherry.core.deadletters import DeadFilter
+from wherry.security.access import signed
 from wherry.wire.http.endpoints.bodies import model
 from wherry.wire.http.endpoints.consume import LISTED, LISTS, PAGE_BYTES_MAX, SETTLE_BYTES_MAX, listing
 from wherry.wire.http.message import Answer, json_response
@@ -83,12 +84,6 @@ class Audit(msgspec.Struct):
     deeds: list[DeedView]
 
 
-def signed(call: Ask, by: str) -> str:
-    """Who is named in the audit: with keys the name of the key, and what the caller says of itself behind it."""
-    caller = call.request.caller
-    return by if not caller else f"{caller} (by: {by})" if by not in ("", caller) else caller
-
-
 @TABLE.add("GET", PATH, "consume", query=DeadQuery, gives=LISTS, answers={200: LISTED})
 async def list_dead(call: Ask) -> Answer:
     """Dead letters with the whole message, reason, error, attempts and times."""
@@ -110,7 +105,7 @@ async def redrive(call: Ask) -> Answer:
     if action.rate is not None:
         call.service.server.begin_wait(call.request)
     wanted = model(DeadFilter, action.filter)
-    service, by = call.service, signed(call, action.by)
+    service, by = call.service, signed(call.request.caller, action.by)
 
     async def send_back(wait_ms: int) -> int:
         if action.rate is not None and not wait_ms:
@@ -124,7 +119,8 @@ async def redrive(call: Ask) -> Answer:
 async def discard(call: Ask) -> Answer:
     """Throw dead letters away."""
     wanted = model(DeadFilter, call.body.filter)
-    return json_response(Count(await call.service.broker.discard(call["topic"], wanted, by=signed(call, call.body.by))))
+    by = signed(call.request.caller, call.body.by)
+    return json_response(Count(await call.service.broker.discard(call["topic"], wanted, by=by)))
 
 
 @TABLE.add("GET", PATH + "/audit", "admin", answers={200: Audit})

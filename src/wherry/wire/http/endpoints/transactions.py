@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from wherry.broker.claims import claims
 from wherry.security.access import own_key
 from wherry.wire.http.endpoints.consume import SETTLE_BYTES_MAX, Receipts, parts_of
 from wherry.wire.http.endpoints.publish import refuse_repeats
@@ -36,19 +37,11 @@ def stage_key(call: Ask) -> str:
 
 def check_rights(call: Ask) -> str:
     """The key of a stage, which its caller still has every right to that it took to fill it; `Forbidden` else."""
-    service, state = call.service, call.service.broker.shard.state
+    service = call.service
     call.request.caller = service.caller(call.request)
     key = stage_key(call)
-    stage = state.stages.open.get(key)
-    done = state.stages.committed.get(key)
-    parts = [part.topic for part in stage.parts] if stage is not None else []
-    for number in dict.fromkeys(parts if done is None else done.reshape(-1, 4)[:, 0].tolist()):
-        if number in state.topics:
-            service.guard(call.request, "publish", state.topics[number].config.name)
-    for settle in stage.settles if stage is not None else ():
-        lease = state.leases.get(settle.token)
-        if lease is not None:
-            service.guard(call.request, "consume", state.subscriptions[lease.subscription].config.topic)
+    for verb, topic in claims(service.broker.shard.state, key):
+        service.guard(call.request, verb, topic)
     return key
 
 

@@ -11,9 +11,9 @@ import struct
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from wherry.model import check, ipc, limits
+from wherry.model import check, given, ipc, limits
 from wherry.model.errors import InvalidInput
-from wherry.model.schema import IGNORED, MESSAGE, Int64, absent, payload_bytes
+from wherry.model.schema import Int64, absent, payload_bytes
 from wherry.wire.http.message import ARROW, Bytes, Response
 
 BATCHES_MAX = 4_096
@@ -27,20 +27,6 @@ SHAPES_MAX, SHAPE_BYTES_MAX = 256, 2_048
 
 _SHAPES: dict[bytes, tuple[pa.Schema, list[str]]] = {}
 _LEASE = pa.field("lease", pa.int64(), nullable=False)
-_OURS = ("blob", "mac")
-_DROPPED = frozenset({*IGNORED, _LEASE.name, *_OURS})
-_TEXT = (pa.string(), pa.large_string())
-_BYTES = (pa.binary(), pa.large_binary(), *_TEXT)
-_ALLOWED = {
-    "id": "text",
-    "key": "text",
-    "priority": "whole numbers",
-    "due": "timestamps, or int64 in Unix milliseconds",
-    "expires": "timestamps, or int64 in Unix milliseconds",
-    "headers": "a map of text to text",
-    "envelope": "bytes",
-    "payload": "bytes or text",
-}
 
 # Where the fields of the flatbuffer tables stand (Message.fbs, Schema.fbs of Arrow's format folder).
 _MESSAGE_HEADER = 2
@@ -87,8 +73,8 @@ def _shape(message: pa.Message) -> tuple[pa.Schema, list[str]]:
     known = _SHAPES.get(told)
     if known is None:
         schema = pa.ipc.read_schema(message)
-        _check_schema(schema, message)
-        known = schema, [name for name in schema.names if name not in _DROPPED]
+        _check_endianness(message)
+        known = schema, given.taken(schema)
         if len(told) <= SHAPE_BYTES_MAX:
             if len(_SHAPES) == SHAPES_MAX:
                 _SHAPES.clear()
@@ -96,39 +82,10 @@ def _shape(message: pa.Message) -> tuple[pa.Schema, list[str]]:
     return known
 
 
-def _check_schema(schema: pa.Schema, message: pa.Message) -> None:
+def _check_endianness(message: pa.Message) -> None:
     place = _slot(message.metadata, _header(message.metadata), _SCHEMA_ENDIANNESS)
     if place and message.metadata[place]:
         raise InvalidInput("body", "big-endian numbers", "little-endian ones")
-    names = schema.names
-    for name, kind in zip(names, schema.types, strict=True):
-        if names.count(name) > 1:
-            raise InvalidInput("column", name, "each column once")
-        if name not in _ALLOWED and name not in _DROPPED:
-            raise InvalidInput("column", name, "one of " + ", ".join(_ALLOWED))
-        if not _fits(name, kind):
-            raise InvalidInput(name, str(kind), _ALLOWED.get(name, "the type that a pull gives"))
-    if "payload" not in names:
-        raise InvalidInput("column", names, "a batch with a payload column")
-
-
-def _fits(name: str, kind: pa.DataType) -> bool:
-    if name in _OURS:
-        return kind == MESSAGE.field(name).type
-    if name in _DROPPED:
-        return kinds.is_integer(kind) or _is_time(kind)
-    if name == "priority":
-        return kinds.is_integer(kind)
-    if name in ("due", "expires"):
-        return _is_time(kind) or kind == pa.int64()
-    if name == "headers":
-        return kinds.is_map(kind) and kind.key_type in _TEXT and kind.item_type in _TEXT
-    return kind in (_BYTES if name in ("payload", "envelope") else _TEXT)
-
-
-def _is_time(kind: pa.DataType) -> bool:
-    """Asking for the zone raises if its name is no text: here, where that is an error of the stream."""
-    return kinds.is_timestamp(kind) and (kind.tz or "").isascii()
 
 
 def _checked(message: pa.Message, schema: pa.Schema) -> pa.RecordBatch:
@@ -143,8 +100,7 @@ def _checked(message: pa.Message, schema: pa.Schema) -> pa.RecordBatch:
             column.validate(full=True)
         except pa.ArrowInvalid as fault:
             raise InvalidInput(name, str(fault), "a column that Arrow finds valid") from None
-        if name in _OURS and column.null_count < len(column):
-            raise InvalidInput(name, "a value", "null: the broker fills this column")
+    given.check_ours(batch)
     batch.validate()
     return batch
 

@@ -1,0 +1,73 @@
+"""Columns that a stranger may give with messages: which names, which types.
+
+Only plain types, whose size is what was sent: no dictionaries and no views, of which a few bytes can name gigabytes. A
+batch that was delivered may be passed on as it is: what the broker filled in there is dropped.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from wherry.model.errors import InvalidInput
+from wherry.model.schema import IGNORED, MESSAGE
+
+OURS = ("blob", "mac")
+"""Columns that only the broker fills: in what a stranger gives they must be null."""
+
+DROPPED = frozenset({*IGNORED, "lease", *OURS})
+"""Columns that a stranger may give and nobody takes."""
+
+_TEXT = (pa.string(), pa.large_string())
+_BYTES = (pa.binary(), pa.large_binary(), *_TEXT)
+_ALLOWED = {
+    "id": "text",
+    "key": "text",
+    "priority": "whole numbers",
+    "due": "timestamps, or int64 in Unix milliseconds",
+    "expires": "timestamps, or int64 in Unix milliseconds",
+    "headers": "a map of text to text",
+    "envelope": "bytes",
+    "payload": "bytes or text",
+}
+
+
+def taken(schema: pa.Schema) -> list[str]:
+    """The columns of a schema to take; `InvalidInput` for a name or a type that is not allowed."""
+    names = schema.names
+    for name, kind in zip(names, schema.types, strict=True):
+        if names.count(name) > 1:
+            raise InvalidInput("column", name, "each column once")
+        if name not in _ALLOWED and name not in DROPPED:
+            raise InvalidInput("column", name, "one of " + ", ".join(_ALLOWED))
+        if not _fits(name, kind):
+            raise InvalidInput(name, str(kind), _ALLOWED.get(name, "the type that a pull gives"))
+    if "payload" not in names:
+        raise InvalidInput("column", names, "a batch with a payload column")
+    return [name for name in names if name not in DROPPED]
+
+
+def check_ours(batch: pa.RecordBatch) -> None:
+    """Nobody but the broker says where a body lies, or signs for it: `InvalidInput`."""
+    for name in OURS:
+        if name in batch.schema.names and batch.column(name).null_count < batch.num_rows:
+            raise InvalidInput(name, "a value", "null: the broker fills this column")
+
+
+def _fits(name: str, kind: pa.DataType) -> bool:
+    if name in OURS:
+        return kind == MESSAGE.field(name).type
+    if name in DROPPED:
+        return kinds.is_integer(kind) or _is_time(kind)
+    if name == "priority":
+        return kinds.is_integer(kind)
+    if name in ("due", "expires"):
+        return _is_time(kind) or kind == pa.int64()
+    if name == "headers":
+        return kinds.is_map(kind) and kind.key_type in _TEXT and kind.item_type in _TEXT
+    return kind in (_BYTES if name in ("payload", "envelope") else _TEXT)
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    """Asking for the zone raises if its name is no text: here, where that is an error of the stream."""
+    return kinds.is_timestamp(kind) and (kind.tz or "").isascii()

@@ -1,0 +1,355 @@
+"""What a client can ask for on a channel, method by method: each answers with the method to send, or refuses."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from wherry.wire.amqp import exchanges, queue_terms
+from wherry.wire.amqp.channel import Channel, Consumer, Out, Transaction
+from wherry.wire.amqp.codec import methods as m
+from wherry.wire.amqp.codec import writer
+from wherry.wire.amqp.codec.faults import Reply
+from wherry.wire.amqp.codec.methods import Method
+from wherry.wire.amqp.names import REPLY_TO, full_name
+from wherry.wire.amqp.queue import Queue
+from wherry.wire.amqp.queue_terms import QueueTerms
+from wherry.wire.amqp.refusals import no_queue, refused
+
+CONSUMERS_MAX = 10_000
+"""Of one channel."""
+
+Call = Callable[[Channel, Any], Coroutine[Any, Any, Method | None]]
+
+CALLS: dict[type[Method], Call] = {}
+
+
+def call(kind: type[Method]) -> Callable[[Call], Call]:
+    """Say that a function answers a method."""
+
+    def register(function: Call) -> Call:
+        CALLS[kind] = function
+        return function
+
+    return register
+
+
+def _named(channel: Channel, name: str) -> str:
+    """The name of a queue; an empty one is that of the last queue that was declared on the channel."""
+    if name:
+        return name
+    if not channel.last_queue:
+        raise refused(Reply.NOT_FOUND, "no previously declared queue")
+    return channel.last_queue
+
+
+def _queue(channel: Channel, name: str) -> Queue:
+    return channel.session.host.queue_for(_named(channel, name), channel.session)
+
+
+# ------------------------------------------------------------------------------------------------------------ channels
+
+
+@call(m.ChannelFlow)
+async def _flow(channel: Channel, method: m.ChannelFlow) -> Method:
+    channel.flows = method.active
+    _wake(channel)
+    return m.ChannelFlowOk(active=method.active)
+
+
+@call(m.ChannelFlowOk)
+async def _flow_ok(channel: Channel, method: m.ChannelFlowOk) -> None:
+    return None
+
+
+@call(m.AccessRequest)
+async def _access(channel: Channel, method: m.AccessRequest) -> Method:
+    """Of an earlier version of the protocol; clients that still ask are let in."""
+    return m.AccessRequestOk()
+
+
+def _wake(channel: Channel) -> None:
+    for consumer in channel.consumers.values():
+        consumer.queue.wake()
+
+
+# ----------------------------------------------------------------------------------------------------------- exchanges
+
+
+@call(m.ExchangeDeclare)
+async def _exchange_declare(channel: Channel, method: m.ExchangeDeclare) -> Method:
+    session = channel.session
+    if method.passive:
+        session.host.router.terms(method.exchange)
+        return m.ExchangeDeclareOk()
+    if method.exchange == "":
+        raise refused(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
+    session.check("admin", full_name(session.host.name, method.exchange))
+    wanted = exchanges.checked_terms(
+        method.type,
+        durable=method.durable,
+        auto_delete=method.auto_delete,
+        internal=method.internal,
+        arguments=method.arguments,
+    )
+    await session.host.declare_exchange(method.exchange, wanted)
+    return m.ExchangeDeclareOk()
+
+
+@call(m.ExchangeDelete)
+async def _exchange_delete(channel: Channel, method: m.ExchangeDelete) -> Method:
+    session = channel.session
+    session.check("admin", full_name(session.host.name, method.exchange))
+    await session.flush()
+    await session.host.delete_exchange(method.exchange, if_unused=method.if_unused)
+    return m.ExchangeDeleteOk()
+
+
+@call(m.ExchangeBind)
+async def _exchange_bind(channel: Channel, method: m.ExchangeBind) -> Method:
+    session = channel.session
+    session.check("admin", full_name(session.host.name, method.destination))
+    if method.destination == "":
+        raise refused(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
+    await session.host.bind(method.source, method.routing_key, method.arguments, to=method.destination)
+    return m.ExchangeBindOk()
+
+
+@call(m.ExchangeUnbind)
+async def _exchange_unbind(channel: Channel, method: m.ExchangeUnbind) -> Method:
+    session = channel.session
+    session.check("admin", full_name(session.host.name, method.destination))
+    await session.flush()
+    await session.host.unbind(method.source, method.routing_key, method.arguments, to=method.destination)
+    return m.ExchangeUnbindOk()
+
+
+# -------------------------------------------------------------------------------------------------------------- queues
+
+
+@call(m.QueueDeclare)
+async def _queue_declare(channel: Channel, method: m.QueueDeclare) -> Method:
+    session, name = channel.session, method.queue
+    if name == REPLY_TO or name.startswith(REPLY_TO + "."):
+        if name != REPLY_TO and name not in session.replies:
+            raise no_queue(session.host.name, name)
+        return m.QueueDeclareOk(queue=name, consumer_count=1)
+    if method.passive:
+        queue = _queue(channel, name)
+        await session.host.have_subscription(queue)
+    else:
+        session.check("admin", full_name(session.host.name, name))
+        wanted = QueueTerms(
+            durable=method.durable,
+            exclusive=method.exclusive,
+            auto_delete=method.auto_delete,
+            arguments=queue_terms.checked_arguments(session.host.name, name, method.arguments),
+        )
+        queue = await session.host.declare_queue(name, wanted, session)
+    channel.last_queue = queue.name
+    await session.flush()
+    return m.QueueDeclareOk(queue=queue.name, message_count=queue.ready(), consumer_count=len(queue.subscribers))
+
+
+@call(m.QueueBind)
+async def _queue_bind(channel: Channel, method: m.QueueBind) -> Method:
+    session = channel.session
+    queue = _queue(channel, method.queue)
+    session.check("admin", queue.topic)
+    key = queue.name if not method.queue and not method.routing_key else method.routing_key
+    await session.host.bind(method.exchange, key, method.arguments, queue=queue.name)
+    return m.QueueBindOk()
+
+
+@call(m.QueueUnbind)
+async def _queue_unbind(channel: Channel, method: m.QueueUnbind) -> Method:
+    session = channel.session
+    queue = _queue(channel, method.queue)
+    session.check("admin", queue.topic)
+    await session.flush()
+    key = queue.name if not method.queue and not method.routing_key else method.routing_key
+    await session.host.unbind(method.exchange, key, method.arguments, queue=queue.name)
+    return m.QueueUnbindOk()
+
+
+@call(m.QueuePurge)
+async def _queue_purge(channel: Channel, method: m.QueuePurge) -> Method:
+    session = channel.session
+    queue = _queue(channel, method.queue)
+    session.check("consume", queue.topic)
+    await session.flush()
+    return m.QueuePurgeOk(message_count=await session.host.purge(queue))
+
+
+@call(m.QueueDelete)
+async def _queue_delete(channel: Channel, method: m.QueueDelete) -> Method:
+    session = channel.session
+    name = _named(channel, method.queue)
+    if full_name(session.host.name, name) not in session.house.broker.shard.state.catalog.topics:
+        return m.QueueDeleteOk(message_count=0)
+    queue = _queue(channel, name)
+    session.check("admin", queue.topic)
+    await session.flush()
+    where = f"queue '{name}' in vhost '{session.host.name}'"
+    if method.if_unused and queue.subscribers:
+        raise refused(Reply.PRECONDITION_FAILED, f"{where} in use")
+    if method.if_empty and queue.ready():
+        raise refused(Reply.PRECONDITION_FAILED, f"{where} not empty")
+    return m.QueueDeleteOk(message_count=await session.host.delete_queue(queue))
+
+
+# ----------------------------------------------------------------------------------------------------------- consumers
+
+
+@call(m.BasicQos)
+async def _qos(channel: Channel, method: m.BasicQos) -> Method:
+    if method.prefetch_size:
+        raise refused(Reply.NOT_IMPLEMENTED, "prefetch_size!=0", hard=True)
+    if method.global_:
+        channel.limit = method.prefetch_count
+        _wake(channel)
+    else:
+        channel.prefetch = method.prefetch_count
+    return m.BasicQosOk()
+
+
+@call(m.BasicConsume)
+async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
+    session = channel.session
+    tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
+    if tag in channel.consumers or tag == channel.reply_consumer:
+        raise refused(Reply.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'", hard=True)
+    if len(channel.consumers) >= CONSUMERS_MAX:
+        raise refused(Reply.RESOURCE_ERROR, f"a channel has at most {CONSUMERS_MAX} consumers")
+    if method.queue == REPLY_TO:
+        channel.consume_replies(tag, no_ack=method.no_ack)
+        return m.BasicConsumeOk(consumer_tag=tag)
+    queue = _queue(channel, method.queue)
+    session.check("consume", queue.topic)
+    if queue.exclusive_to is not None or (method.exclusive and queue.subscribers):
+        text = f"queue '{queue.name}' in vhost '{session.host.name}' in exclusive use"
+        raise refused(Reply.ACCESS_REFUSED, text)
+    priority = method.arguments.get("x-priority", 0)
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise refused(Reply.PRECONDITION_FAILED, f"x-priority is {priority!r}; allowed: a whole number")
+    await session.host.have_subscription(queue)
+    consumer = Consumer(
+        channel,
+        tag,
+        queue,
+        no_ack=method.no_ack,
+        exclusive=method.exclusive,
+        priority=priority,
+        limit=channel.prefetch,
+    )
+    channel.consumers[tag] = consumer
+    if method.exclusive:
+        queue.exclusive_to = consumer
+    if not method.no_wait:  # before the first delivery
+        session.send(channel.number, m.BasicConsumeOk(consumer_tag=tag))
+    queue.join(consumer)
+    return None  # type: ignore[return-value]
+
+
+@call(m.BasicCancel)
+async def _cancel(channel: Channel, method: m.BasicCancel) -> Method:
+    channel.cancel(method.consumer_tag)
+    await channel.session.house.tidied()
+    return m.BasicCancelOk(consumer_tag=method.consumer_tag)
+
+
+@call(m.BasicCancelOk)
+async def _cancel_ok(channel: Channel, method: m.BasicCancelOk) -> None:
+    return None
+
+
+@call(m.BasicGet)
+async def _get(channel: Channel, method: m.BasicGet) -> Method | None:
+    session = channel.session
+    queue = _queue(channel, method.queue)
+    session.check("consume", queue.topic)
+    await session.host.have_subscription(queue)
+    await session.flush()
+    dealt = await queue.get()
+    if dealt is None:
+        return m.BasicGetEmpty()
+    tag = channel.next_tag
+    channel.next_tag += 1
+    again, exchange, key, raw, body = dealt.rows[0]
+    if method.no_ack:
+        session.settling.say(dealt, "ack", (0,))
+    else:
+        channel.unacked[tag] = Out(tag, dealt, 0, queue, None)
+    answer = m.BasicGetOk(
+        delivery_tag=tag, redelivered=again, exchange=exchange, routing_key=key, message_count=queue.ready()
+    )
+    session.send_all(writer.content(channel.number, answer, raw, body, session.frame_max))
+    return None
+
+
+@call(m.BasicNack)
+async def _nack(channel: Channel, method: m.BasicNack) -> None:
+    channel.settle(method.delivery_tag, multiple=method.multiple, said="requeue" if method.requeue else "reject")
+
+
+@call(m.BasicReject)
+async def _reject(channel: Channel, method: m.BasicReject) -> None:
+    channel.settle(method.delivery_tag, multiple=False, said="requeue" if method.requeue else "reject")
+
+
+@call(m.BasicRecover)
+async def _recover(channel: Channel, method: m.BasicRecover) -> Method:
+    _check_recover(requeue=method.requeue)
+    channel.requeue_all()
+    return m.BasicRecoverOk()
+
+
+@call(m.BasicRecoverAsync)
+async def _recover_async(channel: Channel, method: m.BasicRecoverAsync) -> None:
+    _check_recover(requeue=method.requeue)
+    channel.requeue_all()
+
+
+def _check_recover(*, requeue: bool) -> None:
+    if not requeue:
+        raise refused(Reply.NOT_IMPLEMENTED, "requeue=false", hard=True)
+
+
+# ---------------------------------------------------------------------------------------- confirms and transactions
+
+
+@call(m.ConfirmSelect)
+async def _confirm_select(channel: Channel, method: m.ConfirmSelect) -> Method:
+    if channel.transaction is not None:
+        raise refused(Reply.PRECONDITION_FAILED, "cannot switch from tx to confirm mode")
+    channel.confirms = True
+    return m.ConfirmSelectOk()
+
+
+@call(m.TxSelect)
+async def _tx_select(channel: Channel, method: m.TxSelect) -> Method:
+    if channel.confirms:
+        raise refused(Reply.PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
+    if channel.transaction is None:
+        channel.transaction = Transaction()
+    return m.TxSelectOk()
+
+
+@call(m.TxCommit)
+async def _tx_commit(channel: Channel, method: m.TxCommit) -> Method:
+    _check_transaction(channel)
+    await channel.commit(channel.session.house.broker)
+    return m.TxCommitOk()
+
+
+@call(m.TxRollback)
+async def _tx_rollback(channel: Channel, method: m.TxRollback) -> Method:
+    _check_transaction(channel)
+    channel.rollback()
+    return m.TxRollbackOk()
+
+
+def _check_transaction(channel: Channel) -> None:
+    if channel.transaction is None:
+        raise refused(Reply.PRECONDITION_FAILED, "channel is not transactional")

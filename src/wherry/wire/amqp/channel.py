@@ -1,0 +1,348 @@
+"""A channel: what was published on it, what was delivered on it, and what is still out."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from wherry.broker.broker import Broker
+from wherry.wire.amqp.codec import properties, writer
+from wherry.wire.amqp.codec.faults import Reply
+from wherry.wire.amqp.codec.methods import BasicCancel, BasicDeliver, BasicReturn
+from wherry.wire.amqp.codec.properties import Skimmed, skim
+from wherry.wire.amqp.codec.reader import Publish
+from wherry.wire.amqp.codec.table import without
+from wherry.wire.amqp.codec.writer import DeliveryWriter
+from wherry.wire.amqp.dealing import Dealt, Said
+from wherry.wire.amqp.envelope import prefix, texts
+from wherry.wire.amqp.intake import Incoming, Ticket
+from wherry.wire.amqp.names import REPLY_TO
+from wherry.wire.amqp.placing import Place, delay_ms, placed
+from wherry.wire.amqp.queue import PULL_MAX, Queue
+from wherry.wire.amqp.refusals import refused
+
+if TYPE_CHECKING:
+    from wherry.wire.amqp.session import Session
+
+UNACKED_MAX = 1 << 18
+"""Messages that one channel may hold where it names no limit of its own."""
+
+TRANSACTION_MAX = 65_536
+"""Publishes and acks of one transaction."""
+
+
+class Out(NamedTuple):
+    """A message that is out: its delivery tag, a row of a delivery, and whose room it takes."""
+
+    tag: int
+    dealt: Dealt
+    row: int
+    queue: Queue
+    consumer: Consumer | None
+
+
+class Consumer:
+    """One consumer of a channel."""
+
+    def __init__(
+        self, channel: Channel, tag: str, queue: Queue, *, no_ack: bool, exclusive: bool, priority: int, limit: int
+    ) -> None:
+        self.channel, self.tag, self.queue = channel, tag, queue
+        self.no_ack, self.exclusive, self.priority = no_ack, exclusive, priority
+        self.limit = limit
+        """How many it may hold; 0 for no limit of its own."""
+        self.out = 0
+        self._writer = DeliveryWriter(channel.number, tag, channel.session.frame_max)
+
+    def room(self) -> int:
+        """How many messages it may be given now."""
+        channel = self.channel
+        if not channel.flows or channel.session.is_stuffed:
+            return 0
+        if self.no_ack:
+            return PULL_MAX
+        room = self.limit - self.out if self.limit else UNACKED_MAX - len(channel.unacked)
+        return min(room, channel.limit - len(channel.unacked)) if channel.limit else room
+
+    def take(self, dealt: Dealt, rows: list[int]) -> None:
+        """Messages to be sent."""
+        channel = self.channel
+        first = channel.next_tag
+        channel.next_tag += len(rows)
+        if self.no_ack:
+            channel.session.settling.say(dealt, "ack", rows)
+        else:
+            self.out += len(rows)
+            for tag, row in enumerate(rows, first):
+                channel.unacked[tag] = Out(tag, dealt, row, self.queue, self)
+        pieces = self._writer.pieces((tag, *dealt.rows[row]) for tag, row in enumerate(rows, first))
+        channel.session.send_all(pieces)
+
+    def gone(self) -> None:
+        """Its queue is no more: who can be told is told."""
+        self.channel.consumers.pop(self.tag, None)
+        if self.channel.session.is_told_of_cancels:
+            self.channel.session.send(self.channel.number, BasicCancel(consumer_tag=self.tag, no_wait=True))
+
+
+class Transaction:
+    """Publishes and settles that wait for a commit."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[Queue, Incoming, Place]] = []
+        self.settled: list[tuple[Out, Said]] = []
+
+    def check(self) -> None:
+        """A transaction does not grow for ever."""
+        if len(self.messages) + len(self.settled) >= TRANSACTION_MAX:
+            raise refused(Reply.RESOURCE_ERROR, f"a transaction has at most {TRANSACTION_MAX} publishes and acks")
+
+
+class Channel:
+    """One channel of a connection."""
+
+    def __init__(self, session: Session, number: int) -> None:
+        self.session, self.number = session, number
+        self.consumers: dict[str, Consumer] = {}
+        self.unacked: dict[int, Out] = {}
+        """What is out, by delivery tag, ascending."""
+        self.next_tag = 1
+        self.prefetch = 0
+        """The limit of consumers to come."""
+        self.limit = 0
+        """How many messages all consumers of the channel may hold together; 0 for any number."""
+        self.flows = True
+        self.last_queue = ""
+        """What an empty name of a queue stands for."""
+        self.transaction: Transaction | None = None
+        self.confirms = False
+        self.published = 0
+        self.is_closing = False
+        """Whether we have closed it, and wait to hear that it is."""
+        self.reply_consumer: str | None = None
+        """The consumer tag of direct replies."""
+        self.reply_name = ""
+
+    # ------------------------------------------------------------------------------------------------------- publishing
+
+    def publish(self, event: Publish) -> None:
+        """A message came."""
+        ticket = None
+        if self.confirms:
+            self.published += 1
+            ticket = Ticket(self, self.published)
+        known, due = event.properties, None
+        if event.immediate:
+            raise refused(Reply.NOT_IMPLEMENTED, "immediate=true", hard=True)
+        if event.exchange:
+            due = self._checked_exchange(event.exchange, known)
+        self._check_user(known)
+        if known.reply_to == REPLY_TO:
+            known = self._with_reply_name(known)
+        if event.exchange == "" and event.routing_key.startswith(REPLY_TO + "."):
+            self._reply(event, known, ticket)
+            return
+        session = self.session
+        targets = session.host.targets(event.exchange, event.routing_key, known)
+        if known.headers and b"BCC" in known.headers:
+            known = skim(properties.replaced(known.raw, "headers", without(known.headers, ("BCC",))))
+        if not targets:
+            if event.mandatory:
+                self._return(event, known)
+            if ticket is not None:
+                session.intake.note(ticket)
+            return
+        session.check_publish(event.exchange, targets)
+        self._put(event, known, due, targets, ticket)
+
+    def _put(
+        self, event: Publish, known: Skimmed, due: int | None, targets: Iterable[Queue], ticket: Ticket | None
+    ) -> None:
+        exchange, key = event.exchange, event.routing_key
+        identity = known.message_id if due is not None else None
+        message = Incoming(
+            event.body, prefix(exchange, key) + known.raw, key if exchange else None, texts(known), identity
+        )
+        now_ms = self.session.now_ms()
+        intake = self.session.intake
+        for queue in targets:
+            place = placed(queue, known, due, now_ms)
+            if self.transaction is not None:
+                self.transaction.check()
+                self.transaction.messages.append((queue, message, place))
+            else:
+                intake.add(queue.topic, message, ticket, place)
+
+    def _checked_exchange(self, exchange: str, known: Skimmed) -> int | None:
+        """When a message is due, where its exchange knows of such a time; the exchange is there and may be used."""
+        terms = self.session.host.router.terms(exchange)
+        if terms.internal:
+            text = f"cannot publish to internal exchange '{exchange}' in vhost '{self.session.host.name}'"
+            raise refused(Reply.ACCESS_REFUSED, text)
+        if not terms.delayed:
+            return None
+        delay = delay_ms(known)
+        return None if delay is None else self.session.now_ms() + delay
+
+    def _check_user(self, known: Skimmed) -> None:
+        if known.user_id is not None and known.user_id != self.session.user:
+            text = f"user_id property set to '{known.user_id}' but authenticated user was '{self.session.user}'"
+            raise refused(Reply.PRECONDITION_FAILED, text)
+
+    def _return(self, event: Publish, known: Skimmed) -> None:
+        method = BasicReturn(exchange=event.exchange, routing_key=event.routing_key)
+        self.session.send_all(writer.content(self.number, method, known.raw, event.body, self.session.frame_max))
+
+    def confirmed(self, last: int, refused: set[int]) -> None:
+        """Publishes up to `last` are over: one word for each stretch of the same fate."""
+        if self.is_closing or self.session.is_over:
+            return
+        frames = []
+        for number in sorted(refused):
+            frames.append(writer.ack(self.number, number - 1, True))
+            frames.append(writer.nack(self.number, number))
+        if last not in refused:
+            frames.append(writer.ack(self.number, last, True))
+        self.session.send_bytes(b"".join(frames))
+
+    # --------------------------------------------------------------------------------------------------- direct replies
+
+    def _with_reply_name(self, known: Skimmed) -> Skimmed:
+        if self.reply_consumer is None:
+            raise refused(Reply.PRECONDITION_FAILED, "fast reply consumer does not exist")
+        return skim(properties.replaced(known.raw, "reply_to", self.reply_name))
+
+    def consume_replies(self, tag: str, *, no_ack: bool) -> None:
+        """Replies come straight from whoever gives them, and lie in no queue."""
+        if not no_ack:
+            raise refused(Reply.PRECONDITION_FAILED, "reply consumer cannot acknowledge")
+        if self.reply_consumer is not None:
+            raise refused(Reply.PRECONDITION_FAILED, "reply consumer already set")
+        self.reply_consumer = tag
+        self.reply_name = f"{REPLY_TO}.{secrets.token_urlsafe(18)}"
+        self.session.replies[self.reply_name] = self
+
+    def forget_replies(self) -> None:
+        """No more of them."""
+        self.session.replies.pop(self.reply_name, None)
+        self.reply_consumer = None
+
+    def _reply(self, event: Publish, known: Skimmed, ticket: Ticket | None) -> None:
+        asker = self.session.replies.get(event.routing_key)
+        if asker is not None and not asker.session.is_over:
+            asker.take_reply(event, known)
+        elif event.mandatory:
+            self._return(event, known)
+        if ticket is not None:
+            self.session.intake.note(ticket)
+
+    def take_reply(self, event: Publish, known: Skimmed) -> None:
+        """A reply for whoever asked on this channel. Who does not read loses it, as with any transient message."""
+        if self.session.is_stuffed:
+            return
+        method = BasicDeliver(
+            consumer_tag=self.reply_consumer or "",
+            delivery_tag=self.next_tag,
+            exchange=event.exchange,
+            routing_key=event.routing_key,
+        )
+        self.next_tag += 1
+        self.session.send_all(writer.content(self.number, method, known.raw, event.body, self.session.frame_max))
+
+    # --------------------------------------------------------------------------------------------------------- settling
+
+    def settle(self, tag: int, *, multiple: bool, said: Said) -> None:
+        """What a client says of messages that it was given."""
+        tags = self._tags_to(tag) if multiple else [tag]
+        if not tags and multiple and tag == 0:
+            return
+        if not tags or tags[-1] not in self.unacked:
+            raise refused(Reply.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
+        for each in tags:
+            out = self.unacked.pop(each)
+            if self.transaction is not None:
+                self.transaction.check()
+                self.transaction.settled.append((out, said))
+            else:
+                self.end(out, said)
+
+    def _tags_to(self, tag: int) -> list[int]:
+        """All tags up to one; 0 stands for all there are."""
+        if tag == 0:
+            return list(self.unacked)
+        if tag not in self.unacked:
+            return []
+        tags = []
+        for each in self.unacked:
+            if each > tag:
+                break
+            tags.append(each)
+        return tags
+
+    def end(self, out: Out, said: Said) -> None:
+        """A message is no longer out."""
+        if said == "reject" and out.queue.terms.dead_exchange is None:
+            said = "ack"  # nobody wants to see it again
+        self.session.settling.say(out.dealt, said, (out.row,))
+        if out.consumer is not None:
+            out.consumer.out -= 1
+        for consumer in self.consumers.values() if self.limit else (out.consumer,):
+            if consumer is not None:
+                consumer.queue.wake()
+
+    def out(self) -> Iterable[Out]:
+        """Everything that is out, transactions included."""
+        yield from self.unacked.values()
+        yield from (out for out, _ in (self.transaction.settled if self.transaction is not None else ()))
+
+    def requeue_all(self) -> None:
+        """All that is out comes back to its queues."""
+        unacked, self.unacked = self.unacked, {}
+        for out in unacked.values():
+            self.end(out, "requeue")
+
+    # ----------------------------------------------------------------------------------------------------- transactions
+
+    async def commit(self, broker: Broker) -> None:
+        """All of a transaction or nothing of it."""
+        done, self.transaction = self.transaction or Transaction(), Transaction()
+        if done.messages:
+            key = f"amqp/{secrets.token_hex(16)}"
+            batches = self.session.intake.batches(done.messages)
+            for topic, batch in batches:
+                await broker.stage(key, topic, batch)
+            await broker.commit(key)
+        for out, said in done.settled:
+            self.end(out, said)
+        await self.session.settling.flush()
+
+    def rollback(self) -> None:
+        """Nothing of it. What it settled is out again."""
+        undone, self.transaction = self.transaction or Transaction(), Transaction()
+        self.unacked |= {out.tag: out for out, _ in undone.settled}
+        self.unacked = dict(sorted(self.unacked.items()))
+
+    # ----------------------------------------------------------------------------------------------------------- ending
+
+    def cancel(self, tag: str) -> None:
+        """A consumer gets no more; what it holds stays out."""
+        if tag == self.reply_consumer:
+            self.forget_replies()
+        consumer = self.consumers.pop(tag, None)
+        if consumer is None:
+            return
+        consumer.queue.leave(consumer)
+        self.session.tidy_queue(consumer.queue)
+
+    def close(self) -> None:
+        """The channel is over: what is out comes back."""
+        for tag in list(self.consumers):
+            self.cancel(tag)
+        if self.reply_consumer is not None:
+            self.forget_replies()
+        if self.transaction is not None:
+            self.rollback()
+            self.transaction = None
+        self.requeue_all()
+        self.flows = False

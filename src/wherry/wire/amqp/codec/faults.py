@@ -1,0 +1,86 @@
+"""What a peer did wrong, with the reply code that the protocol gives it."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Reply(IntEnum):
+    """The reply codes of the specification. Their names are what RabbitMQ's reply texts begin with."""
+
+    SUCCESS = 200
+    CONTENT_TOO_LARGE = 311
+    NO_ROUTE = 312
+    NO_CONSUMERS = 313
+    CONNECTION_FORCED = 320
+    INVALID_PATH = 402
+    ACCESS_REFUSED = 403
+    NOT_FOUND = 404
+    RESOURCE_LOCKED = 405
+    PRECONDITION_FAILED = 406
+    FRAME_ERROR = 501
+    SYNTAX_ERROR = 502
+    COMMAND_INVALID = 503
+    CHANNEL_ERROR = 504
+    UNEXPECTED_FRAME = 505
+    RESOURCE_ERROR = 506
+    NOT_ALLOWED = 530
+    NOT_IMPLEMENTED = 540
+    INTERNAL_ERROR = 541
+
+
+SOFT = frozenset(
+    {
+        Reply.CONTENT_TOO_LARGE,
+        Reply.NO_ROUTE,
+        Reply.NO_CONSUMERS,
+        Reply.ACCESS_REFUSED,
+        Reply.NOT_FOUND,
+        Reply.RESOURCE_LOCKED,
+        Reply.PRECONDITION_FAILED,
+    }
+)
+"""The codes that end a channel only, unless the fault says otherwise; all others end the connection."""
+
+NO_METHOD = (0, 0)
+"""The class and method of a fault that no method caused."""
+
+
+class AmqpFault(Exception):
+    """A broken rule of the protocol: the peer is told by a close with this code, text, class and method.
+
+    A hard fault ends the connection; a soft one ends its channel. What kind it is follows from the code where `hard`
+    is not given.
+    """
+
+    def __init__(
+        self,
+        code: Reply,
+        detail: str,
+        *,
+        channel: int = 0,
+        ids: tuple[int, int] = NO_METHOD,
+        hard: bool | None = None,
+    ) -> None:
+        super().__init__(code, detail, channel, ids)
+        self.code = code
+        self.detail = detail
+        self.channel = channel
+        self.class_id, self.method_id = ids
+        self.hard = channel == 0 or (code not in SOFT if hard is None else hard)
+
+    @property
+    def text(self) -> str:
+        """The reply text: the name of the code, then the detail, cut to what a short string of the wire can hold."""
+        return short(f"{self.code.name} - {self.detail}")
+
+    def __str__(self) -> str:
+        return f"{int(self.code)} {self.text}"
+
+
+def short(text: str, bound: int = 255) -> str:
+    """A text cut to so many bytes of UTF-8, between two characters."""
+    encoded = text.encode("utf-8", "surrogateescape")
+    if len(encoded) <= bound:
+        return text
+    return encoded[: bound - 3].decode("utf-8", "ignore") + "…"

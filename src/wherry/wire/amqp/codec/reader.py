@@ -1,0 +1,397 @@
+"""Bytes from a client in, events out: what a server reads.
+
+The frames of one publish become one event. The usual case, in which its three frames lie in the buffer one behind the
+other, is read in one go; every other case takes the longer way through `_frame`, with the same result.
+
+A broken rule is an event as well, in its place among the others: what came before it counts, however the bytes were
+cut. Behind a hard fault the reader still looks for the end of the connection, and for nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeAlias
+
+import msgspec
+
+from wherry.wire.amqp.codec.faults import AmqpFault, Reply
+from wherry.wire.amqp.codec.frames import (
+    ACK_WORD,
+    BASIC,
+    CONTENT_BODY,
+    CONTENT_HEAD,
+    CONTENT_HEADER,
+    END,
+    FRAME_MIN,
+    HEAD,
+    HEADER,
+    HEARTBEAT,
+    METHOD,
+    OVERHEAD,
+)
+from wherry.wire.amqp.codec.methods import (
+    CONTENT,
+    BasicAck,
+    BasicPublish,
+    ChannelClose,
+    ChannelCloseOk,
+    ConnectionClose,
+    ConnectionCloseOk,
+    Method,
+    decode_method,
+    name_of,
+)
+from wherry.wire.amqp.codec.properties import Skimmed, skim
+
+# ------------------------------------------------------------------------------------------------------------ events
+
+
+class Greeted(msgspec.Struct, frozen=True, gc=False):
+    """The client speaks AMQP 0-9-1: the connection may start."""
+
+
+class Misgreeted(msgspec.Struct, frozen=True, gc=False):
+    """The client speaks something else: answer with `frames.HEADER` and hang up. Nothing follows."""
+
+
+class Heartbeat(msgspec.Struct, frozen=True, gc=False):
+    """A sign of life."""
+
+
+class Called(msgspec.Struct, frozen=True, gc=False):
+    """Any method other than those that have an event of their own."""
+
+    channel: int
+    method: Method
+
+
+class Publish(msgspec.Struct, frozen=True, gc=False):
+    """A whole message: `basic.publish`, its header and its body."""
+
+    channel: int
+    exchange: str
+    routing_key: str
+    mandatory: bool
+    immediate: bool
+    properties: Skimmed
+    """Checked; `properties.raw` is what must go out again."""
+    body: bytes
+
+
+class Ack(msgspec.Struct, frozen=True, gc=False):
+    """`basic.ack` of a delivery."""
+
+    channel: int
+    tag: int
+    multiple: bool
+
+
+Event: TypeAlias = Greeted | Misgreeted | Heartbeat | Called | Publish | Ack | AmqpFault
+
+_GREETED, _MISGREETED, _HEARTBEAT = Greeted(), Misgreeted(), Heartbeat()
+
+
+# ------------------------------------------------------------------------------------------------------------ reader
+
+
+BODY_MAX = 128 * 1024 * 1024
+
+_ACK = struct.Struct(">IQB")
+_CONTENT = struct.Struct(">HHQ")
+_ROUTES_AT_MOST = 256
+
+_Route: TypeAlias = tuple[str, str, bool, bool]
+"""Exchange, routing key, mandatory, immediate."""
+
+
+class _Content:
+    """A publish whose header or body is not all there yet."""
+
+    __slots__ = ("body", "properties", "route", "size")
+
+    def __init__(self, route: _Route) -> None:
+        self.route = route
+        self.properties: Skimmed | None = None
+        self.size = 0
+        self.body = bytearray()  # not a list of pieces: a body of tiny frames would take many times its size
+
+
+class Reader:
+    """Everything one client sends, from its first byte.
+
+    Parameters
+    ----------
+    frame_max : int
+        Largest frame, in bytes. May be set anew when the client has agreed to another one.
+    channel_max : int
+        Highest channel number. May be set anew as well.
+    body_max : int
+        Largest body of a message, in bytes. More than that ends the channel.
+    """
+
+    def __init__(self, frame_max: int = FRAME_MIN, channel_max: int = 0xFFFF, body_max: int = BODY_MAX) -> None:
+        self.frame_max = frame_max
+        self.channel_max = channel_max
+        self.body_max = body_max
+        self._greeted = False
+        self._failed = False
+        self._deaf = False
+        self._rest = bytearray()
+        self._need = 0
+        self._unfinished: dict[int, _Content | None] = {}
+        """By channel; None for one that is muted."""
+        self._held = 0
+        self._routes: dict[bytes, _Route] = {}
+        """By the payload of a `basic.publish`: producers repeat the same one again and again."""
+
+    @property
+    def held(self) -> int:
+        """How many bytes are kept here for frames and messages that are not whole yet."""
+        return self._held + len(self._rest)
+
+    def mute(self, channel: int) -> None:
+        """Hear nothing more of a channel but its end, for the server has closed it; `channel.close-ok` ends that."""
+        self._forget(channel)
+        self._unfinished[channel] = None
+
+    def feed(self, data: bytes) -> list[Event]:
+        """What the bytes amount to, with those that were left from before. What is not whole waits for more."""
+        rest = self._rest
+        if rest:
+            rest += data
+            if len(rest) < self._need:
+                return []
+            data = bytes(rest)
+            rest.clear()
+        events: list[Event] = []
+        if self._failed:
+            at = self._wind_up(data, 0, events)
+        elif self._greeted:
+            at = self._frames(data, 0, events)
+        else:
+            at = self._greeting(data, events)
+        if at < len(data) and not self._deaf:
+            rest += memoryview(data)[at:]
+        return events
+
+    def _greeting(self, data: bytes, events: list[Event]) -> int:
+        said = data[: len(HEADER)]
+        if said == HEADER:
+            self._greeted = True
+            events.append(_GREETED)
+            return self._frames(data, len(HEADER), events)
+        if HEADER.startswith(said):
+            self._need = len(said) + 1
+            return 0
+        self._failed = self._deaf = True
+        events.append(_MISGREETED)
+        return len(data)
+
+    def _frames(self, data: bytes, at: int, events: list[Event]) -> int:
+        """All frames that are whole; tells where the first one begins that is not."""
+        end = len(data)
+        routes, unfinished = self._routes, self._unfinished
+        largest, channel_max = self.frame_max, self.channel_max
+        while at + OVERHEAD <= end:
+            kind, channel, size = HEAD.unpack_from(data, at)
+            start = at + 7
+            stop = start + size
+            if size > largest or (stop < end and data[stop] != END):
+                return self._misframed(size, events, end)
+            if stop >= end:
+                self._need = stop + 1 - at
+                return at
+            if kind == METHOD and 0 < channel <= channel_max and channel not in unfinished:
+                if size == 13:
+                    word, tag, bits = _ACK.unpack_from(data, start)
+                    if word == ACK_WORD:
+                        events.append(Ack(channel, tag, bits & 1 == 1))
+                        at = stop + 1
+                        continue
+                route = routes.get(data[start:stop])
+                if route is not None and (after := self._publish(data, stop + 1, channel, route, events)):
+                    at = after
+                    continue
+            at = stop + 1
+            self._frame(kind, channel, data[start:stop], events)
+            if self._failed:
+                return self._wind_up(data, at, events)
+        self._need = OVERHEAD
+        return at
+
+    def _publish(self, data: bytes, at: int, channel: int, route: _Route, events: list[Event]) -> int:
+        """Header and body, if both lie here and nothing is wrong with them: tells where they end, else 0."""
+        end = len(data)
+        if at + 19 > end:
+            return 0
+        kind, its_channel, size, class_id, weight, length = CONTENT_HEAD.unpack_from(data, at)
+        body = at + 15 + size  # behind the head of the body's frame
+        stop = body + length
+        if (
+            stop >= end
+            or length == 0
+            or (kind, its_channel, class_id, weight) != (CONTENT_HEADER, channel, BASIC, 0)
+            or HEAD.unpack_from(data, body - 7) != (CONTENT_BODY, channel, length)
+            or not 14 <= size <= self.frame_max
+            or length > self.frame_max
+            or length > self.body_max
+            or data[body - 8] != END
+            or data[stop] != END
+        ):
+            return 0
+        try:
+            properties = skim(data[at + 19 : body - 8])
+        except AmqpFault:
+            return 0
+        events.append(Publish(channel, *route, properties, data[body:stop]))
+        return stop + 1
+
+    def _frame(self, kind: int, channel: int, payload: bytes, events: list[Event]) -> None:
+        """One whole frame, of whatever kind."""
+        try:
+            event = self._understand(kind, channel, payload)
+        except AmqpFault as fault:
+            fault.channel = channel
+            events.append(fault)
+            if fault.hard:
+                self._failed = True
+                self._unfinished.clear()
+                self._held = 0
+            else:
+                self.mute(channel)
+        else:
+            if event is not None:
+                events.append(event)
+
+    def _understand(self, kind: int, channel: int, payload: bytes) -> Event | None:
+        if channel > self.channel_max:
+            raise AmqpFault(Reply.CHANNEL_ERROR, f"channel {channel} is above {self.channel_max}")
+        if kind == METHOD:
+            return self._method(channel, payload)
+        if kind == HEARTBEAT:
+            if channel or payload:
+                raise AmqpFault(Reply.FRAME_ERROR, "a heart-beat belongs to channel 0 and is empty")
+            return _HEARTBEAT
+        if kind not in (CONTENT_HEADER, CONTENT_BODY):
+            self._deaf = True  # nobody knows what this is, nor what follows it
+            raise AmqpFault(Reply.FRAME_ERROR, f"unknown type of frame: {kind}")
+        if channel == 0:
+            raise AmqpFault(Reply.CHANNEL_ERROR, "content on channel 0")
+        content = self._unfinished.get(channel, _NOTHING)
+        if content is None:
+            return None
+        if content is _NOTHING or (content.properties is None) != (kind == CONTENT_HEADER):
+            raise _unexpected(kind, content)
+        return (
+            self._header(channel, content, payload) if kind == CONTENT_HEADER else self._body(channel, content, payload)
+        )
+
+    def _method(self, channel: int, payload: bytes) -> Event | None:
+        content = self._unfinished.get(channel, _NOTHING)
+        if content is not None and content is not _NOTHING:
+            raise _unexpected(METHOD, content)
+        if content is None and payload[:4] not in _CHANNEL_ENDS:
+            return None
+        method = decode_method(payload)
+        if (method.ids[0] == ConnectionClose.ids[0]) != (channel == 0):
+            raise AmqpFault(Reply.COMMAND_INVALID, f"{name_of(type(method))} on channel {channel}", ids=method.ids)
+        if type(method) is BasicPublish:
+            route = (method.exchange, method.routing_key, method.mandatory, method.immediate)
+            if len(self._routes) >= _ROUTES_AT_MOST:
+                self._routes.clear()
+            self._routes[payload] = route
+            self._unfinished[channel] = _Content(route)
+            return None
+        if method.ids in CONTENT:
+            raise AmqpFault(Reply.COMMAND_INVALID, f"{name_of(type(method))} is for servers to send", ids=method.ids)
+        if type(method) is BasicAck:
+            return Ack(channel, method.delivery_tag, method.multiple)
+        if content is None and type(method) is ChannelCloseOk:
+            del self._unfinished[channel]
+        return Called(channel, method)
+
+    def _header(self, channel: int, content: _Content, payload: bytes) -> Event | None:
+        ids = BasicPublish.ids
+        if len(payload) < 14:
+            raise AmqpFault(Reply.SYNTAX_ERROR, f"a content header of {len(payload)} bytes", ids=ids)
+        class_id, weight, size = _CONTENT.unpack_from(payload)
+        if class_id != BASIC or weight:
+            raise AmqpFault(Reply.FRAME_ERROR, f"content header of class {class_id} and weight {weight}", ids=ids)
+        if size > self.body_max:
+            raise AmqpFault(
+                Reply.CONTENT_TOO_LARGE,
+                f"a body of {size} bytes is larger than {self.body_max}",
+                channel=channel,
+                ids=ids,
+            )
+        content.properties = skim(payload[12:])
+        content.size = size
+        self._held += len(payload)
+        return None if size else self._finished(channel, content, b"")
+
+    def _body(self, channel: int, content: _Content, payload: bytes) -> Event | None:
+        missing = content.size - len(content.body) - len(payload)
+        if missing < 0:
+            raise AmqpFault(
+                Reply.UNEXPECTED_FRAME, f"a body {-missing} bytes larger than announced", ids=BasicPublish.ids
+            )
+        if missing == 0 and not content.body:
+            return self._finished(channel, content, payload)
+        content.body += payload
+        self._held += len(payload)
+        return None if missing else self._finished(channel, content, bytes(content.body))
+
+    def _finished(self, channel: int, content: _Content, body: bytes) -> Publish:
+        self._forget(channel)
+        assert content.properties is not None
+        return Publish(channel, *content.route, content.properties, body)
+
+    def _forget(self, channel: int) -> None:
+        content = self._unfinished.pop(channel, None)
+        if content is not None and content.properties is not None:
+            self._held -= 12 + len(content.properties.raw) + len(content.body)
+
+    def _misframed(self, size: int, events: list[Event], end: int) -> int:
+        what = (
+            f"a frame of {size} bytes, above {self.frame_max}"
+            if size > self.frame_max
+            else "no frame end where one is due"
+        )
+        events.append(AmqpFault(Reply.FRAME_ERROR, what))
+        self._failed = self._deaf = True
+        self._unfinished.clear()
+        self._held = 0
+        return end
+
+    def _wind_up(self, data: bytes, at: int, events: list[Event]) -> int:
+        """After a hard fault: passes on how the client ends the connection, and drops all else."""
+        end = len(data)
+        while not self._deaf and at + OVERHEAD <= end:
+            kind, channel, size = HEAD.unpack_from(data, at)
+            stop = at + 7 + size
+            if size > self.frame_max or (stop < end and data[stop] != END):
+                self._deaf = True
+            elif stop >= end:
+                self._need = stop + 1 - at
+                return at
+            elif kind == METHOD and channel == 0 and data[at + 7 : at + 11] in _CONNECTION_ENDS:
+                try:
+                    events.append(Called(0, decode_method(data[at + 7 : stop])))
+                except AmqpFault:
+                    self._deaf = True
+            at = stop + 1
+        self._need = OVERHEAD
+        return end if self._deaf else at
+
+
+_NOTHING = _Content(("", "", False, False))
+"""In place of the content of a channel that has none."""
+
+_CHANNEL_ENDS = frozenset(struct.pack(">HH", *kind.ids) for kind in (ChannelClose, ChannelCloseOk))
+_CONNECTION_ENDS = frozenset(struct.pack(">HH", *kind.ids) for kind in (ConnectionClose, ConnectionCloseOk))
+
+
+def _unexpected(kind: int, content: _Content) -> AmqpFault:
+    came = {METHOD: "a method", CONTENT_HEADER: "a content header", CONTENT_BODY: "a content body"}[kind]
+    due = "a method" if content is _NOTHING else "a content header" if content.properties is None else "a content body"
+    return AmqpFault(Reply.UNEXPECTED_FRAME, f"{came} came where {due} was due", ids=BasicPublish.ids)

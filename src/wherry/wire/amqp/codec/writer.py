@@ -1,0 +1,139 @@
+"""Values in, bytes for a client out.
+
+What is small is joined to one piece, what is large stays where it lies: a body above `APART` bytes is a piece of its
+own and is not copied here. Pieces go to the socket in their order.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from wherry.wire.amqp.codec.frames import (
+    ACK_WORD,
+    BASIC,
+    CONTENT_BODY,
+    CONTENT_HEAD,
+    CONTENT_HEADER,
+    DELIVER_WORD,
+    END,
+    END_BYTE,
+    HEAD,
+    HEARTBEAT,
+    METHOD,
+    NACK_WORD,
+    OVERHEAD,
+)
+from wherry.wire.amqp.codec.methods import Method, encode_method
+from wherry.wire.amqp.codec.table import encode_short
+
+Piece: TypeAlias = bytes | memoryview
+
+Delivery: TypeAlias = tuple[int, bool, str, str, bytes, bytes]
+"""Delivery tag, redelivered, exchange, routing key, raw properties, body."""
+
+APART = 64 * 1024
+
+HEARTBEAT_FRAME = HEAD.pack(HEARTBEAT, 0, 0) + END_BYTE
+
+_CONFIRM = struct.Struct(">BHIIQBB")
+_TAG = struct.Struct(">QB")
+_BETWEEN = struct.Struct(">BBHI")
+"""The end of the header's frame and the head of the body's."""
+
+_ROUTES_AT_MOST = 1024
+
+
+def frame(channel: int, method: Method) -> bytes:
+    """A method without content."""
+    payload = encode_method(method)
+    return b"%b%b\xce" % (HEAD.pack(METHOD, channel, len(payload)), payload)
+
+
+def ack(channel: int, tag: int, multiple: bool = False) -> bytes:
+    """A publish is safe; multiple: and all before it."""
+    return _CONFIRM.pack(METHOD, channel, 13, ACK_WORD, tag, multiple, END)
+
+
+def nack(channel: int, tag: int, multiple: bool = False) -> bytes:
+    """A publish was not taken; multiple: nor were those before it that are unconfirmed."""
+    return _CONFIRM.pack(METHOD, channel, 13, NACK_WORD, tag, multiple, END)
+
+
+def content(channel: int, method: Method, properties: bytes, body: bytes, frame_max: int) -> list[Piece]:
+    """A method with content: `basic.return`, `basic.get-ok`, `basic.deliver`, and `basic.publish` of a client.
+
+    `frame_max` is the largest frame, in bytes; 0 for no bound.
+    """
+    head = CONTENT_HEAD.pack(CONTENT_HEADER, channel, 12 + len(properties), BASIC, 0, len(body))
+    pieces: list[Piece] = []
+    small: list[Piece] = [frame(channel, method), head, properties, END_BYTE]
+    _add_body(channel, body, frame_max, small, pieces)
+    pieces.append(b"".join(small))
+    return pieces
+
+
+class DeliveryWriter:
+    """The deliveries of one consumer. What is the same in all of them, or in all of one route, is encoded once."""
+
+    def __init__(self, channel: int, consumer_tag: str, frame_max: int) -> None:
+        self._channel = channel
+        self._frame_max = frame_max
+        self._tag = struct.pack(">I", DELIVER_WORD) + encode_short(consumer_tag)
+        self._routes: dict[tuple[str, str], tuple[bytes, bytes]] = {}
+
+    def pieces(self, deliveries: Iterable[Delivery]) -> list[Piece]:
+        """Method, header and body of each delivery, in order."""
+        channel = self._channel
+        most = self._frame_max - OVERHEAD if self._frame_max else 1 << 62
+        most = min(most, APART)
+        routes = self._routes
+        pieces: list[Piece] = []
+        small: list[Piece] = []
+        for tag, redelivered, exchange, routing_key, properties, body in deliveries:
+            route = routes.get((exchange, routing_key))
+            if route is None:
+                route = self._route(exchange, routing_key)
+            before, after = route
+            length = len(body)
+            small += (
+                before,
+                _TAG.pack(tag, redelivered),
+                after,
+                CONTENT_HEAD.pack(CONTENT_HEADER, channel, 12 + len(properties), BASIC, 0, length),
+                properties,
+            )
+            if 0 < length <= most:
+                small += (_BETWEEN.pack(END, CONTENT_BODY, channel, length), body, END_BYTE)
+            else:
+                small.append(END_BYTE)
+                _add_body(channel, body, self._frame_max, small, pieces)
+        if small:
+            pieces.append(b"".join(small))
+        return pieces
+
+    def _route(self, exchange: str, routing_key: str) -> tuple[bytes, bytes]:
+        """What stands before and behind the delivery tag."""
+        after = encode_short(exchange) + encode_short(routing_key)
+        before = HEAD.pack(METHOD, self._channel, len(self._tag) + 9 + len(after)) + self._tag
+        if len(self._routes) >= _ROUTES_AT_MOST:
+            self._routes.clear()
+        route = self._routes[exchange, routing_key] = (before, after + END_BYTE)
+        return route
+
+
+def _add_body(channel: int, body: bytes, frame_max: int, small: list[Piece], pieces: list[Piece]) -> None:
+    """The frames of a body: to the small parts, or joined with those into pieces if they are large."""
+    most = frame_max - OVERHEAD if frame_max else len(body)
+    view = memoryview(body)
+    for start in range(0, len(body), most or 1):
+        part = view[start : start + most]
+        small.append(HEAD.pack(CONTENT_BODY, channel, len(part)))
+        if len(part) > APART:
+            pieces.append(b"".join(small))
+            pieces.append(part)
+            small.clear()
+        else:
+            small.append(part)
+        small.append(END_BYTE)

@@ -1,0 +1,173 @@
+"""Dead letters on their way: from the queue in which they died to the exchange that it names.
+
+They are dead letters of the broker first, durable with their reason. From there they are published anew and let go in
+one step, so that a crash between neither loses nor doubles them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from wherry.broker.broker import Broker
+from wherry.core.deadletters import DeadFilter
+from wherry.model.errors import LimitReached, NotFound, WherryError
+from wherry.model.schema import MESSAGE
+from wherry.wire.amqp.codec import properties
+from wherry.wire.amqp.codec.properties import Skimmed, skim
+from wherry.wire.amqp.codec.table import Int64, Timestamp, find, with_entries, without
+from wherry.wire.amqp.envelope import MARK, from_elsewhere, opened, prefix, texts
+from wherry.wire.amqp.names import host_and_name
+from wherry.wire.amqp.placing import placed
+from wherry.wire.amqp.queue import Queue
+from wherry.wire.amqp.queue_terms import QueueTerms, terms_of
+
+BLOCK = 1_000
+"""Dead letters moved in one step."""
+
+REASONS = {"expired": "expired", "overflow": "maxlen", "rejected": "rejected"}
+"""The broker's words and those of this protocol; any other reason is that of too many deliveries."""
+
+PAUSE_S = 5.0
+"""Before another try, when the queue that they go to does not take them."""
+
+_log = logging.getLogger("wherry.amqp")
+
+Targets = Callable[[str, str, str, Skimmed], Sequence[Queue]]
+"""The queues that a message goes to: by virtual host, exchange, routing key and properties."""
+
+
+class Mover:
+    """Moves the dead letters of all queues that say where to."""
+
+    def __init__(self, broker: Broker, targets: Targets) -> None:
+        self._broker, self._targets = broker, targets
+        self._pending: set[int] = set()
+        self._news = asyncio.Event()
+
+    def note(self, topic: int) -> None:
+        """A topic has new dead letters."""
+        self._pending.add(topic)
+        self._news.set()
+
+    async def run(self) -> None:
+        """For ever. What died before this run is moved first."""
+        state = self._broker.shard.state
+        self._pending.update(number for number, topic in state.topics.items() if topic.dead)
+        while True:
+            while self._pending:
+                await self._move_all(self._pending.pop())
+            self._news.clear()
+            await self._news.wait()
+
+    async def _move_all(self, number: int) -> None:
+        topic = self._broker.shard.state.topics.get(number)
+        if topic is None or topic.dead == 0:
+            return
+        terms = terms_of(topic.config)
+        if terms.dead_exchange is None:
+            return
+        try:
+            while await self._move(topic.config.name, terms):
+                pass
+        except NotFound:
+            return  # the queue went meanwhile, and its dead letters with it
+        except LimitReached as fault:
+            _log.info("dead letters wait", extra={"topic": topic.config.name, "why": str(fault)})
+            asyncio.get_running_loop().call_later(PAUSE_S, self.note, number)
+        except WherryError as fault:
+            _log.warning("dead letters were not moved", extra={"topic": topic.config.name, "why": str(fault)})
+
+    async def _move(self, topic: str, terms: QueueTerms) -> int:
+        """One block of dead letters; how many there were."""
+        found = await self._broker.dead_letters(topic, DeadFilter(limit=BLOCK))
+        if found.num_rows == 0:
+            return 0
+        host, queue = host_and_name(topic)
+        to: dict[tuple[str, bool], list[dict[str, Any]]] = {}
+        for row in found.to_pylist():
+            for target, persistent, message in self._anew(host, queue, terms, row):
+                to.setdefault((target, persistent), []).append(message)
+        calls = [(target, _batch(messages), persistent) for (target, persistent), messages in to.items()]
+        offsets = tuple(found.column("offset").to_pylist())
+        return await self._broker.forward(
+            topic, DeadFilter(partition=0, offsets=offsets), calls, by="dead-letter exchange"
+        )
+
+    def _anew(
+        self, host: str, queue: str, terms: QueueTerms, row: dict[str, Any]
+    ) -> list[tuple[str, bool, dict[str, Any]]]:
+        """A dead letter as it is published again: for each queue that it goes to, unless it goes round in a circle."""
+        raw, exchange, key = _origin(queue, row)
+        known = skim(raw)
+        reason = REASONS.get(row["reason"], "delivery_limit")
+        death = {"queue": queue, "reason": reason, "exchange": exchange, "routing-keys": [key]}
+        deaths = _with_death(find(known.headers, "x-death"), death, known.expiration, row["died"])
+        headers = with_entries(known.headers, {"x-death": deaths, **_first(known.headers, death)})
+        to, to_key = terms.dead_exchange or "", key if terms.dead_key is None else terms.dead_key
+        if terms.dead_key is not None:  # the others are of the route that it took, and that is over
+            headers = without(headers, ("CC",))
+        known = skim(properties.replaced(properties.replaced(raw, "headers", headers), "expiration", None))
+        message = {
+            "payload": row["payload"],
+            "envelope": prefix(to, to_key) + known.raw,
+            "key": to_key if to else None,
+            "headers": texts(known),
+        }
+        now_ms = self._broker.shard.now().wall_ms
+        result = []
+        for target in self._targets(host, to, to_key, known):
+            if not _is_circle(deaths, target.name):
+                place = placed(target, known, None, now_ms)
+                result.append((target.topic, place.persistent, {**message, **place.columns()}))
+        return result
+
+
+def _first(headers: bytes, death: dict[str, Any]) -> dict[str, Any]:
+    """Where and why it died first, unless it is told already."""
+    found = {f"x-first-death-{part}": death[part] for part in ("queue", "reason", "exchange")}
+    return {name: value for name, value in found.items() if find(headers, name) is None}
+
+
+def _origin(queue: str, row: dict[str, Any]) -> tuple[bytes, str, str]:
+    """Raw properties, exchange and routing key of a dead letter."""
+    envelope = row["envelope"]
+    if envelope is None or envelope[:1] != MARK:
+        return from_elsewhere(row["headers"], row["id"]), "", queue
+    exchange, key, at = opened(envelope)
+    return envelope[at:], exchange, key
+
+
+def _with_death(known: Any, death: dict[str, Any], expiration: str | None, died: datetime) -> list[dict[str, Any]]:
+    """The deaths of a message, the newest first; one that died here of the same reason before died once more."""
+    deaths = [each for each in known if isinstance(each, dict)] if isinstance(known, list) else []
+    for each in deaths:
+        if (each.get("queue"), each.get("reason")) == (death["queue"], death["reason"]):
+            again = {**each, "count": Int64(int(each.get("count", 0)) + 1)}
+            return [again, *(other for other in deaths if other is not each)]
+    new = {"count": Int64(1), "reason": death["reason"], "queue": death["queue"]}
+    new |= {"time": Timestamp(int(died.timestamp())), "exchange": death["exchange"]}
+    new["routing-keys"] = death["routing-keys"]
+    if expiration is not None:
+        new["original-expiration"] = expiration
+    return [new, *deaths]
+
+
+def _is_circle(deaths: list[dict[str, Any]], queue: str) -> bool:
+    """Whether a message comes to a queue for the second time, and nobody but the broker sent it there."""
+    for number, each in enumerate(deaths):
+        if each.get("queue") == queue:
+            return all(step.get("reason") != "rejected" for step in deaths[: number + 1])
+    return False
+
+
+def _batch(messages: list[dict[str, Any]]) -> pa.RecordBatch:
+    kept = [name for name in messages[0] if any(each.get(name) is not None for each in messages)]
+    return pa.RecordBatch.from_arrays(
+        [pa.array([each.get(name) for each in messages], MESSAGE.field(name).type) for name in kept], names=kept
+    )

@@ -1,0 +1,119 @@
+"""Messages of this protocol as messages of the broker, and back.
+
+The envelope keeps what must come out again byte for byte, and the broker does not read it:
+
+    mark         1 byte, `MARK`
+    exchange     short string: where it was published
+    routing key  short string
+    properties   the rest: property flags and list, as they came
+
+Headers and the properties that others can use are headers of the broker's message too, as text: a consumer over HTTP
+and a job in Spark see them. A message that came over another wire has no such envelope: its headers become properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from wherry.model.limits import HEADERS_BYTES_MAX, HEADERS_MAX
+from wherry.wire.amqp.codec import properties
+from wherry.wire.amqp.codec.properties import PERSISTENT, Properties, Skimmed
+from wherry.wire.amqp.codec.table import decode_table, encode_short
+
+MARK = b"A"
+
+Pairs = list[tuple[str, str]]
+
+_SHOWN = ("content_type", "content_encoding", "correlation_id", "reply_to", "message_id", "type", "user_id", "app_id")
+_HEADER = {field: field.replace("_", "-") for field in _SHOWN}
+_PROPERTY = {header: field for field, header in _HEADER.items()}
+
+_HIDDEN_FLAGS = 0x1900 | 0x0040 | 0x0004
+"""Delivery mode, priority, expiration, timestamp, cluster id: nothing that another wire has a header for."""
+
+_CACHED_BYTES = 64
+_CACHED_MAX = 1_024
+
+
+@lru_cache(maxsize=4_096)
+def prefix(exchange: str, routing_key: str) -> bytes:
+    """What an envelope begins with."""
+    return MARK + encode_short(exchange) + encode_short(routing_key)
+
+
+def opened(envelope: bytes) -> tuple[str, str, int]:
+    """Exchange and routing key of an envelope, and where the properties begin."""
+    middle = 2 + envelope[1]
+    end = middle + 1 + envelope[middle]
+    exchange = envelope[2:middle].decode("utf-8", "surrogateescape")
+    return exchange, envelope[middle + 1 : end].decode("utf-8", "surrogateescape"), end
+
+
+_texts: dict[bytes, Pairs | None] = {}
+
+
+def texts(given: Skimmed) -> Pairs | None:
+    """Headers of the broker's message, or None."""
+    raw = given.raw
+    if not (raw[0] << 8 | raw[1]) & ~_HIDDEN_FLAGS:
+        return None
+    if given.headers or len(raw) > _CACHED_BYTES:
+        return _texts_of(raw)
+    if raw not in _texts:
+        if len(_texts) >= _CACHED_MAX:
+            _texts.clear()
+        _texts[raw] = _texts_of(raw)
+    return _texts[raw]
+
+
+def _texts_of(raw: bytes) -> Pairs | None:
+    known = properties.decode(raw)
+    found = [(_HEADER[field], value) for field in _SHOWN if (value := getattr(known, field)) is not None]
+    found += [(name, text) for name, value in (known.headers or {}).items() if (text := _text(value)) is not None]
+    return _bounded(found) or None
+
+
+def _text(value: object) -> str | None:
+    """A value that can be said in one word."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else None
+
+
+def _bounded(pairs: Pairs) -> Pairs:
+    """As many as a message may have; the envelope has them all. Names that come twice are there once."""
+    kept: dict[str, str] = {}
+    room = HEADERS_BYTES_MAX
+    for name, value in pairs:
+        try:
+            size = len(name.encode()) + len(value.encode())
+        except UnicodeEncodeError:  # bytes that are no text
+            continue
+        if name and name not in kept and size <= room and len(kept) < HEADERS_MAX:
+            kept[name] = value
+            room -= size
+    return list(kept.items())
+
+
+def from_elsewhere(headers: Iterable[tuple[str, str]] | None, message_id: str | None) -> bytes:
+    """Raw properties of a message that came over another wire."""
+    known: dict[str, Any] = {"delivery_mode": PERSISTENT}
+    rest: dict[str, str] = {}
+    for name, value in headers or ():
+        field = _PROPERTY.get(name)
+        if field is not None and len(value.encode()) <= 255:
+            known[field] = value
+        elif len(name.encode()) <= 255:
+            rest[name] = value
+    if message_id is not None:
+        known.setdefault("message_id", message_id)
+    return properties.encode(Properties(headers=rest or None, **known))
+
+
+def headers_of(given: Skimmed) -> Mapping[str, Any]:
+    """The headers, decoded."""
+    return decode_table(given.headers) if given.headers else {}

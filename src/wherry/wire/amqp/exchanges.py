@@ -1,0 +1,218 @@
+"""Exchanges: routes with what only this protocol knows of them, and which queues a message goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from wherry.core import routing
+from wherry.core.catalog import Catalog
+from wherry.model.route import Binding, Kind, Route
+from wherry.wire.amqp.codec.faults import Reply
+from wherry.wire.amqp.codec.table import decode_table, encode_table
+from wherry.wire.amqp.names import LABEL, full_name
+from wherry.wire.amqp.queue_terms import packed, unpacked
+from wherry.wire.amqp.refusals import no_exchange, refused
+
+DELAYED = "x-delayed-message"
+KINDS: dict[str, Kind] = {"direct": "direct", "fanout": "fanout", "topic": "pattern", "headers": "headers"}
+
+BUILT_IN = {
+    "": "direct",
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.topic": "topic",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+    "amq.rabbitmq.trace": "topic",
+}
+"""Exchanges that are there in every virtual host."""
+
+Headers = Callable[[], Mapping[str, Any]]
+"""The headers of a message, decoded when somebody asks."""
+
+
+class ExchangeTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An exchange as it was declared. Kept as a label of its route."""
+
+    type: str = "direct"
+    durable: bool = False
+    auto_delete: bool = False
+    internal: bool = False
+    alternate: str = ""
+    delayed_type: str = ""
+
+    @property
+    def delayed(self) -> bool:
+        """Whether its messages may say when they are due."""
+        return self.type == DELAYED
+
+    @property
+    def kind(self) -> str:
+        """How it routes."""
+        return self.delayed_type if self.delayed else self.type
+
+    def route(self, host: str, name: str) -> Route:
+        """The route that is this exchange, without bindings."""
+        return Route(
+            name=full_name(host, name),
+            kind=KINDS[self.kind],
+            otherwise=full_name(host, self.alternate) if self.alternate else None,
+            labels={LABEL: msgspec.json.encode(self).decode()},
+        )
+
+
+def terms_of(route: Route) -> ExchangeTerms:
+    """How an exchange was declared; a route that was made elsewhere is a durable exchange."""
+    return _terms(route.labels.get(LABEL), route.kind)
+
+
+@lru_cache(maxsize=4_096)
+def _terms(label: str | None, made: Kind) -> ExchangeTerms:
+    if label is None:
+        return ExchangeTerms(type=next(name for name, kind in KINDS.items() if kind == made), durable=True)
+    return msgspec.json.decode(label, type=ExchangeTerms)
+
+
+def checked_terms(
+    type_: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any]
+) -> ExchangeTerms:
+    """What a declaration asks for, or why it is refused."""
+    delayed_type = _text(arguments.get("x-delayed-type", "")) if type_ == DELAYED else ""
+    if type_ == DELAYED and delayed_type not in KINDS:
+        allowed = ", ".join(KINDS)
+        text = f"Invalid argument, 'x-delayed-type' must be an existing exchange type: {allowed}"
+        raise refused(Reply.PRECONDITION_FAILED, text)
+    if type_ not in KINDS and type_ != DELAYED:
+        raise refused(Reply.COMMAND_INVALID, f"unknown exchange type '{type_}'")
+    return ExchangeTerms(
+        type=type_,
+        durable=durable,
+        auto_delete=auto_delete,
+        internal=internal,
+        alternate=_text(arguments.get("alternate-exchange", "")),
+        delayed_type=delayed_type,
+    )
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def check_equal(host: str, name: str, known: ExchangeTerms, wanted: ExchangeTerms) -> None:
+    """A channel error if an exchange is declared again as something else."""
+    for field in ("type", "durable", "auto_delete", "internal", "alternate", "delayed_type"):
+        before, after = getattr(known, field), getattr(wanted, field)
+        if before != after:
+            shown = [str(value).lower() if isinstance(value, bool) else str(value) for value in (after, before)]
+            text = f"inequivalent arg '{field}' for exchange '{name}' in vhost '{host}': received '{shown[0]}' "
+            raise refused(Reply.PRECONDITION_FAILED, text + f"but current is '{shown[1]}'")
+
+
+# ------------------------------------------------------------------------------------------------------------ bindings
+
+
+def binding(to: str, key: str, arguments: dict[str, Any], *, to_exchange: bool) -> Binding:
+    """A binding of an exchange to a queue or to another exchange, by its full name."""
+    texts = {
+        name: value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+        for name, value in arguments.items()
+        if not name.startswith("x-")
+    }
+    return Binding(
+        topic=None if to_exchange else to,
+        route=to if to_exchange else None,
+        match=key,
+        headers=texts,
+        any_header=_text(arguments.get("x-match", "all")).startswith("any"),
+        labels={LABEL: packed(encode_table(arguments))} if arguments else {},
+    )
+
+
+@lru_cache(maxsize=65_536)
+def _arguments(label: str) -> dict[str, Any]:
+    return decode_table(unpacked(label))
+
+
+def arguments_of(bound: Binding) -> dict[str, Any]:
+    """The arguments that a binding was made with."""
+    return _arguments(bound.labels[LABEL]) if LABEL in bound.labels else dict(bound.headers)
+
+
+def check_match(arguments: dict[str, Any]) -> None:
+    """A channel error for a word that says nothing about how headers match."""
+    allowed = ("all", "any", "all-with-x", "any-with-x")
+    if _text(arguments.get("x-match", "all")) not in allowed:
+        text = f"Invalid x-match field value {arguments['x-match']!r}; expected {', '.join(allowed)}"
+        raise refused(Reply.PRECONDITION_FAILED, text)
+
+
+def headers_match(arguments: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:
+    """Whether headers are as a binding asks: all of its arguments or any, `None` for a header of any value."""
+    how = _text(arguments.get("x-match", "all"))
+    wanted = {
+        name: value
+        for name, value in arguments.items()
+        if name != "x-match" and (how.endswith("-with-x") or not name.startswith("x-"))
+    }
+    hits = (
+        name in headers and (value is None or (headers[name] == value and _like(headers[name], value)))
+        for name, value in wanted.items()
+    )
+    return any(hits) if how.startswith("any") else all(hits)
+
+
+def _like(one: object, other: object) -> bool:
+    """True is not 1 here."""
+    return isinstance(one, bool) == isinstance(other, bool)
+
+
+class Router:
+    """Which topics a message goes to, in one virtual host."""
+
+    def __init__(self, catalog: Catalog, host: str) -> None:
+        self._catalog, self._host = catalog, host
+        self._direct: dict[str, tuple[Route, dict[str, list[Binding]]]] = {}
+
+    def terms(self, exchange: str) -> ExchangeTerms:
+        """How an exchange was declared, or `NOT_FOUND`."""
+        if exchange in BUILT_IN:
+            internal = exchange == "amq.rabbitmq.trace"
+            return ExchangeTerms(type=BUILT_IN[exchange], durable=True, internal=internal)
+        route = self._catalog.routes.get(full_name(self._host, exchange))
+        if route is None:
+            raise no_exchange(self._host, exchange)
+        return terms_of(route)
+
+    def topics(self, exchange: str, key: str, headers: Headers) -> tuple[tuple[str, ...], bool]:
+        """Where a message goes, and whether headers had no say in it. The exchange must exist."""
+        if exchange == "":
+            topic = full_name(self._host, key)
+            return ((topic,) if topic in self._catalog.topics else ()), True
+        route = self._catalog.routes.get(full_name(self._host, exchange))
+        if route is None:  # built in, and nothing is bound to it yet
+            return (), True
+        looked = False
+
+        def matching(each: Route) -> list[Binding]:
+            nonlocal looked
+            if each.kind == "headers":
+                looked = True
+                return [bound for bound in each.bindings if headers_match(arguments_of(bound), headers())]
+            if each.kind == "direct":
+                return self._by_key(each).get(key, [])
+            return routing.matching(each, key, {})
+
+        return tuple(routing.reached(route, self._catalog.routes, matching)), not looked
+
+    def _by_key(self, route: Route) -> dict[str, list[Binding]]:
+        known = self._direct.get(route.name)
+        if known is None or known[0] is not route:
+            keys: dict[str, list[Binding]] = {}
+            for bound in route.bindings:
+                keys.setdefault(bound.match, []).append(bound)
+            known = self._direct[route.name] = (route, keys)
+        return known[1]

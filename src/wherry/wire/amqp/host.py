@@ -1,0 +1,274 @@
+"""A virtual host: its queues, exchanges and bindings, over the topics and routes of the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from wherry.broker.broker import Broker
+from wherry.model.errors import NotFound
+from wherry.model.route import Binding, Route
+from wherry.wire.amqp import exchanges, queue_terms
+from wherry.wire.amqp.codec.faults import Reply
+from wherry.wire.amqp.codec.properties import Skimmed
+from wherry.wire.amqp.codec.table import find
+from wherry.wire.amqp.dealing import Settling
+from wherry.wire.amqp.envelope import headers_of
+from wherry.wire.amqp.exchanges import BUILT_IN, ExchangeTerms, Router
+from wherry.wire.amqp.names import SUBSCRIPTION, full_name, host_and_name
+from wherry.wire.amqp.queue import Queue
+from wherry.wire.amqp.queue_terms import QueueTerms
+from wherry.wire.amqp.refusals import no_queue, refused
+
+RESERVED = "amq."
+"""Names that begin so are the server's to give."""
+
+RESOLVED_MAX = 65_536
+
+_log = logging.getLogger("wherry.amqp")
+
+
+class Host:
+    """One virtual host."""
+
+    def __init__(self, broker: Broker, settling: Settling, name: str) -> None:
+        self.name = name
+        self.router = Router(broker.shard.state.catalog, name)
+        self._broker, self._settling = broker, settling
+        self._catalog = broker.shard.state.catalog
+        self._queues: dict[str, Queue] = {}
+        self._seen = -1
+        self._resolved: dict[tuple[str, str], tuple[Queue, ...]] = {}
+
+    # -------------------------------------------------------------------------------------------------------- queues
+
+    def queue(self, name: str) -> Queue:
+        """A queue, or `NOT_FOUND`. A topic that was made elsewhere is one too, once it has the subscription."""
+        known = self._queues.get(name)
+        full = full_name(self.name, name)
+        if full not in self._catalog.topics:
+            self._queues.pop(name, None)
+            raise no_queue(self.name, name)
+        if known is None:
+            config = self._broker.shard.state.topic(full).config
+            known = self._queues[name] = Queue(
+                self._broker, self._settling, self.name, name, queue_terms.terms_of(config)
+            )
+        return known
+
+    def queues(self) -> list[Queue]:
+        """All queues, by name."""
+        names = (host_and_name(topic) for topic in self._catalog.topics)
+        return [self.queue(name) for host, name in sorted(names) if host == self.name]
+
+    def queue_for(self, name: str, connection: object) -> Queue:
+        """A queue that a connection may use; `RESOURCE_LOCKED` for one that is exclusive to another."""
+        queue = self.queue(name)
+        if queue.owner is not None and queue.owner is not connection:
+            text = f"cannot obtain exclusive access to locked queue '{name}' in vhost '{self.name}'. "
+            raise refused(Reply.RESOURCE_LOCKED, text + "It could be originally declared on another connection")
+        return queue
+
+    async def declare_queue(self, name: str, wanted: QueueTerms, connection: object) -> Queue:
+        """Have a queue as it is wanted; a new name where none is given."""
+        if name == "":
+            name = f"amq.gen-{secrets.token_urlsafe(16)}"
+        elif full_name(self.name, name) in self._catalog.topics:
+            queue = self.queue_for(name, connection)
+            queue_terms.check_equal(self.name, name, queue.terms, wanted)
+            queue.used_at = time.monotonic()
+            return queue
+        elif name.startswith(RESERVED):
+            text = f"queue name '{name}' contains reserved prefix 'amq.*'"
+            raise refused(Reply.ACCESS_REFUSED, text)
+        await self._broker.create_topic(wanted.topic(self.name, name))
+        await self._broker.subscribe(wanted.subscription(self.name, name))
+        queue = self.queue(name)
+        if wanted.exclusive:
+            queue.owner = connection
+        return queue
+
+    def expired(self, now: float) -> list[Queue]:
+        """Queues that nobody has used for as long as they live."""
+        return [
+            queue
+            for queue in self._queues.values()
+            if queue.terms.expires_ms is not None and queue.is_idle_for(now) * 1000 >= queue.terms.expires_ms
+        ]
+
+    def owned_by(self, connection: object) -> list[Queue]:
+        """Queues that are exclusive to a connection."""
+        return [queue for queue in self._queues.values() if queue.owner is connection]
+
+    async def close(self) -> None:
+        """No more deliveries."""
+        for queue in self._queues.values():
+            await queue.close()
+
+    async def have_subscription(self, queue: Queue) -> None:
+        """Of a topic that was made elsewhere: its messages wait for the consumers of this wire from now on."""
+        try:
+            self._broker.shard.state.subscription(queue.topic, SUBSCRIPTION)
+        except NotFound:
+            await self._broker.subscribe(queue.terms.subscription(self.name, queue.name))
+
+    async def delete_queue(self, queue: Queue) -> int:
+        """A queue goes, its bindings with it; how many messages were in it."""
+        count = 0 if queue.topic not in self._catalog.topics else queue.ready()
+        self._queues.pop(queue.name, None)
+        subscribers = await queue.close()
+        left = self._bound_to(topic=queue.topic)
+        if queue.topic in self._catalog.topics:
+            await self._broker.delete_topic(queue.topic)
+        await self._tidy(left)
+        for subscriber in subscribers:  # after the answer to whoever deleted it, who may be one of them
+            asyncio.get_running_loop().call_soon(subscriber.gone)
+        return count
+
+    async def purge(self, queue: Queue) -> int:
+        """Take all messages that are ready out of a queue; how many."""
+        return await self._broker.purge(queue.topic, SUBSCRIPTION)
+
+    # ----------------------------------------------------------------------------------------------------- exchanges
+
+    async def declare_exchange(self, name: str, wanted: ExchangeTerms) -> None:
+        """Have an exchange as it is wanted."""
+        if name in BUILT_IN or full_name(self.name, name) in self._catalog.routes:
+            exchanges.check_equal(self.name, name, self.router.terms(name), wanted)
+            return
+        if name.startswith(RESERVED):
+            text = f"exchange name '{name}' contains reserved prefix 'amq.*'"
+            raise refused(Reply.ACCESS_REFUSED, text)
+        await self._broker.put_route(wanted.route(self.name, name))
+
+    async def delete_exchange(self, name: str, *, if_unused: bool) -> None:
+        """An exchange goes. One that is not there is no error."""
+        if name in BUILT_IN:
+            what = "default exchange" if name == "" else f"exchange '{name}' in vhost '{self.name}'"
+            raise refused(Reply.ACCESS_REFUSED, f"operation not permitted on the {what}")
+        full = full_name(self.name, name)
+        route = self._catalog.routes.get(full)
+        if route is None:
+            return
+        if if_unused and (route.bindings or self._bound_to(route=full)):
+            raise refused(Reply.PRECONDITION_FAILED, f"exchange '{name}' in vhost '{self.name}' in use")
+        await self._delete_route(route)
+
+    async def _delete_route(self, route: Route) -> None:
+        left = self._bound_to(route=route.name)
+        for name in left:
+            for bound in self._catalog.routes[name].bindings:
+                if bound.route == route.name:
+                    await self._broker.unbind(name, bound)
+        await self._broker.delete_route(route.name)
+        await self._tidy(left)
+
+    def exchanges(self) -> list[tuple[str, ExchangeTerms]]:
+        """All exchanges, by name."""
+        names = {name for host, name in map(host_and_name, self._catalog.routes) if host == self.name}
+        return [(name, self.router.terms(name)) for name in sorted({*names, *BUILT_IN})]
+
+    # ------------------------------------------------------------------------------------------------------ bindings
+
+    async def bind(self, exchange: str, key: str, arguments: dict[str, Any], *, queue: str = "", to: str = "") -> None:
+        """Bind a queue, or another exchange, to an exchange."""
+        terms = self._bindable(exchange, to)
+        if terms.kind == "headers":
+            exchanges.check_match(arguments)
+        name = full_name(self.name, exchange)
+        if name not in self._catalog.routes:  # built in, and the first to be bound to it
+            await self._broker.put_route(terms.route(self.name, exchange))
+        await self._broker.bind(name, self._binding(key, arguments, queue, to))
+
+    async def unbind(
+        self, exchange: str, key: str, arguments: dict[str, Any], *, queue: str = "", to: str = ""
+    ) -> None:
+        """Undo a binding. One that is not there is no error."""
+        self._bindable(exchange, to)
+        name = full_name(self.name, exchange)
+        if name in self._catalog.routes:
+            await self._broker.unbind(name, self._binding(key, arguments, queue, to))
+            await self._tidy([name])
+
+    def _bindable(self, exchange: str, to: str) -> ExchangeTerms:
+        if exchange == "":
+            raise refused(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
+        if to:
+            self.router.terms(to)
+        return self.router.terms(exchange)
+
+    def _binding(self, key: str, arguments: dict[str, Any], queue: str, to: str) -> Binding:
+        return exchanges.binding(full_name(self.name, to or queue), key, arguments, to_exchange=bool(to))
+
+    def _bound_to(self, *, topic: str | None = None, route: str | None = None) -> list[str]:
+        """Routes that lead to a topic, or to another route."""
+        return [
+            each.name
+            for each in self._catalog.routes.values()
+            if any((bound.topic, bound.route) == (topic, route) for bound in each.bindings)
+        ]
+
+    async def _tidy(self, routes: list[str]) -> None:
+        """Exchanges that delete themselves do so with their last binding."""
+        for name in routes:
+            route = self._catalog.routes.get(name)
+            if route is not None and not route.bindings and exchanges.terms_of(route).auto_delete:
+                await self._delete_route(route)
+
+    def bindings(self) -> list[tuple[str, Binding]]:
+        """Exchange and binding of each, without those of the default exchange."""
+        found = []
+        for route in self._catalog.routes.values():
+            host, name = host_and_name(route.name)
+            if host == self.name:
+                found += [(name, bound) for bound in route.bindings]
+        return found
+
+    # ------------------------------------------------------------------------------------------------------- routing
+
+    def targets(self, exchange: str, key: str, known: Skimmed) -> tuple[Queue, ...]:
+        """The queues that a message goes to, each once."""
+        if self._seen != self._catalog.changes:
+            self._seen = self._catalog.changes
+            self._resolved.clear()
+        if known.headers and (more := _more_keys(known.headers)):
+            found: dict[Queue, None] = {}
+            for each in (key, *more):
+                found |= dict.fromkeys(self._looked_up(exchange, each, known)[0])
+            return tuple(found)
+        place = (exchange, key)
+        result = self._resolved.get(place)
+        if result is None:
+            result, lasting = self._looked_up(exchange, key, known)
+            if lasting and len(self._resolved) < RESOLVED_MAX:
+                self._resolved[place] = result
+        return result
+
+    def _looked_up(self, exchange: str, key: str, known: Skimmed) -> tuple[tuple[Queue, ...], bool]:
+        decoded: list[Mapping[str, Any]] = []
+
+        def headers() -> Mapping[str, Any]:
+            if not decoded:
+                decoded.append(headers_of(known))
+            return decoded[0]
+
+        topics, lasting = self.router.topics(exchange, key, headers)
+        names = (host_and_name(topic)[1] for topic in topics if topic in self._catalog.topics)
+        return tuple(self.queue(name) for name in names), lasting
+
+
+def _more_keys(headers: bytes) -> list[str]:
+    """Routing keys that a message names in its headers."""
+    found: list[str] = []
+    for name in ("CC", "BCC"):
+        value = find(headers, name)
+        if value is None:
+            continue
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise refused(Reply.PRECONDITION_FAILED, f"unsupported type of header '{name}': a list of text is allowed")
+        found += value
+    return found

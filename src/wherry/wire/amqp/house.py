@@ -1,0 +1,134 @@
+"""What all connections of a node share: the virtual hosts, the way in, the settling, and what happens by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from wherry.broker.broker import Broker
+from wherry.model.errors import NotFound, WherryError
+from wherry.wire.amqp import exchanges, queue_terms
+from wherry.wire.amqp.codec.faults import Reply
+from wherry.wire.amqp.codec.properties import Skimmed
+from wherry.wire.amqp.dealing import Settling
+from wherry.wire.amqp.deaths import Mover
+from wherry.wire.amqp.host import Host
+from wherry.wire.amqp.intake import Intake
+from wherry.wire.amqp.names import LABEL, ROOT
+from wherry.wire.amqp.queue import Queue
+from wherry.wire.amqp.queue_terms import LEASE_MS
+from wherry.wire.amqp.refusals import Refused, refused
+
+if TYPE_CHECKING:
+    from wherry.wire.amqp.channel import Channel
+    from wherry.wire.amqp.session import Session
+
+TICK_S = 1.0
+
+_log = logging.getLogger("wherry.amqp")
+
+
+class House:
+    """One node's side of the protocol, apart from its sockets."""
+
+    def __init__(self, broker: Broker, names: Iterable[str] = (ROOT,)) -> None:
+        self.broker = broker
+        self.intake = Intake(broker)
+        self.settling = Settling()
+        self.hosts = {name: Host(broker, self.settling, name) for name in names}
+        self.replies: dict[str, Channel] = {}
+        """Channels that wait for direct replies, by the name that they are reached under."""
+        self.sessions: set[Session] = set()
+        self._mover = Mover(broker, self._targets)
+        self._tidying: set[asyncio.Task[None]] = set()
+        self._renew_at = time.monotonic() + LEASE_MS / 3_000
+
+    def host(self, name: str) -> Host:
+        """A virtual host, or `NOT_ALLOWED`."""
+        found = self.hosts.get(name)
+        if found is None:
+            raise refused(Reply.NOT_ALLOWED, f"vhost {name} not found", hard=True)
+        return found
+
+    def _targets(self, host: str, exchange: str, key: str, known: Skimmed) -> tuple[Queue, ...]:
+        """Where a dead letter goes; nowhere if the exchange is not there."""
+        try:
+            found = self.hosts[host]
+            found.router.terms(exchange)
+            return found.targets(exchange, key, known)
+        except (KeyError, Refused):
+            return ()
+
+    # ----------------------------------------------------------------------------------------------------- by itself
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Clear away what does not outlive a run, then do what is to be done by itself, until the end."""
+        await self._clear_away()
+        shard = self.broker.shard
+        shard.on_bury = self._mover.note
+        tasks = [asyncio.create_task(work, name="wherry amqp") for work in (self._mover.run(), self._tick())]
+        try:
+            yield
+        finally:
+            shard.on_bury = None
+            for task in (*tasks, *self._tidying):
+                task.cancel()
+            await asyncio.gather(*tasks, *self._tidying, return_exceptions=True)
+            for host in self.hosts.values():
+                await host.close()
+
+    async def _clear_away(self) -> None:
+        """Queues and exchanges that were not durable, or belonged to a connection."""
+        for topic in self.broker.topics():
+            if LABEL in topic.labels:
+                terms = queue_terms.terms_of(topic)
+                if terms.exclusive or not terms.durable:
+                    await self.broker.delete_topic(topic.name)
+        for route in self.broker.routes():
+            if LABEL in route.labels and not exchanges.terms_of(route).durable:
+                await self.broker.delete_route(route.name)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = time.monotonic()
+            for host in self.hosts.values():
+                for queue in host.expired(now):
+                    self.tidy(host.delete_queue(queue))
+            if now >= self._renew_at:
+                self._renew_at = now + LEASE_MS / 3_000
+                await self._renew()
+
+    async def _renew(self) -> None:
+        """What is out stays out as long as its channel is open."""
+        out = {out.dealt for session in self.sessions for each in session.channels.values() for out in each.out()}
+        for dealt in out:
+            try:
+                await dealt.renew()
+            except WherryError as fault:
+                _log.debug("a lease was not renewed", extra={"why": str(fault)})
+
+    def tidy(self, work: Coroutine[Any, Any, object]) -> None:
+        """Delete something, whoever asked for it."""
+
+        async def done() -> None:
+            try:
+                await work
+            except NotFound:
+                pass
+            except WherryError as fault:
+                _log.warning("nothing was tidied", extra={"why": str(fault)})
+
+        task = asyncio.get_running_loop().create_task(done())
+        self._tidying.add(task)
+        task.add_done_callback(self._tidying.discard)
+
+    async def tidied(self) -> None:
+        """Until all that was to be deleted by now is."""
+        if self._tidying:
+            await asyncio.wait(set(self._tidying))

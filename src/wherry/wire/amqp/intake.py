@@ -1,0 +1,275 @@
+"""The way in: what all clients publish in one turn of the loop is one batch for each queue, one write, one sync.
+
+    add … add … │ end of the turn │ submit: in the topics ──► stored: on disk ──► confirms, as multiples
+                                    in order, one turn after the other
+
+Turns are submitted one after the other, so that a queue keeps the order in which messages came; while one is being
+written the next is gathered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from wherry.broker.broker import Broker
+from wherry.core.publishing import PublishOptions
+from wherry.model.errors import NotFound, WherryError
+from wherry.model.schema import MESSAGE
+from wherry.wire.amqp.placing import Place
+from wherry.wire.amqp.queue import Queue
+
+HELD_BYTES_MAX = 64 << 20
+"""Bytes gathered and not yet durable; beyond it nobody is read from."""
+
+BATCH_BYTES_MAX = 8 << 20
+"""Of one batch: each has to fit one entry of the journal."""
+
+ROW_BYTES = 100
+"""What a message counts beside its body and envelope."""
+
+_LASTING, _PASSING = PublishOptions(persistent=True), PublishOptions(persistent=False)
+
+_log = logging.getLogger("wherry.amqp")
+
+
+class Producer(Protocol):
+    """A channel that wants to know what became of its publishes, which it numbers from 1."""
+
+    def confirmed(self, last: int, refused: set[int]) -> None:
+        """All up to `last` are over: stored, except those that were refused."""
+
+
+class Incoming(NamedTuple):
+    """A message on its way to some queues."""
+
+    payload: bytes
+    envelope: bytes
+    key: str | None
+    headers: list[tuple[str, str]] | None
+    id: str | None = None
+
+
+class Ticket(NamedTuple):
+    """Which publish of which channel a row was."""
+
+    producer: Producer
+    number: int
+
+
+@dataclass(slots=True)
+class _Group:
+    """Messages of one turn for one topic, in columns."""
+
+    topic: str
+    persistent: bool
+    size: int = 0
+    messages: list[Incoming] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    tickets: list[Ticket | None] = field(default_factory=list)
+
+    def batch(self) -> pa.RecordBatch:
+        """As the broker takes it, without the columns that say nothing."""
+        given: dict[str, Any] = dict(zip(Incoming._fields, zip(*self.messages, strict=True), strict=True))
+        given |= zip(Place._fields[1:], list(zip(*self.places, strict=True))[1:], strict=True)
+        kept = {
+            name: values
+            for name, values in given.items()
+            if name in _ALWAYS or any(each is not None for each in values)
+        }
+        return pa.RecordBatch.from_arrays(
+            [pa.array(values, MESSAGE.field(name).type) for name, values in kept.items()], names=list(kept)
+        )
+
+
+_ALWAYS = ("payload", "envelope")
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What one turn of the loop brought."""
+
+    groups: list[_Group] = field(default_factory=list)
+    last: dict[Producer, int] = field(default_factory=dict)
+    size: int = 0
+    submitted: asyncio.Future[None] | None = None
+    """Of whoever waits for it."""
+
+
+class Intake:
+    """Gathers, submits, confirms."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._turn = _Turn()
+        self._open: dict[tuple[str, bool], _Group] = {}
+        self._scheduled = False
+        self._waiting: deque[_Turn] = deque()
+        self._written: deque[tuple[int, _Turn, dict[Producer, set[int]]]] = deque()
+        self._submitting: asyncio.Task[None] | None = None
+        self._confirming: asyncio.Task[None] | None = None
+        self._relief: list[Callable[[], None]] = []
+        self.held = 0
+        """Bytes that are not durable yet."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody should be read from until `when_relieved`."""
+        return self.held > HELD_BYTES_MAX
+
+    def when_relieved(self, call: Callable[[], None]) -> None:
+        """Call back once there is room again."""
+        self._relief.append(call)
+
+    def add(
+        self,
+        topic: str,
+        message: Incoming,
+        ticket: Ticket | None,
+        place: Place,
+    ) -> None:
+        """A message for a topic. Of one that is persistent and one that is not, neither overtakes the other."""
+        size = len(message.payload) + len(message.envelope) + ROW_BYTES
+        persistent = place.persistent
+        group = self._open.get((topic, persistent))
+        if group is None or group.size + size > BATCH_BYTES_MAX:
+            group = self._open[topic, persistent] = _Group(topic, persistent)
+            self._open.pop((topic, not persistent), None)
+            self._turn.groups.append(group)
+        group.messages.append(message)
+        group.places.append(place)
+        group.tickets.append(ticket)
+        group.size += size
+        self._turn.size += size
+        self.held += size
+        if ticket is not None:
+            self._turn.last[ticket.producer] = ticket.number
+        self._schedule()
+
+    def note(self, ticket: Ticket) -> None:
+        """A publish that went nowhere is over with the turn that it came in."""
+        self._turn.last[ticket.producer] = ticket.number
+        self._schedule()
+
+    def batches(self, messages: Iterable[tuple[Queue, Incoming, Place]]) -> list[tuple[str, pa.RecordBatch]]:
+        """Messages by topic, for whoever publishes them in another way."""
+        groups: dict[str, _Group] = {}
+        for queue, message, place in messages:
+            group = groups.setdefault(queue.topic, _Group(queue.topic, persistent=True))
+            group.messages.append(message)
+            group.places.append(place)
+        return [(topic, group.batch()) for topic, group in groups.items()]
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._end_of_turn)
+
+    def _end_of_turn(self) -> None:
+        self._scheduled = False
+        if self._turn.groups or self._turn.last:
+            self._waiting.append(self._turn)
+            self._turn = _Turn()
+            self._open.clear()
+        if self._submitting is None and self._waiting:
+            self._submitting = asyncio.get_running_loop().create_task(self._submit_all(), name="wherry amqp intake")
+
+    async def flush(self) -> None:
+        """Until everything that came so far is in its topic, so that whoever looks there finds it."""
+        self._end_of_turn()
+        if not self._waiting:
+            return
+        turn = self._waiting[-1]
+        if turn.submitted is None:
+            turn.submitted = asyncio.get_running_loop().create_future()
+        await asyncio.shield(turn.submitted)
+
+    async def _submit_all(self) -> None:
+        try:
+            while self._waiting:
+                turn = self._waiting[0]
+                position, refused = await self._submit(turn)
+                self._waiting.popleft()
+                if turn.submitted is not None:
+                    turn.submitted.set_result(None)
+                self._written.append((position, turn, refused))
+                if self._confirming is None:
+                    self._confirming = asyncio.get_running_loop().create_task(self._confirm_all())
+        finally:
+            self._submitting = None
+
+    async def _submit(self, turn: _Turn) -> tuple[int, dict[Producer, set[int]]]:
+        last = 0
+        refused: dict[Producer, set[int]] = {}
+        for group in turn.groups:
+            position, dead = await self._publish(group)
+            last = max(last, position)
+            for ticket in dead:
+                refused.setdefault(ticket.producer, set()).add(ticket.number)
+        return last, refused
+
+    async def _publish(self, group: _Group) -> tuple[int, list[Ticket]]:
+        """Where the journal will be when the group is durable, and which publishes were refused."""
+        options = _LASTING if group.persistent else _PASSING
+        position, start = 0, 0
+        refused: list[Ticket | None] = []
+        batch = group.batch()
+        for part in _fitting(self._broker, group.topic, batch):
+            tickets = group.tickets[start : start + part.num_rows]
+            start += part.num_rows
+            at, (answer,) = await self._broker.submit([(group.topic, part, options)])
+            position = max(position, at)
+            if isinstance(answer, NotFound):
+                continue  # the queue was deleted on the way: as if it had been before
+            if isinstance(answer, WherryError):
+                _log.info("publish refused", extra={"topic": group.topic, "rows": part.num_rows, "why": str(answer)})
+                refused += tickets
+            elif answer.dead:
+                refused += tickets[len(tickets) - answer.dead :]
+        return position, [ticket for ticket in refused if ticket is not None]
+
+    async def _confirm_all(self) -> None:
+        try:
+            while self._written:
+                position, turn, refused = self._written[0]
+                try:
+                    await self._broker.stored(position)
+                except WherryError as fault:  # the journal is over: nothing of this is promised
+                    _log.warning("publishes were not stored", extra={"why": str(fault)})
+                    self._written.clear()
+                    return
+                self._written.popleft()
+                self.held -= turn.size
+                for producer, last in turn.last.items():
+                    producer.confirmed(last, refused.get(producer, set()))
+                self._relieve()
+        finally:
+            self._confirming = None
+
+    def _relieve(self) -> None:
+        if self._relief and not self.is_full:
+            waiting, self._relief = self._relief, []
+            for call in waiting:
+                call()
+
+
+def _fitting(broker: Broker, topic: str, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """A batch in parts that a bounded queue can take by letting its oldest messages go, one part after the other."""
+    number = broker.shard.state.catalog.topics.get(topic)
+    if number is None:
+        return [batch]
+    config = broker.shard.state.topics[number].config
+    step = batch.num_rows
+    if config.messages_max is not None:
+        step = min(step, config.messages_max)
+    if config.bytes_max is not None and batch.nbytes > config.bytes_max:
+        step = 1
+    if config.overflow == "refuse" and (config.messages_max is not None or config.bytes_max is not None):
+        step = 1  # those that fit are taken, one by one
+    return [batch.slice(start, step) for start in range(0, batch.num_rows, step)]

@@ -1,0 +1,86 @@
+"""Who is at the other end: the mechanisms of this protocol over the API keys of the broker.
+
+The password is an API key; the name beside it is for people. A broker without keys lets everybody in, as it does over
+its other wires; only `guest` is known there, whose password is `guest`.
+"""
+
+from __future__ import annotations
+
+from wherry.model.errors import Unauthorized
+from wherry.model.key import Verb
+from wherry.security.access import Access
+from wherry.wire.amqp.codec.faults import AmqpFault
+from wherry.wire.amqp.codec.table import decode_table
+
+MECHANISMS = ("PLAIN", "AMQPLAIN", "EXTERNAL")
+GUEST = "guest"
+
+
+def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
+    """Name and secret; `ValueError` if there are none in it."""
+    if mechanism == "PLAIN":
+        parts = response.split(b"\0")
+        if len(parts) != 3:
+            raise ValueError("PLAIN is a name and a password, each after a zero octet")
+        return parts[1].decode("utf-8", "replace"), parts[2].decode("utf-8", "replace")
+    if mechanism == "AMQPLAIN":
+        try:
+            table = decode_table(len(response).to_bytes(4, "big") + response)
+        except AmqpFault as fault:
+            raise ValueError(str(fault)) from None
+        name, secret = table.get("LOGIN"), table.get("PASSWORD")
+        if not isinstance(name, str) or not isinstance(secret, str):
+            raise ValueError("AMQPLAIN is a table with LOGIN and PASSWORD")
+        return name, secret
+    return response.decode("utf-8", "replace"), ""
+
+
+class Login:
+    """One client's rights."""
+
+    def __init__(self, access: Access | None, certified: str | None) -> None:
+        self._access = access if access is not None and access.keys_on else None
+        self._certified = certified
+        """The name in the certificate that the client has shown, if it has."""
+        self._token = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may do everything."""
+        return self._access is None
+
+    def enter(self, mechanism: str, name: str, secret: str) -> str:
+        """The name of the user, or `Unauthorized`."""
+        if mechanism == "EXTERNAL":
+            if self._certified is None:
+                raise Unauthorized("EXTERNAL is the name in a client's certificate, and there is none")
+            if self._access is not None:
+                raise Unauthorized("this broker asks for keys, and a certificate has none")
+            return self._certified
+        if self._access is not None:
+            self._token = secret
+            self._access.authenticate(secret)
+            return name
+        if name == GUEST and secret != GUEST:
+            raise Unauthorized("the password of guest is guest")
+        return name
+
+    def renew(self, secret: str) -> None:
+        """Another key from now on."""
+        if self._access is not None:
+            self._access.authenticate(secret)
+            self._token = secret
+
+    def still_holds(self) -> bool:
+        """Whether the key is still good."""
+        try:
+            if self._access is not None and self._token:
+                self._access.authenticate(self._token)
+        except Unauthorized:
+            return False
+        return True
+
+    def check(self, verb: Verb, topic: str) -> None:
+        """`Forbidden` or `Unauthorized` without the right."""
+        if self._access is not None:
+            self._access.check_token(self._token, verb, topic)

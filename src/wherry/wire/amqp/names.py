@@ -1,0 +1,51 @@
+"""Names: a queue of a virtual host is a topic, an exchange is a route.
+
+In the virtual host `/` they have the same names, so that other wires use them as they are. Elsewhere, and where a name
+would look like one from elsewhere, the virtual host comes before it: queue `jobs` of `staging` is the topic
+`@staging/jobs`.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+ROOT = "/"
+"""The virtual host that everybody has."""
+
+SUBSCRIPTION = "amqp"
+"""What all consumers of a queue share."""
+
+LABEL = "amqp"
+"""Where topics, routes and bindings keep what only this wire knows of them."""
+
+REPLY_TO = "amq.rabbitmq.reply-to"
+"""The queue that is none: replies go straight to the channel that asked."""
+
+_MARK = "@"
+
+
+def full_name(host: str, name: str) -> str:
+    """The topic of a queue, or the route of an exchange.
+
+    Examples
+    --------
+    >>> full_name("/", "jobs"), full_name("staging", "jobs"), full_name("/", "@odd")
+    ('jobs', '@staging/jobs', '@%2F/@odd')
+    """
+    if host == ROOT and not name.startswith(_MARK):
+        return name
+    return f"{_MARK}{quote(host, safe='')}/{name}"
+
+
+def host_and_name(full: str) -> tuple[str, str]:
+    """The way back.
+
+    Examples
+    --------
+    >>> host_and_name("jobs"), host_and_name("@staging/jobs"), host_and_name("@%2F/@odd")
+    (('/', 'jobs'), ('staging', 'jobs'), ('/', '@odd'))
+    """
+    if not full.startswith(_MARK):
+        return ROOT, full
+    host, _, name = full[1:].partition("/")
+    return unquote(host), name

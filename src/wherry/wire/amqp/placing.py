@@ -1,0 +1,60 @@
+"""How a message lies in a queue: whether on disk, how urgent, until when, from when."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from wherry.model.limits import TIME_MS_MAX
+from wherry.wire.amqp.codec.faults import Reply
+from wherry.wire.amqp.codec.properties import PERSISTENT, Skimmed
+from wherry.wire.amqp.codec.table import find
+from wherry.wire.amqp.queue import Queue
+from wherry.wire.amqp.queue_terms import PRIORITY_STEP
+from wherry.wire.amqp.refusals import refused
+
+DELAY = "x-delay"
+
+
+class Place(NamedTuple):
+    """The columns of a message that depend on the queue. Times are Unix milliseconds."""
+
+    persistent: bool
+    priority: int | None
+    expires: int | None
+    due: int | None
+
+    def columns(self) -> dict[str, Any]:
+        """Those that a batch has."""
+        return {"priority": self.priority, "expires": self.expires, "due": self.due}
+
+
+def ttl_ms(known: Skimmed) -> int | None:
+    """How long a message may wait, as it says itself."""
+    text = known.expiration
+    if text is None:
+        return None
+    if not text.isdecimal() or not text.isascii() or len(text) > 15:
+        raise refused(Reply.PRECONDITION_FAILED, f"invalid expiration '{text}': allowed are milliseconds, in digits")
+    return int(text)
+
+
+def delay_ms(known: Skimmed) -> int | None:
+    """How long a message is to be held back; None for one that is not."""
+    value = find(known.headers, DELAY) if known.headers else None
+    if isinstance(value, str):
+        value = int(value) if value.isdecimal() and len(value) < 16 else None
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+
+
+def placed(queue: Queue, known: Skimmed, due_ms: int | None, now_ms: int) -> Place:
+    """How a message lies in a queue."""
+    most = queue.max_priority
+    priority = None if most is None else PRIORITY_STEP * (255 - min(known.priority or 0, most))
+    times = [each for each in (queue.ttl_ms, ttl_ms(known)) if each is not None]
+    expires = None
+    if times:
+        shortest = min(times)
+        # What may not wait at all is for whoever has room for it right now.
+        if shortest > 0 or not queue.has_room():
+            expires = min((now_ms if due_ms is None else due_ms) + shortest, TIME_MS_MAX)
+    return Place(queue.terms.durable and known.delivery_mode == PERSISTENT, priority, expires, due_ms)

@@ -1,0 +1,184 @@
+"""A queue: a topic, the one subscription that its consumers share, and who of them gets which message.
+
+The queue pulls from the broker as much as its consumers have room for, and deals it out in turn: to those of the
+highest priority first, among these one by one, as this protocol promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Protocol
+
+from wherry.broker.broker import Broker
+from wherry.broker.consumer import Consumer
+from wherry.model.errors import WherryError
+from wherry.wire.amqp.dealing import Dealt, Settling
+from wherry.wire.amqp.names import SUBSCRIPTION, full_name
+from wherry.wire.amqp.queue_terms import QueueTerms
+
+PULL_MAX = 1_000
+"""Messages pulled at a time: enough to pay for the pull, and few enough to be fair."""
+
+PULL_BYTES_MAX = 4 << 20
+
+_log = logging.getLogger("wherry.amqp")
+
+
+class Subscriber(Protocol):
+    """A consumer of a channel."""
+
+    priority: int
+
+    def room(self) -> int:
+        """How many messages it may be given now."""
+
+    def take(self, dealt: Dealt, rows: list[int]) -> None:
+        """Some messages for it."""
+
+    def gone(self) -> None:
+        """Its queue is no more."""
+
+
+class Queue:
+    """One queue of a virtual host, as long as the node knows it."""
+
+    def __init__(self, broker: Broker, settling: Settling, host: str, name: str, terms: QueueTerms) -> None:
+        self.host, self.name, self.terms = host, name, terms
+        self.topic = full_name(host, name)
+        self.owner: object | None = None
+        """The connection that it is exclusive to."""
+        self.subscribers: list[Subscriber] = []
+        self.exclusive_to: Subscriber | None = None
+        self.was_consumed = False
+        """Whether it ever had a consumer: a queue that deletes itself does so with its last one."""
+        self.used_at = time.monotonic()
+        self.max_priority, self.ttl_ms = terms.max_priority or None, terms.message_ttl_ms
+        self._broker, self._settling = broker, settling
+        self._old_below = self._next_offset()
+        self._consumer: Consumer | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._room = asyncio.Event()
+        self._turn = 0
+
+    def _next_offset(self) -> int:
+        """Messages below were there before this run, and may have been handed over in another one."""
+        partition = self._broker.shard.state.topic(self.topic).partitions.get(0)
+        return 0 if partition is None else partition.next_offset
+
+    def ready(self) -> int:
+        """How many messages wait to be handed over."""
+        now = self._broker.shard.now()
+        self._broker.shard.upkeep(now)
+        readers = self._broker.shard.state.subscription(self.topic, SUBSCRIPTION).readers
+        return sum(reader.counts(now.wall_ms, 0).ready for reader in readers.values())
+
+    def has_room(self) -> bool:
+        """Whether a consumer would take a message right now."""
+        return any(each.room() > 0 for each in self._eligible())
+
+    def is_idle_for(self, now: float) -> float:
+        """Seconds since somebody used it."""
+        return 0.0 if self.subscribers else now - self.used_at
+
+    # ----------------------------------------------------------------------------------------------------- consumers
+
+    def join(self, subscriber: Subscriber) -> None:
+        """One consumer more."""
+        self.was_consumed = True
+        self.subscribers.append(subscriber)
+        self.wake()
+        if self._pump is None:
+            self._pump = asyncio.get_running_loop().create_task(self._run(), name=f"wherry amqp {self.topic}")
+
+    def leave(self, subscriber: Subscriber) -> None:
+        """One less. What it holds stays with its channel."""
+        if subscriber in self.subscribers:
+            self.subscribers.remove(subscriber)
+        if self.exclusive_to is subscriber:
+            self.exclusive_to = None
+        self.used_at = time.monotonic()
+        if not self.subscribers and self._pump is not None:
+            self._pump.cancel()
+            self._pump = None
+
+    def wake(self) -> None:
+        """A consumer has room."""
+        self._room.set()
+
+    async def get(self) -> Dealt | None:
+        """The next message, if there is one."""
+        self.used_at = time.monotonic()
+        delivery = await (await self._joined()).pull(1, wait_ms=0)
+        return Dealt(delivery, self.name, self._old_below) if len(delivery) else None
+
+    async def close(self) -> list[Subscriber]:
+        """It is no more here; who consumed it until now."""
+        if self._pump is not None:
+            self._pump.cancel()
+            self._pump = None
+        subscribers, self.subscribers = self.subscribers, []
+        if self._consumer is not None:
+            await self._consumer.close()
+        return subscribers
+
+    async def _joined(self) -> Consumer:
+        if self._consumer is None or not self._consumer.is_joined():
+            self._consumer = await self._broker.consumer(self.topic, SUBSCRIPTION)
+        return self._consumer
+
+    # ------------------------------------------------------------------------------------------------------- dealing
+
+    async def _run(self) -> None:
+        try:
+            consumer = await self._joined()
+            while True:
+                wanted = sum(min(each.room(), PULL_MAX) for each in self._eligible())
+                if wanted <= 0:
+                    self._room.clear()
+                    await self._room.wait()
+                    continue
+                delivery = await consumer.pull(min(wanted, PULL_MAX), bytes_max=PULL_BYTES_MAX, wait_ms=None)
+                self._deal(Dealt(delivery, self.name, self._old_below))
+        except WherryError as fault:
+            _log.info("no more deliveries", extra={"queue": self.name, "host": self.host, "why": str(fault)})
+            self._pump = None
+            if self.topic not in self._broker.shard.state.catalog.topics:  # deleted over another wire
+                for subscriber in await self.close():
+                    subscriber.gone()
+
+    def _eligible(self) -> list[Subscriber]:
+        """Those that may be given something, whether they have room or not."""
+        if self.terms.single_active:
+            return self.subscribers[:1]
+        return self.subscribers
+
+    def _deal(self, dealt: Dealt) -> None:
+        if len(self.subscribers) == 1 and self.subscribers[0].room() >= dealt.count:
+            self.subscribers[0].take(dealt, list(range(dealt.count)))
+            return
+        left = list(range(dealt.count))
+        eligible = self._eligible()
+        for priority in sorted({each.priority for each in eligible}, reverse=True):
+            left = self._in_turn(dealt, left, [each for each in eligible if each.priority == priority])
+        if left:
+            self._settling.run(dealt.release(left))
+
+    def _in_turn(self, dealt: Dealt, rows: list[int], takers: list[Subscriber]) -> list[int]:
+        """One row to each in turn, as long as they have room; the rows that are left."""
+        rooms = [each.room() for each in takers]
+        shares: list[list[int]] = [[] for _ in takers]
+        given, misses = 0, 0
+        while given < len(rows) and misses < len(takers):
+            at = self._turn % len(takers)
+            self._turn += 1
+            if len(shares[at]) < rooms[at]:
+                shares[at].append(rows[given])
+                given, misses = given + 1, 0
+            else:
+                misses += 1
+        for taker, share in zip(takers, shares, strict=True):
+            if share:
+                taker.take(dealt, share)
+        return rows[given:]

@@ -1,0 +1,186 @@
+"""What a declaration of a queue asks for, as a topic and a subscription."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+
+from wherry.model.limits import PAYLOAD_BYTES_MAX, TIME_MS_MAX
+from wherry.model.subscription import Retry, Subscription
+from wherry.model.topic import Overflow, Topic
+from wherry.wire.amqp.codec.faults import Reply
+from wherry.wire.amqp.names import LABEL, SUBSCRIPTION, full_name
+from wherry.wire.amqp.refusals import refused
+
+PRIORITY_STEP = 257
+"""0..255, the largest first, onto 65535..0, the smallest first."""
+
+LEASE_MS = 1_800_000
+"""Renewed while the channel is open. It only ends where a node forgot to."""
+
+KINDS = ("classic", "quorum", "stream")
+"""Accepted, and all the same thing: a durable queue is on disk when it says so, whatever it is called."""
+
+OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
+
+
+class QueueTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A queue as it was declared. Kept as a label of its topic."""
+
+    durable: bool = False
+    exclusive: bool = False
+    auto_delete: bool = False
+    arguments: dict[str, Any] = {}
+
+    @property
+    def max_priority(self) -> int | None:
+        """The largest priority that counts; None for a queue without."""
+        return self.arguments.get("x-max-priority")
+
+    @property
+    def message_ttl_ms(self) -> int | None:
+        """How long a message may wait."""
+        return self.arguments.get("x-message-ttl")
+
+    @property
+    def expires_ms(self) -> int | None:
+        """How long the queue lives unused."""
+        return self.arguments.get("x-expires")
+
+    @property
+    def dead_exchange(self) -> str | None:
+        """Where its dead letters are published, if anywhere."""
+        return self.arguments.get("x-dead-letter-exchange")
+
+    @property
+    def dead_key(self) -> str | None:
+        """Under which routing key; None for that of the message."""
+        return self.arguments.get("x-dead-letter-routing-key")
+
+    @property
+    def single_active(self) -> bool:
+        """Whether one consumer gets everything, and the others wait for its end."""
+        return bool(self.arguments.get("x-single-active-consumer"))
+
+    @property
+    def overflow(self) -> str:
+        """What happens when it is full."""
+        return str(self.arguments.get("x-overflow", "drop-head"))
+
+    def topic(self, host: str, name: str) -> Topic:
+        """The topic that is this queue."""
+        arguments = self.arguments
+        priority = bool(self.max_priority)
+        size = arguments.get("x-max-length-bytes")
+        return Topic(
+            name=full_name(host, name),
+            order="priority" if priority else "fifo",
+            persistent=self.durable,
+            payload_bytes_max=PAYLOAD_BYTES_MAX,
+            messages_max=_at_least_one(arguments.get("x-max-length")),
+            bytes_max=_at_least_one(size),
+            overflow=self._overflow(),
+            expired="drop" if self.dead_exchange is None else "dead-letter",
+            labels={LABEL: msgspec.json.encode(self).decode()},
+        )
+
+    def _overflow(self) -> Overflow:
+        dead = self.dead_exchange is not None
+        if self.overflow == "reject-publish-dlx" and dead:
+            return "dead-letter"
+        if self.overflow != "drop-head":
+            return "refuse"
+        return "dead-letter-oldest" if dead else "drop-oldest"
+
+    def subscription(self, host: str, name: str) -> Subscription:
+        """What its consumers share: a message that comes back does so at once, and at its old place."""
+        limit = self.arguments.get("x-delivery-limit")
+        retry = Retry(attempts=None if limit is None else limit + 1, first_ms=0, factor=1, cap_ms=0, jitter=0)
+        return Subscription(
+            topic=full_name(host, name), name=SUBSCRIPTION, assignment="shared", lease_ms=LEASE_MS, retry=retry
+        )
+
+
+def _at_least_one(bound: int | None) -> int | None:
+    return None if bound is None else max(1, bound)
+
+
+def terms_of(topic: Topic) -> QueueTerms:
+    """How a queue was declared; a topic that was made elsewhere is a durable queue."""
+    label = topic.labels.get(LABEL)
+    if label is None:
+        return QueueTerms(
+            durable=topic.persistent, arguments={"x-max-priority": 255} if topic.order == "priority" else {}
+        )
+    return msgspec.json.decode(label, type=QueueTerms)
+
+
+_WHOLE = {"x-message-ttl": TIME_MS_MAX, "x-expires": TIME_MS_MAX, "x-max-length": 1 << 48}
+_WHOLE |= {"x-max-length-bytes": 1 << 48, "x-max-priority": 255, "x-delivery-limit": 65_000}
+_TEXT = ("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow", "x-queue-type", "x-queue-mode")
+
+
+def checked_arguments(host: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that mean something here; a channel error for one with a value that it cannot have."""
+
+    def wrong(argument: str, allowed: str) -> Exception:
+        text = f"invalid arg '{argument}' for queue '{name}' in vhost '{host}': {given[argument]!r}; allowed: {allowed}"
+        return refused(Reply.PRECONDITION_FAILED, text)
+
+    known: dict[str, Any] = {}
+    for argument, value in given.items():
+        if argument in _WHOLE:
+            first = 1 if argument == "x-expires" else 0
+            if isinstance(value, bool) or not isinstance(value, int) or not first <= value <= _WHOLE[argument]:
+                raise wrong(argument, f"a whole number from {first} to {_WHOLE[argument]}")
+            known[argument] = int(value)
+        elif argument in _TEXT:
+            text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+            if not isinstance(text, str):
+                raise wrong(argument, "text")
+            known[argument] = str(text)
+        elif argument == "x-single-active-consumer":
+            if not isinstance(value, bool):
+                raise wrong(argument, "a boolean")
+            known[argument] = value
+    if known.get("x-overflow", "drop-head") not in OVERFLOWS:
+        raise wrong("x-overflow", ", ".join(OVERFLOWS))
+    if known.get("x-queue-type", "classic") not in KINDS:
+        raise wrong("x-queue-type", ", ".join(KINDS))
+    if "x-dead-letter-routing-key" in known and "x-dead-letter-exchange" not in known:
+        raise wrong("x-dead-letter-routing-key", "one together with x-dead-letter-exchange")
+    return known
+
+
+def check_equal(host: str, name: str, known: QueueTerms, wanted: QueueTerms) -> None:
+    """A channel error if a queue is declared again as something else."""
+    parts = [
+        (field, getattr(known, field), getattr(wanted, field)) for field in ("durable", "exclusive", "auto_delete")
+    ]
+    parts += [
+        (argument, known.arguments.get(argument), wanted.arguments.get(argument))
+        for argument in {**known.arguments, **wanted.arguments}
+    ]
+    for field, before, after in parts:
+        if before != after and field != "x-queue-mode":
+            now, then = (f"'{_shown(value)}'" if value is not None else "none" for value in (after, before))
+            text = (
+                f"inequivalent arg '{field}' for queue '{name}' in vhost '{host}': received {now} but current is {then}"
+            )
+            raise refused(Reply.PRECONDITION_FAILED, text)
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def packed(raw: bytes) -> str:
+    """Bytes as a label."""
+    return base64.b64encode(raw).decode("ascii")
+
+
+def unpacked(label: str) -> bytes:
+    """The way back."""
+    return base64.b64decode(label)

@@ -1,0 +1,59 @@
+"""What is refused to a client: a reply code and a text. The session knows the channel and the method, and closes it."""
+
+from __future__ import annotations
+
+from wherry.model.errors import (
+    AlreadyExists,
+    Closed,
+    DiskFull,
+    Forbidden,
+    InvalidInput,
+    LimitReached,
+    NotFound,
+    TooLarge,
+    Unauthorized,
+    WherryError,
+)
+from wherry.wire.amqp.codec.faults import Reply
+
+
+class Refused(Exception):
+    """A method that is not carried out. `hard` ends the connection, else the code says what ends."""
+
+    def __init__(self, code: Reply, detail: str, *, hard: bool | None = None) -> None:
+        super().__init__(f"{int(code)} {detail}")
+        self.code, self.detail, self.hard = code, detail, hard
+
+
+def refused(code: Reply, detail: str, *, hard: bool | None = None) -> Refused:
+    """To be raised."""
+    return Refused(code, detail, hard=hard)
+
+
+def no_queue(host: str, name: str) -> Refused:
+    """There is no such queue."""
+    return Refused(Reply.NOT_FOUND, f"no queue '{name}' in vhost '{host}'")
+
+
+def no_exchange(host: str, name: str) -> Refused:
+    """There is no such exchange."""
+    return Refused(Reply.NOT_FOUND, f"no exchange '{name}' in vhost '{host}'")
+
+
+_CODES: tuple[tuple[type[WherryError], Reply], ...] = (
+    (Unauthorized, Reply.ACCESS_REFUSED),
+    (Forbidden, Reply.ACCESS_REFUSED),
+    (NotFound, Reply.NOT_FOUND),
+    (AlreadyExists, Reply.PRECONDITION_FAILED),
+    (InvalidInput, Reply.PRECONDITION_FAILED),
+    (TooLarge, Reply.PRECONDITION_FAILED),
+    (LimitReached, Reply.RESOURCE_ERROR),
+    (DiskFull, Reply.RESOURCE_ERROR),
+    (Closed, Reply.CONNECTION_FORCED),
+)
+
+
+def of_broker(fault: WherryError) -> Refused:
+    """What the broker refused, in the words of the protocol."""
+    code = next((code for kind, code in _CODES if isinstance(fault, kind)), Reply.INTERNAL_ERROR)
+    return Refused(code, str(fault))

@@ -1,0 +1,322 @@
+"""The listener and its connections: sockets, heart-beats, and the bounds that end a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import cast
+
+import msgspec
+
+from wherry.broker.broker import Broker
+from wherry.model.limits import PAYLOAD_BYTES_MAX
+from wherry.security.access import Access
+from wherry.wire.amqp.codec.frames import FRAME_MIN
+from wherry.wire.amqp.codec.methods import ConnectionBlocked, ConnectionUnblocked
+from wherry.wire.amqp.codec.reader import Event, Reader
+from wherry.wire.amqp.codec.writer import HEARTBEAT_FRAME, Piece
+from wherry.wire.amqp.house import House
+from wherry.wire.amqp.login import Login
+from wherry.wire.amqp.names import ROOT
+from wherry.wire.amqp.session import Session, State, Work
+
+TICK_S = 0.5
+BACKLOG = 1_024
+
+WRITE_HIGH_BYTES = 1 << 20
+"""Bytes that a client has not read; beyond it it gets no more deliveries, and nothing more is read from it."""
+
+WAITING_MAX = 10_000
+"""What a client has asked for and what waits behind a call that takes time; beyond it nothing is read."""
+
+PARTING_S = 5.0
+"""How long we wait to hear that a connection we closed is closed."""
+
+_log = logging.getLogger("wherry.amqp")
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client may take.
+
+    `login_s` until it is let in, `write_s` until it reads what it was sent; for all clients together, `held_bytes` of
+    messages that are not whole.
+    """
+
+    connections: int = 10_000
+    login_s: float = 10.0
+    write_s: float = 60.0
+    held_bytes: int = 256 << 20
+
+
+class Connection(asyncio.Protocol):
+    """One socket: bytes to events, events to the session, one after the other."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._reader = Reader(frame_max=FRAME_MIN, body_max=PAYLOAD_BYTES_MAX)
+        self._waiting: deque[Event] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._began = self._heard = self._said = self._server.time()
+        self._heartbeat_s = 0
+        self._stuffed_since: float | None = None
+        self._parting_since: float | None = None
+        self._paused = False
+        self._blocked = False
+        self.is_stuffed = False
+
+    # ---------------------------------------------------------------------------------------------------- the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self.peer = transport.get_extra_info("peername")
+        login = Login(self._server.access, _certified(transport))
+        self.session = Session(self._server.house, self, login)
+        if not self._server.admit(self):
+            self._transport.abort()
+
+    def connection_lost(self, fault: Exception | None) -> None:
+        self._server.discard(self)
+        self._waiting.clear()
+        self.session.lost()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._server.time()
+        held = self._reader.held
+        events = self._reader.feed(data)
+        self._server.held += self._reader.held - held
+        if self._task is not None or self._paused:
+            self._waiting.extend(events)
+        else:
+            self._handle(events)
+        if len(self._waiting) > WAITING_MAX or self._server.is_full:
+            self._pause()
+
+    def _handle(self, events: Iterable[Event]) -> None:
+        """One after the other; what takes time is waited for before the next."""
+        rest = iter(events)
+        for event in rest:
+            work = self.session.handle(event)
+            if work is not None:
+                self._waiting.extendleft(reversed(list(rest)))
+                self._task = asyncio.get_running_loop().create_task(self._do(work))
+                return
+
+    async def _do(self, work: Work) -> None:
+        while True:
+            try:
+                await work
+            except Exception:
+                _log.exception("a fault of the broker")
+                self._transport.abort()
+                return
+            following: Work | None = None
+            while self._waiting and following is None:
+                following = self.session.handle(self._waiting.popleft())
+            if following is None:
+                break
+            work = following
+        self._task = None
+        self._resume()
+
+    def pause_writing(self) -> None:
+        self.is_stuffed = True
+        self._stuffed_since = self._server.time()
+        self._pause()
+
+    def resume_writing(self) -> None:
+        self.is_stuffed = False
+        self._stuffed_since = None
+        self._resume()
+        for channel in self.session.channels.values():
+            for consumer in channel.consumers.values():
+                consumer.queue.wake()
+
+    def _pause(self) -> None:
+        """Read no more for now."""
+        if not self._paused and not self._transport.is_closing():
+            self._paused = True
+            self._transport.pause_reading()
+            if self._server.house.intake.is_full:
+                self._server.house.intake.when_relieved(self._resume)
+                self._tell_blocked("the disk does not keep up")
+
+    def _resume(self) -> None:
+        if not self._paused or self.is_stuffed or self._transport.is_closing():
+            return
+        if self._server.house.intake.is_full or len(self._waiting) > WAITING_MAX:
+            return
+        self._paused = False
+        if self._blocked:
+            self._blocked = False
+            self.session.send(0, ConnectionUnblocked())
+        self._transport.resume_reading()
+        if self._task is None and self._waiting:
+            waiting = list(self._waiting)
+            self._waiting.clear()
+            self._handle(waiting)
+
+    def _tell_blocked(self, why: str) -> None:
+        if self.session.is_told_of_blocks and self.session.state is State.OPEN and not self._blocked:
+            self._blocked = True
+            self.session.send(0, ConnectionBlocked(reason=why))
+
+    # ----------------------------------------------------------------------------------------------- for the session
+
+    def write(self, data: bytes) -> None:
+        """Bytes to the client."""
+        self._said = self._server.time()
+        self._transport.write(data)
+
+    def write_all(self, pieces: list[Piece]) -> None:
+        """The same, in pieces."""
+        self._said = self._server.time()
+        self._transport.writelines(pieces)
+
+    def hang_up(self) -> None:
+        """Close, once everything is written."""
+        self._parting_since = self._server.time()
+        self._transport.close()
+
+    def tuned(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
+        """The bounds that hold from now on."""
+        self._reader.frame_max, self._reader.channel_max = frame_max, channel_max
+        self._heartbeat_s = heartbeat_s
+
+    def mute(self, channel: int) -> None:
+        """Hear nothing of a channel but its end."""
+        self._reader.mute(channel)
+
+    # ------------------------------------------------------------------------------------------------------- the time
+
+    def tick(self, now: float) -> None:
+        """Heart-beats, and whoever takes too long."""
+        why = self._overdue(now)
+        if why is not None:
+            _log.info("cut off", extra={"peer": str(self.peer), "why": why})
+            self._transport.abort()
+        elif self._heartbeat_s and now - self._said >= self._heartbeat_s / 2:
+            self.write(HEARTBEAT_FRAME)
+
+    def _overdue(self, now: float) -> str | None:
+        bounds, state = self._server.bounds, self.session.state
+        if self._heartbeat_s and now - self._heard > 2 * self._heartbeat_s and not self._paused:
+            return f"no heart-beat for {2 * self._heartbeat_s} s"
+        if self._stuffed_since is not None and now - self._stuffed_since > bounds.write_s:
+            return f"nothing was read for {bounds.write_s} s"
+        if state in (State.STARTING, State.TUNING, State.OPENING) and now - self._began > bounds.login_s:
+            return f"no login within {bounds.login_s} s"
+        if state is State.CLOSING:
+            if self._parting_since is None:
+                self._parting_since = now
+            if now - self._parting_since > PARTING_S:
+                return "the close was not answered"
+        if state is State.OPEN and not self.session.login.still_holds():
+            return "its key is no longer good"
+        return None
+
+
+def _certified(transport: asyncio.BaseTransport) -> str | None:
+    """The common name in a certificate that the client has shown and that was verified."""
+    shown = transport.get_extra_info("peercert") or {}
+    names = [value for part in shown.get("subject", ()) for name, value in part if name == "commonName"]
+    return str(names[0]) if names else None
+
+
+class Server:
+    """AMQP 0-9-1 on any number of addresses."""
+
+    def __init__(self, house: House, access: Access | None, bounds: Bounds) -> None:
+        self.house, self.access, self.bounds = house, access, bounds
+        self.held = 0
+        """Bytes of frames and messages that are not whole."""
+        self._connections: set[Connection] = set()
+        self._listeners: list[asyncio.Server] = []
+        self._closing = False
+        self._nobody = asyncio.Event()
+        self._nobody.set()
+
+    @property
+    def connections(self) -> int:
+        """Open now."""
+        return len(self._connections)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more would not fit into memory."""
+        return self.house.intake.is_full or self.held > self.bounds.held_bytes
+
+    def time(self) -> float:
+        """Seconds by the steady clock."""
+        return time.monotonic()
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Serve an address; its port, which the system chooses for 0."""
+        patience_s = None if tls is None else self.bounds.login_s
+        listener = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self), host, port, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=patience_s
+        )
+        self._listeners.append(listener)
+        return int(listener.sockets[0].getsockname()[1])
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether a connection may be open."""
+        self._connections.add(connection)
+        self._nobody.clear()
+        return not self._closing and len(self._connections) <= self.bounds.connections
+
+    def discard(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._nobody.set()
+
+    async def run(self) -> None:
+        """Look after the time, for ever."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = self.time()
+            for connection in list(self._connections):
+                connection.tick(now)
+
+    async def close(self, drain_s: float) -> None:
+        """Take no more, store what came, tell everybody, and close."""
+        self._closing = True
+        for listener in self._listeners:
+            listener.close()
+        await self.house.intake.flush()
+        for connection in list(self._connections):
+            await connection.session.close("broker forced connection closure with reason 'shutdown'")
+        try:
+            async with asyncio.timeout(min(drain_s, PARTING_S)):
+                await self._nobody.wait()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.hang_up()
+
+
+@asynccontextmanager
+async def serve(
+    broker: Broker,
+    *,
+    hosts: Iterable[str] = (ROOT,),
+    access: Access | None = None,
+    bounds: Bounds | None = None,
+    drain_s: float = 2.0,
+) -> AsyncIterator[Server]:
+    """AMQP over a broker, while the `async with` lasts; `listen` on it."""
+    house = House(broker, hosts)
+    async with house.open():
+        server = Server(house, access, bounds or Bounds())
+        ticking = asyncio.create_task(server.run(), name="wherry amqp ticks")
+        try:
+            yield server
+        finally:
+            await server.close(drain_s)
+            ticking.cancel()
+            await asyncio.gather(ticking, return_exceptions=True)

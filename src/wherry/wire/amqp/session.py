@@ -1,0 +1,402 @@
+"""A connection as a state machine: greeting, login, channels, close. Bytes and sockets are elsewhere.
+
+    greeted ──► start ──start-ok──► tune ──tune-ok, open──► open ──close──► over
+                 (who is it?)        (bounds)               (channels)
+
+A soft fault closes its channel, a hard one the connection; either way the client is told why, and what it says before
+it has heard of that is not listened to.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine, Iterable
+from enum import Enum, auto
+from typing import Any, Protocol
+
+from wherry.model.errors import Forbidden, Unauthorized, WherryError
+from wherry.model.key import Verb
+from wherry.wire.amqp.calls import CALLS
+from wherry.wire.amqp.channel import Channel
+from wherry.wire.amqp.codec import methods as m
+from wherry.wire.amqp.codec import writer
+from wherry.wire.amqp.codec.faults import NO_METHOD, AmqpFault, Reply
+from wherry.wire.amqp.codec.frames import FRAME_MIN
+from wherry.wire.amqp.codec.methods import Method
+from wherry.wire.amqp.codec.reader import Ack, Called, Event, Greeted, Heartbeat, Misgreeted, Publish
+from wherry.wire.amqp.codec.writer import Piece
+from wherry.wire.amqp.host import Host
+from wherry.wire.amqp.house import House
+from wherry.wire.amqp.login import MECHANISMS, Login, credentials
+from wherry.wire.amqp.queue import Queue
+from wherry.wire.amqp.refusals import Refused, of_broker, refused
+
+FRAME_MAX = 131_072
+CHANNEL_MAX = 2_047
+HEARTBEAT_S = 60
+
+CAPABILITIES = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "consumer_priorities": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+    "direct_reply_to": True,
+}
+PROPERTIES = {
+    # Clients look at these two to know which reading of the specification they meet: it is RabbitMQ's.
+    "product": "RabbitMQ",
+    "version": "3.13.7",
+    "platform": "Wherry",
+    "information": "Wherry, a message queue that speaks AMQP 0-9-1 as RabbitMQ does",
+    "copyright": "",
+    "cluster_name": "wherry",
+    "capabilities": CAPABILITIES,
+}
+
+Work = Coroutine[Any, Any, None]
+
+_log = logging.getLogger("wherry.amqp")
+
+
+class Wire(Protocol):
+    """The socket of a session."""
+
+    is_stuffed: bool
+
+    def write(self, data: bytes) -> None:
+        """Bytes to the client."""
+
+    def write_all(self, pieces: list[Piece]) -> None:
+        """The same, in pieces."""
+
+    def hang_up(self) -> None:
+        """Close, once everything is written."""
+
+    def tuned(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
+        """The bounds that hold from now on."""
+
+    def mute(self, channel: int) -> None:
+        """Hear nothing of a channel but its end."""
+
+
+class State(Enum):
+    """Where a connection is."""
+
+    STARTING = auto()
+    TUNING = auto()
+    OPENING = auto()
+    OPEN = auto()
+    CLOSING = auto()
+    """We have closed it, and wait to hear that it is."""
+    OVER = auto()
+
+
+class Session:
+    """One connection of one client."""
+
+    def __init__(self, house: House, wire: Wire, login: Login) -> None:
+        self.house, self.intake, self.settling, self.replies = house, house.intake, house.settling, house.replies
+        self.state = State.STARTING
+        self.user = ""
+        self.host: Host
+        self.channels: dict[int, Channel] = {}
+        self.frame_max, self.channel_max = FRAME_MAX, CHANNEL_MAX
+        self.client: dict[str, Any] = {}
+        """What the client says of itself."""
+        self.is_told_of_cancels = False
+        self.is_told_of_blocks = False
+        self._told_of_login = False
+        self.login = login
+        self._wire = wire
+        self._may_publish: set[str] = set()
+        house.sessions.add(self)
+
+    # ------------------------------------------------------------------------------------------------- for its channels
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be told to the client any more."""
+        return self.state in (State.CLOSING, State.OVER)
+
+    @property
+    def is_stuffed(self) -> bool:
+        """Whether the client has not read what it was sent before."""
+        return self._wire.is_stuffed or self.is_over
+
+    def now_ms(self) -> int:
+        """The time, in Unix milliseconds."""
+        return self.house.broker.shard.clock.wall_us() // 1000
+
+    def send(self, channel: int, method: Method) -> None:
+        """A method to the client."""
+        if self.state is not State.OVER:
+            self._wire.write(writer.frame(channel, method))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Whole frames."""
+        self._wire.write(data)
+
+    def send_all(self, pieces: list[Piece]) -> None:
+        """Whole frames in pieces."""
+        self._wire.write_all(pieces)
+
+    def check(self, verb: Verb, topic: str) -> None:
+        """`ACCESS_REFUSED` if the client has no such right."""
+        try:
+            self.login.check(verb, topic)
+        except (Forbidden, Unauthorized) as fault:
+            raise refused(Reply.ACCESS_REFUSED, str(fault)) from None
+
+    def check_publish(self, exchange: str, targets: Iterable[Queue]) -> None:
+        """The right to publish to each of these."""
+        if self.login.is_open:
+            return
+        for queue in targets:
+            if queue.topic not in self._may_publish:
+                self.check("publish", queue.topic)
+                self._may_publish.add(queue.topic)
+
+    def tidy_queue(self, queue: Queue) -> None:
+        """A queue that deletes itself does so with its last consumer."""
+        if queue.terms.auto_delete and queue.was_consumed and not queue.subscribers:
+            self.house.tidy(self.host.delete_queue(queue))
+
+    async def flush(self) -> None:
+        """Until what the client has published and settled so far is done, so that an answer can tell of it."""
+        await self.intake.flush()
+        await self.settling.flush()
+
+    # ----------------------------------------------------------------------------------------------------------- events
+
+    def handle(self, event: Event) -> Work | None:
+        """Take in what the client said; what is left to do, if it takes time."""
+        try:
+            return self._handle(event)
+        except AmqpFault as fault:
+            return self._close(fault)
+
+    def _handle(self, event: Event) -> Work | None:
+        if isinstance(event, Publish):
+            channel = self._heard(event.channel)
+            if channel is not None:
+                try:
+                    channel.publish(event)
+                except Refused as fault:
+                    return self._refuse(fault, event.channel, m.BasicPublish.ids)
+            return None
+        if isinstance(event, Ack):
+            channel = self._heard(event.channel)
+            if channel is not None:
+                try:
+                    channel.settle(event.tag, multiple=event.multiple, said="ack")
+                except Refused as fault:
+                    return self._refuse(fault, event.channel, m.BasicAck.ids)
+            return None
+        if isinstance(event, Called):
+            return self._called(event.channel, event.method)
+        return self._other(event)
+
+    def _other(self, event: Event) -> Work | None:
+        if isinstance(event, Greeted):
+            start = m.ConnectionStart(server_properties=PROPERTIES, mechanisms=" ".join(MECHANISMS).encode())
+            self.send(0, start)
+        elif isinstance(event, Misgreeted):
+            self._wire.write(b"AMQP\x00\x00\x09\x01")
+            self._end()
+        elif isinstance(event, AmqpFault):
+            if event.hard or event.channel not in self.channels:
+                return self._close(event)
+            return self._close_channel(event)
+        else:
+            assert isinstance(event, Heartbeat)
+        return None
+
+    def _heard(self, number: int) -> Channel | None:
+        """The channel of an event; None if it is closing, and need not be listened to."""
+        if self.state is not State.OPEN:
+            return None
+        channel = self.channels.get(number)
+        if channel is None:
+            raise AmqpFault(Reply.CHANNEL_ERROR, f"expected 'channel.open' on channel {number}", hard=True)
+        return None if channel.is_closing else channel
+
+    def _called(self, number: int, method: Method) -> Work | None:
+        if isinstance(method, m.ConnectionCloseOk):
+            self._end()
+            return None
+        if isinstance(method, m.ConnectionClose):
+            return self._closed_by_client()
+        if self.is_over:
+            return None
+        if number == 0:
+            return self._of_connection(method)
+        return self._of_channel(number, method)
+
+    # --------------------------------------------------------------------------------------------------- the connection
+
+    def _of_connection(self, method: Method) -> Work | None:
+        try:
+            if isinstance(method, m.ConnectionStartOk) and self.state is State.STARTING:
+                self._start(method)
+            elif isinstance(method, m.ConnectionTuneOk) and self.state is State.TUNING:
+                self._tune(method)
+            elif isinstance(method, m.ConnectionOpen) and self.state is State.OPENING:
+                self.host = self.house.host(method.virtual_host)
+                self.state = State.OPEN
+                self.send(0, m.ConnectionOpenOk())
+            elif isinstance(method, m.ConnectionUpdateSecret) and self.state is State.OPEN:
+                self.login.renew(method.new_secret.decode("utf-8", "replace"))
+                self._may_publish.clear()
+                self.send(0, m.ConnectionUpdateSecretOk())
+            else:
+                raise refused(Reply.COMMAND_INVALID, f"'{m.name_of(type(method))}' is not expected now", hard=True)
+        except Refused as fault:
+            return self._refuse(fault, 0, method.ids)
+        return None
+
+    def _start(self, method: m.ConnectionStartOk) -> None:
+        self.client = method.client_properties
+        capabilities = self.client.get("capabilities")
+        known = capabilities if isinstance(capabilities, dict) else {}
+        self.is_told_of_cancels = bool(known.get("consumer_cancel_notify"))
+        self.is_told_of_blocks = bool(known.get("connection.blocked"))
+        self._told_of_login = bool(known.get("authentication_failure_close"))
+        if method.mechanism not in MECHANISMS:
+            raise refused(Reply.COMMAND_INVALID, f"unknown authentication mechanism '{method.mechanism}'", hard=True)
+        try:
+            name, secret = credentials(method.mechanism, method.response)
+            self.user = self.login.enter(method.mechanism, name, secret)
+        except (Unauthorized, ValueError) as fault:
+            _log.info("login refused", extra={"mechanism": method.mechanism, "why": str(fault)})
+            if not self._told_of_login:
+                self._end()
+                return
+            text = f"Login was refused using authentication mechanism {method.mechanism}. "
+            raise refused(Reply.ACCESS_REFUSED, text + "For details see the broker logfile.", hard=True) from None
+        self.state = State.TUNING
+        self.send(0, m.ConnectionTune(channel_max=CHANNEL_MAX, frame_max=FRAME_MAX, heartbeat=HEARTBEAT_S))
+
+    def _tune(self, method: m.ConnectionTuneOk) -> None:
+        frame_max, channel_max = method.frame_max or FRAME_MAX, method.channel_max or CHANNEL_MAX
+        if not FRAME_MIN <= frame_max <= FRAME_MAX:
+            text = f"negotiated frame_max = {frame_max}; allowed: {FRAME_MIN} to {FRAME_MAX}"
+            raise refused(Reply.NOT_ALLOWED, text, hard=True)
+        if channel_max > CHANNEL_MAX:
+            text = f"negotiated channel_max = {channel_max} is higher than the maximum allowed value ({CHANNEL_MAX})"
+            raise refused(Reply.NOT_ALLOWED, text, hard=True)
+        self.frame_max, self.channel_max = frame_max, channel_max
+        self._wire.tuned(frame_max, channel_max, method.heartbeat)
+        self.state = State.OPENING
+
+    # ----------------------------------------------------------------------------------------------------- the channels
+
+    def _of_channel(self, number: int, method: Method) -> Work | None:
+        if self.state is not State.OPEN:
+            raise _unexpected(number, method, "'connection.open'")
+        channel = self.channels.get(number)
+        if isinstance(method, m.ChannelOpen):
+            if channel is not None:
+                raise _unexpected(number, method, "any other method, for the channel is open")
+            self.channels[number] = Channel(self, number)
+            self.send(number, m.ChannelOpenOk())
+        elif isinstance(method, m.ChannelCloseOk):
+            self.channels.pop(number, None)
+        elif channel is None:
+            if not isinstance(method, m.ChannelClose):  # both sides may close at the same time
+                raise _unexpected(number, method, "'channel.open'")
+        elif isinstance(method, m.ChannelClose):
+            return self._channel_closed_by_client(channel)
+        elif not channel.is_closing:
+            call = CALLS.get(type(method))
+            if call is None:
+                raise _unexpected(number, method, "a method for servers", Reply.COMMAND_INVALID)
+            return self._carried_out(call(channel, method), channel, method)
+        return None
+
+    async def _carried_out(self, call: Coroutine[Any, Any, Method | None], channel: Channel, method: Method) -> None:
+        try:
+            answer = await call
+        except Refused as fault:
+            await self._refuse(fault, channel.number, method.ids)
+        except WherryError as fault:
+            await self._refuse(of_broker(fault), channel.number, method.ids)
+        else:
+            if answer is not None and not getattr(method, "no_wait", False):
+                self.send(channel.number, answer)
+
+    async def _channel_closed_by_client(self, channel: Channel) -> None:
+        channel.close()
+        await self.settling.flush()
+        await self.house.tidied()
+        if self.channels.get(channel.number) is channel:
+            del self.channels[channel.number]
+        self.send(channel.number, m.ChannelCloseOk())
+
+    # ---------------------------------------------------------------------------------------------------------- endings
+
+    def _refuse(self, fault: Refused, number: int, ids: tuple[int, int]) -> Work:
+        told = AmqpFault(fault.code, fault.detail, channel=number, ids=ids, hard=fault.hard)
+        if told.hard or number not in self.channels:
+            return self._close(told)
+        return self._close_channel(told)
+
+    async def _close_channel(self, fault: AmqpFault) -> None:
+        channel = self.channels[fault.channel]
+        if channel.is_closing:
+            return
+        await self.intake.flush()  # what was published before the fault counts
+        channel.is_closing = True
+        channel.close()
+        self._wire.mute(fault.channel)
+        self.send(fault.channel, m.ChannelClose(int(fault.code), fault.text, fault.class_id, fault.method_id))
+
+    async def _close(self, fault: AmqpFault) -> None:
+        """A hard fault: nothing is carried out any more."""
+        if self.is_over:
+            return
+        self.send(0, m.ConnectionClose(int(fault.code), fault.text, fault.class_id, fault.method_id))
+        self.state = State.CLOSING
+        await self._let_go()
+
+    async def close(self, text: str) -> None:
+        """The broker closes."""
+        fault = AmqpFault(Reply.CONNECTION_FORCED, text, ids=NO_METHOD)
+        if self.state is State.OPEN:
+            await self._close(fault)
+        else:
+            self._end()
+
+    async def _closed_by_client(self) -> None:
+        await self._let_go()
+        await self.house.tidied()
+        self.send(0, m.ConnectionCloseOk())
+        self._end()
+
+    def _end(self) -> None:
+        self.state = State.OVER
+        self._wire.hang_up()
+
+    def lost(self) -> None:
+        """The socket is gone."""
+        self.state = State.OVER
+        self.house.tidy(self._let_go())
+
+    async def _let_go(self) -> None:
+        """What is out comes back, and what belonged to the connection goes."""
+        self.house.sessions.discard(self)
+        channels, self.channels = self.channels, {}
+        for channel in channels.values():
+            channel.close()
+        await self.settling.flush()
+        if hasattr(self, "host"):
+            for queue in self.host.owned_by(self):
+                await self.host.delete_queue(queue)
+
+
+def _unexpected(number: int, method: Method, wanted: str, code: Reply = Reply.CHANNEL_ERROR) -> AmqpFault:
+    text = f"expected {wanted}, got '{m.name_of(type(method))}' on channel {number}"
+    return AmqpFault(code, text, channel=number, ids=method.ids, hard=True)

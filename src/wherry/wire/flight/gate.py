@@ -1,0 +1,91 @@
+"""The gate: who is let in, and how many at a time, before anything of a call is read.
+
+Flight gives each call a thread, and the thread of a writer waits for a first word before our methods run. So the key is
+checked, and calls are counted, where a call begins.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from pyarrow import flight
+
+from wherry.model.errors import Forbidden, LimitReached
+from wherry.model.key import Verb
+from wherry.wire.flight.faults import telling
+
+Guard: TypeAlias = Callable[[Mapping[str, str], Verb, str], str]
+"""Who asks, by their headers, for which right on which topic; raises `Unauthorized` or `Forbidden`."""
+
+Check: TypeAlias = Callable[[], None]
+"""Raises once whoever asked has lost the right to it."""
+
+CALLS_MAX = 256
+"""Calls at a time; each has a thread, and some batches in memory."""
+
+CALLS_OF_ONE_MAX = 64
+"""Calls at a time of one key, so that no client keeps all others out."""
+
+
+class Visit(flight.ServerMiddleware):  # type: ignore[misc]
+    """One call, from its headers to its end."""
+
+    def __init__(self, gate: Gate, headers: Mapping[str, str], caller: str) -> None:
+        self._gate = gate
+        self.headers = headers
+        self.caller = caller
+        """The name of the key; empty where keys are off."""
+
+    def call_completed(self, exception: BaseException | None) -> None:
+        """It is over, however it went."""
+        self._gate.leave(self.caller)
+
+
+class Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Lets calls in."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._lock = threading.Lock()
+        self._inside: Counter[str] = Counter()
+
+    @property
+    def calls(self) -> int:
+        """How many are inside."""
+        with self._lock:
+            return self._inside.total()
+
+    @telling
+    def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> Visit:
+        """Only the last of several headers of one name counts, as over HTTP."""
+        last = {name.lower(): values[-1] for name, values in headers.items() if values}
+        texts = {name: value for name, value in last.items() if isinstance(value, str)}
+        caller = self._caller(texts)
+        self._enter(caller)
+        return Visit(self, texts, caller)
+
+    def _caller(self, headers: Mapping[str, str]) -> str:
+        """Who asks, whatever they may do."""
+        try:
+            return self._guard(headers, "publish", "*")
+        except Forbidden as fault:
+            return fault.name
+
+    def _enter(self, caller: str) -> None:
+        with self._lock:
+            inside = self._inside.total()
+            if inside >= CALLS_MAX:
+                raise LimitReached("calls at a time", CALLS_MAX, inside + 1)
+            if caller and self._inside[caller] >= CALLS_OF_ONE_MAX:
+                raise LimitReached("calls at a time of one key", CALLS_OF_ONE_MAX, self._inside[caller] + 1)
+            self._inside[caller] += 1
+
+    def leave(self, caller: str) -> None:
+        """A call is over."""
+        with self._lock:
+            self._inside[caller] -= 1
+            if not self._inside[caller]:
+                del self._inside[caller]

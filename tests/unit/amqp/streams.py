@@ -1,0 +1,49 @@
+"""Streams of bytes as a client sends them, and ways to feed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wherry.wire.amqp.codec import properties, writer
+from wherry.wire.amqp.codec.faults import AmqpFault
+from wherry.wire.amqp.codec.frames import HEAD, HEADER
+from wherry.wire.amqp.codec.methods import BasicPublish
+from wherry.wire.amqp.codec.properties import Properties
+from wherry.wire.amqp.codec.reader import Event, Reader
+
+FRAME_MAX = 131072
+
+
+def raw_frame(kind: int, channel: int, payload: bytes, end: bytes = b"\xce") -> bytes:
+    return HEAD.pack(kind, channel, len(payload)) + payload + end
+
+
+def publish(body: bytes = b"body", channel: int = 1, frame_max: int = FRAME_MAX, **given) -> bytes:
+    method = BasicPublish(exchange="e", routing_key="k")
+    raw = properties.encode(Properties(**(given or {"delivery_mode": 2})))
+    return b"".join(writer.content(channel, method, raw, body, frame_max))
+
+
+def reader(frame_max: int = FRAME_MAX, **given) -> Reader:
+    """One that has been greeted already."""
+    made = Reader(frame_max, **given)
+    made.feed(HEADER)
+    return made
+
+
+def fed(made: Reader, chunks: Iterable[bytes]) -> list[Event]:
+    return [event for chunk in chunks for event in made.feed(chunk)]
+
+
+def byte_by_byte(data: bytes) -> list[bytes]:
+    return [data[at : at + 1] for at in range(len(data))]
+
+
+def comparable(events: list[Event]) -> list[object]:
+    """Faults compare by identity: here by what they say."""
+    return [
+        (event.code, event.text, event.channel, event.class_id, event.method_id, event.hard)
+        if isinstance(event, AmqpFault)
+        else event
+        for event in events
+    ]

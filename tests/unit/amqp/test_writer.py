@@ -1,0 +1,87 @@
+"""What a server writes: bytes written by hand beside those of the writers, and nothing large copied."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.amqp.streams import FRAME_MAX
+from wherry.wire.amqp.codec import methods as m
+from wherry.wire.amqp.codec import properties, writer
+from wherry.wire.amqp.codec.frames import HEAD
+from wherry.wire.amqp.codec.writer import DeliveryWriter
+
+# Consumer tag "t", delivery tag 258, redelivered, exchange "e", routing key "k"; delivery mode 2; body "hello".
+DELIVERY = (
+    b"\x01\x00\x07\x00\x00\x00\x13"
+    + b"\x00\x3c\x00\x3c"
+    + b"\x01t"
+    + b"\x00\x00\x00\x00\x00\x00\x01\x02"
+    + b"\x01"
+    + b"\x01e\x01k"
+    + b"\xce"
+    + b"\x02\x00\x07\x00\x00\x00\x0f\x00\x3c\x00\x00\x00\x00\x00\x00\x00\x00\x00\x05\x10\x00\x02\xce"
+    + b"\x03\x00\x07\x00\x00\x00\x05hello\xce"
+)
+
+
+def frames(data: bytes) -> list[tuple[int, int, bytes]]:
+    """Type, channel and payload of each frame."""
+    found = []
+    while data:
+        kind, channel, size = HEAD.unpack_from(data)
+        assert data[7 + size] == 0xCE
+        found.append((kind, channel, data[7 : 7 + size]))
+        data = data[8 + size :]
+    return found
+
+
+def test_delivery_has_these_bytes_in_both_ways_to_write_it():
+    row = (258, True, "e", "k", b"\x10\x00\x02", b"hello")
+    assert DeliveryWriter(7, "t", FRAME_MAX).pieces([row, row]) == [DELIVERY * 2]
+    method = m.BasicDeliver("t", 258, True, "e", "k")
+    assert b"".join(writer.content(7, method, b"\x10\x00\x02", b"hello", FRAME_MAX)) == DELIVERY
+    assert DeliveryWriter(7, "t", FRAME_MAX).pieces([]) == []
+
+
+def test_confirms_and_heartbeat_have_these_bytes():
+    tag = b"\x00\x00\x00\x00\x00\x00\x01\x02"
+    assert writer.ack(7, 258) == b"\x01\x00\x07\x00\x00\x00\x0d\x00\x3c\x00\x50" + tag + b"\x00\xce"
+    assert writer.ack(7, 258, multiple=True) == b"\x01\x00\x07\x00\x00\x00\x0d\x00\x3c\x00\x50" + tag + b"\x01\xce"
+    assert writer.nack(7, 258, multiple=True) == b"\x01\x00\x07\x00\x00\x00\x0d\x00\x3c\x00\x78" + tag + b"\x01\xce"
+    assert writer.ack(7, 258, multiple=True) == writer.frame(7, m.BasicAck(258, True))
+    assert writer.nack(7, 258) == writer.frame(7, m.BasicNack(258, False, False))
+    assert writer.HEARTBEAT_FRAME == b"\x08\x00\x00\x00\x00\x00\x00\xce"
+
+
+@pytest.mark.parametrize("frame_max", [0, 4096, 131072])
+@pytest.mark.parametrize("size", [0, 1, 4088, 4089, 65536, 65537, 131064, 131065, 1_000_000])
+def test_bodies_are_split_into_frames_that_fit(size, frame_max):
+    body = bytes(number % 251 for number in range(size))
+    row = (1, False, "e", "k", properties.NONE, body)
+    pieces = DeliveryWriter(7, "t", frame_max).pieces([row, row])
+    assert b"".join(pieces) == 2 * b"".join(
+        writer.content(7, m.BasicDeliver("t", 1, False, "e", "k"), properties.NONE, body, frame_max)
+    )
+    found = frames(b"".join(pieces))
+    assert [kind for kind, _, _ in found[: len(found) // 2]] == [1, 2] + [3] * (len(found) // 2 - 2)
+    assert b"".join(payload for kind, _, payload in found if kind == 3) == body * 2
+    assert {channel for _, channel, _ in found} == {7}
+    if frame_max:
+        assert max(len(payload) for _, _, payload in found) <= frame_max - 8
+    assert all(payload for kind, _, payload in found if kind == 3), "an empty body has no frame"
+
+
+def test_large_bodies_stay_where_they_are():
+    body = bytes(1_000_000)
+    pieces = DeliveryWriter(7, "t", FRAME_MAX).pieces([(1, False, "e", "k", properties.NONE, body)])
+    apart = [piece for piece in pieces if isinstance(piece, memoryview)]
+    assert all(piece.obj is body for piece in apart)
+    assert sum(len(piece) for piece in apart) >= 1_000_000 - writer.APART
+
+
+def test_routes_change_within_one_consumer_and_are_bounded():
+    deliveries = DeliveryWriter(7, "t", FRAME_MAX)
+    rows = [(tag, False, "e", str(tag), properties.NONE, b"x") for tag in range(3000)]
+    methods = [payload for kind, _, payload in frames(b"".join(deliveries.pieces(rows))) if kind == 1]
+    assert methods == [m.encode_method(m.BasicDeliver("t", tag, False, "e", str(tag))) for tag in range(3000)]
+    assert len(deliveries._routes) <= 1024
