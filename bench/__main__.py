@@ -6,10 +6,10 @@ import argparse
 import json
 from pathlib import Path
 
-from bench import core, http, spark
+from bench import amqp, core, http, spark
 from bench.figure import Figure, table
 
-PARTS = {"core": core.figures, "http": http.figures, "spark": spark.figures}
+PARTS = {"core": core.figures, "http": http.figures, "amqp": amqp.figures, "spark": spark.figures}
 
 
 def main() -> None:

@@ -150,16 +150,6 @@ class Publisher(Face):
         names = {topic.number: topic.config.name for topic in state.topics.values()}
         return [(names.get(t, ""), p, b, c) for t, p, b, c in committed.placed.reshape(-1, 4).tolist()]
 
-    def topics_under(self, *keys: str) -> list[str]:
-        """The topics of what lies, or lay, under these keys."""
-        state = self.shard.state
-        numbers: dict[int, None] = {}
-        for key in keys:
-            stage, done = state.stages.open.get(key), state.stages.committed.get(key)
-            numbers |= dict.fromkeys(part.topic for part in (stage.parts if stage is not None else ()))
-            numbers |= dict.fromkeys(done.reshape(-1, 4)[:, 0].tolist() if done is not None else ())
-        return [state.topics[number].config.name for number in numbers if number in state.topics]
-
     async def abort(self, key: str) -> None:
         """Throw away what lies under a key."""
         await self._durable(lambda now: (staging.abort(self.shard.state, key, now.wall_us), None))

@@ -19,8 +19,8 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One rule of a route: to which topic, or to which other route, and when.
 
     `match` is the routing key (`direct`), or a pattern of dotted words in which `*` is one word and `#` any number
-    (`pattern`). `headers` must all be there, or any of them with `any_header` (`headers`). No headers match every message.
-    `labels` are notes of whoever made it, which the broker keeps and does not read.
+    (`pattern`). `headers` must all be there, or any of them with `any_header` (`headers`); no headers match every
+    message. `labels` are notes of whoever made it, which the broker keeps and does not read.
     """
 
     topic: str | None = None

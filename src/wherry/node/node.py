@@ -166,6 +166,10 @@ class Node:
         server = await self._stack.enter_async_context(
             serve_amqp(self.broker, hosts=config.amqp.hosts, access=access, drain_s=config.server.drain_s)
         )
+        from wherry.node.management import Management  # noqa: PLC0415
+
+        tools = Management(server.house, access, self.server)
+        self.server.app, self.server.gate = tools.app, tools.gate
         try:
             self.amqp_port = await server.listen(config.server.host, port, tls)
         except OSError as fault:

@@ -164,8 +164,7 @@ class Channel:
         message = Incoming(
             event.body, prefix(exchange, key) + known.raw, key if exchange else None, texts(known), identity
         )
-        now_ms = self.session.now_ms()
-        intake = self.session.intake
+        intake, now_ms = self.session.intake, self.session.now_ms
         for queue in targets:
             place = placed(queue, known, due, now_ms)
             if self.transaction is not None:

@@ -119,13 +119,15 @@ class Mover:
             "key": to_key if to else None,
             "headers": texts(known),
         }
-        now_ms = self._broker.shard.now().wall_ms
         result = []
         for target in self._targets(host, to, to_key, known):
             if not _is_circle(deaths, target.name):
-                place = placed(target, known, None, now_ms)
+                place = placed(target, known, None, self._now_ms)
                 result.append((target.topic, place.persistent, {**message, **place.columns()}))
         return result
+
+    def _now_ms(self) -> int:
+        return self._broker.shard.now().wall_ms
 
 
 def _first(headers: bytes, death: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,8 @@ BATCH_BYTES_MAX = 8 << 20
 ROW_BYTES = 100
 """What a message counts beside its body and envelope."""
 
+_NO_MORE = (None, None, None)
+
 _LASTING, _PASSING = PublishOptions(persistent=True), PublishOptions(persistent=False)
 
 _log = logging.getLogger("wherry.amqp")
@@ -70,25 +72,33 @@ class _Group:
     topic: str
     persistent: bool
     size: int = 0
+    plain: bool = True
+    """Whether no message has more than a payload and an envelope."""
     messages: list[Incoming] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     tickets: list[Ticket | None] = field(default_factory=list)
 
+    def add(self, message: Incoming, place: Place) -> None:
+        """One message more."""
+        self.messages.append(message)
+        self.places.append(place)
+        if message[2:] != _NO_MORE or place[1:] != _NO_MORE:
+            self.plain = False
+
     def batch(self) -> pa.RecordBatch:
         """As the broker takes it, without the columns that say nothing."""
-        given: dict[str, Any] = dict(zip(Incoming._fields, zip(*self.messages, strict=True), strict=True))
-        given |= zip(Place._fields[1:], list(zip(*self.places, strict=True))[1:], strict=True)
-        kept = {
-            name: values
-            for name, values in given.items()
-            if name in _ALWAYS or any(each is not None for each in values)
-        }
+        messages = self.messages
+        columns: dict[str, list[Any]] = {"payload": [each.payload for each in messages]}
+        columns["envelope"] = [each.envelope for each in messages]
+        if not self.plain:
+            for rows, names in ((messages, ("key", "headers", "id")), (self.places, ("priority", "expires", "due"))):
+                for name in names:
+                    values = [getattr(row, name) for row in rows]
+                    if any(value is not None for value in values):
+                        columns[name] = values
         return pa.RecordBatch.from_arrays(
-            [pa.array(values, MESSAGE.field(name).type) for name, values in kept.items()], names=list(kept)
+            [pa.array(values, MESSAGE.field(name).type) for name, values in columns.items()], names=list(columns)
         )
-
-
-_ALWAYS = ("payload", "envelope")
 
 
 @dataclass(slots=True)
@@ -142,8 +152,7 @@ class Intake:
             group = self._open[topic, persistent] = _Group(topic, persistent)
             self._open.pop((topic, not persistent), None)
             self._turn.groups.append(group)
-        group.messages.append(message)
-        group.places.append(place)
+        group.add(message, place)
         group.tickets.append(ticket)
         group.size += size
         self._turn.size += size
@@ -162,8 +171,7 @@ class Intake:
         groups: dict[str, _Group] = {}
         for queue, message, place in messages:
             group = groups.setdefault(queue.topic, _Group(queue.topic, persistent=True))
-            group.messages.append(message)
-            group.places.append(place)
+            group.add(message, place)
         return [(topic, group.batch()) for topic, group in groups.items()]
 
     def _schedule(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from wherry.model.limits import TIME_MS_MAX
@@ -46,8 +47,14 @@ def delay_ms(known: Skimmed) -> int | None:
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
 
 
-def placed(queue: Queue, known: Skimmed, due_ms: int | None, now_ms: int) -> Place:
+_PLAIN = (Place(False, None, None, None), Place(True, None, None, None))
+
+
+def placed(queue: Queue, known: Skimmed, due_ms: int | None, now_ms: Callable[[], int]) -> Place:
     """How a message lies in a queue."""
+    persistent = queue.terms.durable and known.delivery_mode == PERSISTENT
+    if queue.is_plain and due_ms is None and known.expiration is None:  # most are
+        return _PLAIN[persistent]
     most = queue.max_priority
     priority = None if most is None else PRIORITY_STEP * (255 - min(known.priority or 0, most))
     times = [each for each in (queue.ttl_ms, ttl_ms(known)) if each is not None]
@@ -56,5 +63,5 @@ def placed(queue: Queue, known: Skimmed, due_ms: int | None, now_ms: int) -> Pla
         shortest = min(times)
         # What may not wait at all is for whoever has room for it right now.
         if shortest > 0 or not queue.has_room():
-            expires = min((now_ms if due_ms is None else due_ms) + shortest, TIME_MS_MAX)
-    return Place(queue.terms.durable and known.delivery_mode == PERSISTENT, priority, expires, due_ms)
+            expires = min((now_ms() if due_ms is None else due_ms) + shortest, TIME_MS_MAX)
+    return Place(persistent, priority, expires, due_ms)

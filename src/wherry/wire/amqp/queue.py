@@ -55,6 +55,8 @@ class Queue:
         """Whether it ever had a consumer: a queue that deletes itself does so with its last one."""
         self.used_at = time.monotonic()
         self.max_priority, self.ttl_ms = terms.max_priority or None, terms.message_ttl_ms
+        self.is_plain = self.max_priority is None and self.ttl_ms is None
+        """Whether all messages are alike to it, but for what they say themselves."""
         self._broker, self._settling = broker, settling
         self._old_below = self._next_offset()
         self._consumer: Consumer | None = None

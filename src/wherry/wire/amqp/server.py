@@ -74,9 +74,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
-        self.peer = transport.get_extra_info("peername")
+        self.peer, ours = (transport.get_extra_info(name) for name in ("peername", "sockname"))
         login = Login(self._server.access, _certified(transport))
-        self.session = Session(self._server.house, self, login)
+        self.session = Session(self._server.house, self, login, f"{_place(self.peer)} -> {_place(ours)}")
         if not self._server.admit(self):
             self._transport.abort()
 
@@ -219,6 +219,10 @@ class Connection(asyncio.Protocol):
         if state is State.OPEN and not self.session.login.still_holds():
             return "its key is no longer good"
         return None
+
+
+def _place(address: object) -> str:
+    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
 
 
 def _certified(transport: asyncio.BaseTransport) -> str | None:

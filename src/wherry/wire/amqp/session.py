@@ -98,9 +98,11 @@ class State(Enum):
 class Session:
     """One connection of one client."""
 
-    def __init__(self, house: House, wire: Wire, login: Login) -> None:
+    def __init__(self, house: House, wire: Wire, login: Login, name: str = "") -> None:
         self.house, self.intake, self.settling, self.replies = house, house.intake, house.settling, house.replies
         self.state = State.STARTING
+        self.name = name
+        """For people: who is connected to what."""
         self.user = ""
         self.host: Host
         self.channels: dict[int, Channel] = {}
@@ -116,6 +118,11 @@ class Session:
         house.sessions.add(self)
 
     # ------------------------------------------------------------------------------------------------- for its channels
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a virtual host, and channels."""
+        return self.state is State.OPEN
 
     @property
     def is_over(self) -> bool:

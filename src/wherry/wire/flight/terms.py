@@ -30,7 +30,7 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
 
 class Place(Term, frozen=True):
-    """Somewhere in a topic: offsets, where the rest is at its beginning, or a time."""
+    """Somewhere in a topic: offsets of some partitions, or a time."""
 
     offsets: Offsets | None = None
     time_ms: Offset | None = None

@@ -37,8 +37,7 @@ class App:
 
     def admit(self, request: Request) -> Endpoint:
         """What answers a request, if whoever asks may: known from the head, before there is a body."""
-        _check_host(request, self.service.names)
-        _check_origin(request)
+        self.check_page(request)
         endpoint = self._router.find(request)
         request.endpoint = endpoint.name
         if endpoint.right == "none":
@@ -46,13 +45,18 @@ class App:
                 raise HttpError("too-large", f"{endpoint.name} takes no body")
             request.admitted = endpoint
             return endpoint
-        _check_site(request)
+        check_site(request)
         if endpoint.asks:
             self.service.may(request, endpoint.right, "*")  # who asks must be known
         else:
             request.caller = self.service.guard(request, endpoint.right, request.params.get("topic", "*"))
         request.admitted = endpoint
         return endpoint
+
+    def check_page(self, request: Request) -> None:
+        """No page from elsewhere drives the broker, by a name that points here or by its own."""
+        _check_host(request, self.service.names)
+        _check_origin(request)
 
 
 def _endpoints() -> list[Endpoint]:
@@ -94,7 +98,7 @@ def _check_origin(request: Request) -> None:
         raise HttpError("forbidden", f"a page from {origin[:100]} may not call this broker")
 
 
-def _check_site(request: Request) -> None:
+def check_site(request: Request) -> None:
     """The same for what carries no origin: a picture or a link that a page from elsewhere has the browser get."""
     site = request.headers.get("sec-fetch-site", "none")
     if site not in ("none", "same-origin"):
@@ -117,7 +121,7 @@ async def serve(
     server = Server(bounds=bounds, observer=observer)
     service = Service(broker, server, guard, None if names is None else frozenset(name.lower() for name in names))
     app = App(service)
-    server.app, server.gate = app, app.admit
+    server.app, server.gate, server.check_page = app, app.admit, app.check_page
     weeding = asyncio.create_task(_weed(service), name="wherry http consumers")
     try:
         yield server

@@ -41,6 +41,8 @@ class Server:
         """What answers; set before the first `listen`."""
         self.gate: Gate = lambda request: None
         """What a request passes before we wait for its body, or raises: a stranger shall not fill our memory."""
+        self.check_page: Gate = lambda request: None
+        """What every request passes, whoever answers it."""
         self.bounds = bounds or Bounds()
         self.closing = False
         self.requests = 0

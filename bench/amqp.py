@@ -1,0 +1,115 @@
+"""AMQP: the same clients over Wherry and over RabbitMQ, in turn, in the same run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.core import _disk as disk
+from bench.figure import Figure
+from bench.http import _line as line
+from bench.peers.peer import Peer, free_port
+from bench.peers.rabbitmq import RabbitMq
+from bench.peers.wherry import WherryMessages
+
+COUNTS = {"pika": 40_000, "aio_pika": 10_000, "transient": 40_000, "fanout": 5_000, "priority": 6_000, "calls": 10_000}
+ROUNDS = 3
+WORDS = {
+    "pika": "msgs/s, pika, confirms, on disk",
+    "aio_pika": "msgs/s, aio-pika, confirms, on disk",
+    "transient": "msgs/s, pika, in memory",
+    "fanout": "published/s to 10 queues",
+    "priority_load": "msgs/s, 256 levels",
+    "priority_drain": "msgs/s, 256 levels",
+    "calls": "calls/s, 64 under way",
+}
+
+
+class WherryAmqp(WherryMessages):
+    """A node, reached over AMQP."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.amqp_port = free_port()
+
+    def run(self, *command: str, **more: object) -> None:
+        super().run(*command, "--amqp-port", str(self.amqp_port), "--flight-port", "0", **more)
+
+
+def figures(scale: int) -> list[Figure]:
+    """Everything about AMQP; nothing where RabbitMQ is not installed, for there is nothing to compare with."""
+    if not RabbitMq.is_installed():
+        return []
+    from bench.amqp_sides import CASES  # noqa: PLC0415  needs pika
+
+    rates: dict[str, dict[str, list[float]]] = {}
+    with tempfile.TemporaryDirectory(dir=disk(), prefix="bench-amqp-") as root, ExitStack() as stack:
+        ports = _servers(Path(root), stack)
+        for name in CASES:
+            for _ in range(ROUNDS):
+                for who, port in ports.items():
+                    for what, rate in _flow(name, port, max(100, COUNTS[name] // scale)).items():
+                        rates.setdefault(what, {}).setdefault(who, []).append(rate)
+    return [_figure(what, found) for what, found in rates.items()]
+
+
+def _figure(what: str, found: dict[str, list[float]]) -> Figure:
+    ours, theirs = (statistics.median(found[who]) for who in ("wherry", "rabbitmq"))
+    return Figure(f"amqp.{what}", ours, WORDS[what], "RabbitMQ", theirs)
+
+
+def _servers(root: Path, stack: ExitStack) -> dict[str, int]:
+    """Both serve, on these ports."""
+    ports = {}
+    for name, kind in (("wherry", WherryAmqp), ("rabbitmq", RabbitMq)):
+        folder = root / name
+        folder.mkdir()
+        peer: Peer = kind(folder)
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.callback(peer.stop)
+        peer.start()
+        ports[name] = peer.amqp_port if isinstance(peer, WherryAmqp) else peer.port
+    return ports
+
+
+def _flow(name: str, port: int, count: int) -> dict[str, float]:
+    """Messages a second, by what was measured."""
+    import pika  # noqa: PLC0415  an extra
+
+    from bench.amqp_sides import CASES, parameters  # noqa: PLC0415
+
+    with pika.BlockingConnection(parameters(port)) as connection:
+        CASES[name].set_up(connection.channel())
+    sides = {role: _side(name, role, port, count) for role in ("consume", "produce")}
+    for side in sides.values():
+        line(side)
+    if CASES[name].together:
+        told = _told(sides)
+        return {name: count / (max(each["ended"] for each in told.values()) - told["produce"]["began"])}
+    loaded = _told({"produce": sides["produce"]})["produce"]
+    drained = _told({"consume": sides["consume"]})["consume"]
+    took = {"load": loaded["ended"] - loaded["began"], "drain": drained["ended"] - drained["began"]}
+    return {f"{name}_{what}": count / seconds for what, seconds in took.items()}
+
+
+def _side(name: str, role: str, port: int, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "bench.amqp_sides", name, role, str(port), str(count)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _told(sides: dict[str, subprocess.Popen[str]]) -> dict[str, dict[str, float]]:
+    """Start sides, and wait for their ends."""
+    for side in sides.values():
+        assert side.stdin is not None
+        side.stdin.write("go\n")
+        side.stdin.flush()
+    told = {role: json.loads(line(side)) for role, side in sides.items()}
+    for side in sides.values():
+        side.wait()
+    return told

@@ -1,0 +1,229 @@
+"""What tools ask RabbitMQ's management interface for: queues, exchanges, bindings, connections, in its shapes.
+
+Only what Flower, `rabbitmqadmin list` and clients of the kind read, and only to look at: what changes something is a
+matter of the protocol itself, or of `/v1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import unquote
+
+from wherry.core import stats
+from wherry.wire.amqp import exchanges
+from wherry.wire.amqp.channel import Channel
+from wherry.wire.amqp.host import Host
+from wherry.wire.amqp.house import House
+from wherry.wire.amqp.names import SUBSCRIPTION, host_and_name
+from wherry.wire.amqp.queue import Queue
+from wherry.wire.amqp.session import PROPERTIES, Session
+
+NODE = "wherry"
+
+May = Callable[[str], bool]
+"""Whether whoever asks may see a topic."""
+
+
+def answer(house: House, path: str, user: str, may: May) -> Any | None:
+    """What is at a path below `/api/`, to be written as JSON; None if there is nothing."""
+    what, *rest = [unquote(part) for part in path.strip("/").split("/")]
+    table = _TABLES.get(what)
+    if table is not None:
+        rows = [row for row in table(house) if may(row.get("_topic", "*"))]
+        return _narrowed([{name: row[name] for name in row if name != "_topic"} for row in rows], rest)
+    if what == "overview":
+        return _overview(house)
+    if what == "whoami":
+        return {"name": user or "guest", "tags": ["administrator"]}
+    if what == "aliveness-test":
+        return {"status": "ok"} if rest[:1] and rest[0] in house.hosts else None
+    return {"status": "ok"} if what in ("health", "healthchecks") else None
+
+
+def _narrowed(rows: list[dict[str, Any]], rest: list[str]) -> Any | None:
+    """All rows; those of a virtual host; or the one of a name."""
+    if not rest:
+        return rows
+    if not all("vhost" in row for row in rows):  # of something that is in no virtual host
+        return next((row for row in rows if row["name"] == rest[0]), None)
+    mine = [row for row in rows if row["vhost"] == rest[0]]
+    if len(rest) == 1:
+        return mine
+    return next((row for row in mine if row.get("name") == rest[1]), None)
+
+
+def _overview(house: House) -> dict[str, Any]:
+    queues = list(_queues(house))
+    totals = ("messages", "messages_ready", "messages_unacknowledged")
+    return {
+        "product_name": PROPERTIES["product"],
+        "product_version": PROPERTIES["version"],
+        "rabbitmq_version": PROPERTIES["version"],
+        "management_version": PROPERTIES["version"],
+        "cluster_name": PROPERTIES["cluster_name"],
+        "node": NODE,
+        "queue_totals": {name: sum(queue[name] for queue in queues) for name in totals},
+        "object_totals": {
+            "connections": len(house.sessions),
+            "channels": sum(len(session.channels) for session in house.sessions),
+            "exchanges": sum(len(host.exchanges()) for host in house.hosts.values()),
+            "queues": len(queues),
+            "consumers": sum(queue["consumers"] for queue in queues),
+        },
+        "message_stats": {},
+    }
+
+
+def _hosts(house: House) -> Iterator[dict[str, Any]]:
+    for name in house.hosts:
+        yield {"name": name, "tracing": False, "description": "", "tags": []}
+
+
+def _nodes(_: House) -> Iterator[dict[str, Any]]:
+    yield {"name": NODE, "type": "disc", "running": True, "mem_alarm": False, "disk_free_alarm": False}
+
+
+def _queues(house: House) -> Iterator[dict[str, Any]]:
+    for host in house.hosts.values():
+        for queue in host.queues():
+            yield _queue(house, host, queue)
+
+
+def _queue(house: House, host: Host, queue: Queue) -> dict[str, Any]:
+    shard = house.broker.shard
+    topic = shard.state.topic(queue.topic)
+    known = [each for each in topic.subscriptions.values() if each.config.name == SUBSCRIPTION]
+    counts = [stats.of_subscription(each, shard.now().wall_ms) for each in known]
+    ready, leased = sum(each.ready for each in counts), sum(each.leased for each in counts)
+    terms = queue.terms
+    return {
+        "_topic": queue.topic,
+        "name": queue.name,
+        "vhost": host.name,
+        "durable": terms.durable,
+        "auto_delete": terms.auto_delete,
+        "exclusive": terms.exclusive,
+        "arguments": terms.arguments,
+        "type": terms.arguments.get("x-queue-type", "classic"),
+        "node": NODE,
+        "state": "running",
+        "messages": ready + leased,
+        "messages_ready": ready,
+        "messages_unacknowledged": leased,
+        "message_bytes": topic.bytes,
+        "consumers": len(queue.subscribers),
+        "policy": None,
+        "message_stats": {},
+    }
+
+
+def _exchanges(house: House) -> Iterator[dict[str, Any]]:
+    for host in house.hosts.values():
+        for name, terms in host.exchanges():
+            yield {
+                "name": name,
+                "vhost": host.name,
+                "type": terms.type,
+                "durable": terms.durable,
+                "auto_delete": terms.auto_delete,
+                "internal": terms.internal,
+                "arguments": {"alternate-exchange": terms.alternate} if terms.alternate else {},
+            }
+
+
+def _bindings(house: House) -> Iterator[dict[str, Any]]:
+    for host in house.hosts.values():
+        for queue in host.queues():  # each has one to the default exchange
+            yield _binding(host, "", queue.name, "queue", queue.name, {}, queue.topic)
+        for source, bound in host.bindings():
+            kind = "queue" if bound.topic is not None else "exchange"
+            full = bound.topic if bound.topic is not None else bound.route or ""
+            arguments = {name: _plain(value) for name, value in exchanges.arguments_of(bound).items()}
+            yield _binding(host, source, host_and_name(full)[1], kind, bound.match, arguments, full)
+
+
+def _binding(
+    host: Host, source: str, to: str, kind: str, key: str, arguments: dict[str, Any], topic: str
+) -> dict[str, Any]:
+    return {
+        "_topic": topic,
+        "source": source,
+        "vhost": host.name,
+        "destination": to,
+        "destination_type": kind,
+        "routing_key": key,
+        "arguments": arguments,
+        "properties_key": key or "~",
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | list | dict | None) else str(value)
+
+
+def _connections(house: House) -> Iterator[dict[str, Any]]:
+    for session in house.sessions:
+        if session.is_open:
+            yield {
+                "name": session.name,
+                "vhost": session.host.name,
+                "user": session.user,
+                "state": "running",
+                "channels": len(session.channels),
+                "protocol": "AMQP 0-9-1",
+                "client_properties": {name: _plain(value) for name, value in session.client.items()},
+                "frame_max": session.frame_max,
+                "channel_max": session.channel_max,
+            }
+
+
+def _channels(house: House) -> Iterator[dict[str, Any]]:
+    for session, channel in _open_channels(house):
+        yield {
+            "name": f"{session.name} ({channel.number})",
+            "vhost": session.host.name,
+            "user": session.user,
+            "number": channel.number,
+            "state": "running",
+            "confirm": channel.confirms,
+            "transactional": channel.transaction is not None,
+            "consumer_count": len(channel.consumers),
+            "messages_unacknowledged": len(channel.unacked),
+            "prefetch_count": channel.prefetch,
+            "global_prefetch_count": channel.limit,
+        }
+
+
+def _consumers(house: House) -> Iterator[dict[str, Any]]:
+    for session, channel in _open_channels(house):
+        for consumer in channel.consumers.values():
+            yield {
+                "_topic": consumer.queue.topic,
+                "vhost": session.host.name,
+                "queue": {"name": consumer.queue.name, "vhost": session.host.name},
+                "consumer_tag": consumer.tag,
+                "ack_required": not consumer.no_ack,
+                "exclusive": consumer.exclusive,
+                "prefetch_count": consumer.limit,
+                "active": True,
+                "channel_details": {"name": f"{session.name} ({channel.number})", "number": channel.number},
+            }
+
+
+def _open_channels(house: House) -> Iterator[tuple[Session, Channel]]:
+    for session in house.sessions:
+        for channel in session.channels.values() if session.is_open else ():
+            yield session, channel
+
+
+_TABLES: dict[str, Callable[[House], Iterator[dict[str, Any]]]] = {
+    "vhosts": _hosts,
+    "nodes": _nodes,
+    "queues": _queues,
+    "exchanges": _exchanges,
+    "bindings": _bindings,
+    "connections": _connections,
+    "channels": _channels,
+    "consumers": _consumers,
+}

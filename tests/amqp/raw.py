@@ -1,0 +1,184 @@
+"""AMQP by hand, for what no client library lets one do: wrong frames, odd tables, and every byte as it was sent.
+
+It shares nothing with `wherry.wire.amqp.codec`, so that a mistake there is not made here as well.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from tests.amqp.clients.port import Address
+
+HEADER = b"AMQP\x00\x00\x09\x01"
+METHOD, CONTENT, BODY, HEARTBEAT = 1, 2, 3, 8
+END = b"\xce"
+
+START, START_OK, TUNE, TUNE_OK, OPEN, OPEN_OK = (10, 10), (10, 11), (10, 30), (10, 31), (10, 40), (10, 41)
+CLOSE, CLOSE_OK, BLOCKED = (10, 50), (10, 51), (10, 60)
+CHANNEL_OPEN, CHANNEL_OPEN_OK, CHANNEL_FLOW, CHANNEL_FLOW_OK = (20, 10), (20, 11), (20, 20), (20, 21)
+CHANNEL_CLOSE, CHANNEL_CLOSE_OK = (20, 40), (20, 41)
+QUEUE_DECLARE, QUEUE_DECLARE_OK, QUEUE_DELETE, QUEUE_DELETE_OK = (50, 10), (50, 11), (50, 40), (50, 41)
+QOS, QOS_OK, CONSUME, CONSUME_OK = (60, 10), (60, 11), (60, 20), (60, 21)
+PUBLISH, DELIVER, GET, GET_OK, GET_EMPTY = (60, 40), (60, 60), (60, 70), (60, 71), (60, 72)
+ACK, NACK, CONFIRM_SELECT, CONFIRM_SELECT_OK = (60, 80), (60, 120), (85, 10), (85, 11)
+
+
+class Frame(NamedTuple):
+    """What a frame carries."""
+
+    kind: int
+    channel: int
+    payload: bytes
+
+    @property
+    def method(self) -> tuple[int, int]:
+        return struct.unpack_from(">HH", self.payload) if self.kind == METHOD else (0, 0)
+
+    @property
+    def arguments(self) -> bytes:
+        return self.payload[4:]
+
+    @property
+    def code(self) -> int:
+        """The reply code of a close."""
+        assert self.method in (CLOSE, CHANNEL_CLOSE), self
+        return int(struct.unpack_from(">H", self.arguments)[0])
+
+
+def short(text: str) -> bytes:
+    raw = text.encode()
+    return bytes([len(raw)]) + raw
+
+
+def long(raw: bytes) -> bytes:
+    return struct.pack(">I", len(raw)) + raw
+
+
+class Raw:
+    """A connection of bytes. `opened` does what has to be said at the beginning."""
+
+    def __init__(self, url: str) -> None:
+        self.address = Address.of(url)
+        self._socket = socket.create_connection((self.address.host, self.address.port), timeout=20)
+        self._seen = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+        self._socket.close()
+
+    def send(self, raw: bytes) -> None:
+        self._socket.sendall(raw)
+
+    def frame(self, kind: int, channel: int, payload: bytes) -> None:
+        self.send(struct.pack(">BHI", kind, channel, len(payload)) + payload + END)
+
+    def call(self, channel: int, method: tuple[int, int], arguments: bytes = b"") -> None:
+        self.frame(METHOD, channel, struct.pack(">HH", *method) + arguments)
+
+    def content(self, channel: int, size: int, properties: bytes = b"\x00\x00") -> None:
+        self.frame(CONTENT, channel, struct.pack(">HHQ", 60, 0, size) + properties)
+
+    def take(self, count: int) -> bytes:
+        """So many bytes from the server; fewer if it hung up."""
+        while len(self._seen) < count:
+            more = self._socket.recv(1 << 16)
+            if not more:
+                break
+            self._seen += more
+        found, self._seen = self._seen[:count], self._seen[count:]
+        return found
+
+    def next(self) -> Frame:
+        """The next frame that is no heart-beat."""
+        while True:
+            head = self.take(7)
+            assert len(head) == 7, "the server hung up"
+            kind, channel, size = struct.unpack(">BHI", head)
+            payload = self.take(size)
+            assert self.take(1) == END
+            if kind != HEARTBEAT:
+                return Frame(kind, channel, payload)
+
+    def expect(self, method: tuple[int, int]) -> Frame:
+        found = self.next()
+        assert found.method == method, found
+        return found
+
+    def is_hung_up(self) -> bool:
+        """Whether the server ends the connection, whatever it says before."""
+        try:
+            while self.take(1):
+                pass
+        except ConnectionResetError:
+            return True
+        except TimeoutError:
+            return False
+        return True
+
+    # ------------------------------------------------------------------------------------------------ the beginning
+
+    def start_ok(self, mechanism: str, response: bytes) -> None:
+        client = long(b"")
+        self.call(0, START_OK, client + short(mechanism) + long(response) + short("en_US"))
+
+    def plain(self, user: str | None = None, password: str | None = None) -> bytes:
+        return f"\0{user or self.address.user}\0{password or self.address.password}".encode()
+
+    def begin(self) -> Frame:
+        """The protocol header, and what the server starts with."""
+        self.send(HEADER)
+        return self.expect(START)
+
+    def tuned(self, channel_max: int = 0, frame_max: int = 0, heartbeat_s: int = 0) -> None:
+        """Log in, and agree on these; zero takes what the server offers."""
+        self.begin()
+        self.start_ok("PLAIN", self.plain())
+        offered = struct.unpack(">HIH", self.expect(TUNE).arguments)
+        self.call(0, TUNE_OK, struct.pack(">HIH", channel_max or offered[0], frame_max or offered[1], heartbeat_s))
+
+    def opened(self, channel_max: int = 0, frame_max: int = 0, heartbeat_s: int = 0) -> Self:
+        """A connection, and channel 1 on it."""
+        self.tuned(channel_max, frame_max, heartbeat_s)
+        self.call(0, OPEN, short(self.address.vhost) + short("") + b"\x00")
+        self.expect(OPEN_OK)
+        self.open_channel(1)
+        return self
+
+    def open_channel(self, channel: int) -> None:
+        self.call(channel, CHANNEL_OPEN, short(""))
+        self.expect(CHANNEL_OPEN_OK)
+
+    # -------------------------------------------------------------------------------------------------------- calls
+
+    def queue(self) -> str:
+        """A queue that ends with the connection; its name."""
+        self.call(1, QUEUE_DECLARE, b"\x00\x00" + short("") + b"\x04" + long(b""))
+        answer = self.expect(QUEUE_DECLARE_OK).arguments
+        return answer[1 : 1 + answer[0]].decode()
+
+    def publish(self, queue: str, body: bytes, properties: bytes = b"\x00\x00", flags: int = 0) -> None:
+        self.call(1, PUBLISH, b"\x00\x00" + short("") + short(queue) + bytes([flags]))
+        self.content(1, len(body), properties)
+        if body:
+            self.frame(BODY, 1, body)
+
+    def got(self, queue: str) -> tuple[bytes, bytes]:
+        """The properties of the first message of a queue, and its body, as they came."""
+        while True:
+            self.call(1, GET, b"\x00\x00" + short(queue) + b"\x01")
+            if self.next().method == GET_OK:
+                break
+        header = self.next()
+        assert header.kind == CONTENT
+        size = struct.unpack_from(">Q", header.payload, 4)[0]
+        body = b""
+        while len(body) < size:
+            frame = self.next()
+            assert frame.kind == BODY
+            body += frame.payload
+        return header.payload[12:], body

@@ -1,0 +1,71 @@
+"""A node is killed twenty times under clients that publish with confirms and consume with acks, through pika."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.amqp.environments import python_with
+from tests.integration.worlds import Node
+from tests.spark.brokers import free_port
+
+SCRIPT = Path(__file__).parent / "clients" / "ledger.py"
+KILLS = 20
+BETWEEN_S = 0.5
+PATIENCE_S = 60
+
+
+def lines(file: Path) -> list[list[str]]:
+    return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def stored(file: Path) -> set[int]:
+    return {int(number) for _, number in lines(file)}
+
+
+@pytest.mark.rows("Q12", "A15")
+def test_twenty_kills_lose_nothing_that_was_confirmed_and_keep_the_order(tmp_path: Path):
+    port = free_port()
+    url = f"amqp://guest:guest@127.0.0.1:{port}/%2F?heartbeat=5"
+    told = {what: tmp_path / what for what in ("produce", "consume")}
+
+    async def main() -> None:
+        python = python_with("pika")
+        async with Node(tmp_path / "home", "--amqp-port", str(port)) as node:
+            with ExitStack() as stack:
+                clients = {}
+                for what, file in told.items():
+                    command = [python, str(SCRIPT), what, url, "jobs", str(file)]
+                    clients[what] = stack.enter_context(subprocess.Popen(command))
+                    stack.callback(clients[what].kill)
+                for _ in range(KILLS):
+                    await asyncio.sleep(BETWEEN_S)
+                    await node.kill()
+                    await node.start()
+                clients["produce"].kill()
+                async with asyncio.timeout(PATIENCE_S):
+                    while not stored(told["produce"]) <= {int(line[1]) for line in lines(told["consume"])}:
+                        await asyncio.sleep(0.2)
+
+    asyncio.run(main())
+    assert len(stored(told["produce"])) > KILLS
+    check(lines(told["consume"]))
+
+
+def check(received: list[list[str]]) -> None:
+    """What comes again says so; what comes for the first time comes in the order in which it was published."""
+    seen: set[int] = set()
+    last = -1
+    for line in received:
+        if line[0] != "got":
+            continue
+        number, again = int(line[1]), line[2] == "1"
+        assert again or number not in seen, f"{number} came again and did not say so"
+        if number not in seen:
+            assert number > last or again, f"{number} came after {last}"
+            last = max(last, number)
+        seen.add(number)
