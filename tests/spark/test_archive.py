@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from wherry.cli import frame
 from wherry.cli.commands import pipeline_archive
 from wherry.cli.frame import Group
 from wherry.journal.window import LOGGED
-from wherry.model.errors import Corrupt, HistoryLost, InvalidInput, NotFound, WherryError
+from wherry.model.errors import Corrupt, HistoryLost, InvalidInput, NotFound, StorageError, WherryError
 from wherry.spark.pipelines import archive as jobs
 from wherry.spark.pipelines import (
     archive_compact,
@@ -28,6 +29,7 @@ from wherry.spark.pipelines import (
     manifest,
     manifest_store,
     manifest_sums,
+    run_session,
 )
 from wherry.spark.pipelines.archive import Options, archive, verify
 from wherry.spark.pipelines.archive_compact import groups
@@ -35,7 +37,9 @@ from wherry.spark.pipelines.manifest import File
 from wherry.spark.pipelines.manifest_store import store
 from wherry.spark.pipelines.seam import archived
 
-SMALL = Options(rows_per_task=150, wave=2, grace_s=0)
+SMALL = Options(rows_per_task=150, wave=2, grace_s=0, orphan_s=0)
+UNDER_WAY = Options(rows_per_task=150, wave=2, grace_s=0)
+"""Nothing is kept for readers; but what another job wrote is its own."""
 
 
 def texts(first, count):
@@ -170,12 +174,100 @@ def test_two_jobs_at_a_time_archive_each_row_once(spark, broker, tmp_path, monke
     def other_first(*args):
         if not inside:
             inside.append(1)
-            archive(spark, broker.link, topic, str(tmp_path), SMALL)
+            archive(spark, broker.link, topic, str(tmp_path), UNDER_WAY)
         return real(*args)
 
     monkeypatch.setattr(manifest, "append", other_first)
     with pytest.raises(manifest.Conflict, match="another job archived"):
-        archive(spark, broker.link, topic, str(tmp_path), SMALL)
+        archive(spark, broker.link, topic, str(tmp_path), UNDER_WAY)
+    assert archive_of(topic, tmp_path) == log_of(broker, topic)
+
+
+def test_files_that_only_an_executor_sees_are_no_archive(spark, broker, tmp_path, monkeypatch):
+    """As on a cluster whose workers have disks of their own."""
+    topic = broker.create()
+    broker.publish(topic, texts(0, 20))
+    here, real = store(str(tmp_path)).under(manifest.folder(topic)), archive_tasks.run
+
+    def elsewhere(*args):
+        made = real(*args)
+        (tmp_path / manifest.folder(topic) / made[0][0].path).rename(tmp_path / "a disk of a worker")
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(archive_tasks, "run", elsewhere)
+        with pytest.raises(StorageError, match="must see the same folder"):
+            archive(spark, broker.link, topic, str(tmp_path), SMALL)
+    assert manifest.need(here, topic).covered == {}
+    assert len(broker.rows(topic)) == 20, "the broker keeps them"
+    assert archive(spark, broker.link, topic, str(tmp_path), SMALL).rows == 20
+
+
+def test_a_merge_that_only_an_executor_sees_replaces_nothing(tmp_path):
+    here = store(str(tmp_path))
+    manifest.begun(here, "t", "s", "x")
+    for name in "ab":
+        (tmp_path / name).write_bytes(b"x")
+    both = [
+        File(path=name, partition=0, date="", first=n, last=n, rows=1, bytes=1, content=1, sum="1")
+        for n, name in enumerate("ab")
+    ]
+    found = manifest.append(here, "x", {0: (0, 2)}, both, [])
+    merged = File(path="c", partition=0, date="", first=0, last=1, rows=2, bytes=2, content=2, sum="2")
+    with pytest.raises(StorageError, match="there is no file"):
+        manifest.compact(here, "x", both, [merged])
+    (tmp_path / "c").write_bytes(b"x")
+    with pytest.raises(StorageError, match="there is 1 bytes"):
+        manifest.compact(here, "x", both, [merged])
+    assert manifest.load(here) == found
+
+
+def test_files_of_a_job_under_way_are_left_to_it(tmp_path):
+    here = store(str(tmp_path))
+    found = manifest.begun(here, "t", "s", "x")
+    written = archive_files.write(here, 0, iter([rows_of(0, 3)]), 1 << 20)
+    assert archive_compact.clean(here, found, 0, jobs.ORPHAN_S, time.time() + 7_200).removed == 0
+    found = manifest.append(here, "x", {0: (0, 3)}, written, [])
+    assert list(archive_files.read(here, found.files[0]))
+    archive_files.write(here, 0, iter([rows_of(3, 3)]), 1 << 20)
+    assert archive_compact.clean(here, found, 0, jobs.ORPHAN_S, time.time() + 90_000).removed == 1, "it died"
+
+
+def rows_of(first, count):
+    rows = range(first, first + count)
+    return pa.RecordBatch.from_pylist(
+        [{"offset": n, "priority": 1, "published": n, "payload": b"x", "partition": 0} for n in rows], schema=LOGGED
+    )
+
+
+def test_the_first_archive_of_a_busy_queue(spark, broker, tmp_path, monkeypatch):
+    """Others settle messages until the archive holds them back: those are not its business, and no loss."""
+    topic = broker.create()
+    broker.link.action("subscribe", {"topic": topic, "name": "w", "start": "earliest"})
+    broker.publish(topic, texts(0, 10))
+    real = manifest.begun
+
+    def meanwhile(*args):
+        broker.link.action("advance", {"topic": topic, "subscription": "w", "offsets": {0: 4}})
+        return real(*args)
+
+    monkeypatch.setattr(manifest, "begun", meanwhile)
+    done = archive(spark, broker.link, topic, str(tmp_path), SMALL)
+    assert (done.rows, done.ends) == (6, {0: 10})
+
+
+def test_what_was_merged_and_removed_is_forgotten(spark, broker, tmp_path):
+    topic = broker.create(keep="age", keep_ms=3_600_000)
+    here = store(str(tmp_path)).under(manifest.folder(topic))
+    for first in range(0, 60, 20):
+        broker.publish(topic, texts(first, 20))
+        archive(spark, broker.link, topic, str(tmp_path), Options(compact=False))
+    archive(spark, broker.link, topic, str(tmp_path), Options())
+    assert len(manifest.need(here, topic).replaced) == 3
+    archive(spark, broker.link, topic, str(tmp_path), SMALL)  # removes them, and has nothing to commit
+    broker.publish(topic, texts(60, 20))
+    archive(spark, broker.link, topic, str(tmp_path), Options(compact=False))
+    assert manifest.need(here, topic).replaced == {}
     assert archive_of(topic, tmp_path) == log_of(broker, topic)
 
 
@@ -199,6 +291,7 @@ def test_compaction_keeps_rows_and_sums(spark, broker, tmp_path):
 def test_compaction_that_lost_a_row_is_refused(tmp_path):
     here = store(str(tmp_path))
     manifest.begun(here, "t", "s", "x")
+    (tmp_path / "a").write_bytes(b"x")
     one = File(path="a", partition=0, date="", first=0, last=1, rows=2, bytes=1, content=1, sum="2")
     found = manifest.append(here, "x", {0: (0, 2)}, [one], [])
     with pytest.raises(Corrupt, match="rows and sum differ"):
@@ -338,12 +431,27 @@ def test_an_object_store_has_no_folders_to_sync(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError), here.write("g") as stream:
         raise RuntimeError
     assert [(entry.path, entry.bytes) for entry in here.list() if "_manifest" not in entry.path] == [("f", 4)]
-    assert archive_compact.clean(here, found, 0, time.time() + 10) == 1
+    assert archive_compact.clean(here, found, 0, 0, time.time() + 10).removed == 1
     here.remove("f")
 
 
+def test_settings_of_a_url_stay_behind_its_folders():
+    lake = manifest_store.Store("s3://KEY:SECRET@lake/deep?region=eu-west-1&scheme=http")
+    under = lake.under("topic=a b")
+    assert under.url == "s3://KEY:SECRET@lake/deep/topic%3Da%20b?region=eu-west-1&scheme=http"
+    assert manifest_store.Store("s3://lake?region=eu-west-1").under("x").url == "s3://lake/x?region=eu-west-1"
+    assert under.plain == "s3://lake/deep/topic%3Da%20b"
+    assert under.whole("f") == "lake/deep/topic=a b/f"
+    assert "SECRET" not in repr(under)
+    with pytest.raises(InvalidInput, match="memory://x/y") as told:
+        store("memory://KEY:SECRET@x/y?z=1")
+    assert "SECRET" not in str(told.value)
+    assert "region" not in str(told.value)
+
+
 @pytest.fixture
-def wherry(broker):
+def wherry(broker, spark, monkeypatch):
+    monkeypatch.setattr(run_session, "opened", lambda *_: nullcontext(spark))  # else it would end with the command
     app = typer.Typer(cls=Group)
     app.callback()(lambda: None)
     pipeline = typer.Typer()
@@ -351,7 +459,9 @@ def wherry(broker):
     app.add_typer(pipeline, name="pipeline")
 
     def run(*words, code=0):
-        done = CliRunner().invoke(app, ["pipeline", *words, "--master", "local[2]", "--url", broker.url])
+        done = CliRunner().invoke(
+            app, ["pipeline", *words, *(() if "--master" in words else ("--master", "local[2]")), "--url", broker.url]
+        )
         assert done.exit_code == code, done.output
         return done
 
@@ -399,3 +509,20 @@ def test_the_commands(spark, broker, tmp_path, wherry):
     assert Path(to).is_dir()
     assert "ends in" in wherry("backfill", there, "x.txt", code=1).output
     assert "no topic" in wherry("archive", "nobody", "--to", to, code=1).output
+
+
+def test_jobs_run_in_the_session_that_a_pipeline_has(broker, tmp_path, wherry, monkeypatch):
+    made: dict[str, str] = {}
+
+    def session(name, *, master, conf):
+        made.update(conf)
+        raise RuntimeError("planned")
+
+    monkeypatch.undo()  # of the session of these tests
+    monkeypatch.setattr(frame, "ORDER", (*frame.ORDER, "pipeline"))
+    monkeypatch.setattr(run_session, "session", session)
+    words = ("archive", broker.create(), "--to", str(tmp_path), "--master")
+    assert "local[2], spark://" in wherry(*words, "foo", code=1).output
+    wherry(*words, "spark://127.0.0.1:7077", code=1)
+    assert made["spark.executor.memory"] == "512m"
+    assert made["spark.ui.showConsoleProgress"] == "false"

@@ -71,6 +71,23 @@ def test_ranges_by_offset_and_by_time(queries, broker):
     assert count(startingOffsets="latest") == 0
 
 
+def test_partitions_and_topics_that_offsets_do_not_name_are_read_whole(queries, broker):
+    first, second = broker.create(partitions=2, **KEPT), broker.create(**KEPT)
+    for topic, partition in ((first, 0), (first, 1), (second, 0)):
+        batch = pa.record_batch({"payload": pa.array([b"x"] * 10, pa.binary())})
+        broker.link.put({"topic": topic, "partition": partition}, batch.schema, iter([batch]))
+
+    def counts(**options):
+        rows = queries.load(f"{first},{second}", columns="topic string, partition int", **options)
+        return {
+            (row["topic"], row["partition"]): row["count"]
+            for row in rows.groupBy("topic", "partition").count().collect()
+        }
+
+    assert counts(endingOffsets=json.dumps({first: {"0": 3}})) == {(first, 0): 3, (first, 1): 10, (second, 0): 10}
+    assert counts(startingOffsets=json.dumps({first: {"0": 3}})) == {(first, 0): 7, (first, 1): 10, (second, 0): 10}
+
+
 def test_what_is_loaded_stays_what_it_was_and_filters_do_not_stick(queries, broker):
     topic = broker.create(**KEPT)
     broker.publish(topic, [b"x"] * 100)
@@ -127,6 +144,9 @@ def test_a_view_in_sql(queries, broker, orders):
         ({"topic": "nowhere"}, "no topic named 'nowhere'"),
         ({"topic": "x", "startingTime": "yesterday"}, "startingTime: got 'yesterday'"),
         ({"topic": "x", "url": "grpc://127.0.0.1:1", "retrySeconds": "0"}, "Unavailable"),
+        ({"topic": "x", "endingOffsets": '{"y": {"0": 1}}'}, "endingOffsets: got 'y'; allowed: topics of the load: x"),
+        ({"topic": "x", "failOnDataLoss": "true"}, "option failOnDataLoss: got 'read'"),
+        ({"table": "dead", "keys": "k"}, "option keys: got 'read'"),
     ],
 )
 def test_what_is_wrong_is_said(spark, broker, options, said):

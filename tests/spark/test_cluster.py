@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from wherry.cli.commands.pipeline import pipeline
 from wherry.model.errors import InvalidInput, Unavailable
 from wherry.spark.pipelines import run_declared
 from wherry.spark.pipelines.cluster import cluster, shipped
@@ -41,6 +43,15 @@ def doubled(numbers):
 PATIENCE_S = 300
 
 
+def archive(master, url, topic, to):
+    """The same cluster does a job over a whole topic."""
+    command = [sys.executable, "-m", "wherry", "pipeline", "archive", topic, "--to", str(to), "--verify", "--json"]
+    words = [*command, "--master", master, "--url", url]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
 @pytest.mark.rows("A22")
 def test_a_pipeline_runs_unchanged_on_a_cluster(broker, tmp_path):
     topic = broker.create(partitions=2, keep="age", keep_ms=3_600_000)
@@ -61,6 +72,7 @@ def test_a_pipeline_runs_unchanged_on_a_cluster(broker, tmp_path):
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+        archived = archive(made.url, broker.url, topic, tmp_path / "lake")
         assert made.fallen() == []
     assert json.loads(done.stdout.splitlines()[-1]) == {
         "queries": 2,
@@ -72,7 +84,8 @@ def test_a_pipeline_runs_unchanged_on_a_cluster(broker, tmp_path):
     rows = [json.loads(payload) for payload in broker.payloads(f"{topic}.doubled")]
     assert sorted(row["n"] for row in rows) == [n * 2 for n in range(100)]
     assert all(row["place"] for row in rows), "made by executors, not by the driver"
-    assert len(list((tmp_path / "cluster").glob("worker-*/app-*"))) == 2, "each worker had a part"
+    assert len(list((tmp_path / "cluster").glob("worker-*/app-*"))) == 4, "each worker had a part of both"
+    assert (archived["rows"], archived["verified"]) == (101, True)
     assert [each.poll() is None for each in made.processes] == [False] * 3
 
 
@@ -98,3 +111,21 @@ def test_the_command_of_sparks_own_pipelines(tmp_path):
     assert words[0].endswith("spark-pipelines") and words[1:4] == ["run", "--remote", "local[2]"]
     assert any(f"databaseName={tmp_path}" in word for word in words), "a catalogue that lasts"
     assert run_declared.command(path, "sc://h:1")[1:] == ["run", "--remote", "sc://h:1", "--spec", str(path)]
+
+
+@pytest.mark.parametrize(("words", "why"), [(("--seconds", "5"), "end by themselves"), (("--json",), "as JSON")])
+def test_options_that_sparks_own_pipelines_do_not_have_are_refused(broker, tmp_path, monkeypatch, words, why):
+    file = tmp_path / "spark-pipeline.yml"
+    file.write_text("name: x\n")
+    ran: list[object] = []
+
+    def run(*given: object) -> int:
+        ran.append(given)
+        return 0
+
+    monkeypatch.setattr(run_declared, "run", run)
+    told = CliRunner().invoke(pipeline, ["run", str(file), "--url", broker.url, *words])
+    assert (told.exit_code, ran) == (2, [])
+    assert why in told.output
+    assert CliRunner().invoke(pipeline, ["run", str(file), "--url", broker.url, "--once"]).exit_code == 0
+    assert len(ran) == 1

@@ -51,6 +51,18 @@ def test_what_a_redrive_needs(queries, broker, buried):
         some.write.format("wherry").options(url=broker.url, table="dead").mode("append").save()
 
 
+def test_rows_of_another_topic_than_the_option_says_are_refused(queries, broker, buried):
+    other = broker.create(name="other")
+    broker.link.action("subscribe", {"topic": other, "name": "workers"})
+    bury(broker.http, other, *(f"m{n}" for n in range(20)), reason="bad")
+    with pytest.raises(PySparkException, match=f"dead letters of {other}, as the option topic says"):
+        queries.save(queries.load(buried, table="dead"), other, table="dead")
+    for topic in (buried, other):
+        assert broker.subscriptions(topic)["workers"]["dead"] == 20
+    queries.save(queries.load(buried, table="dead"), buried, table="dead")
+    assert broker.subscriptions(buried)["workers"]["dead"] == 0
+
+
 def test_queues_as_tables(queries, broker, buried):
     state = queries.load(table="subscriptions").filter(f"topic = '{buried}'").collect()
     assert [(row["name"], row["durable"], row["dead"], row["ready"], row["lag"]) for row in state] == [

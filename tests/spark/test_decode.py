@@ -4,6 +4,7 @@ import datetime
 import decimal
 import io
 import json
+import uuid
 
 import fastavro
 import pyarrow as pa
@@ -91,6 +92,17 @@ def test_json_that_does_not_fit_is_a_null_and_its_reason():
     assert "Expected `int | null`, got `str` - at `$.n`" in errors[2]
 
 
+def test_a_field_that_must_be_there_and_is_not_is_an_error_of_its_row():
+    inner = spark.StructType([spark.StructField("x", spark.LongType(), nullable=False)])
+    fields = [spark.StructField("id", spark.LongType(), nullable=False), spark.StructField("inner", inner)]
+    kind = spark.StructType([*fields, spark.StructField("all", spark.ArrayType(spark.LongType(), containsNull=False))])
+    payloads = [b'{"id": 1}', b"{}", b'{"id": null}', b'{"id": 1, "inner": {}}', b'{"id": 1, "all": [null]}', b"null"]
+    values, errors = read(kind, *payloads, payload="json")
+    assert values == [{"id": 1, "inner": None, "all": None}, *[None] * 5]
+    assert [error is None for error in errors] == [True, False, False, False, False, True]
+    assert "missing required field `id`" in errors[1]
+
+
 def test_json_that_is_no_object():
     assert read(spark.ArrayType(spark.LongType()), b"[1,2]", payload="json") == ([[1, 2]], [None])
     with pytest.raises(InvalidInput, match="types that JSON can have"):
@@ -124,6 +136,21 @@ def test_avro():
     assert errors[0] is None
     assert errors[1] is not None
     assert "1 bytes are left over" in errors[2]
+
+
+def test_avro_of_uuids_and_times_of_the_day():
+    fields = {
+        "one": {"type": "string", "logicalType": "uuid"},
+        "maybe": ["null", {"type": "int", "logicalType": "time-millis"}],
+        "many": {"type": "array", "items": {"type": "long", "logicalType": "time-micros"}},
+    }
+    avro = {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+    stream, one, noon = io.BytesIO(), uuid.UUID(int=7), datetime.time(12)
+    fastavro.schemaless_writer(stream, avro, {"one": one, "maybe": noon, "many": [noon]})
+    kind = spark_type(json.dumps(avro))
+    assert kind.simpleString() == "struct<one:string,maybe:int,many:array<bigint>>"
+    values, errors = read(kind, stream.getvalue(), payload="avro", payloadSchema=json.dumps(avro))
+    assert (values, errors) == ([{"one": str(one), "maybe": 43_200_000, "many": [43_200_000_000]}], [None])
 
 
 @pytest.mark.parametrize("schema", ["{", '["int", "string"]', '{"type": "thing"}', '{"type": "record", "fields": 5}'])

@@ -5,8 +5,12 @@ import os
 import subprocess
 import sys
 
-from wherry.spark.pipelines.demo import Counts, Moment, Story
+from typer.testing import CliRunner
+
+from wherry.cli.main import app
+from wherry.spark.pipelines.demo import DRAIN_S, Counts, Moment, Story, _is_over
 from wherry.spark.pipelines.demo_picture import chart, rates, spark_line
+from wherry.spark.pipelines.run_figures import Figures
 
 PATIENCE_S = 300
 
@@ -27,8 +31,34 @@ def test_it_runs_and_leaves_a_picture_only(tmp_path):
     assert told["piped"] >= 100
     assert told["bad"] >= 1
     assert told["consumed"] > 0
+    assert (told["piped"], told["lag"]) == (told["published"], 0), "it ends when all is through"
     assert (tmp_path / "wherry-demo.png").stat().st_size > 10_000
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("wherry")] == ["wherry-demo.png"]
+
+
+def test_it_is_stopped_before_there_is_anything_to_show(monkeypatch, tmp_path):
+    figures = [Figures(query="large", target="topic orders.large")]
+    monkeypatch.setattr("wherry.spark.pipelines.demo.demo", lambda *_, **__: Story([], figures, Counts(), 1.0))
+    for words in ((), ("--json",)):
+        told = CliRunner().invoke(app, ["demo", "--picture", str(tmp_path / "p.png"), *words])
+        assert (told.exit_code, type(told.exception)) == (1, SystemExit), told.output
+        assert "nothing to show" in told.output
+    assert not (tmp_path / "p.png").exists()
+
+
+def test_it_ends_when_all_is_through_and_not_much_later_than_it_should():
+    large = Figures(query="large", target="topic orders.large", rows_in=90, rows_out=40, lag=10)
+    story = Story([Moment(5, 100, 90, 0, 0, 10)], [large], Counts(published=100, consumed=40), 1.0)
+    assert not _is_over(story, 6)
+    assert not story.counts.ending
+    assert not _is_over(story, 5)
+    assert story.counts.ending, "nothing more is published"
+    large.rows_in, large.lag = 100, 0
+    assert _is_over(story, 5)
+    story.counts.consumed = 39
+    assert not _is_over(story, 5)
+    story.moments.append(Moment(5 + DRAIN_S, 100, 100, 0, 39, 0))
+    assert _is_over(story, 5)
 
 
 def test_rates_and_lines():

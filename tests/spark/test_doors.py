@@ -1,19 +1,26 @@
 """Keys and TLS on the way to a broker, as a load is told of them; readers and writers as Spark calls them."""
 
+import json
+import secrets
+import subprocess
+import sys
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
 from tests.integration.shell import CERTIFICATES, TLS
 from tests.spark.brokers import broker as started
-from wherry.model.errors import InvalidInput, Unauthorized, Unavailable
+from wherry.model.errors import AlreadyExists, Forbidden, InvalidInput, Unauthorized, Unavailable
 from wherry.spark.batch import BatchReader
-from wherry.spark.link import link
+from wherry.spark.link import Link, link
 from wherry.spark.options import parse
 from wherry.spark.schema import MESSAGES
 from wherry.spark.sink import BatchWriter
 
 PAYLOAD = StructType([MESSAGES["payload"]])
+BATCH = "spark/5f0c1d1e-1d2c-4a53-9a0e-0d2b7c3f4a5b/7"
+"""The key of a micro-batch."""
 
 
 def test_a_key_and_a_certificate(tmp_path):
@@ -37,3 +44,66 @@ def test_a_key_and_a_certificate(tmp_path):
         ):
             with pytest.raises(error):
                 BatchReader(parse(wrong), PAYLOAD).partitions()
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory):
+    """A broker with keys on, its topics `t` and `u`, and a maker of tokens."""
+    folder = tmp_path_factory.mktemp("locked")
+    with started(folder, "--keys", "on") as own:
+        admin = (folder / "data" / "admin.key").read_text().strip()
+        for topic in ("t", "u"):
+            Link(own.url, admin).action("create-topic", {"name": topic})
+
+        def token(name, *rights):
+            flags = [word for right in rights for word in ("--right", right)]
+            command = ["--url", own.http, "--api-key", admin, "key", "create", name, *flags, "--json"]
+            done = subprocess.run(
+                [sys.executable, "-m", "wherry", *command], capture_output=True, text=True, check=True
+            )
+            return json.loads(done.stdout)["token"]
+
+        yield own, admin, token
+
+
+def written(url, token, topic, key, *payloads, **options):
+    """A job of one task, or a micro-batch, by whoever has the token; whether it wrote."""
+    sink = BatchWriter(parse({"url": url, "apiKey": token, "topic": topic, "retrySeconds": "0", **options}), PAYLOAD)
+    batch = pa.record_batch({"payload": pa.array(payloads, pa.binary())})
+    message = sink._stage(sink._key if key is None else key, secrets.token_hex(4), iter([batch]))
+    sink.commit([message])
+    return message.stage is not None
+
+
+@pytest.mark.parametrize(
+    ("key", "options"), [(None, {"commitKey": "nightly"}), ("spark/5f0c1d1e-1d2c-4a53-9a0e-0d2b7c3f4a5b/7", {})]
+)
+def test_whoever_goes_on_under_another_key_writes_nothing_twice(locked, key, options):
+    own, admin, token = locked
+    before = Link(own.url, admin).action("extents", {"topic": "t"})["stop"]["0"]
+    alice, bob = token("alice", "publish:t"), token("bob", "publish:*")
+    assert written(own.url, alice, "t", key, b"a", b"b", **options)
+    assert not written(own.url, bob, "t", key, b"a", b"b", **options)
+    assert not written(own.url, alice, "t", key, b"a", b"b", **options)
+    assert Link(own.url, admin).action("extents", {"topic": "t"})["stop"]["0"] == before + 2
+    stranger = token("stranger", "publish:u")
+    with pytest.raises(Forbidden):
+        written(own.url, stranger, "u", key or "spark/key/t/nightly", b"x")
+
+
+def test_one_commit_key_is_for_one_topic(locked):
+    own, _, token = locked
+    both = token("both", "publish:*")
+    assert written(own.url, both, "t", None, b"a", commitKey="batch 1")
+    assert written(own.url, both, "u", None, b"a", commitKey="batch 1"), "else the second of two sinks had nothing"
+    assert written(own.url, both, "u", "spark/key/t/taken", b"x")
+    with pytest.raises(AlreadyExists, match="committed to topic 'u', now it is for 't'"):
+        written(own.url, both, "t", None, b"a", commitKey="taken")
+
+
+def test_other_keys_are_of_their_callers(locked):
+    own, _, token = locked
+    one, other = token("spark/x", "publish:t"), token("other", "publish:t")
+    assert written(own.url, one, "t", "y", b"1")
+    assert written(own.url, other, "t", "y", b"1")
+    assert written(own.url, other, "t", "spark/x:y", b"1"), "no name of a caller leads to a key that is shared"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from wherry.core.stages import STAGE_BYTES_MAX
 from wherry.model.errors import InvalidInput
 from wherry.model.where import Where
 from wherry.spark.link import link
@@ -104,6 +105,42 @@ def test_what_is_wrong_is_named(options, field):
     with pytest.raises(InvalidInput) as told:
         parse(options, NOW_MS)
     assert told.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("use", "table", "option"),
+    [
+        ("readStream", "messages", {"endingOffsets": "latest"}),
+        ("readStream", "messages", {"endingTime": "now"}),
+        ("read", "messages", {"failOnDataLoss": "true"}),
+        ("read", "messages", {"maxRowsPerBatch": "5"}),
+        ("read", "messages", {"subscription": "s"}),
+        ("read", "dead", {"keys": "a"}),
+        ("read", "dead", {"startingTime": "now"}),
+        ("read", "topics", {"rowsPerTask": "5"}),
+        ("write", "messages", {"by": "alice"}),
+        ("write", "messages", {"startingOffsets": "latest"}),
+        ("write", "dead", {"commitKey": "k"}),
+        ("writeStream", "messages", {"commitKey": "k"}),
+    ],
+)
+def test_an_option_that_would_not_be_looked_at_is_refused(use, table, option):
+    options = parse({"topic": "t", "table": table, "retrySeconds": "1", "path": "t", **option}, NOW_MS)
+    with pytest.raises(InvalidInput, match=f"option {next(iter(option))}: got '{use}'"):
+        options.made_for(use)
+
+
+def test_options_where_they_belong():
+    load = {"topic": "t", "startingOffsets": "latest", "keys": "a", "payload": "text", "rowsPerTask": "1"}
+    assert parse({**load, "endingTime": "now"}).made_for("read").where.keys == ["a"]
+    assert parse({**load, "FAILONDATALOSS": "false", "subscription": ""}).made_for("readStream").subscription == ""
+    assert parse({"topic": "t", "commitKey": "k"}).made_for("write").commit_key == "k"
+    assert parse({"topic": "t", "table": "dead", "by": "b"}).made_for("write").by == "b"
+    assert parse({"topic": "t", "checkpointLocation": "c"}).made_for("writeStream").topics == ("t",)
+
+
+def test_a_micro_batch_leaves_room_for_those_of_other_queries_to_be_staged():
+    assert BYTES_PER_BATCH * 8 <= STAGE_BYTES_MAX
 
 
 def test_one_topic():

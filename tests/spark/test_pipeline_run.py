@@ -2,11 +2,14 @@
 
 import json
 
+import pyarrow as pa
 import pytest
 
+from wherry.model import limits
 from wherry.model.errors import InvalidInput
 from wherry.spark.pipelines.run import Pipeline, reason
-from wherry.spark.pipelines.run_place import Place, flight_url
+from wherry.spark.pipelines.run_frames import TOLD
+from wherry.spark.pipelines.run_place import Place
 from wherry.spark.pipelines.spec import read
 
 PIPELINE = """
@@ -120,7 +123,104 @@ def test_a_pipeline_runs_is_run_again_and_its_bad_rows_are_dead_letters(spark, b
     assert {row["payload"] for row in bad} >= {b"{broken"}, "as it came"
     assert {row["key"] for row in bad} == {f"k{n}" for n in told_of}
     names = broker.subscriptions(topic)
-    assert set(names) == {f"shop-{topic[-8:]}.{query}" for query in told}, "each query is a subscription"
+    assert set(names) == {f"shop-{topic[-8:]}.{query}.orders" for query in told}, "each query is a subscription"
+    assert not {"orders", "cities", "large", "priced"} & {each.name for each in spark.catalog.listTables()}
+
+
+def plain(spark, broker, path, text):
+    """A pipeline whose name is that of the file."""
+    path.write_text(text)
+    return Pipeline(spark, read(path), Place(broker.url), once=True)
+
+
+TWO = """
+restarts = 0
+[sources.slow]
+topic = "{topic}"
+options = {{ maxRowsPerBatch = 10 }}
+[sources.fast]
+topic = "{topic}"
+options = {{ maxRowsPerBatch = 25 }}
+[steps.both]
+sql = "SELECT 'slow' AS key, payload FROM SLOW UNION ALL SELECT 'fast', payload FROM Fast -- not other"
+[sources.other]
+topic = "{topic}"
+[sinks.out]
+from = "both"
+topic = "{topic}.out"
+[sinks.again]
+from = "both"
+topic = "{topic}.again"
+"""
+
+
+def test_two_sources_of_one_queue_settle_nothing_of_each_other(spark, broker, tmp_path):
+    topic = broker.create(name="two")
+    broker.publish(topic, [str(n).encode() for n in range(50)])
+    told = plain(spark, broker, tmp_path / "two.toml", TWO.format(topic=topic)).run(lambda _: None)
+    assert [(each.state, each.rows_in, each.reason) for each in told] == [("done", 100, None)] * 2
+    for out in ("out", "again"):
+        rows = [(row["key"], int(row["payload"])) for row in broker.rows(f"{topic}.{out}")]
+        assert sorted(rows) == sorted((key, n) for key in ("slow", "fast") for n in range(50))
+    names = {f"two.{sink}.{source}" for sink in ("out", "again") for source in ("slow", "fast")}
+    assert set(broker.subscriptions(topic)) == names, "a name in a comment is no subscription that nobody reads"
+
+
+JOINED = """
+[sources.orders]
+topic = "{topic}"
+[steps.pairs]
+sql = "SELECT a.key, a.payload FROM orders a JOIN orders b ON a.key = b.key"
+[sinks.out]
+from = "pairs"
+topic = "{topic}.out"
+"""
+
+
+def test_a_queue_is_not_joined_with_itself_but_a_stream_may_be(spark, broker, tmp_path):
+    queue, stream = broker.create(name="queue"), broker.create(name="stream", keep="age", keep_ms=3_600_000)
+    with pytest.raises(
+        InvalidInput, match=f"no queue joined with itself, in out: make a second source of topic {queue}"
+    ):
+        plain(spark, broker, tmp_path / "self.toml", JOINED.format(topic=queue)).start()
+    assert not broker.subscriptions(queue)
+    plain(spark, broker, tmp_path / "self.toml", JOINED.format(topic=stream)).queries[0].check()
+
+
+HARD = """
+restarts = 0
+[sources.orders]
+topic = "{topic}"
+payload = "json"
+schema = "id LONG NOT NULL, city STRING"
+[sinks.out]
+from = "orders"
+parquet = "out"
+"""
+
+
+def test_no_bad_row_stops_a_query_however_large_it_is(spark, broker, tmp_path):
+    topic = broker.create(name="hard", payload_bytes_max=limits.PAYLOAD_BYTES_MAX)
+    many = [(f"h{n}", "v") for n in range(limits.HEADERS_MAX)]
+    long, told_before = [("h", "x" * 65_500)], [("wherry-offset", "99"), ("a", "b")]
+    bad = [b"{", b'{"city": "Bonn"}', b'{"id": null}', bytes(limits.PAYLOAD_BYTES_MAX), b"{many", b"{long", b"{told"]
+    headers = [None, None, None, None, many, long, told_before]
+    kind = pa.map_(pa.string(), pa.string())
+    good = b'{"id": 7, "city": "Bonn"}'
+    broker.publish(topic, [*bad, good], headers=pa.array([*headers, None], kind))
+    told = plain(spark, broker, tmp_path / "hard.toml", HARD.format(topic=topic)).run(lambda _: None)
+    assert {each.query: (each.state, each.reason) for each in told} == {
+        "out": ("done", None),
+        "orders.bad": ("done", None),
+    }
+    assert [row["value"]["id"] for row in spark.read.parquet(str(tmp_path / "out")).collect()] == [7]
+    rows = {int(dict(row["headers"])["wherry-offset"]): row for row in broker.rows("hard.orders.bad")}
+    assert [rows[n]["payload"] for n in range(len(bad))] == bad
+    of = {n: dict(row["headers"]) for n, row in rows.items()}
+    assert "missing required field `id`" in of[1]["wherry-reason"]
+    assert "at `$.id`" in of[2]["wherry-reason"]
+    assert of[4].keys() == of[5].keys() == {"wherry-headers-left-out", *TOLD}
+    assert of[6].keys() == {"a", *TOLD}
 
 
 @pytest.mark.parametrize(
@@ -134,10 +234,16 @@ def test_a_pipeline_runs_is_run_again_and_its_bad_rows_are_dead_letters(spark, b
         (('python = "steps.py:priced"', ""), "sql or python"),
         (("[steps.large]", "[steps.4large]"), "letters, digits"),
         (("name =", "name"), "a pipeline"),
+        (("[steps.priced]", "[steps.ORDERS]"), "no other source, table or step"),
+        (("maxRowsPerBatch = 40", 'Subscription = "s"'), "each query has one for each of its sources"),
+        (("maxRowsPerBatch = 40", 'payloadSchema = "s"'), "the field schema"),
+        (('topic = "t.large"', 'topic = "t.large"\nmode = "complete"'), "append or update: nothing is taken back"),
+        (("[sinks.files]", f"[sinks.{'s' * 250}]"), "at most 256 characters"),
     ],
 )
 def test_a_file_that_is_wrong_says_where(tmp_path, change, says):
     path = tmp_path / "wrong.toml"
+    (tmp_path / "steps.py").write_text(STEPS)
     path.write_text(PIPELINE.format(topic="t", name="n", table="t").replace(*change))
     with pytest.raises(InvalidInput, match=says):
         read(path)
@@ -147,6 +253,8 @@ def test_what_a_sink_is_made_of(made):
     spec = read(made[1])
     assert spec.needed("priced") == ["orders", "cities", "large", "priced"]
     assert spec.needed("large") == ["orders", "large"]
+    made[1].write_text(made[1].read_text().replace("FROM orders", "FROM ORDERS"))
+    assert read(made[1]).needed("large") == ["orders", "large"], "SQL knows names in any case"
     assert spec.queries() == ["priced", "files", "counted", "orders.bad"]
 
 
@@ -158,12 +266,10 @@ def test_sql_that_does_not_hold_is_told_before_anything_starts(spark, broker, ma
     assert not broker.subscriptions(topic)
 
 
-def test_where_flight_is(monkeypatch):
-    monkeypatch.delenv("WHERRY_FLIGHT_URL", raising=False)
-    assert flight_url("http://[::1]:7070") == "grpc://[::1]:7072"
-    assert flight_url("http://b:1", "grpc://c:2") == "grpc://c:2"
-    monkeypatch.setenv("WHERRY_FLIGHT_URL", "grpc://d:3")
-    assert flight_url("http://b:1") == "grpc://d:3"
+def test_only_a_spark_without_our_environment_is_told_key_and_ca():
+    place = Place("grpc+tls://b:7072", "wk_1", "/ca.pem")
+    assert place.options("sc://there:15002") == {"url": place.url, "apiKey": "wk_1", "ca": "/ca.pem"}
+    assert Place(place.url).options("sc://there:15002") == place.options("local[2]") == {"url": place.url}
 
 
 FAILING = """

@@ -9,13 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from wherry.model.errors import AlreadyExists, InvalidInput, NotFound
+from wherry.model.errors import AlreadyExists, HistoryLost, InvalidInput, NotFound, WherryError
 from wherry.model.where import Where
-from wherry.spark.pipelines import backfill_files, replay_ledger
+from wherry.spark.pipelines import backfill as backfills
+from wherry.spark.pipelines import backfill_files, manifest, manifest_store, replay_ledger
 from wherry.spark.pipelines.archive import Options, archive
 from wherry.spark.pipelines.backfill import backfill
-from wherry.spark.pipelines.backfill_files import Names
-from wherry.spark.pipelines.replay import Ask, Plan, chunks, replay
+from wherry.spark.pipelines.backfill_files import Names, Source
+from wherry.spark.pipelines.manifest import File, Manifest
+from wherry.spark.pipelines.manifest_store import store
+from wherry.spark.pipelines.replay import Ask, Chunk, Plan, chunks, replay, with_files
 
 STREAM = {"keep": "age", "keep_ms": 3_600_000}
 
@@ -46,11 +49,11 @@ def dies():
     def plan(monkeypatch, at, *, behind):
         real, calls = replay_ledger.Ledger.commit, []
 
-        def commit(self, part, stage):
+        def commit(self, part, *stages):
             calls.append(part)
             if len(calls) == at and not behind:
                 raise RuntimeError("planned")
-            placed = real(self, part, stage)
+            placed = real(self, part, *stages)
             if len(calls) == at:
                 raise RuntimeError("planned")
             return placed
@@ -109,9 +112,9 @@ def test_a_replay_keeps_its_rate(spark, broker, monkeypatch):
     broker.publish(here, texts(0, 60))
     real, times = replay_ledger.Ledger.commit, {}
 
-    def commit(self, part, stage):
+    def commit(self, part, *stages):
         times[part] = time.monotonic()
-        return real(self, part, stage)
+        return real(self, part, *stages)
 
     monkeypatch.setattr(replay_ledger.Ledger, "commit", commit)
     monkeypatch.setattr(replay_ledger, "WAVE", 2)
@@ -152,7 +155,145 @@ def test_chunks_cover_every_offset_once():
         chunk_rows=10,
     )
     found = chunks(plan)
-    assert [tuple(chunk) for chunk in found] == [(0, 3, 13), (1, 0, 7), (0, 13, 23), (0, 23, 25)]
+    assert [chunk[:3] for chunk in found] == [(0, 3, 13), (1, 0, 7), (0, 13, 23), (0, 23, 25)]
+
+
+@pytest.mark.parametrize("at", [4, 100])
+def test_a_job_outlives_the_memory_of_its_commits(spark, broker, small, dies, monkeypatch, at):
+    """The broker remembers 100,000 keys; what a job is and how far it is lies in the topic of jobs."""
+    here, there, job = broker.create(**STREAM), broker.create(), name()
+    broker.publish(here, texts(0, 200))
+    ask = Ask(topic=here, into=there, where=Where(keys=None))
+    with monkeypatch.context() as patched:
+        dies(patched, at, behind=True)
+        if at == 4:
+            with pytest.raises(RuntimeError, match="planned"):
+                replay(spark, broker.link, job, ask)
+        else:
+            replay(spark, broker.link, job, ask)
+    monkeypatch.setattr(replay_ledger.Ledger, "key", lambda self, part: f"all keys are forgotten/{self.job}/{part}")
+    done = replay(spark, broker.link, job, ask)
+    assert (done.rows + done.rows_before, done.repeated) == (200, at == 100)
+    assert broker.payloads(there) == texts(0, 200)
+    with pytest.raises(AlreadyExists, match="terms was"):
+        replay(spark, broker.link, job, Ask(topic=here, into=there, where=Where(keys=["k1"])))
+
+
+def test_a_plan_that_went_is_not_made_again(spark, broker, monkeypatch):
+    here, there, job = broker.create(**STREAM), broker.create(), name()
+    replay(spark, broker.link, job, Ask(topic=here, into=there))
+    monkeypatch.setattr(replay_ledger.Ledger, "_records", lambda self: iter(()))
+    with pytest.raises(NotFound, match="use another name"):
+        replay(spark, broker.link, job, Ask(topic=here, into=there))
+
+
+def test_a_job_has_so_many_chunks_at_most(monkeypatch, tmp_path):
+    assert replay_ledger.rows_per_chunk(100.0, 2_000, rate=100.0) == 25
+    assert 5_000_000 / replay_ledger.rows_per_chunk(100.0, 5_000_000, rate=100.0) <= replay_ledger.CHUNKS_MAX
+    monkeypatch.setattr(replay_ledger, "CHUNKS_MAX", 20)
+    file = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"due": [DUE_MS] * 1_000, "payload": [b"x"] * 1_000}), file)
+    lines = tmp_path / "x.csv"
+    lines.write_text("due,payload\n" + f"{DUE_MS},{'x' * 100}\n" * 2_000)
+    for path in (file, lines):
+        source = [backfill_files.source(str(path))]
+        plan = backfills._planned("t", source, Names(), 4.0)
+        assert len(backfill_files.pieces(source, plan.chunk_rows, plan.chunk_bytes)) == 20
+
+
+def test_a_file_of_too_many_row_groups_is_refused(spark, broker, monkeypatch, tmp_path):
+    file = str(tmp_path / "x.parquet")
+    pq.write_table(pa.table({"due": [DUE_MS] * 40, "payload": [b"x"] * 40}), file, row_group_size=1)
+    monkeypatch.setattr(backfills, "PIECES_MAX", 39)
+    with pytest.raises(InvalidInput, match="larger row groups"):
+        backfill(spark, broker.link, broker.create(), [file])
+
+
+@pytest.mark.rows("A22")
+def test_what_a_job_has_still_to_read_stays_in_the_log(spark, broker, small, dies, monkeypatch):
+    here, there, job = broker.create(partitions=2), broker.create(), name()
+    broker.link.action("subscribe", {"topic": here, "name": "w", "start": "earliest"})
+    broker.publish(here, texts(0, 200), key=keys(200))
+    ends = {int(n): stop for n, stop in broker.link.action("extents", {"topic": here})["stop"].items()}
+    with monkeypatch.context() as patched:
+        dies(patched, 4, behind=True)
+        with pytest.raises(RuntimeError, match="planned"):
+            replay(spark, broker.link, job, Ask(topic=here, into=there))
+    broker.link.action("advance", {"topic": here, "subscription": "w", "offsets": ends})
+    assert len(broker.rows(here)) == 200
+    assert replay(spark, broker.link, job, Ask(topic=here, into=there)).rows > 0
+    assert sorted(broker.payloads(there)) == sorted(texts(0, 200))
+    assert list(broker.subscriptions(here)) == ["w"]
+    assert broker.rows(here) == [], "and nothing is held any more"
+
+
+def test_a_replay_takes_nothing_from_a_queue_that_nobody_reads_yet(spark, broker):
+    here, there = broker.create(), broker.create()
+    broker.publish(here, texts(0, 20))
+    assert replay(spark, broker.link, name(), Ask(topic=here, into=there)).rows == 20
+    assert broker.subscriptions(here) == {}
+    broker.link.action("subscribe", {"topic": here, "name": "w", "start": "earliest"})
+    assert broker.payloads(here) == texts(0, 20)
+    assert broker.subscriptions(here)["w"]["ready"] == 20
+
+
+def test_what_went_before_it_was_read_is_told(spark, broker, small, dies, monkeypatch):
+    here, there = broker.create(), broker.create()
+    broker.link.action("subscribe", {"topic": here, "name": "w", "start": "earliest"})
+    broker.publish(here, texts(0, 100))
+    job = name()
+    with monkeypatch.context() as patched:
+        dies(patched, 2, behind=True)
+        with pytest.raises(RuntimeError, match="planned"):
+            replay(spark, broker.link, job, Ask(topic=here, into=there))
+    broker.link.action("unsubscribe", {"topic": here, "name": f"replay-{job}"})
+    with pytest.raises(WherryError, match="was deleted"):
+        replay(spark, broker.link, job, Ask(topic=here, into=there))
+    broker.link.action("subscribe", {"topic": here, "name": f"replay-{job}", "start": "latest"})
+    broker.link.action("advance", {"topic": here, "subscription": "w", "offsets": {0: 70}})
+    with pytest.raises(HistoryLost, match="on-loss go-on"):
+        replay(spark, broker.link, job, Ask(topic=here, into=there))
+    done = replay(spark, broker.link, job, Ask(topic=here, into=there, go_on_after_loss=True))
+    assert done.rows + done.rows_before == 40 + 30
+
+
+def test_a_chunk_of_an_archive_goes_to_its_task_with_its_files_only():
+    def file(partition, first, last):
+        return File(
+            path=f"{first}",
+            partition=partition,
+            date="",
+            first=first,
+            last=last,
+            rows=1,
+            bytes=1,
+            content=1,
+            sum="0",
+        )
+
+    files = [file(0, 0, 9), file(0, 10, 19), file(0, 20, 29), file(1, 0, 99)]
+    parts = with_files(
+        [Chunk(0, 5, 20), Chunk(1, 0, 5), Chunk(2, 0, 5)], Manifest(topic="t", subscription="s", number=1, files=files)
+    )
+    assert [[each.path for each in part.files] for part in parts] == [["0", "10"], ["0"], []]
+
+
+def test_no_secret_of_a_url_is_kept(spark, broker, monkeypatch, tmp_path):
+    secret = "s3://KEY:SECRET@lake/x.csv?region=eu-west-1"
+    kept = backfills._planned("t", [Source(url=secret, format="csv", bytes=1, digest="d")], Names(), None)
+    assert kept.files[0].url == "s3://lake/x.csv"
+    here, there, job = broker.create(), broker.create(), name()
+    opened, there_is = manifest_store._opened, tmp_path.as_uri()
+    monkeypatch.setattr(
+        manifest_store, "_opened", lambda url: opened(manifest_store.plain(url).replace("s3://lake", there_is))
+    )
+    lake, later = "s3://KEY:SECRET@lake/a?region=eu-west-1", "s3://OTHER:SECRET@lake/a"
+    manifest.begun(store(lake).under(manifest.folder(here)), here, "s", "x")
+    assert replay(spark, broker.link, job, Ask(topic=here, into=there, archive=lake)).rows == 0
+    assert replay(spark, broker.link, job, Ask(topic=here, into=there, archive=later)).repeated
+    records = [row["payload"] for row in broker.rows(replay_ledger.JOBS) if row["key"] == f"replay/{job}"]
+    assert any(b"s3://lake/a" in each for each in records)
+    assert not any(b"SECRET" in each for each in records)
 
 
 DUE_MS = 1_800_000_000_000
@@ -207,6 +348,27 @@ def test_a_backfill_of_lines(spark, broker, tmp_path):
     assert (rows[50]["payload"], rows[50]["due"].isoformat()) == (b"text", "2027-01-31T12:00:00+00:00")
     assert [row["payload"].decode() for row in rows[51:]] == [f"é, {n}" for n in range(30)]
     assert [row["key"] for row in rows[51:54]] == ["k", None, "k"]
+
+
+def test_files_that_differ_anywhere_are_other_jobs(tmp_path):
+    lines = [f'{{"payload": "{n:06}", "due": {DUE_MS}}}' for n in range(6_000)]
+    (tmp_path / "one.ndjson").write_text("\n".join(lines))
+    lines[3_000] = lines[3_000].replace("003000", "003001")
+    (tmp_path / "two.ndjson").write_text("\n".join(lines))
+    one, two = (backfill_files.source(str(tmp_path / f"{each}.ndjson")) for each in ("one", "two"))
+    assert one.bytes == two.bytes
+    assert backfills._called("t", [one], Names()) != backfills._called("t", [two], Names())
+
+
+def test_files_by_url_with_settings_and_odd_names(tmp_path):
+    place, file = backfill_files._placed("s3://KEY:SECRET@lake/a/b%20c.csv?region=eu-west-1&endpoint_override=h:1/x")
+    assert (place.url, file) == ("s3://KEY:SECRET@lake/a?region=eu-west-1&endpoint_override=h:1/x", "b c.csv")
+    odd = tmp_path / "a ?#%20.csv"
+    odd.write_text(f"due,payload\n{DUE_MS},x\n")
+    for path in (str(odd), odd.as_uri()):
+        [source] = sources = [backfill_files.source(path)]
+        [batch] = backfill_files.read(sources, Names(), backfill_files.Piece(0, 0, 0, source.bytes))
+        assert batch.num_rows == 1
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 10, 11, 1_000])

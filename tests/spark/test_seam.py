@@ -7,10 +7,11 @@ import pytest
 
 from tests.integration.flights import Flights, Pushed
 from wherry.model.errors import InvalidInput, NotFound
+from wherry.spark.options import RETRY_S
 from wherry.spark.pipelines import manifest
 from wherry.spark.pipelines.archive import Options, archive
 from wherry.spark.pipelines.manifest_store import store
-from wherry.spark.pipelines.seam import Span, archived, tail, whole
+from wherry.spark.pipelines.seam import Span, _link, archived, tail, whole
 
 CUTS = int(os.environ.get("SEAM_CUTS", "20"))
 SEED = int(os.environ.get("SEAM_SEED", "4"))
@@ -116,6 +117,18 @@ def test_columns_and_the_archive_alone(spark, broker, tmp_path):
         assert rows.where("published > current_timestamp() - interval 1 hour AND priority = 32768").count() == 40
     both = [archived(spark, world.topic, archive=world.to, native=native) for native in (True, False)]
     assert rows_of(both[0]) == rows_of(both[1])
+
+
+def test_the_broker_is_as_the_environment_says(spark, broker, tmp_path, monkeypatch):
+    world = World(spark, broker, tmp_path)
+    world.publish(3)
+    world.archive()
+    monkeypatch.setenv("WHERRY_FLIGHT_URL", broker.url)
+    assert whole(spark, world.topic, archive=world.to).count() == 3
+    monkeypatch.setenv("WHERRY_KEY", "wk_a_b")
+    monkeypatch.setenv("WHERRY_CA", "here.pem")
+    assert _link(None, None, None) == (broker.url, "wk_a_b", "here.pem", RETRY_S)
+    assert _link("grpc://x:1", "k", "c") == ("grpc://x:1", "k", "c", RETRY_S)
 
 
 def test_what_is_wrong_is_said(spark, broker, tmp_path):

@@ -1,5 +1,7 @@
 """Writes: stages and commits as tasks and driver make them, and a job of Spark."""
 
+from itertools import islice
+
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
@@ -74,6 +76,57 @@ def test_an_error_of_the_broker_is_told_and_the_stage_is_gone(broker, writer):
         sink.commit([message])
     sink.abort([message])
     assert broker.payloads(full) == []
+
+
+class Full:
+    """A broker that has no room for some puts, each of which takes its batches until then."""
+
+    def __init__(self, refusals, taken=1, bound="bytes of open stages"):
+        self.refusals, self.taken, self.bound, self.stages, self.aborted = refusals, taken, bound, {}, []
+
+    def _replace(self, **_):
+        return self
+
+    def action(self, name, body):
+        if name == "abort":
+            self.aborted.append(body["key"])
+        return {"placed": None}
+
+    def put(self, command, schema, batches):
+        self.refusals -= 1
+        if self.refusals >= 0:
+            list(islice(batches, self.taken))
+            raise LimitReached(self.bound, 1, 2)
+        self.stages[command["stage"]] = [row["payload"] for batch in batches for row in batch.to_pylist()]
+        return len(self.stages[command["stage"]])
+
+
+@pytest.fixture
+def full(monkeypatch, writer):
+    def stage(there, *rows, **options):
+        monkeypatch.setattr("wherry.spark.sink.link", lambda _: there)
+        return writer("t", **options)._stage("k", "0", (batch for row in rows for batch in batches(row)))
+
+    return stage
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2, 3])
+def test_stages_of_others_are_waited_for_and_nothing_is_staged_twice(full, taken):
+    there = Full(2, taken)
+    staged = full(there, b"a", b"b", b"c")
+    assert there.stages == {staged.stage: [b"a", b"b", b"c"]}
+    assert staged.rows == 3
+    assert len(set(there.aborted)) == 2, "what was refused has a stage of its own"
+    assert staged.stage not in there.aborted
+
+
+def test_other_limits_too_many_rows_and_too_long_are_told(full, monkeypatch):
+    for there, options in ((Full(1, bound="the topic"), {}), (Full(99), {"retrySeconds": "0.3"})):
+        with pytest.raises(LimitReached):
+            full(there, b"a", **options)
+    monkeypatch.setattr("wherry.spark.sink.KEPT_BYTES_MAX", 10)
+    with pytest.raises(LimitReached):
+        full(Full(1, taken=2), b"a", bytes(100))
 
 
 def test_columns_that_a_message_has():

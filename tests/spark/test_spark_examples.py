@@ -56,7 +56,8 @@ def test_the_pipeline_runs(spark, broker, tmp_path):
         """The first query is done before the others begin: what it settled must be there for them all the same."""
         begin()
         assert first._query is not None and first._query.awaitTermination(60)
-        broker.link.action("advance", {"topic": "example.orders", "subscription": "example.topic", "offsets": {"0": 3}})
+        told = {"topic": "example.orders", "subscription": "example.topic.orders", "offsets": {"0": 3}}
+        broker.link.action("advance", told)
 
     first.start = alone  # type: ignore[method-assign]
     told = pipeline.run(lambda _: None)

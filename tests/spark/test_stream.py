@@ -97,3 +97,10 @@ def wait_for(holds, seconds=60):
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.1)
+
+
+def test_a_key_is_in_no_plan(queries, broker, capfd):
+    queries.follow(broker.create(), apiKey="wk_hidden").explain(extended=True)
+    plan = capfd.readouterr().out
+    assert "StreamingRelationV2" in plan
+    assert "wk_hidden" not in plan

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 
 import typer
 
-UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+UNITS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "second", "seconds"), 1_000),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+    **dict.fromkeys(("w", "week", "weeks"), 604_800_000),
+}
 
 REACHED = {"stored": ("stored",), "delivered": ("delivered", "settled"), "settled": ("settled",)}
 """The fates of those that got as far as somebody waits for."""
 
-_PART = r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)"
+_PART = rf"(\d+(?:\.\d+)?)\s*({'|'.join(sorted(UNITS, key=len, reverse=True))})(?![a-z])"
 _TOKEN = re.compile(r"wk_[0-9A-Za-z]+_\S+")
 _DURATION = re.compile(rf"(?:{_PART}\s*)+")
 
 
 def duration(text: str) -> int:
-    """Milliseconds from `500ms`, `90s`, `1h30m`, `2d`.
+    """Milliseconds from `500ms`, `90s`, `1h30m`, `2d`, `10 minutes`.
 
     Examples
     --------
@@ -31,13 +38,17 @@ def duration(text: str) -> int:
     return round(sum(float(number) * UNITS[unit] for number, unit in re.findall(_PART, text)))
 
 
-def instant(text: str, now_ms: int | None = None) -> int:
-    """Unix milliseconds from `now`, `in 10m`, `2h ago`, an ISO date or time (local unless it says), or a number.
+def instant(text: str, now_ms: int | None = None, zone: tzinfo | None = None) -> int:
+    """Unix milliseconds from `now`, `in 10m`, `2h ago`, an ISO date or time, or a number.
+
+    A time that does not say its zone is local, or of `zone`.
 
     Examples
     --------
     >>> instant("in 10m", now_ms=0)
     600000
+    >>> instant("1970-01-01T00:00:01", zone=UTC)
+    1000
     """
     words, now = text.strip(), time.time_ns() // 1_000_000 if now_ms is None else now_ms
     if words.isdecimal():
@@ -49,10 +60,17 @@ def instant(text: str, now_ms: int | None = None) -> int:
     if words.endswith(" ago"):
         return now - duration(words[:-4])
     try:
-        return round(datetime.fromisoformat(words).astimezone().timestamp() * 1_000)
+        moment = datetime.fromisoformat(words)
+        moment = moment.replace(tzinfo=zone) if zone is not None and moment.tzinfo is None else moment
+        return round(moment.astimezone().timestamp() * 1_000)
     except ValueError:
         allowed = "'in 10m', '2h ago', 'now', 2027-01-31T12:00, or Unix milliseconds"
         raise typer.BadParameter(f"{text!r} is no time; write {allowed}") from None
+
+
+def utc(text: str) -> int:
+    """An instant of a pipeline, which means the same wherever it is run."""
+    return instant(text, zone=UTC)
 
 
 def pairs(given: list[str] | None, option: str = "--header") -> dict[str, str] | None:

@@ -31,15 +31,29 @@ _LOGICAL: dict[str, type[spark.DataType]] = {
     "timestamp-micros": spark.TimestampType,
     "local-timestamp-millis": spark.TimestampNTZType,
     "local-timestamp-micros": spark.TimestampNTZType,
-    "uuid": spark.StringType,
 }
+_AS_THEY_LIE = ("uuid", "time-millis", "time-micros")
+"""Logical types that a column of Spark has as they are written: text, and milliseconds or microseconds of the day."""
 
 
 def _parsed(text: str) -> Any:
     try:
-        return msgspec.json.decode(text)
+        return _plain(msgspec.json.decode(text))
     except msgspec.MsgspecError:
         raise InvalidInput("payloadSchema", text, ALLOWED) from None
+
+
+def _plain(schema: Any) -> Any:
+    """The same schema for types and values alike, without the logical types that Spark has no column for."""
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: _plain(value) if isinstance(value, dict | list) and name != "default" else value
+        for name, value in schema.items()
+        if name != "logicalType" or value not in _AS_THEY_LIE
+    }
 
 
 def spark_type(text: str) -> spark.DataType:

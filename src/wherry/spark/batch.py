@@ -26,7 +26,9 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options, broker = self._options, link(self._options)
         parts: list[InputPartition] = []
-        for topic in resolve(broker, options.topics):
+        topics = resolve(broker, options.topics)
+        options.check_places(topics)
+        for topic in topics:
             body = reading.ask(options, self._schema, topic, strict=False)
             range_ = {"start": options.start.of(topic), "stop": options.stop.of(topic)}
             command = {**body, **range_, "rows_per_endpoint": options.rows_per_task}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Callable
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Required, TypedDict
 
 import msgspec
 import pyarrow as pa
@@ -54,18 +54,27 @@ def decoder(options: Options, value: spark.DataType) -> Callable[[pa.Array], Col
     return lambda payloads: _values(read, payloads, wanted)
 
 
-def json_type(kind: spark.DataType) -> Any:
-    """What msgspec is to expect where a column of Spark has this type; null is allowed everywhere."""
+def json_type(kind: spark.DataType, *, nullable: bool = True) -> Any:
+    """What msgspec is to expect where a column of Spark has this type.
+
+    Null, or no field at all, is allowed everywhere but where the type says NOT NULL: there it is an error of the row.
+    """
+    found = _json_type(kind)
+    return found | None if nullable else found
+
+
+def _json_type(kind: spark.DataType) -> Any:
     if isinstance(kind, spark.StructType):
-        fields = {field.name: json_type(field.dataType) for field in kind}
-        return TypedDict("Fields", fields, total=False) | None  # type: ignore[operator]
+        fields = {field.name: json_type(field.dataType, nullable=field.nullable) for field in kind}
+        needed = {field.name: Required[fields[field.name]] for field in kind if not field.nullable}
+        return TypedDict("Fields", fields | needed, total=False)  # type: ignore[operator]
     if isinstance(kind, spark.ArrayType):
-        return list[json_type(kind.elementType)] | None  # type: ignore[misc]
+        return list[json_type(kind.elementType, nullable=kind.containsNull)]  # type: ignore[misc]
     if isinstance(kind, spark.MapType) and isinstance(kind.keyType, spark.StringType):
-        return dict[str, json_type(kind.valueType)] | None  # type: ignore[misc]
+        return dict[str, json_type(kind.valueType, nullable=kind.valueContainsNull)]  # type: ignore[misc]
     if type(kind) not in _PLAIN:
         raise InvalidInput("payloadSchema", kind.simpleString(), "types that JSON can have")
-    return _PLAIN[type(kind)] | None
+    return _PLAIN[type(kind)]
 
 
 def _texts(payloads: pa.Array) -> Columns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -19,12 +19,15 @@ SCHEMES = ("grpc://", "grpc+tcp://", "grpc+tls://", "grpc+unix://")
 
 Table = Literal["messages", "dead", "subscriptions", "topics"]
 Payload = Literal["bytes", "text", "json", "avro"]
+Use = Literal["read", "readStream", "write", "writeStream"]
 TABLES: tuple[Table, ...] = ("messages", "dead", "subscriptions", "topics")
 PAYLOADS: tuple[Payload, ...] = ("bytes", "text", "json", "avro")
 
 ROWS_PER_TASK = 500_000
 ROWS_PER_BATCH = 1_000_000
-BYTES_PER_BATCH = 512 << 20
+BYTES_PER_BATCH = 128 << 20
+"""A micro-batch that goes to a topic is staged there whole: so much that eight queries at a time are within what the
+broker lets lie in stages."""
 COUNT_MAX = 1 << 48
 RETRY_S = 30.0
 
@@ -59,7 +62,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     table: Table = "messages"
     start: Place = Place("earliest")
     stop: Place = Place("latest")
-    start_given: bool = False
     rows_per_task: int = ROWS_PER_TASK
     where: Where = Where()
     payload: Payload = "bytes"
@@ -71,6 +73,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     retry_s: float = RETRY_S
     commit_key: str | None = None
     by: str = "spark"
+    given: frozenset[str] = frozenset()
+    """Names of the options that were set, in lower case."""
 
     def __repr__(self) -> str:
         return f"Options({self.url!r}, {self.table}, {self.topics})"  # the key is in no message and no trace
@@ -81,12 +85,34 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput("topic", ",".join(self.topics) or None, "the name of one topic")
         return self.topics[0]
 
+    def made_for(self, use: Use) -> Options:
+        """The same; `InvalidInput` for an option that would not be looked at there."""
+        allowed = ALLOWED.get((use, self.table), EVERYWHERE)
+        for name in KNOWN:
+            if name.lower() in self.given and name not in allowed:
+                raise InvalidInput(f"option {name}", use, f"for {use} of {self.table}: " + ", ".join(allowed))
+        return self
 
-KNOWN = (
-    *("url", "apiKey", "ca", "topic", "table", "startingOffsets", "endingOffsets", "startingTime", "endingTime"),
-    *("rowsPerTask", "keys", "headers", "priorityMin", "priorityMax", "payload", "payloadSchema", "maxRowsPerBatch"),
-    *("maxBytesPerBatch", "subscription", "failOnDataLoss", "retrySeconds", "commitKey", "by"),
-)
+    def check_places(self, topics: Collection[str]) -> None:
+        """That offsets are said of topics which the load is about."""
+        for side, place in (("starting", self.start), ("ending", self.stop)):
+            for topic in place.offsets or {}:
+                if topic not in topics:
+                    raise InvalidInput(f"{side}Offsets", topic, "topics of the load: " + ", ".join(topics))
+
+
+EVERYWHERE = ("url", "apiKey", "ca", "topic", "table", "retrySeconds")
+_LOAD = ("startingOffsets", "startingTime", "rowsPerTask", "payload", "payloadSchema")
+_FILTERS = ("keys", "headers", "priorityMin", "priorityMax")
+_FOLLOW = ("maxRowsPerBatch", "maxBytesPerBatch", "subscription", "failOnDataLoss")
+ALLOWED: dict[tuple[Use, str], tuple[str, ...]] = {
+    ("read", "messages"): (*EVERYWHERE, *_LOAD, "endingOffsets", "endingTime", *_FILTERS),
+    ("readStream", "messages"): (*EVERYWHERE, *_LOAD, *_FILTERS, *_FOLLOW),
+    ("write", "messages"): (*EVERYWHERE, "commitKey"),
+    ("write", "dead"): (*EVERYWHERE, "by"),
+}
+"""What is looked at, by use and table; elsewhere only what says which broker and topics."""
+KNOWN = tuple(dict.fromkeys(name for names in ALLOWED.values() for name in names))
 SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode", "provider", "location"})
 """Options that Spark itself hands on; a `path` without a `topic` is the topic."""
 
@@ -113,7 +139,6 @@ def parse(given: Mapping[str, str], now_ms: int | None = None) -> Options:
         table=read.word("table", TABLES),
         start=start,
         stop=stop,
-        start_given="startingoffsets" in texts or "startingtime" in texts,
         rows_per_task=read.count("rowsPerTask", ROWS_PER_TASK),
         where=read.where(),
         payload=read.word("payload", PAYLOADS),
@@ -125,6 +150,7 @@ def parse(given: Mapping[str, str], now_ms: int | None = None) -> Options:
         retry_s=read.seconds("retrySeconds", RETRY_S),
         commit_key=read.text("commitKey"),
         by=read.text("by") or "spark",
+        given=frozenset(texts),
     )
     _agree(options)
     return options

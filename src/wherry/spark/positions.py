@@ -1,11 +1,13 @@
 """Offsets of a streaming query: JSON that Spark keeps in its checkpoint, so every shape ever written must be read.
 
 ```
-{"version": 1, "subscription": "spark-5f0c…", "positions": {"orders": {"0": 17}}, "origin": {"orders": {"0": 3}}}
+{"version": 1, "subscription": "spark-5f0c…", "positions": {"orders": {"0": 17}}, "origin": {"orders": {"0": 3}},
+ "incarnations": {"orders": 7}}
 ```
 
 `positions` is the next offset to read of each partition. `origin` is where a micro-batch begins that does not begin at
-the end of the one before: the first, and one that finds a topic made anew. Spark does not keep the initial offset: it
+the end of the one before: the first, and one that finds a topic that is new or was made anew. `incarnations` says of
+which topic of that name the positions are; checkpoints before 0.1 have none. Spark does not keep the initial offset: it
 would ask for it again to repeat a first micro-batch, and "latest" would be somewhere else by then.
 """
 
@@ -31,6 +33,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     positions: Positions
     subscription: str = ""
     origin: Positions | None = None
+    incarnations: dict[str, int] = {}
     initial: bool = False
     """Whether nothing was read yet."""
 

@@ -21,6 +21,7 @@ from wherry.spark.options import Options
 from wherry.spark.schema import DEAD
 
 NEEDED = ("partition", "offset", "subscription")
+GROUPED = ("subscription", "partition")
 OFFSETS_MAX = 50_000
 """Of one action."""
 
@@ -41,21 +42,27 @@ class RedriveWriter(DataSourceArrowWriter):
             if name not in schema.names or schema[name].dataType != DEAD[name].dataType:
                 wanted = ", ".join(f"{each} {DEAD[each].dataType.simpleString()}" for each in NEEDED)
                 raise InvalidInput("column", schema.names, wanted)
-        self._topic = None if "topic" in schema.names and not options.topics else options.one_topic()
+        self._topic = options.one_topic() if options.topics or "topic" not in schema.names else None
+        self._names = [name for name in ("topic", *GROUPED) if name in schema.names]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        names = ["subscription", "partition"] if self._topic is not None else ["topic", "subscription", "partition"]
         found: dict[tuple[str, str, int], list[npt.NDArray[np.int64]]] = {}
         for batch in iterator:
-            table = pa.table({name: batch.column(name) for name in (*names, "offset")})
+            table = pa.table({name: batch.column(name) for name in (*self._names, "offset")})
             if any(column.null_count for column in table.columns):
                 raise InvalidInput("rows", None, "a value in each of " + ", ".join(table.column_names))
-            groups = table.group_by(names).aggregate([("offset", "list")])
+            groups = table.group_by(self._names).aggregate([("offset", "list")])
             for row in range(groups.num_rows):
-                key = tuple(groups.column(name)[row].as_py() for name in names)
-                offsets = groups.column("offset_list")[row].values.to_numpy()
-                found.setdefault(key if self._topic is None else (self._topic, *key), []).append(offsets)
+                *topic, subscription, partition = (groups.column(name)[row].as_py() for name in self._names)
+                key = (self._checked(*topic), subscription, partition)
+                found.setdefault(key, []).append(groups.column("offset_list")[row].values.to_numpy())
         return Chosen({key: np.unique(np.concatenate(parts)) for key, parts in found.items()})
+
+    def _checked(self, topic: str | None = None) -> str:
+        """The topic of a row: offsets of another one than the option names would send back other messages."""
+        if self._topic is not None and topic not in (None, self._topic):
+            raise InvalidInput("rows", topic, f"dead letters of {self._topic}, as the option topic says")
+        return self._topic or topic or ""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         for (topic, subscription, partition), offsets in _together(messages).items():

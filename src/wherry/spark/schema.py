@@ -7,7 +7,6 @@ units and reordered columns are refused. So every batch is cast to the schema of
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -118,6 +117,10 @@ def checked(schema: StructType, options: Options) -> StructType:
         if field.dataType != known[field.name]:
             given = f"{field.name} {field.dataType.simpleString()}"
             raise InvalidInput("schema", given, f"{field.name} {known[field.name].simpleString()}")
+        if not field.nullable:  # one row without it would fail the query
+            raise InvalidInput(
+                "schema", f"{field.name} NOT NULL", "columns that may be null, NOT NULL only within value"
+            )
     return schema
 
 
@@ -163,7 +166,3 @@ class Caster:
         if column.null_count == len(column):
             return pa.nulls(len(column), field.type)
         return column.cast(field.type)
-
-
-Decode = Callable[[pa.Array], tuple[pa.Array, pa.Array]]
-"""A column of payloads to one of values and one of errors."""

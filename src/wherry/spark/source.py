@@ -31,24 +31,24 @@ class DefaultSource(DataSource):
         return schema_of(self._parsed())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = self._parsed()
+        options = self._parsed().made_for("read")
         return BatchReader(options, schema) if options.table == "messages" else TableReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - the name that Spark calls
         options = self._parsed()
         if options.table != "messages":
             raise InvalidInput("table", options.table, "messages: the other tables are read as a batch")
-        return StreamReader(options, schema)
+        return StreamReader(options.made_for("readStream"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        options = self._writable(overwrite)
+        options = self._writable(overwrite).made_for("write")
         return RedriveWriter(options, schema) if options.table == "dead" else BatchWriter(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         options = self._writable(overwrite)
         if options.table == "dead":
             raise InvalidInput("table", "dead", "messages: dead letters are sent back by a batch write")
-        return StreamWriter(options, schema)
+        return StreamWriter(options.made_for("writeStream"), schema)
 
     def _parsed(self) -> Options:
         return parse(self.options)

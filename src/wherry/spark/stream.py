@@ -8,8 +8,9 @@ commits; that is when the subscription is told.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -23,17 +24,26 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from wherry.model.errors import AlreadyExists, HistoryLost, NotFound
+from wherry.model.errors import AlreadyExists, HistoryLost, InvalidInput, NotFound
 from wherry.spark import reading
 from wherry.spark.link import link
-from wherry.spark.options import COUNT_MAX, Options, Place
+from wherry.spark.options import COUNT_MAX, Options
 from wherry.spark.positions import VERSION, Mark, Positions, mark_of, stretches
 from wherry.spark.reading import Part
 from wherry.spark.schema import checked
 from wherry.spark.topics import resolve
 
-WAIT_MS = 1_000
-"""How long an idle query waits in one call; Spark itself would ask some 80 times a second."""
+WAIT_MS = 100
+"""How long an idle source waits in one call; Spark itself would ask some 80 times a second. Not longer: Spark asks the
+sources of a query one after the other, so an idle one holds up those that are not."""
+
+
+class There(NamedTuple):
+    """What there is of a topic by now: by partition from `first` up to `last`."""
+
+    incarnation: int
+    first: dict[int, int]
+    last: dict[int, int]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -50,35 +60,45 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - the name that Spark calls
         options, topics = self._options, resolve(link(self._options), self._options.topics)
-        name = options.subscription
+        options.check_places(topics)
         subscribe(options)  # before the positions: whatever comes after them is kept for it
-        positions = {topic: self._placed(topic, options.start) for topic in topics}
-        name = f"spark-{secrets.token_hex(8)}" if name is None else name
-        return Mark(version=VERSION, positions=positions, subscription=name, initial=True).json()
+        there = {topic: self._extents(topic) for topic in topics}
+        return Mark(
+            version=VERSION,
+            positions={topic: self._placed(topic, found) for topic, found in there.items()},
+            subscription=f"spark-{secrets.token_hex(8)}" if options.subscription is None else options.subscription,
+            incarnations={topic: found.incarnation for topic, found in there.items()},
+            initial=True,
+        ).json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begin = mark_of(start)
-        known = self._there(begin.positions)
+        there = self._there(begin)
+        known = {topic: self._known(begin, topic, found) for topic, found in there.items()}
         if not begin.initial:
             self._tell(begin, known)
         found = self._reach(known, limit, wait=not begin.initial)
-        if found == begin.positions and not begin.initial:
-            return start
-        moved = any(known.get(topic) != offsets for topic, offsets in begin.positions.items())
-        origin = known if begin.initial or moved else None
-        return Mark(version=VERSION, positions=found, subscription=begin.subscription, origin=origin).json()
+        made = Mark(
+            version=VERSION,
+            positions=found,
+            subscription=begin.subscription,
+            origin=known if begin.initial or known != begin.positions else None,
+            incarnations={topic: here.incarnation for topic, here in there.items()},
+        )
+        is_same = found == begin.positions and not _made_anew(begin, there)
+        return start if is_same and not begin.initial else made.json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._options.rows_per_batch)  # of bytes too, but Spark has no word for both
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         topics = resolve(link(self._options), self._options.topics)
-        self._target = {topic: self._extents(topic)[1] for topic in topics}
+        self._target = {topic: self._extents(topic).last for topic in topics}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         topics = resolve(link(self._options), self._options.topics)
         try:
-            return Mark(version=VERSION, positions={topic: self._extents(topic)[1] for topic in topics}).json()
+            return Mark(version=VERSION, positions={topic: self._extents(topic).last for topic in topics}).json()
         except NotFound:  # it is only shown: what a missing topic means is said where it is read
             return None
 
@@ -87,17 +107,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin == stop:  # Spark has micro-batches without data, and the origin is of the one before
             return []
         known = begin.positions if stop.origin is None else stop.origin
+        gone = self._gone(stop)
         if stop.subscription:
-            self._follow(known, stop)
-        # Words and times mean what there is by then; from the first batch on the subscription keeps what is to come.
-        words = stop.origin is not None and self._options.start.offsets is None
-        strict = self._options.fail_on_data_loss and not words
+            self._follow(begin, known, stop, gone)
         parts: list[InputPartition] = []
         for each in stretches(known, stop.positions, self._options.rows_per_task):
-            ticket = reading.ask(self._options, self._schema, each.topic, strict=strict)
-            ticket |= {"partition": each.partition, "start": each.start, "stop": each.stop}
-            parts.append(Part(msgspec.json.encode(ticket)))
+            if each.topic not in gone:
+                strict = self._is_strict(begin, each.topic)
+                ticket = reading.ask(self._options, self._schema, each.topic, strict=strict)
+                ticket |= {"partition": each.partition, "start": each.start, "stop": each.stop}
+                parts.append(Part(msgspec.json.encode(ticket)))
         return parts
+
+    def _is_strict(self, begin: Mark, topic: str) -> bool:
+        """Whether a message that is gone is a loss.
+
+        Words and times mean what there is by then, and so does a topic that came since: from its first micro-batch on
+        the subscription keeps what is to come.
+        """
+        words = begin.initial and self._options.start.offsets is None
+        return self._options.fail_on_data_loss and not words and topic in begin.positions
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: it comes late, and for the last micro-batch never. `latestOffset` has told it by then."""
@@ -132,89 +161,106 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         size = options.bytes_per_batch
         return rows, min(limit.max_bytes, size) if isinstance(limit, ReadMaxBytes) else size
 
-    def _there(self, known: Positions) -> Positions:
-        """The positions, and topics that came since; where a topic is gone or was made anew, an error or what is left.
+    def _there(self, begin: Mark) -> dict[str, There]:
+        """What there is of the query's topics, and of those that came since; without those that are gone, if it may be.
 
         A topic that is no longer among those that the load names is still read: its subscription waits for it.
         """
-        named = resolve(link(self._options), self._options.topics)
-        result: Positions = {}
-        for topic in dict.fromkeys((*known, *named)):
+        found = {}
+        for topic in dict.fromkeys((*begin.positions, *resolve(link(self._options), self._options.topics))):
             try:
-                result[topic] = self._in_range(topic, known.get(topic, {}))
-            except (NotFound, HistoryLost):
+                if topic not in begin.positions and begin.subscription and not begin.initial:
+                    self._subscribe(topic, begin.subscription, "earliest")  # from here on it keeps what is not read
+                found[topic] = self._extents(topic)
+            except NotFound:
                 if self._options.fail_on_data_loss:
                     raise
-        return result
+        return found
 
-    def _in_range(self, topic: str, offsets: dict[int, int]) -> dict[int, int]:
-        """Offsets beyond the end are of an earlier topic of that name: they would pass over what is in this one."""
-        first, last = self._extents(topic)
-        beyond = [number for number, offset in offsets.items() if offset > last.get(number, 0)]
-        if beyond and self._options.fail_on_data_loss:
-            raise HistoryLost(topic, beyond[0], offsets[beyond[0]], last.get(beyond[0], 0))
-        return first if beyond else dict(offsets)
+    def _known(self, begin: Mark, topic: str, there: There) -> dict[int, int]:
+        """The positions in a topic: those of the query, or its beginning if it is new, or was made anew."""
+        offsets = begin.positions.get(topic)
+        if offsets is None:
+            return there.first
+        beyond = [number for number, offset in offsets.items() if offset > there.last.get(number, 0)]
+        if not beyond and not _made_anew(begin, {topic: there}):
+            return dict(offsets)
+        if self._options.fail_on_data_loss:
+            number = next(iter(beyond or offsets), 0)
+            raise HistoryLost(topic, number, offsets.get(number, 0), there.first.get(number, 0))
+        return there.first
+
+    def _gone(self, stop: Mark) -> set[str]:
+        """Topics that were deleted, or made anew, since a micro-batch was planned: nothing of it is there."""
+        gone = set()
+        for topic in stop.positions:
+            try:
+                if _made_anew(stop, {topic: self._extents(topic)}):
+                    gone.add(topic)
+            except NotFound:
+                gone.add(topic)
+        if gone and self._options.fail_on_data_loss:
+            topic = min(gone)
+            number, offset = next(iter(stop.positions[topic].items()), (0, 0))
+            raise HistoryLost(topic, number, offset, 0)
+        return gone
 
     def _kept(self, start: Positions) -> Positions:
         """The same, from what is left."""
         kept = {}
         for topic, offsets in start.items():
-            first, _ = self._extents(topic)
+            first = self._extents(topic).first
             kept[topic] = {number: max(offset, first.get(number, 0)) for number, offset in offsets.items()}
         return kept
 
     # -------------------------------------------------------------------------------------------- at the broker
 
-    def _placed(self, topic: str, place: Place) -> dict[int, int]:
+    def _placed(self, topic: str, there: There) -> dict[int, int]:
         """The offsets that are meant by the option."""
-        first, last = self._extents(topic)
+        place = self._options.start
         if place.word is not None:
-            return first if place.word == "earliest" else last
+            return there.first if place.word == "earliest" else there.last
         if place.time_ms is not None:
             found = link(self._options).action("offsets-at", {"topic": topic, "time_ms": place.time_ms})
             return _offsets(found["offsets"])
-        return first | (place.offsets or {}).get(topic, {})
+        given = (place.offsets or {}).get(topic, {})
+        for number, offset in given.items():
+            if not 0 <= offset <= there.last.get(number, -1):
+                allowed = {each: f"0 to {last}" for each, last in there.last.items()}
+                raise InvalidInput("startingOffsets", {topic: {number: offset}}, f"by partition {allowed}")
+        return there.first | given
 
-    def _extents(self, topic: str) -> tuple[dict[int, int], dict[int, int]]:
+    def _extents(self, topic: str) -> There:
         found = link(self._options).action("extents", {"topic": topic})
-        return _offsets(found["start"]), _offsets(found["stop"])
+        return There(found["incarnation"], _offsets(found["start"]), _offsets(found["stop"]))
 
     def _tell(self, begin: Mark, known: Positions) -> None:
         """The subscription is done with all before the next micro-batch; not of a topic that was made anew."""
         for topic, offsets in begin.positions.items() if begin.subscription else ():
             if known.get(topic) == offsets != self._told.get(topic):
-                self._advance(topic, begin.subscription, offsets)
+                self._advance(begin, topic, offsets)
                 self._told[topic] = offsets
 
-    def _follow(self, known: Positions, stop: Mark) -> None:
+    def _follow(self, begin: Mark, known: Positions, stop: Mark, gone: Iterable[str]) -> None:
         """Have the subscription: from where the query began, and of topics that came since."""
         for topic in stop.positions:
-            if topic not in known:
-                self._subscribe(topic, stop.subscription, "earliest")
-            elif stop.origin is not None:
-                self._subscribe(topic, stop.subscription, self._first())
-                self._advance(topic, stop.subscription, known[topic])
-
-    def _first(self) -> str:
-        return _first(self._options)
+            if stop.origin is not None and topic not in gone:
+                start = _first(self._options) if topic in begin.positions else "earliest"
+                self._subscribe(topic, stop.subscription, start)
+                self._advance(stop, topic, known.get(topic, {}))
 
     def _subscribe(self, topic: str, name: str, start: str) -> None:
         _subscribe(self._options, topic, name, start)
 
-    def _advance(self, topic: str, name: str, offsets: dict[int, int]) -> None:
-        body = {"topic": topic, "subscription": name, "offsets": offsets}
-        try:
-            link(self._options).action("advance", body)
-        except NotFound:  # a topic that came since, or somebody took the subscription away
-            self._again(topic, name, body)
-
-    def _again(self, topic: str, name: str, body: dict[str, Any]) -> None:
-        try:
-            self._subscribe(topic, name, "earliest")
-            link(self._options).action("advance", body)
-        except NotFound:
-            if self._options.fail_on_data_loss:
-                raise
+    def _advance(self, mark: Mark, topic: str, offsets: dict[int, int]) -> None:
+        body = {"topic": topic, "subscription": mark.subscription, "offsets": offsets}
+        with suppress(NotFound):  # of the topic: the next look at it says so
+            try:
+                link(self._options).action("advance", body)
+            except NotFound:  # somebody took the subscription away
+                self._subscribe(topic, mark.subscription, "earliest")
+                if not _made_anew(mark, {topic: self._extents(topic)}):
+                    link(self._options).action("advance", body)
 
 
 def subscribe(options: Options) -> None:
@@ -232,6 +278,11 @@ def _subscribe(options: Options, topic: str, name: str, start: str) -> None:
         link(options).action("subscribe", {"topic": topic, "name": name, "start": start})
     except AlreadyExists:
         return  # made by somebody in another way: it is there
+
+
+def _made_anew(mark: Mark, there: dict[str, There]) -> bool:
+    """Whether one of the topics is another one than the positions are of; not known of old checkpoints."""
+    return any(mark.incarnations.get(topic, found.incarnation) != found.incarnation for topic, found in there.items())
 
 
 def _offsets(given: dict[str, int]) -> dict[int, int]:

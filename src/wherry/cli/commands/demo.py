@@ -29,7 +29,8 @@ def demo(
     """Orders go to a broker of its own, through Spark to another topic, and to consumers; then see how it went."""
     import tempfile
 
-    from wherry.cli.commands.pipeline import spark_installed, stoppable
+    from wherry.cli.commands.pipeline import stoppable
+    from wherry.cli.commands.pipeline_archive import spark_installed
 
     here = session(ctx, json)
     with spark_installed():
@@ -38,6 +39,9 @@ def demo(
         from wherry.spark.pipelines.demo_picture import picture as draw
     with stoppable(), tempfile.TemporaryDirectory(prefix="wherry-demo-") as folder, _Screen(quiet=here.json) as screen:
         story = run(Path(folder), seconds=seconds, rate=rate, master=master, tell=screen.tell)
+    if not story.moments:
+        output.note("stopped before the first micro-batch: there is nothing to show")
+        raise typer.Exit(1)
     draw(story, picture)
     if here.json:
         output.as_json(_summary(story) | {"picture": str(picture)})

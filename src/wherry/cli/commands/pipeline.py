@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from wherry.cli import output
-from wherry.cli.commands import pipeline_archive
-from wherry.cli.commands.pipeline_archive import FLIGHT, ApiKey, Master, Url
+from wherry.cli.commands import pipeline_archive, pipeline_report
+from wherry.cli.commands.pipeline_archive import FLIGHT, ApiKey, Master, Url, spark_installed
 from wherry.cli.frame import DATA, command, group
 from wherry.cli.session import AsJson, Session, session
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from wherry.spark.pipelines.report import Percentiles
     from wherry.spark.pipelines.run_figures import Figures
     from wherry.spark.pipelines.run_place import Place
 
@@ -31,6 +29,7 @@ JSON_EVERY_S = 1.0
 
 pipeline = group("pipeline", "Topics through Spark: pipelines, archive, replay, reports, a cluster.", DATA)
 pipeline_archive.register(pipeline)
+pipeline_report.register(pipeline)
 
 
 @command(
@@ -61,6 +60,7 @@ def run(
         from wherry.spark.pipelines.run_frames import words
         from wherry.spark.pipelines.run_session import opened
     if run_declared.is_declared(file):
+        _check_declared(seconds, here)
         raise typer.Exit(run_declared.run(file, place, master))
     made = spec.read(file)
     place.link().action("topics", {})  # before Spark is started: is anybody there?
@@ -74,50 +74,6 @@ def run(
             output.note(f"{each.query}: {each.reason} ({output.many(each.restarts, 'restart')})")
     if ended["failed"]:
         raise typer.Exit(1)
-
-
-@command(
-    pipeline,
-    "pipeline report",
-    "wherry pipeline report jobs --to report",
-    "wherry pipeline report --since '1 hour ago' --to report --json",
-)
-def report(
-    ctx: typer.Context,
-    topics: Annotated[list[str] | None, typer.Argument(help="Names; * stands for any text. All, if none.")] = None,
-    to: Annotated[Path, typer.Option("--to", help="The folder for report.json, index.html and plots.")] = Path(
-        "report"
-    ),
-    since: Annotated[str, typer.Option(help="Published since: '1 hour ago', an ISO time.")] = "earliest",
-    hot: Annotated[int, typer.Option(min=1, max=1_000, help="How many hot keys of each topic.")] = 10,
-    master: Master = "local[*]",
-    url: Url = FLIGHT,
-    api_key: ApiKey = None,
-    json: AsJson = False,
-) -> None:
-    """What went through topics: rates, sizes, times, dead letters, hot keys; as JSON, a page and plots."""
-    here, place = session(ctx, json), _place(ctx, url, api_key)
-    with spark_installed():
-        from wherry.spark.pipelines import report_files
-        from wherry.spark.pipelines.report import Rollups
-        from wherry.spark.pipelines.run_session import opened
-        from wherry.spark.times import instant_ms
-        from wherry.spark.topics import resolve
-    if since != "earliest":
-        since = str(instant_ms("--since", since, int(time.time() * 1_000)))
-    names = resolve(place.link(), tuple(topics or ("*",)))
-    if not names:
-        raise typer.BadParameter("no topic fits; wherry topic list shows what there is")
-    with opened("wherry report", master, place) as spark, _bars(spark, here) as watch:
-        rollups = Rollups(spark, place.options(master), names, since)
-        made = rollups.report(watch, hot=hot, delivery_ms=_delivery(here, place.url))
-    files = report_files.write(made, to)
-    if here.json:
-        output.as_json(made)
-        return
-    rows = [(each.name, each.messages, output.size(each.bytes), each.keys) for each in made.topics]
-    output.console().print(output.table(("topic", "messages", "payloads", "keys"), rows))
-    output.note(f"{output.many(len(files), 'file')} in {to}: open {to / report_files.PAGE}")
 
 
 cluster = typer.Typer(help="A Spark cluster on this machine.", no_args_is_help=True, rich_markup_mode="rich")
@@ -186,22 +142,16 @@ def stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@contextmanager
-def spark_installed() -> Iterator[None]:
-    """Say what to install where an import fails."""
-    from wherry.model.errors import WherryError
-
-    try:
-        yield
-    except ImportError as fault:
-        raise WherryError(f"Spark is not installed ({fault}); pip install 'wherry[spark]'") from None
-
-
 def _place(ctx: typer.Context, url: str, api_key: str | None) -> Place:
-    link = pipeline_archive._link(ctx, url, api_key)  # noqa: SLF001, RUF100
-    from wherry.spark.pipelines.run_place import Place
+    return pipeline_archive.place_of(pipeline_archive.link_of(ctx, url, api_key))
 
-    return Place(link.url, link.key, link.ca)
+
+def _check_declared(seconds: float | None, here: Session) -> None:
+    """Spark's own command reads what is there and stops, with `--once` or without, and talks as it likes."""
+    if seconds is not None:
+        raise typer.BadParameter("Spark's own pipelines end by themselves", param_hint="--seconds")
+    if here.json:
+        raise typer.BadParameter("Spark's own pipelines do not tell how they get on as JSON", param_hint="--json")
 
 
 def _after(seconds: float | None) -> Callable[[], bool]:
@@ -257,41 +207,3 @@ def _line(each: Figures) -> list[object]:
     batch = each.batch if each.batch >= 0 else None
     rates = [f"{rate:,.0f}" for rate in (each.in_per_s, each.out_per_s)]
     return [each.query, each.target, each.state, batch, *rates, each.rows_in, each.lag, age, each.bad]
-
-
-@contextmanager
-def _bars(spark: Any, here: Session) -> Iterator[Callable[[str, Callable[[], Any]], Any]]:
-    """A bar for each job of Spark; nothing for a program."""
-    from wherry.spark.pipelines.report_watch import watched
-
-    if here.json or not sys.stderr.isatty():
-        yield lambda _, work: work()
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=output.console(err=True)) as bar:
-
-        def watch(name: str, work: Callable[[], Any]) -> Any:
-            task = bar.add_task(name, total=None)
-            done = watched(spark, name, work, lambda some, all_: bar.update(task, completed=some, total=all_ or None))
-            bar.update(task, total=1, completed=1)
-            return done
-
-        yield watch
-
-
-def _delivery(here: Session, flight_url: str) -> Percentiles | None:
-    """What the broker measured by itself, if its figures can be had over HTTP."""
-    from urllib.parse import urlsplit
-
-    from wherry.model.errors import WherryError
-    from wherry.spark.pipelines.report import of_buckets
-
-    if urlsplit(here.url).hostname != urlsplit(flight_url).hostname:
-        return None  # that would be another broker
-    try:
-        answer = here.run(lambda link: link.send("GET", "/metrics"))
-    except (WherryError, OSError):
-        return None
-    return of_buckets(bytes(answer.body).decode(errors="replace"), "wherry_delivery_seconds")

@@ -12,7 +12,7 @@ import typer
 from wherry.cli import output
 from wherry.cli.frame import command
 from wherry.cli.session import AsJson, session
-from wherry.cli.values import duration, instant, pairs
+from wherry.cli.values import duration, pairs, utc
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from wherry.spark.link import Link
     from wherry.spark.pipelines.archive_tasks import Watch
     from wherry.spark.pipelines.replay_ledger import Outcome
+    from wherry.spark.pipelines.run_place import Place
 
 FLIGHT = "grpc://127.0.0.1:7072"
 RETRY_S = 30.0
@@ -31,7 +32,8 @@ ApiKey = Annotated[str | None, typer.Option("--api-key", help="Who you are.", sh
 Master = Annotated[str, typer.Option(help="Where Spark runs: local[2], spark://host:7077, sc://host:15002.")]
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Messages a second.", show_default="as fast as can be")]
 Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Published from then on: '2h ago', an ISO time, Unix milliseconds.")
+    str | None,
+    typer.Option(metavar="TIME", help="Published from then on: '2h ago', an ISO time (UTC unless it says), Unix ms."),
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Published before then.")]
 
@@ -39,7 +41,10 @@ Until = Annotated[str | None, typer.Option(metavar="TIME", help="Published befor
 def archive(
     ctx: typer.Context,
     topics: Annotated[list[str], typer.Argument(help="Names of topics; * stands for any text.", metavar="TOPIC…")],
-    to: Annotated[str, typer.Option("--to", metavar="URL", help="A folder, or s3://bucket/folder.")],
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="URL", help="A folder that driver and executors share, or s3://bucket/folder."),
+    ],
     target_mib: Annotated[float, typer.Option(min=0.01, help="How large a file is to be.")] = 128.0,
     compact: Annotated[bool, typer.Option("--compact/--no-compact", help="Merge small files.")] = True,
     verify: Annotated[bool, typer.Option("--verify", help="Then read all of it again, and compare.")] = False,
@@ -68,7 +73,7 @@ def archive(
     from wherry.spark.pipelines import archive as jobs
     from wherry.spark.topics import resolve
 
-    here, link = session(ctx, json), _link(ctx, url, api_key)
+    here, link = session(ctx, json), link_of(ctx, url, api_key)
     names = resolve(link, tuple(topics))
     if not names:
         raise typer.BadParameter(f"no topic fits {' '.join(topics)}")
@@ -80,7 +85,7 @@ def archive(
         grace_s=jobs.GRACE_S if grace is None else grace / 1_000,
     )
     rows = []
-    with _spark(master) as spark, watching(json=here.json) as watch:
+    with _spark(master, link) as spark, watching(json=here.json) as watch:
         for name in names:
             done = jobs.archive(spark, link, name, to, options, watch)
             if verify:
@@ -108,6 +113,9 @@ def replay(
     priority_min: Annotated[int | None, typer.Option(help="With at least this priority.")] = None,
     priority_max: Annotated[int | None, typer.Option(help="With at most this priority.")] = None,
     rate: Rate = None,
+    on_loss: Annotated[
+        Literal["fail", "go-on"], typer.Option(help="What to do about messages that left the log unread.")
+    ] = "fail",
     keep_ids: Annotated[bool, typer.Option("--keep-ids", help="With their ids; they must be new there.")] = False,
     keep_times: Annotated[bool, typer.Option("--keep-times", help="With due and expiry times.")] = False,
     master: Master = "local[*]",
@@ -123,12 +131,12 @@ def replay(
     from wherry.model.where import Where
     from wherry.spark.pipelines import replay as jobs
 
-    here, link = session(ctx, json), _link(ctx, url, api_key)
+    here, link = session(ctx, json), link_of(ctx, url, api_key)
     where = Where(
         keys=key or None,
         headers=pairs(header),
-        from_ms=None if since is None else instant(since),
-        to_ms=None if until is None else instant(until),
+        from_ms=None if since is None else utc(since),
+        to_ms=None if until is None else utc(until),
         priority_min=priority_min,
         priority_max=priority_max,
     )
@@ -138,11 +146,12 @@ def replay(
         archive=archive,
         where=where,
         rate=rate,
+        go_on_after_loss=on_loss == "go-on",
         keep_ids=keep_ids,
         keep_times=keep_times,
         times=(since or "", until or ""),
     )
-    with _spark(master) as spark, watching(json=here.json) as watch:
+    with _spark(master, link) as spark, watching(json=here.json) as watch:
         done = jobs.replay(spark, link, job, ask, watch)
     _tell(done, json=here.json)
 
@@ -170,8 +179,8 @@ def backfill(
     from wherry.spark.pipelines import backfill as jobs
     from wherry.spark.pipelines.backfill_files import Names
 
-    here, link = session(ctx, json), _link(ctx, url, api_key)
-    with _spark(master) as spark, watching(json=here.json) as watch:
+    here, link = session(ctx, json), link_of(ctx, url, api_key)
+    with _spark(master, link) as spark, watching(json=here.json) as watch:
         names = Names(due=due, payload=payload)
         done = jobs.backfill(spark, link, topic, files, job=job, names=names, rate=rate, watch=watch)
     _tell(done, json=here.json)
@@ -199,7 +208,8 @@ def register(parent: typer.Typer) -> None:
     )(backfill)
 
 
-def _link(ctx: typer.Context, url: str, api_key: str | None) -> Link:
+def link_of(ctx: typer.Context, url: str, api_key: str | None) -> Link:
+    """The broker that a command was told; asked before Spark is started, which takes long."""
     from wherry.model.errors import InvalidInput, Unavailable
     from wherry.spark.link import Link
     from wherry.spark.options import SCHEMES
@@ -219,15 +229,30 @@ def _link(ctx: typer.Context, url: str, api_key: str | None) -> Link:
     return link._replace(retry_s=RETRY_S)
 
 
+def place_of(link: Link) -> Place:
+    """The same broker, for Spark."""
+    from wherry.spark.pipelines.run_place import Place
+
+    return Place(link.url, link.key, link.ca)
+
+
 @contextmanager
-def _spark(master: str) -> Iterator[SparkSession]:
+def spark_installed() -> Iterator[None]:
+    """Say what to install where an import fails."""
     from wherry.model.errors import WherryError
 
     try:
-        from wherry.spark.session import session as spark_session
+        yield
     except ImportError as fault:
         raise WherryError(f"Spark is not installed ({fault}); pip install 'wherry[spark]'") from None
-    yield spark_session("wherry pipeline", master=master, conf={"spark.log.level": "ERROR"})
+
+
+@contextmanager
+def _spark(master: str, link: Link) -> Iterator[SparkSession]:
+    with spark_installed():
+        from wherry.spark.pipelines.run_session import opened
+    with opened("wherry pipeline", master, place_of(link)) as spark:
+        yield spark
 
 
 @contextmanager

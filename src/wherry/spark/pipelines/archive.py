@@ -9,6 +9,7 @@ a manifest that is ahead of the subscription: the next run begins with both.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,7 +34,10 @@ WAVE = 8
 """Tasks between two commits: so much is done again at most after a crash."""
 
 GRACE_S = 3_600.0
-"""How long files that nobody names any more are kept: a reader may be at them."""
+"""How long files that were compacted away are kept: a reader may be at them."""
+
+ORPHAN_S = 86_400.0
+"""How long files that nobody names yet are kept: longer than any wave of a job that is under way."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +49,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     compact: bool = True
     go_on_after_loss: bool = False
     grace_s: float = GRACE_S
+    orphan_s: float = ORPHAN_S
     subscription: str | None = None
     """Of a new archive; a name of its own unless told."""
 
@@ -54,6 +59,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         check.optional_integer("rows_per_task", self.rows_per_task, 1, 1 << 40)
         check.integer("wave", self.wave, 1, 10_000)
         check.number("grace_s", self.grace_s, 0, 1e9)
+        check.number("orphan_s", self.orphan_s, 0, 1e9)
         return self
 
 
@@ -85,6 +91,17 @@ class Piece(NamedTuple):
     target_bytes: int
 
 
+class _Run(NamedTuple):
+    """What all parts of a run need; `token` is its name in commits."""
+
+    spark: SparkSession
+    link: Link
+    here: Store
+    token: str
+    options: Options
+    watch: Watch
+
+
 def archive(
     spark: SparkSession,
     link: Link,
@@ -97,14 +114,15 @@ def archive(
     options, watch = (options or Options()).checked(), watch or Unwatched()
     token = secrets.token_hex(8)
     here = store(to).under(manifest.folder(topic))
-    extents = link.action("extents", {"topic": topic})  # the first word with the broker: is there such a topic?
+    link.action("extents", {"topic": topic})  # the first word with the broker: is there such a topic?
     name = options.subscription or f"archive-{token}"
     found = manifest.begun(here, topic, name, token)
     _subscribe(link, found, options)
     advance(link, found)
-    removed = archive_compact.clean(here, found, options.grace_s)
+    extents = link.action("extents", {"topic": topic})  # only now does nothing of it go any more
+    cleaned = archive_compact.clean(here, found, options.grace_s, options.orphan_s)
     before = found.rows
-    found = _append(spark, link, here, found, token, options, watch, extents)
+    found = _append(_Run(spark, link, here, token, options, watch), found, extents, cleaned.gone)
     grown, fewer = found.rows - before, 0
     if options.compact:
         found, fewer = archive_compact.compact(spark, here, token, options.target_bytes, options.wave, watch)
@@ -112,7 +130,7 @@ def archive(
         topic=topic,
         rows=grown,
         files_compacted=fewer,
-        files_removed=removed,
+        files_removed=cleaned.removed,
         archived_rows=found.rows,
         archived_files=len(found.files),
         archived_bytes=found.bytes,
@@ -157,43 +175,36 @@ def _subscribed(link: Link, found: Manifest) -> bool:
     return any(each["name"] == found.subscription for each in told["subscriptions"])
 
 
-def _append(
-    spark: SparkSession,
-    link: Link,
-    here: Store,
-    found: Manifest,
-    token: str,
-    options: Options,
-    watch: Watch,
-    extents: dict[str, Any],
-) -> Manifest:
-    starts, lost = _starts(found, extents, go_on=options.go_on_after_loss)
+def _append(run: _Run, found: Manifest, extents: dict[str, Any], forgotten: Sequence[str]) -> Manifest:
+    """Archive what is new, a commit for each wave; files that are no more are forgotten with the first."""
+    starts, lost = _starts(found, extents, go_on=run.options.go_on_after_loss)
     stops = {int(partition): stop for partition, stop in extents["stop"].items()}
-    rows = options.rows_per_task or _rows_per_task(link, found.topic, options.target_bytes)
+    rows = run.options.rows_per_task or _rows_per_task(run.link, found.topic, run.options.target_bytes)
     pieces = [
-        Piece(link, here, found.topic, partition, at, min(at + rows, stop), options.target_bytes)
+        Piece(run.link, run.here, found.topic, partition, at, min(at + rows, stop), run.options.target_bytes)
         for partition, stop in stops.items()
         for at in range(starts[partition], stop, rows)
     ]
-    watch.stage(f"{found.topic}: archive", sum(piece.stop - piece.start for piece in pieces))
-    for at in range(0, len(pieces), options.wave):
-        wave = pieces[at : at + options.wave]
+    run.watch.stage(f"{found.topic}: archive", sum(piece.stop - piece.start for piece in pieces))
+    for at in range(0, len(pieces), run.options.wave):
+        wave = pieces[at : at + run.options.wave]
         offsets = sum(piece.stop - piece.start for piece in wave)
-        shares = _Shares(watch, offsets)
-        made = archive_tasks.run(spark, partial(_written, not options.go_on_after_loss), wave, shares)
+        shares = _Shares(run.watch, offsets)
+        made = archive_tasks.run(run.spark, partial(_written, not run.options.go_on_after_loss), wave, shares)
         covers: dict[int, Stretch] = {}
         for piece in wave:
             begin = found.end(piece.partition)
             begin = piece.start if begin is None else begin
             covers[piece.partition] = (covers.get(piece.partition, (begin, 0))[0], piece.stop)
         gone = [each for each in lost if each[0] in covers]
-        found = manifest.append(here, token, covers, list(chain.from_iterable(made)), gone)
+        found = manifest.append(run.here, run.token, covers, list(chain.from_iterable(made)), gone, forgotten)
+        forgotten = ()
         lost = [each for each in lost if each not in gone]
-        advance(link, found)
+        advance(run.link, found)
         shares(1.0)
     if lost:  # and nothing came after it
         covers = {partition: (end, first) for partition, end, first in lost}
-        found = manifest.append(here, token, covers, [], lost)
+        found = manifest.append(run.here, run.token, covers, [], lost, forgotten)
     return found
 
 

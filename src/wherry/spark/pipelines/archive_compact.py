@@ -78,16 +78,28 @@ def merged(merge: Merge) -> list[File]:
     return archive_files.write(merge.store, merge.files[0].partition, batches, merge.target_bytes * 2)
 
 
-def clean(store: Store, found: Manifest, grace_s: float, now_s: float | None = None) -> int:
-    """Remove files that no commit names, or that were compacted away, if that is `grace_s` ago; how many."""
-    before = (time.time() if now_s is None else now_s) - grace_s
+class Cleaned(NamedTuple):
+    """How many files were removed, and which that were replaced are no more."""
+
+    removed: int
+    gone: list[str]
+
+
+def clean(store: Store, found: Manifest, grace_s: float, orphan_s: float, now_s: float | None = None) -> Cleaned:
+    """Remove files that were compacted away `grace_s` ago, and those that no commit names since `orphan_s`.
+
+    The latter may be of a job that is under way, which names them when all of its wave is written.
+    """
+    now_s = time.time() if now_s is None else now_s
     named = {file.path for file in found.files}
-    removed = 0
+    there, removed = set[str](), 0
     for entry in store.list():
         commit = entry.path.startswith(f"{manifest.FOLDER}/") and entry.path.endswith(".json")
-        since_s = max(entry.modified_s, found.replaced.get(entry.path, 0) / 1_000)
-        if entry.path in named or commit or since_s > before:
+        replaced_ms = found.replaced.get(entry.path)
+        over_s = entry.modified_s + orphan_s if replaced_ms is None else replaced_ms / 1_000 + grace_s
+        if entry.path in named or commit or over_s > now_s:
+            there.add(entry.path)
             continue
         store.remove(entry.path)
         removed += 1
-    return removed
+    return Cleaned(removed, [path for path in found.replaced if path not in there])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 import secrets
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -20,7 +19,7 @@ from wherry.model.errors import WherryError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-POLL_S = 0.2
+POLL_S = 0.1
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -61,7 +60,7 @@ def run(
                 yield pa.record_batch({"number": pa.array([number], pa.int64()), "told": pa.array([told], pa.binary())})
 
     frame = spark.range(0, len(given), 1, len(given)).mapInArrow(each, "number long, told binary")
-    rows = frame.collect() if on_done is None else _watched(spark, frame.collect, on_done)
+    rows = frame.collect() if on_done is None else _shared(spark, frame.collect, on_done)
     results: list[Any] = [None] * len(given)
     for row in rows:
         results[row["number"]] = _result(pickle.loads(bytes(row["told"])))
@@ -91,46 +90,52 @@ def _result(told: tuple[Any, ...]) -> Any:
     raise fault
 
 
-def _watched(spark: SparkSession, collect: Callable[[], T], on_done: Callable[[float], None]) -> T:
-    """Collect in a thread, and look meanwhile how many tasks are done, where the driver of Spark is this process."""
+def _shared(spark: SparkSession, collect: Callable[[], T], on_done: Callable[[float], None]) -> T:
+    return watched(spark, "wherry pipeline", collect, lambda done, known: on_done(done / known if known else 0.0))
+
+
+def watched(spark: SparkSession, name: str, work: Callable[[], T], tell: Callable[[int, int], None]) -> T:
+    """Do a piece of work; `tell` hears tasks done and tasks known of, until it is over.
+
+    Spark Connect does not tell: there it is done without a word.
+    """
     from pyspark import InheritableThread  # noqa: PLC0415 - not where there is only Spark Connect
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     try:
         context = spark.sparkContext
     except PySparkException:
-        return collect()
-    group, found, ended = f"wherry-{secrets.token_hex(4)}", list[Any](), threading.Event()
+        return work()
+    group, answers, faults = f"wherry-{secrets.token_hex(4)}", list[T](), list[BaseException]()
 
-    def work() -> None:
+    def run() -> None:
         try:
-            context.setJobGroup(group, "wherry pipeline", interruptOnCancel=True)
-            found.extend((collect(), None))
+            context.setJobGroup(group, name, interruptOnCancel=True)
+            answers.append(work())
         except BaseException as fault:  # noqa: BLE001, RUF100 - raised again by whoever waits
-            found.extend((None, fault))
-        finally:
-            ended.set()
+            faults.append(fault)
 
-    thread = InheritableThread(target=work, session=spark)
+    thread = InheritableThread(target=run, session=spark, daemon=True)
     thread.start()
     try:
-        while not ended.wait(POLL_S):
-            on_done(_share(context.statusTracker(), group))
+        while thread.is_alive():
+            thread.join(POLL_S)
+            tell(*_tasks(context.statusTracker(), group))
     except BaseException:
         context.cancelJobGroup(group)
         raise
-    thread.join()
-    if found[1] is not None:
-        raise found[1]
-    return found[0]
+    if faults:
+        raise faults[0]
+    return answers[0]
 
 
-def _share(tracker: Any, group: str) -> float:
-    done = tasks = 0
+def _tasks(tracker: Any, group: str) -> tuple[int, int]:
+    """Stages that were left out, because their rows were there already, count for nothing."""
+    done = known = 0
     for job in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job)
         for stage in info.stageIds if info is not None else ():
             told = tracker.getStageInfo(stage)
             if told is not None:
-                done, tasks = done + told.numCompletedTasks, tasks + told.numTasks
-    return done / tasks if tasks else 0.0
+                done, known = done + told.numCompletedTasks, known + told.numTasks
+    return done, known

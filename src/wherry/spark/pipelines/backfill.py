@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHUNK_BYTES = 4 << 20
+PIECES_MAX = 2 * replay_ledger.CHUNKS_MAX
+"""Each file and row group begins a piece of its own, so that a job may have more of them than it was to have."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,19 +62,32 @@ def backfill(
     names = names or Names()
     book = replay_ledger.ledger(link, "backfill", job or _called(into, sources, names))
     replay_ledger.needs_topic(link, into)
-    each = max(backfill_files.row_bytes(source) for source in sources)
-    asked = Plan(
-        into=into,
-        files=sources,
-        names=names,
-        chunk_rows=replay_ledger.rows_per_chunk(each, rate),
-        chunk_bytes=CHUNK_BYTES if rate is None else max(1_024, min(CHUNK_BYTES, int(rate * each / 4))),
-    )
-    plan = book.noted("plan", lambda: asked, Plan)
+    asked = _planned(into, sources, names, rate)
+    plan = book.planned(lambda: asked, Plan)
     replay_ledger.same_plan(book, plan, asked, ("into", "digests", "names"))
     chunks = backfill_files.pieces(sources, plan.chunk_rows, plan.chunk_bytes)
+    if len(chunks) > PIECES_MAX:
+        allowed = f"at most {PIECES_MAX:,} in one job: fewer files, or larger row groups"
+        raise InvalidInput("pieces of the files", f"{len(chunks):,}", allowed)
     work = partial(backfill_files.read, sources, names)  # the same files, perhaps elsewhere by now
     return replay_ledger.publish(spark, book, into, chunks, work, rate=rate, watch=watch or Unwatched())
+
+
+def _planned(into: str, sources: list[Source], names: Names, rate: float | None) -> Plan:
+    """Chunks for the rate, but not more than a job may have; the plan is kept by the broker, so without secrets."""
+    shapes = [backfill_files.shape(source) for source in sources]
+    each = max(shape.row_bytes for shape in shapes)
+    least = -(-sum(source.bytes for source in sources) // replay_ledger.CHUNKS_MAX)
+    paced = (
+        CHUNK_BYTES if rate is None else max(1_024, min(CHUNK_BYTES, int(rate * each / replay_ledger.COMMITS_PER_S)))
+    )
+    return Plan(
+        into=into,
+        files=[source.public() for source in sources],
+        names=names,
+        chunk_rows=replay_ledger.rows_per_chunk(each, sum(shape.rows for shape in shapes), rate),
+        chunk_bytes=max(paced, least),
+    )
 
 
 def _called(into: str, sources: Sequence[Source], names: Names) -> str:

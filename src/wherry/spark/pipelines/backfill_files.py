@@ -13,6 +13,7 @@ from hashlib import blake2b
 from io import BytesIO
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 import pyarrow as pa
@@ -20,7 +21,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from wherry.model.errors import InvalidInput
-from wherry.spark.pipelines.manifest_store import Store, store
+from wherry.spark.pipelines.manifest_store import Store, plain, store
 from wherry.spark.times import instant_ms
 
 Format = Literal["parquet", "ndjson", "csv"]
@@ -30,6 +31,8 @@ FORMATS: dict[str, Format] = {
     ".csv": "csv",
 }
 EDGE = 64 << 10
+DIGEST_BYTES = 4 << 20
+LINE_BYTES = 256.0
 LINE_MAX = 4 << 20
 COLUMNS = ("id", "key", "priority", "due", "expires", "headers", "payload")
 _TIMES = ("due", "expires")
@@ -45,7 +48,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     format: Format
     bytes: int
     digest: str
-    """Of its size, its first and its last bytes."""
+    """Of all that is in it."""
+
+    def public(self) -> Source:
+        """The same without what may be a secret of its URL: for whatever is kept or told."""
+        return msgspec.structs.replace(self, url=plain(self.url))
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,21 +80,25 @@ def source(path: str) -> Source:
     place, name = _placed(path)
     found = FORMATS.get(PurePosixPath(name).suffix.lower())
     if found is None:
-        raise InvalidInput("file", path, "a file whose name ends in " + ", ".join(FORMATS))
+        raise InvalidInput("file", plain(path), "a file whose name ends in " + ", ".join(FORMATS))
     try:
         with place.open(name) as stream:
-            size = stream.size()
-            digest = blake2b(str(size).encode() + stream.read(EDGE), digest_size=12)
-            stream.seek(max(0, size - EDGE))
-            digest.update(stream.read(EDGE))
+            size, digest = stream.size(), blake2b(digest_size=12)
+            while some := stream.read(DIGEST_BYTES):
+                digest.update(some)
     except (FileNotFoundError, IsADirectoryError):
-        raise InvalidInput("file", path, "a file that is there") from None
-    return Source(url=f"{place.url}/{name}", format=found, bytes=size, digest=digest.hexdigest())
+        raise InvalidInput("file", plain(path), "a file that is there") from None
+    return Source(url=place.under(name).url, format=found, bytes=size, digest=digest.hexdigest())
 
 
 def _placed(path: str) -> tuple[Store, str]:
-    folder, _, name = path.rpartition("/")
-    return store(folder or ("/" if path.startswith("/") else ".")), name
+    """The folder of a file, with all settings of its URL, and its name."""
+    if "://" not in path:
+        folder, _, name = path.rpartition("/")
+        return store(folder or ("/" if path.startswith("/") else ".")), name
+    parts = urlsplit(path)
+    folder, _, name = parts.path.rpartition("/")
+    return store(parts._replace(path=folder or "/").geturl()), unquote(name)
 
 
 def pieces(sources: list[Source], chunk_rows: int, chunk_bytes: int) -> list[Piece]:
@@ -104,14 +115,21 @@ def pieces(sources: list[Source], chunk_rows: int, chunk_bytes: int) -> list[Pie
     return found
 
 
-def row_bytes(each: Source) -> float:
-    """About how many bytes a message has."""
+class Shape(NamedTuple):
+    """About how many messages a file has, and how many bytes each."""
+
+    rows: int
+    row_bytes: float
+
+
+def shape(each: Source) -> Shape:
+    """Of a file of lines nobody knows before they are read."""
     if each.format != "parquet":
-        return 256.0
+        return Shape(0, LINE_BYTES)
     with _parquet(each) as parquet:
         told = parquet.metadata
         size = sum(told.row_group(group).total_byte_size for group in range(told.num_row_groups))
-        return size / max(1, told.num_rows)
+        return Shape(told.num_rows, size / max(1, told.num_rows))
 
 
 def read(sources: list[Source], names: Names, piece: Piece) -> Iterator[pa.RecordBatch]:
@@ -125,7 +143,7 @@ def read(sources: list[Source], names: Names, piece: Piece) -> Iterator[pa.Recor
         if not text.strip():
             return
         table = _json(each, text, names) if each.format == "ndjson" else _csv(header, text, names)
-    yield from messages(table, names, each.url).to_batches()
+    yield from messages(table, names, plain(each.url)).to_batches()
 
 
 def messages(table: pa.Table, names: Names, where: str) -> pa.Table:
@@ -193,7 +211,7 @@ def _parquet(each: Source) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(place.open(name))
     except pa.ArrowInvalid as fault:
-        raise InvalidInput("file", each.url, f"a Parquet file ({fault})") from None
+        raise InvalidInput("file", plain(each.url), f"a Parquet file ({fault})") from None
 
 
 @lru_cache(maxsize=1)
@@ -221,7 +239,7 @@ def _lines(each: Source, piece: Piece) -> tuple[bytes, bytes]:
             if not more:
                 break  # the last line of the file has no break
             if len(text) > piece.stop - begin + LINE_MAX:
-                raise InvalidInput(each.url, f"a line of more than {LINE_MAX} bytes", "lines that are messages")
+                raise InvalidInput(plain(each.url), f"a line of more than {LINE_MAX} bytes", "lines that are messages")
     if piece.start == 0:
         return header, text[len(header) :]
     first = text.find(b"\n")
@@ -252,7 +270,7 @@ def _json(each: Source, text: bytes, names: Names) -> pa.Table:
         lines = decoder.decode_lines(text)
     except msgspec.MsgspecError as fault:
         allowed = f'lines such as {{"payload": "…", "due": 1800000000000, "key": "…"}} ({fault})'
-        raise InvalidInput(each.url, text[:80], allowed) from None
+        raise InvalidInput(plain(each.url), text[:80], allowed) from None
     columns: dict[str, Any] = {names.payload: pa.array([_payload(line.payload) for line in lines], pa.binary())}
     for name in ("id", "key", "priority"):
         columns[name] = pa.array([getattr(line, name) for line in lines], _TYPES[name])
@@ -260,7 +278,8 @@ def _json(each: Source, text: bytes, names: Names) -> pa.Table:
         values = [getattr(line, name) for line in lines]
         if any(isinstance(value, str) for value in values):
             values = [
-                instant_ms(f"{each.url}: {name}", value, 0) if isinstance(value, str) else value for value in values
+                instant_ms(f"{plain(each.url)}: {name}", value, 0) if isinstance(value, str) else value
+                for value in values
             ]
         columns[names.due if name == "due" else name] = pa.array(values, pa.int64())
     given = [None if line.headers is None else list(line.headers.items()) for line in lines]

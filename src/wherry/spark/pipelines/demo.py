@@ -33,6 +33,8 @@ from wherry.spark.pipelines.spec import read
 HOST = "127.0.0.1"
 ORDERS, LARGE, BAD = "orders", "orders.large", "orders.bad"
 TICK_S = 0.1
+DRAIN_S = 30.0
+"""How long the end is waited for, once nothing more is published."""
 BROKEN_OF = 100
 """One order of so many does not decode."""
 CITIES = ("Bonn", "Oslo", "Lyon", "Graz", "Turin")
@@ -77,6 +79,8 @@ class Counts:
     consumed: int = 0
     warm: bool = False
     """Whether the pipeline has done its first micro-batch: then the load begins."""
+    ending: bool = False
+    """Whether the time is over: nothing more is published, and what is under way is waited for."""
     fault: BaseException | None = None
 
 
@@ -134,8 +138,14 @@ def demo(folder: Path, *, seconds: float, rate: int, master: str, tell: Callable
 
 
 def _is_over(story: Story, seconds: float) -> bool:
-    """The time begins with the first micro-batch: that of a session is a slow one."""
-    return bool(story.moments) and story.moments[-1].at_s >= seconds
+    """The time begins with the first micro-batch: that of a session is a slow one. After it, all is read to its end."""
+    at_s = story.moments[-1].at_s if story.moments else -1.0
+    if at_s < seconds:
+        return False
+    counts, large = story.counts, story.figures[0]
+    was_ending, counts.ending = counts.ending, True  # what was on its way then is counted by the next look
+    read = large.rows_in >= counts.published and not any(each.lag for each in story.figures)
+    return at_s >= seconds + DRAIN_S or (was_ending and read and counts.consumed >= large.rows_out)
 
 
 def _moment(at_s: float, figures: list[Figures], counts: Counts) -> Moment:
@@ -194,7 +204,7 @@ async def _publish(client: Client, rate: int, counts: Counts, over: threading.Ev
         if counts.warm:
             began = began or time.monotonic()
             due += int((time.monotonic() - began) * rate)
-        if due > 0:
+        if due > 0 and not counts.ending:
             orders = [_order(chance, counts.published + n) for n in range(min(due, 5_000))]
             keys = [chance.choice(CITIES) for _ in orders]
             await client.publish(ORDERS, pa.record_batch({"payload": pa.array(orders, pa.binary()), "key": keys}))

@@ -16,12 +16,13 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from collections.abc import Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
 import msgspec
 
-from wherry.model.errors import Corrupt, InvalidInput, WherryError
+from wherry.model.errors import Corrupt, InvalidInput, StorageError, WherryError
 from wherry.spark.pipelines.manifest_store import Store
 
 VERSION = 1
@@ -67,7 +68,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     covered: dict[int, Stretch] = {}
     files: list[File] = []
     replaced: dict[str, int] = {}
-    """Files that were compacted away, and when: readers may still be at them."""
+    """Files that were compacted away, and when, until they are removed: readers may still be at them."""
     lost: list[tuple[int, int, int]] = []
     """Partition and offsets that went before they were archived."""
 
@@ -108,6 +109,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     covers: dict[int, Stretch] = {}
     added: list[File] = []
     removed: list[str] = []
+    gone: list[str] = []
+    """Files that were replaced before, and are no more: nobody has to remember them."""
     lost: list[tuple[int, int, int]] = []
     state: Manifest | None = None
     """All of it after this commit, in some of them."""
@@ -148,7 +151,7 @@ def need(store: Store, topic: str) -> Manifest:
     """The manifest of a topic in its folder; `InvalidInput` if there is none."""
     manifest = load(store)
     if manifest is None:
-        raise InvalidInput("archive", store.url, f"an archive of topic {topic!r}; wherry pipeline archive makes one")
+        raise InvalidInput("archive", store.plain, f"an archive of topic {topic!r}; wherry pipeline archive makes one")
     return manifest
 
 
@@ -165,7 +168,12 @@ def begun(store: Store, topic: str, subscription: str, token: str) -> Manifest:
 
 
 def append(
-    store: Store, token: str, covers: dict[int, Stretch], files: list[File], lost: list[tuple[int, int, int]]
+    store: Store,
+    token: str,
+    covers: dict[int, Stretch],
+    files: list[File],
+    lost: list[tuple[int, int, int]],
+    gone: Sequence[str] = (),
 ) -> Manifest:
     """Cover more offsets; `Conflict` if they do not begin where the archive ends by now."""
     while True:
@@ -174,7 +182,9 @@ def append(
             end = manifest.end(partition)
             if end is not None and end != start:
                 raise Conflict(f"another job archived offsets {start} to {end} of partition {partition} in between")
-        commit = _commit(manifest.number + 1, "append", manifest.topic, token, covers=covers, added=files, lost=lost)
+        _check_there(store, files)
+        changes = {"covers": covers, "added": files, "lost": lost, "gone": list(gone)}
+        commit = _commit(manifest.number + 1, "append", manifest.topic, token, **changes)
         made = _put(store, manifest, commit)
         if made is not None:
             return made
@@ -183,17 +193,30 @@ def append(
 def compact(store: Store, token: str, removed: list[File], files: list[File]) -> Manifest:
     """Put files in the place of others; `Conflict` if those are not there any more."""
     if _rows(removed) != _rows(files):
-        raise Corrupt(store.url, 0, f"compaction read {_rows(removed)} and wrote {_rows(files)}: rows and sum differ")
+        raise Corrupt(store.plain, 0, f"compaction read {_rows(removed)} and wrote {_rows(files)}: rows and sum differ")
     while True:
         manifest = _present(store)
         here = {file.path for file in manifest.files}
         if not all(file.path in here for file in removed):
             raise Conflict("another job compacted the same files in between")
+        _check_there(store, files)
         paths = [file.path for file in removed]
         commit = _commit(manifest.number + 1, "compact", manifest.topic, token, added=files, removed=paths)
         made = _put(store, manifest, commit)
         if made is not None:
             return made
+
+
+def _check_there(store: Store, files: list[File]) -> None:
+    """A manifest names what whoever commits it sees: else an executor wrote to a disk of its own."""
+    sizes = store.sizes([file.path for file in files])
+    for file in files:
+        if sizes.get(file.path) != file.bytes:
+            seen = f"{sizes[file.path]} bytes" if file.path in sizes else "no file"
+            raise StorageError(
+                f"{store.whole(file.path)}: a task wrote {file.bytes} bytes, and there is {seen} where the manifest is"
+                " kept; driver and executors must see the same folder, shared or on an object store"
+            )
 
 
 def _rows(files: list[File]) -> tuple[int, str]:
@@ -225,15 +248,16 @@ def _applied(before: Manifest | None, commit: Commit) -> Manifest:
     covered = dict(before.covered)
     for partition, (start, stop) in commit.covers.items():
         covered[partition] = (covered.get(partition, (start, start))[0], stop)
-    gone = set(commit.removed)
-    files = [file for file in before.files if file.path not in gone] + commit.added
+    removed, forgotten = set(commit.removed), set(commit.gone)
+    files = [file for file in before.files if file.path not in removed] + commit.added
+    replaced = before.replaced | dict.fromkeys(commit.removed, commit.at_ms)
     return Manifest(
         topic=before.topic,
         subscription=before.subscription,
         number=commit.number,
         covered=covered,
         files=sorted(files, key=lambda file: (file.partition, file.first)),
-        replaced=before.replaced | dict.fromkeys(commit.removed, commit.at_ms),
+        replaced={path: at_ms for path, at_ms in replaced.items() if path not in forgotten},
         lost=before.lost + commit.lost,
     )
 

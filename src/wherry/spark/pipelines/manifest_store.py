@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -35,6 +35,14 @@ class Store(NamedTuple):
 
     url: str
 
+    def __repr__(self) -> str:
+        return f"Store({self.plain!r})"
+
+    @property
+    def plain(self) -> str:
+        """The URL without user info and settings, which may be secrets: for whatever people read or a broker keeps."""
+        return plain(self.url)
+
     @property
     def local(self) -> Path | None:
         """The folder, if it is on a disk of this machine."""
@@ -42,8 +50,9 @@ class Store(NamedTuple):
         return Path(base) if isinstance(files, fs.LocalFileSystem) else None
 
     def under(self, folder: str) -> Store:
-        """A folder in it."""
-        return Store(f"{self.url.rstrip('/')}/{quote(folder)}")
+        """A folder in it, or a file; settings behind a `?` stay behind."""
+        parts = urlsplit(self.url)
+        return Store(parts._replace(path=f"{parts.path.rstrip('/')}/{quote(folder)}").geturl())
 
     def whole(self, path: str) -> str:
         """A path as its file system has it."""
@@ -101,6 +110,11 @@ class Store(NamedTuple):
             stream.write(data)
         return self.read(path) == data
 
+    def sizes(self, paths: Sequence[str]) -> dict[str, int]:
+        """Bytes of each of the files that are there."""
+        found = _opened(self.url)[0].get_file_info([self.whole(path) for path in paths])
+        return {path: info.size for path, info in zip(paths, found, strict=True) if info.type == fs.FileType.File}
+
     def list(self, folder: str = "") -> list[Entry]:
         """All files under a folder; none if there is no such folder."""
         files, base = _opened(self.url)
@@ -132,8 +146,23 @@ def _opened(url: str) -> tuple[Any, str]:
     try:
         files, base = fs.FileSystem.from_uri(url)
     except (pa.ArrowException, OSError, ValueError) as fault:
-        raise InvalidInput("archive", url, f"a folder, or a URL such as s3://bucket/folder ({fault})") from None
+        why = str(fault).replace(url, plain(url))
+        raise InvalidInput("archive", plain(url), f"a folder, or a URL such as s3://bucket/folder ({why})") from None
     return files, base
+
+
+def plain(url: str) -> str:
+    """A URL without user info, settings and fragment; a path as it is.
+
+    Examples
+    --------
+    >>> plain("s3://KEY:SECRET@bucket/folder?region=eu-west-1")
+    's3://bucket/folder'
+    """
+    if "://" not in url:
+        return url
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _sync(path: Path) -> None:

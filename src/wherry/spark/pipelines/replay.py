@@ -2,25 +2,29 @@
 
 What is replayed is fixed when the job first runs: offsets of each partition, of the log as it was then or of the
 archive's manifest. Chunks are cut at fixed offsets, so that every run of the job has the same ones.
+
+A job on a log is a durable subscription of its topic until it is done: what it has still to read is not let go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
-from wherry.model.errors import InvalidInput
+from wherry.model.errors import HistoryLost, InvalidInput, NotFound, WherryError
 from wherry.model.where import Where
 from wherry.spark.link import Link
 from wherry.spark.pipelines import archive_files, manifest, replay_ledger
 from wherry.spark.pipelines.archive_tasks import Unwatched, Watch
-from wherry.spark.pipelines.manifest import Manifest, Stretch
+from wherry.spark.pipelines.manifest import File, Manifest, Stretch
 from wherry.spark.pipelines.manifest_store import Store, store
-from wherry.spark.pipelines.replay_ledger import Outcome
+from wherry.spark.pipelines.replay_ledger import Ledger, Outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,9 +32,6 @@ if TYPE_CHECKING:
 SENT = ("key", "priority", "headers", "envelope", "payload")
 SAME = ("topic", "into", "archive", "times", "terms", "keep_ids", "keep_times")
 """What a job that is run again must be asked for once more."""
-
-CHUNKS_MAX = 50_000
-"""The broker remembers 100,000 commits, of all jobs."""
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +44,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     where: Where = Where()
     rate: float | None = None
     keep_ids: bool = False
+    go_on_after_loss: bool = False
+    """Whether messages that left the log before they were read are left out; else they are an error."""
     keep_times: bool = False
     """Whether due and expiry times go along; those of the past mean "at once" and "gone"."""
     times: tuple[str, str] = ("", "")
@@ -74,11 +77,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chunk(NamedTuple):
-    """Offsets of a partition."""
+    """Offsets of a partition, and the files of an archive that have some of them."""
 
     partition: int
     start: int
     stop: int
+    files: tuple[File, ...] = ()
 
 
 def replay(spark: SparkSession, link: Link, job: str, ask: Ask, watch: Watch | None = None) -> Outcome:
@@ -90,12 +94,67 @@ def replay(spark: SparkSession, link: Link, job: str, ask: Ask, watch: Watch | N
     book = replay_ledger.ledger(link, "replay", job)
     replay_ledger.needs_topic(link, ask.into)
     here = None if ask.archive is None else store(ask.archive).under(manifest.folder(ask.topic))
-    asked = msgspec.structs.replace(ask, archive=None if here is None else here.url)
-    plan = book.noted("plan", lambda: _planned(link, asked, here), Plan)
+    asked = msgspec.structs.replace(ask, archive=None if here is None else here.plain)
+    plan = book.planned(lambda: _planned(link, job, asked, here), Plan)
     replay_ledger.same_plan(book, plan, asked, SAME)
-    found = None if here is None else manifest.need(here, ask.topic)
-    work = partial(_rows, link, plan, here, found)
-    return replay_ledger.publish(spark, book, plan.into, chunks(plan), work, rate=ask.rate, watch=watch or Unwatched())
+    watch = watch or Unwatched()
+    if here is None:
+        return _of_log(spark, book, plan, ask, watch)
+    parts = with_files(chunks(plan), manifest.need(here, ask.topic))
+    work = partial(_rows, plan, partial(_archived, here, plan))
+    return replay_ledger.publish(spark, book, plan.into, parts, work, rate=ask.rate, watch=watch)
+
+
+def _of_log(spark: SparkSession, book: Ledger, plan: Plan, ask: Ask, watch: Watch) -> Outcome:
+    held, strict = Held(plan.topic, _holder(book.job)), not ask.go_on_after_loss
+    if strict and not book.known.done:
+        held.check(book.link)
+    work = partial(_rows, plan, partial(_logged, book.link, plan, strict))
+    done = replay_ledger.publish(spark, book, plan.into, chunks(plan), work, rate=ask.rate, watch=watch)
+    held.release(book.link)
+    return done
+
+
+class Held(NamedTuple):
+    """The subscription that holds back what a job reads. It settles nothing, so a queue without readers stays whole."""
+
+    topic: str
+    name: str
+
+    def hold(self, link: Link) -> None:
+        """From now on nothing goes."""
+        link.action("subscribe", {"topic": self.topic, "name": self.name, "start": "earliest"})
+
+    def check(self, link: Link) -> None:
+        """`WherryError` if somebody deleted it: then nobody knows what went."""
+        told = link.action("stats", {"topic": self.topic})
+        if not any(each["name"] == self.name for each in told["subscriptions"]):
+            raise WherryError(
+                f"the subscription {self.name!r} of the job on {self.topic!r} was deleted: messages that were settled"
+                " since may be missing; go on after the loss, or begin another job"
+            )
+
+    def release(self, link: Link) -> None:
+        """The job is done."""
+        with suppress(NotFound):
+            link.action("unsubscribe", {"topic": self.topic, "name": self.name})
+
+
+def _holder(job: str) -> str:
+    return f"replay-{job}"
+
+
+def with_files(given: list[Chunk], found: Manifest) -> list[Chunk]:
+    """Chunks, each with the files of an archive that it needs, so that no task gets the whole manifest."""
+    made = list(given)
+    for partition in {chunk.partition for chunk in given}:
+        files = [file for file in found.files if file.partition == partition]
+        firsts, lasts = (np.array([getattr(file, name) for file in files], np.int64) for name in ("first", "last"))
+        for number, chunk in enumerate(given):
+            if chunk.partition == partition:
+                some = np.flatnonzero((firsts < chunk.stop) & (lasts >= chunk.start))
+                made[number] = chunk._replace(files=tuple(files[each] for each in some.tolist()))
+    return made
 
 
 def chunks(plan: Plan) -> list[Chunk]:
@@ -114,15 +173,15 @@ def _terms(where: Where, times: tuple[str, str]) -> Where:
     )
 
 
-def _planned(link: Link, ask: Ask, here: Store | None) -> Plan:
+def _planned(link: Link, job: str, ask: Ask, here: Store | None) -> Plan:
     if here is None:
+        Held(ask.topic, _holder(job)).hold(link)  # first: what is planned must stay
         spans, bytes_each = _log(link, ask)
     else:
         found = manifest.need(here, ask.topic)
         spans = dict(found.covered)
         bytes_each = sum(file.content for file in found.files) / max(1, found.rows)
-    rows = replay_ledger.rows_per_chunk(bytes_each, ask.rate)
-    rows = max(rows, -(-sum(stop - start for start, stop in spans.values()) // CHUNKS_MAX))
+    offsets = sum(stop - start for start, stop in spans.values())
     return Plan(
         topic=ask.topic,
         into=ask.into,
@@ -131,7 +190,7 @@ def _planned(link: Link, ask: Ask, here: Store | None) -> Plan:
         keep_ids=ask.keep_ids,
         keep_times=ask.keep_times,
         spans=spans,
-        chunk_rows=rows,
+        chunk_rows=replay_ledger.rows_per_chunk(bytes_each, offsets, ask.rate),
         times=ask.times,
     )
 
@@ -149,22 +208,26 @@ def _log(link: Link, ask: Ask) -> tuple[dict[int, Stretch], float]:
     return spans, stats["bytes"] / max(1, stats["messages"])
 
 
-def _rows(link: Link, plan: Plan, here: Store | None, found: Manifest | None, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+def _rows(plan: Plan, read: Callable[[Chunk], Iterator[pa.RecordBatch]], chunk: Chunk) -> Iterator[pa.RecordBatch]:
     """In a task: the messages of a chunk, as they are published."""
-    for batch in _read(link, plan, here, found, chunk):
-        names = [*SENT, *(("id",) if plan.keep_ids else ()), *(("due", "expires") if plan.keep_times else ())]
+    names = [*SENT, *(("id",) if plan.keep_ids else ()), *(("due", "expires") if plan.keep_times else ())]
+    for batch in read(chunk):
         yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], names=names)
 
 
-def _read(link: Link, plan: Plan, here: Store | None, found: Manifest | None, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-    if here is None or found is None:
-        ticket = {"topic": plan.topic, "partition": chunk.partition, "start": chunk.start, "stop": chunk.stop}
-        where = msgspec.to_builtins(plan.where)
-        yield from link.read({**ticket, "where": where} if where else ticket)
-        return
-    for file in found.files:
-        if file.partition != chunk.partition or file.last < chunk.start or file.first >= chunk.stop:
-            continue
+def _logged(link: Link, plan: Plan, strict: bool, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    """Messages of the log; with `strict` it is an error that some went before they were read."""
+    ticket: dict[str, Any] = {"topic": plan.topic, "partition": chunk.partition, "strict": strict}
+    ticket |= {"start": chunk.start, "stop": chunk.stop, "where": msgspec.to_builtins(plan.where)}
+    try:
+        yield from link.read(ticket)
+    except HistoryLost as fault:
+        fault.args = (f"{fault}; --on-loss go-on replays what there is",)
+        raise
+
+
+def _archived(here: Store, plan: Plan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    for file in chunk.files:
         for batch in archive_files.read(here, file, None, chunk.start, chunk.stop):
             mask = plan.where.mask(batch)
             yield batch if mask is None else batch.filter(mask)

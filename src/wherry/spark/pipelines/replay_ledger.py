@@ -1,9 +1,12 @@
 """Jobs that publish exactly once by their name: the plan and every chunk are commits of the broker.
 
-What a job is to do is fixed when it first runs: its plan is a message in the topic `wherry-jobs`, committed under a key
-with the job's name. A chunk of the plan is staged by a task and committed under a key of its own; a key that was
-committed stays so. Whoever runs the job again, from wherever, finds its plan and does what is left; the broker
-remembers its last 100,000 commits.
+What a job is to do is fixed when it first runs: its plan is a message in the topic `wherry-jobs`, whose key is the
+job's name. A chunk of the plan is staged by a task, and committed together with a record of how far the job is then, in
+the same topic. Chunks are committed in their order. So whoever runs the job again, from wherever, reads its records,
+and does what is left.
+
+Each commit has a key of its own, too, so that two who run a job at the same time publish a chunk once. The broker
+remembers its last 100,000 commits; records are kept much longer, for the last 64 MiB of all jobs.
 """
 
 from __future__ import annotations
@@ -28,14 +31,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOBS = "wherry-jobs"
+RECORDS_BYTES = 64 << 20
+PLAN, DONE = "plan", "done"
 JOB_CHARS_MAX = 128
 CHUNK_BYTES = 8 << 20
 CHUNK_ROWS = 20_000
 COMMITS_PER_S = 4
-"""With a rate, about so many chunks a second."""
+"""With a rate, about so many chunks a second, unless that were too many chunks."""
+
+CHUNKS_MAX = 50_000
+"""Of a job: so many keys of the broker's memory it takes at most. Chunks are larger where they would be more."""
 
 WAVE = 8
-_SCHEMA = pa.schema([("payload", pa.binary()), ("key", pa.string())])
+_SCHEMA = pa.schema([("payload", pa.binary()), ("key", pa.string()), ("headers", pa.map_(pa.string(), pa.string()))])
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -59,8 +67,23 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     rows_before: int
     """Published by runs before."""
     chunks: int
-    repeated: bool
+    repeated: bool = False
     """Whether the job was done before: then this run did nothing."""
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """How far a job is: chunks that are dealt with, and the rows that were published with them."""
+
+    chunks: int = 0
+    rows: int = 0
+
+
+class Records(NamedTuple):
+    """What is known of a job; no plan, no job."""
+
+    plan: bytes | None = None
+    reached: Reached = Reached()
+    done: bool = False
 
 
 class Ledger(NamedTuple):
@@ -69,23 +92,25 @@ class Ledger(NamedTuple):
     link: Link
     kind: str
     job: str
+    known: Records = Records()
+    """As of when the run began."""
+
+    @property
+    def name(self) -> str:
+        """Of the job among all: the key of its records."""
+        return f"{self.kind}/{self.job}"
 
     def key(self, part: str) -> str:
         """The key of a commit."""
-        return f"job/{self.kind}/{self.job}/{part}"
+        return f"spark/job/{self.name}/{part}"
 
-    def committed(self, part: str) -> list[tuple[str, int, int, int]] | None:
-        """Where it went; None if it was not committed."""
-        placed = self.link.action("committed", {"key": self.key(part)})["placed"]
-        return None if placed is None else [tuple(each) for each in placed]
-
-    def commit(self, part: str, stage: str) -> list[tuple[str, int, int, int]]:
-        """Make a stage visible, unless one was committed for this part before; where it went."""
-        told = self.link.action("commit", {"key": self.key(part), "stages": [stage]})
+    def commit(self, part: str, *stages: str) -> list[tuple[str, int, int, int]]:
+        """Make stages visible together, unless some were committed for this part before; where they went."""
+        told = self.link.action("commit", {"key": self.key(part), "stages": list(stages)})
         return [tuple(each) for each in told["placed"]]
 
     def stage(self, part: str, topic: str, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """In a task: put rows aside."""
+        """Put rows aside; in a task those of a chunk."""
         batches = (batch for batch in batches if batch.num_rows)
         first = next(batches, None)
         if first is None:
@@ -93,36 +118,58 @@ class Ledger(NamedTuple):
         stage = f"{self.key(part)}/{secrets.token_hex(8)}"
         return Staged(stage, self.link.put({"topic": topic, "stage": stage}, first.schema, chain([first], batches)))
 
-    def noted(self, part: str, value: Callable[[], P], kind: type[P]) -> P:
-        """A value that is fixed for ever by whoever is first: kept as a message of the topic of jobs."""
-        placed = self.committed(part)
-        if placed is None:
-            self._topic()
-            row = {"payload": msgspec.json.encode(value()), "key": f"{self.kind}/{self.job}"}
-            batch = pa.RecordBatch.from_pylist([row], _SCHEMA)
-            placed = self.commit(part, str(self.stage(part, JOBS, iter([batch])).stage))
-        _, partition, offset, _ = placed[0]
-        ticket = {"topic": JOBS, "partition": partition, "start": offset, "stop": offset + 1}
-        for found in self.link.read({**ticket, "columns": ["offset", "payload"]}):
-            if found.num_rows:
-                return msgspec.json.decode(found.column("payload")[0].as_py(), type=kind)
-        raise NotFound("plan of a job", f"{self.job} (the topic {JOBS} does not have it any more; use another name)")
+    def recorded(self, part: str, value: msgspec.Struct) -> str:
+        """Put a record aside, to be committed; its stage."""
+        row = {"payload": msgspec.json.encode(value), "key": self.name, "headers": [("part", part)]}
+        return str(self.stage(part, JOBS, iter([pa.RecordBatch.from_pylist([row], _SCHEMA)])).stage)
 
-    def _topic(self) -> None:
-        fields = {"keep": "bytes", "keep_bytes": 64 << 20, "payload_bytes_max": limits.PAYLOAD_BYTES_MAX}
-        if any(each["name"] == JOBS for each in self.link.action("topics", {})["topics"]):
+    def records(self) -> Records:
+        """All that is kept of the job."""
+        found = Records()
+        for part, payload in self._records():
+            if part == PLAN:
+                found = found._replace(plan=found.plan or payload)
+            else:
+                reached = msgspec.json.decode(payload, type=Reached)
+                found = found._replace(reached=max(found.reached, reached, key=lambda each: each.chunks))
+                found = found._replace(done=found.done or part == DONE)
+        return found
+
+    def _records(self) -> Iterator[tuple[str, bytes]]:
+        if not any(each["name"] == JOBS for each in self.link.action("topics", {})["topics"]):
             return
-        self.link.action("create-topic", {"name": JOBS, **fields})
+        extents = self.link.action("extents", {"topic": JOBS})
+        for text, stop in extents["stop"].items():
+            ticket = {"topic": JOBS, "partition": int(text), "start": extents["start"][text], "stop": stop}
+            where = {"keys": [self.name]}
+            for batch in self.link.read({**ticket, "where": where, "columns": ["offset", "headers", "payload"]}):
+                for row in batch.to_pylist():
+                    yield dict(row["headers"]).get("part", ""), row["payload"]
+
+    def planned(self, value: Callable[[], P], kind: type[P]) -> P:
+        """What the job does: fixed for ever by whoever is first."""
+        plan = self.known.plan
+        if plan is None:
+            if self.link.action("committed", {"key": self.key(PLAN)})["placed"] is None:
+                _make_topic(self.link)
+                self.commit(PLAN, self.recorded(PLAN, value()))
+            plan = self.records().plan  # of whoever was first
+        if plan is None:
+            why = f"{self.job} (the topic {JOBS} does not have it any more; use another name)"
+            raise NotFound("plan of a job", why)
+        return msgspec.json.decode(plan, type=kind)
 
 
-class _Done(msgspec.Struct, frozen=True):
-    rows: int
-    chunks: int
+def _make_topic(link: Link) -> None:
+    fields = {"keep": "bytes", "keep_bytes": RECORDS_BYTES, "payload_bytes_max": limits.PAYLOAD_BYTES_MAX}
+    if not any(each["name"] == JOBS for each in link.action("topics", {})["topics"]):
+        link.action("create-topic", {"name": JOBS, **fields})
 
 
 def ledger(link: Link, kind: str, job: str) -> Ledger:
-    """The ledger of a job; `InvalidInput` for a name that cannot be one."""
-    return Ledger(link, kind, check.name("job", job, JOB_CHARS_MAX))
+    """The ledger of a job, and what is known of it; `InvalidInput` for a name that cannot be one."""
+    book = Ledger(link, kind, check.name("job", job, JOB_CHARS_MAX))
+    return book._replace(known=book.records())
 
 
 def same_plan(book: Ledger, known: msgspec.Struct, asked: msgspec.Struct, fields: Sequence[str]) -> None:
@@ -133,12 +180,20 @@ def same_plan(book: Ledger, known: msgspec.Struct, asked: msgspec.Struct, fields
             raise AlreadyExists("job", book.job, f"{name} was {before!r}, now {now!r}; another job needs another name")
 
 
-def rows_per_chunk(bytes_each: float, rate: float | None) -> int:
-    """So many that a chunk is neither too large to be staged nor too much at a time for the rate."""
+def rows_per_chunk(bytes_each: float, rows_all: int, rate: float | None) -> int:
+    """So many that a chunk is neither too large to be staged nor too much at a time for the rate, nor one of too many.
+
+    Examples
+    --------
+    >>> rows_per_chunk(100.0, 1_000, rate=400.0)
+    100
+    >>> rows_per_chunk(100.0, 50_000_000, rate=400.0)
+    1000
+    """
     rows = min(CHUNK_ROWS, int(CHUNK_BYTES / max(1.0, bytes_each)))
     if rate is not None:
         rows = min(rows, int(rate / COMMITS_PER_S))
-    return max(1, rows)
+    return max(1, rows, -(-rows_all // CHUNKS_MAX))
 
 
 class Pace:
@@ -168,35 +223,31 @@ def publish(
     watch: Watch,
 ) -> Outcome:
     """Publish all chunks that were not published: tasks stage them, a commit in order makes each visible."""
-    done = book.committed("done")
-    if done is not None:
-        before = book.noted("done", lambda: _Done(0, 0), _Done)
-        return Outcome(job=book.job, into=into, rows=0, rows_before=before.rows, chunks=before.chunks, repeated=True)
-    rows = rows_before = 0
-    pace = Pace(rate)
+    before = book.known
+    outcome = Outcome(job=book.job, into=into, rows=0, rows_before=before.reached.rows, chunks=len(chunks))
+    if before.done:
+        return msgspec.structs.replace(outcome, repeated=True)
+    reached, pace = before.reached, Pace(rate)
     watch.stage(f"{book.kind} {book.job}", len(chunks))
-    todo = []
-    for number in range(len(chunks)):
-        placed = book.committed(str(number))
-        if placed is None:
-            todo.append(number)
-        else:
-            rows_before += sum(count for *_, count in placed)
-            watch.done(1)
+    watch.done(reached.chunks)
 
-    def staged(number: int) -> Staged:
-        return book.stage(str(number), into, work(chunks[number]))
+    def staged(task: tuple[int, T]) -> Staged:
+        number, chunk = task
+        return book.stage(str(number), into, work(chunk))
 
-    for wave, results in _ahead(todo, lambda wave: archive_tasks.run(spark, staged, wave)):
+    def wave_of(numbers: list[int]) -> list[Staged]:
+        return archive_tasks.run(spark, staged, [(number, chunks[number]) for number in numbers])
+
+    for wave, results in _ahead(list(range(reached.chunks, len(chunks))), wave_of):
         for number, result in zip(wave, results, strict=True):
-            if result.stage is not None:
+            reached = Reached(number + 1, reached.rows + result.rows)
+            if result.stage is not None:  # else the next one tells that this was passed, too
+                record = book.recorded(str(number), reached)
                 pace.wait(result.rows)
-                book.commit(str(number), result.stage)
-                rows += result.rows
+                book.commit(str(number), result.stage, record)
             watch.done(1)
-    told = _Done(rows + rows_before, len(chunks))
-    book.noted("done", lambda: told, _Done)
-    return Outcome(job=book.job, into=into, rows=rows, rows_before=rows_before, chunks=len(chunks), repeated=False)
+    book.commit(DONE, book.recorded(DONE, Reached(len(chunks), reached.rows)))
+    return msgspec.structs.replace(outcome, rows=reached.rows - before.reached.rows)
 
 
 def _ahead(todo: list[int], work: Callable[[list[int]], list[R]]) -> Iterator[tuple[list[int], list[R]]]:

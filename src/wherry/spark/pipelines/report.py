@@ -1,7 +1,8 @@
 """What went through topics: rollups by Spark, as values that JSON, a page and plots are made of.
 
-Two passes over the log: one to counts by topic, minute and key, from which all sums come; one to percentiles, which
-do not add up. The rows themselves never come to the driver.
+Two passes over the same messages: one to percentiles, which do not add up, and to the span of time; one to counts by
+topic, slot of time and key, from which all sums come. A slot is as long as the span asks for, so there are never many.
+The rows themselves never come to the driver; what does come is bounded.
 """
 
 from __future__ import annotations
@@ -13,11 +14,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-VERSION = 1
+VERSION = 2
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
 MINUTE_MS = 60_000
+STEPS_MS = tuple(MINUTE_MS * minutes for minutes in (1, 5, 15, 60, 360, 1_440, 10_080, 43_200, 525_600))
+SLOTS_MAX = 300
+"""Slots of time in a report, about; the step is the shortest that gives no more."""
+
+TOPICS_MAX = 50
+"""Topics that are told slot by slot, and whose keys are; those with the most messages. The others are one more."""
+OTHERS = ""
+"""What they are called, all together: no topic has this name."""
+
+ERRORS_MAX = 5
+ERROR_CHARS_MAX = 200
+"""Errors that are told of each reason for dead letters, the most frequent ones, and how much of each."""
 
 T = TypeVar("T")
 Watch = Callable[[str, Callable[[], T]], T]
@@ -33,11 +47,11 @@ class Percentiles(msgspec.Struct, frozen=True):
     max: float
 
 
-class Minute(msgspec.Struct, frozen=True):
-    """What was published to a topic in one minute."""
+class Slot(msgspec.Struct, frozen=True):
+    """What was published to a topic in one slot of time."""
 
     topic: str
-    minute_ms: int
+    at_ms: int
     messages: int
     bytes: int
     keys: int
@@ -50,6 +64,7 @@ class Topic(msgspec.Struct, frozen=True):
     messages: int
     bytes: int
     keys: int
+    """Different ones."""
     first_ms: int
     last_ms: int
     size: Percentiles
@@ -58,14 +73,14 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class HotKey(msgspec.Struct, frozen=True):
-    """A key with many messages, and when they came."""
+    """A key with many messages, and when they came: slots and counts."""
 
     topic: str
     key: str
     messages: int
     bytes: int
     share: float
-    minutes: list[tuple[int, int]]
+    slots: list[tuple[int, int]]
 
 
 class Dead(msgspec.Struct, frozen=True):
@@ -74,11 +89,21 @@ class Dead(msgspec.Struct, frozen=True):
     topic: str
     subscription: str
     reason: str
-    error: str
     messages: int
     attempts: float
     took_ms: Percentiles
     """From the publish until it died."""
+    errors: list[tuple[str, int]]
+    """The most frequent ones, cut, and how often."""
+
+
+class Dying(msgspec.Struct, frozen=True):
+    """How long what died in one slot of time had taken."""
+
+    topic: str
+    at_ms: int
+    messages: int
+    took_ms: Percentiles
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -100,148 +125,107 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     version: int = VERSION
     made_ms: int
     broker: str
-    start: str
+    since_ms: int | None = None
+    """Published, and died, from then on; else all that is there."""
+    step_ms: int = MINUTE_MS
+    """How long a slot is."""
     topics: list[Topic]
-    minutes: list[Minute]
+    slots: list[Slot]
     keys: list[HotKey]
     dead: list[Dead]
+    dying: list[Dying] = []
+    dying_step_ms: int = MINUTE_MS
+    """How long a slot of those is: dead letters may be much older than what is in the log."""
     subscriptions: list[Subscription]
     delivery_ms: Percentiles | None = None
     """From the publish until it is handed over, of all messages since the broker started; by the bounds of buckets."""
+
+    def seconds(self, at_ms: int) -> float:
+        """How much of a slot the report is about: the first and the last one are rarely whole.
+
+        A tenth of it at least, so that a few messages in a sliver of time are no peak.
+        """
+        begin, end = max(at_ms, self.since_ms or 0), min(at_ms + self.step_ms, self.made_ms)
+        return max(self.step_ms / 10, end - begin) / 1_000
+
+
+def step_of(span_ms: int) -> int:
+    """How long slots are for so long a time.
+
+    Examples
+    --------
+    >>> step_of(3_600_000), step_of(86_400_000), step_of(10 * 365 * 86_400_000)
+    (60000, 300000, 2592000000)
+    """
+    return next((step for step in STEPS_MS if span_ms < step * SLOTS_MAX), STEPS_MS[-1])
 
 
 class Rollups:
     """The questions, for the topics of one broker."""
 
-    def __init__(self, spark: SparkSession, broker: Mapping[str, str], topics: list[str], start: str) -> None:
-        self._spark, self._broker, self._topics, self._start = spark, dict(broker), topics, start
+    def __init__(
+        self, spark: SparkSession, broker: Mapping[str, str], topics: list[str], since_ms: int | None = None
+    ) -> None:
+        self._spark, self._broker, self._topics, self._since_ms = spark, dict(broker), topics, since_ms
 
     def report(self, watch: Watch[Any], *, hot: int = 10, delivery_ms: Percentiles | None = None) -> Report:
         """Ask all of them; `watch` sees each on its way."""
         made_ms = int(time.time() * 1_000)
-        counts = self._counts().persist()
+        rows = self._log()  # one load, so one end of the log for both passes
+        topics = watch("measuring sizes and ages", lambda: _sizes(rows, made_ms))
+        step_ms = _step(topics)
+        told = [each.name for each in sorted(topics, key=lambda each: (-each.messages, each.name))[:TOPICS_MAX]]
+        counts = _counts(rows, step_ms).persist()
         try:
-            minutes = watch("counting by topic, minute and key", lambda: self._minutes(counts))
-            keys = watch("finding hot keys", lambda: self._hot(counts, hot))
+            slots = watch("counting by topic, time and key", lambda: _slots(counts, told))
+            keys = watch("counting keys", lambda: _keys(counts))
+            hottest = watch("finding hot keys", lambda: _hot(counts, told, hot))
         finally:
             counts.unpersist()
+        dead, dying, dying_step_ms = watch("reading dead letters", self._dead)
         return Report(
             made_ms=made_ms,
             broker=self._broker["url"],
-            start=self._start,
-            topics=watch("measuring sizes and ages", lambda: self._sizes(made_ms)),
-            minutes=minutes,
-            keys=keys,
-            dead=watch("reading dead letters", self._dead),
+            since_ms=self._since_ms,
+            step_ms=step_ms,
+            topics=[msgspec.structs.replace(each, keys=keys[each.name]) for each in topics],
+            slots=slots,
+            keys=hottest,
+            dead=dead,
+            dying=dying,
+            dying_step_ms=dying_step_ms,
             subscriptions=watch("reading subscriptions", self._subscriptions),
             delivery_ms=delivery_ms,
         )
 
-    def _log(self, columns: str) -> DataFrame:
+    def _log(self) -> DataFrame:
         options = {"topic": ",".join(self._topics), **self._broker}
-        options |= {"startingOffsets": "earliest"} if self._start == "earliest" else {"startingTime": self._start}
+        if self._since_ms is not None:
+            options["startingTime"] = str(self._since_ms)
+        columns = "topic STRING, key STRING, published TIMESTAMP, payload BINARY"
         return self._spark.read.format("wherry").options(**options).schema(columns).load()
 
-    def _counts(self) -> DataFrame:
+    def _dead(self) -> tuple[list[Dead], list[Dying], int]:
         from pyspark.sql import functions as f  # noqa: PLC0415 - heavy
 
-        rows = self._log("topic STRING, key STRING, published TIMESTAMP, payload BINARY")
-        minute = (f.unix_millis("published") / MINUTE_MS).cast("long") * MINUTE_MS
-        return rows.groupBy("topic", minute.alias("minute_ms"), "key").agg(
-            f.count(f.lit(1)).alias("messages"), f.sum(f.octet_length("payload")).alias("bytes")
+        names = ",".join(self._topics)
+        table = self._spark.read.format("wherry").options(**self._broker, table="dead", topic=names).load()
+        rows = table.select(
+            *("topic", "subscription", "reason", "attempts"),
+            f.substring(f.coalesce("error", f.lit("")), 1, ERROR_CHARS_MAX).alias("error"),
+            f.unix_millis("died").alias("died_ms"),
+            (f.unix_millis("died") - f.unix_millis("published")).alias("took_ms"),
         )
-
-    def _minutes(self, counts: DataFrame) -> list[Minute]:
-        from pyspark.sql import functions as f  # noqa: PLC0415
-
-        sums = counts.groupBy("topic", "minute_ms").agg(
-            f.sum("messages").alias("messages"), f.sum("bytes").alias("bytes"), f.count("key").alias("keys")
-        )
-        rows = sums.orderBy("minute_ms", "topic").collect()
-        return [Minute(row["topic"], row["minute_ms"], row["messages"], row["bytes"], row["keys"]) for row in rows]
-
-    def _hot(self, counts: DataFrame, hot: int) -> list[HotKey]:
-        """The keys with the most messages of each topic; a list of minutes for those alone."""
-        from pyspark.sql import Window  # noqa: PLC0415
-        from pyspark.sql import functions as f  # noqa: PLC0415
-
-        of_topic = Window.partitionBy("topic")
-        ranked = (
-            counts.groupBy("topic", "key")
-            .agg(f.sum("messages").alias("messages"), f.sum("bytes").alias("bytes"))
-            .withColumn("share", f.col("messages") / f.sum("messages").over(of_topic))
-            .filter("key IS NOT NULL")
-            .withColumn("rank", f.row_number().over(of_topic.orderBy(f.desc("messages"), "key")))
-            .filter(f.col("rank") <= hot)
-        )
-        moments = counts.select("topic", "key", f.struct("minute_ms", f.col("messages").alias("count")).alias("moment"))
-        rows = (
-            ranked.join(moments, ["topic", "key"])
-            .groupBy("topic", "key", "messages", "bytes", "share", "rank")
-            .agg(f.sort_array(f.collect_list("moment")).alias("minutes"))
-            .orderBy("topic", "rank")
-            .collect()
-        )
-        return [
-            HotKey(
-                row["topic"],
-                row["key"],
-                row["messages"],
-                row["bytes"],
-                round(row["share"], 4),
-                [(each["minute_ms"], each["count"]) for each in row["minutes"]],
-            )
-            for row in rows
-        ]
-
-    def _sizes(self, now_ms: int) -> list[Topic]:
-        from pyspark.sql import functions as f  # noqa: PLC0415
-
-        size, sent = f.octet_length("payload"), f.unix_millis("published")
-        rows = (
-            self._log("topic STRING, key STRING, published TIMESTAMP, payload BINARY")
-            .groupBy("topic")
-            .agg(
-                f.count(f.lit(1)).alias("messages"),
-                f.sum(size).alias("bytes"),
-                f.approx_count_distinct("key").alias("keys"),
-                f.min(sent).alias("first_ms"),
-                f.max(sent).alias("last_ms"),
-                _percentiles("size", size),
-                _percentiles("age", f.lit(now_ms) - sent),
-            )
-            .orderBy("topic")
-            .collect()
-        )
-        return [
-            Topic(
-                **{name: row[name] for name in ("messages", "bytes", "keys", "first_ms", "last_ms")},
-                name=row["topic"],
-                size=Percentiles(*row["size"]),
-                age_ms=Percentiles(*row["age"]),
-            )
-            for row in rows
-        ]
-
-    def _dead(self) -> list[Dead]:
-        from pyspark.sql import functions as f  # noqa: PLC0415
-
-        found: list[Dead] = []
-        for topic in self._topics:
-            rows = self._spark.read.format("wherry").options(**self._broker, table="dead", topic=topic).load()
-            took = f.unix_millis("died") - f.unix_millis("published")
-            sums = rows.groupBy("topic", "subscription", "reason", f.coalesce("error", f.lit("")).alias("error")).agg(
-                f.count(f.lit(1)).alias("messages"), f.avg("attempts").alias("attempts"), _percentiles("took", took)
-            )
-            found += [
-                Dead(
-                    **{name: row[name] for name in ("topic", "subscription", "reason", "error", "messages")},
-                    attempts=round(row["attempts"], 2),
-                    took_ms=Percentiles(*row["took"]),
-                )
-                for row in sums.collect()
-            ]
-        return sorted(found, key=lambda each: (-each.messages, each.topic, each.reason, each.error))
+        if self._since_ms is not None:
+            rows = rows.filter(f.col("died_ms") >= self._since_ms)
+        rows = rows.persist()
+        try:
+            dead = _reasons(rows)
+            [span] = rows.agg((f.max("died_ms") - f.min("died_ms")).alias("ms")).collect()
+            step_ms = step_of(span["ms"] or 0)
+            return dead, _dying(rows, step_ms, _with_most(dead)), step_ms
+        finally:
+            rows.unpersist()
 
     def _subscriptions(self) -> list[Subscription]:
         rows = self._spark.read.format("wherry").options(**self._broker, table="subscriptions").load().collect()
@@ -250,11 +234,172 @@ class Rollups:
         return sorted(found, key=lambda each: (each.topic, each.name))
 
 
-def _percentiles(name: str, value: Any) -> Any:
+def _step(topics: list[Topic]) -> int:
+    if not topics:
+        return MINUTE_MS
+    return step_of(max(each.last_ms for each in topics) - min(each.first_ms for each in topics))
+
+
+# ----------------------------------------------------------------------------------------------------------- messages
+
+
+def _sizes(rows: DataFrame, now_ms: int) -> list[Topic]:
+    """Each topic; its keys are counted later."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    size, sent = f.octet_length("payload"), f.unix_millis("published")
+    sums = rows.groupBy("topic").agg(
+        f.count(f.lit(1)).alias("messages"),
+        f.sum(size).alias("bytes"),
+        f.min(sent).alias("first_ms"),
+        f.max(sent).alias("last_ms"),
+        _percentiles("size", size),
+        _percentiles("age", f.lit(now_ms) - sent),
+    )
+    return [
+        Topic(
+            **{name: row[name] for name in ("messages", "bytes", "first_ms", "last_ms")},
+            name=row["topic"],
+            keys=0,
+            size=Percentiles(*row["size"]),
+            age_ms=Percentiles(*row["age"]),
+        )
+        for row in sums.orderBy("topic").collect()
+    ]
+
+
+def _counts(rows: DataFrame, step_ms: int) -> DataFrame:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    slot = _slot(f.unix_millis("published"), step_ms).alias("at_ms")
+    return rows.groupBy("topic", slot, "key").agg(
+        f.count(f.lit(1)).alias("messages"), f.sum(f.octet_length("payload")).alias("bytes")
+    )
+
+
+def _slots(counts: DataFrame, told: list[str]) -> list[Slot]:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    topic = f.when(f.col("topic").isin(told), f.col("topic")).otherwise(OTHERS).alias("topic")
+    sums = counts.groupBy(topic, "at_ms").agg(
+        f.sum("messages").alias("messages"), f.sum("bytes").alias("bytes"), f.count("key").alias("keys")
+    )
+    rows = sums.orderBy("at_ms", "topic").collect()
+    return [Slot(row["topic"], row["at_ms"], row["messages"], row["bytes"], row["keys"]) for row in rows]
+
+
+def _keys(counts: DataFrame) -> dict[str, int]:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    found = counts.select("topic", "key").distinct().groupBy("topic").agg(f.count("key").alias("keys"))
+    return {row["topic"]: row["keys"] for row in found.collect()}
+
+
+def _hot(counts: DataFrame, told: list[str], hot: int) -> list[HotKey]:
+    """The keys with the most messages of each topic; a list of slots for those alone."""
+    from pyspark.sql import Window  # noqa: PLC0415
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    of_topic = Window.partitionBy("topic")
+    some = counts.filter(f.col("topic").isin(told))
+    ranked = (
+        some.groupBy("topic", "key")
+        .agg(f.sum("messages").alias("messages"), f.sum("bytes").alias("bytes"))
+        .withColumn("share", f.col("messages") / f.sum("messages").over(of_topic))
+        .filter("key IS NOT NULL")
+        .withColumn("rank", f.row_number().over(of_topic.orderBy(f.desc("messages"), "key")))
+        .filter(f.col("rank") <= hot)
+    )
+    moments = some.select("topic", "key", f.struct("at_ms", f.col("messages").alias("count")).alias("moment"))
+    rows = (
+        ranked.join(moments, ["topic", "key"])
+        .groupBy("topic", "key", "messages", "bytes", "share", "rank")
+        .agg(f.sort_array(f.collect_list("moment")).alias("slots"))
+        .orderBy("topic", "rank")
+        .collect()
+    )
+    return [
+        HotKey(
+            row["topic"],
+            row["key"],
+            row["messages"],
+            row["bytes"],
+            round(row["share"], 4),
+            [(each["at_ms"], each["count"]) for each in row["slots"]],
+        )
+        for row in rows
+    ]
+
+
+# -------------------------------------------------------------------------------------------------------- dead letters
+
+
+def _reasons(rows: DataFrame) -> list[Dead]:
+    """By reason; texts of errors may be as many as there are dead letters, so only the most frequent are told."""
+    from pyspark.sql import Window  # noqa: PLC0415
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    same = ["topic", "subscription", "reason"]
+    frequent = Window.partitionBy(*same).orderBy(f.desc("count"), "error")
+    errors = (
+        rows.filter("error <> ''")
+        .groupBy(*same, "error")
+        .count()
+        .withColumn("rank", f.row_number().over(frequent))
+        .filter(f.col("rank") <= ERRORS_MAX)
+        .groupBy(*same)
+        .agg(f.sort_array(f.collect_list(f.struct("rank", "error", "count"))).alias("errors"))
+    )
+    sums = rows.groupBy(*same).agg(
+        f.count(f.lit(1)).alias("messages"),
+        f.avg("attempts").alias("attempts"),
+        _percentiles("took", f.col("took_ms")),
+    )
+    found = [
+        Dead(
+            **{name: row[name] for name in (*same, "messages")},
+            attempts=round(row["attempts"], 2),
+            took_ms=Percentiles(*row["took"]),
+            errors=[(each["error"], each["count"]) for each in row["errors"] or ()],
+        )
+        for row in sums.join(errors, same, "left").collect()
+    ]
+    return sorted(found, key=lambda each: (-each.messages, each.topic, each.subscription, each.reason))
+
+
+def _with_most(dead: list[Dead]) -> list[str]:
+    sums: dict[str, int] = {}
+    for each in dead:
+        sums[each.topic] = sums.get(each.topic, 0) + each.messages
+    return sorted(sums, key=lambda topic: (-sums[topic], topic))[:TOPICS_MAX]
+
+
+def _dying(rows: DataFrame, step_ms: int, told: list[str]) -> list[Dying]:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    if not told:
+        return []
+    slot = _slot(f.col("died_ms"), step_ms).alias("at_ms")
+    sums = rows.filter(f.col("topic").isin(told)).groupBy("topic", slot)
+    found = sums.agg(f.count(f.lit(1)).alias("messages"), _percentiles("took", f.col("took_ms")))
+    return [
+        Dying(row["topic"], row["at_ms"], row["messages"], Percentiles(*row["took"]))
+        for row in found.orderBy("at_ms", "topic").collect()
+    ]
+
+
+def _slot(ms: Column, step_ms: int) -> Column:
+    return (ms / step_ms).cast("long") * step_ms
+
+
+def _percentiles(name: str, value: Column) -> Column:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     parts = f.percentile_approx(value, [*PERCENTILES.values(), 1.0])
     return parts.cast("array<double>").alias(name)
+
+
+# ------------------------------------------------------------------------------------------- what the broker measures
 
 
 def of_buckets(text: str, name: str) -> Percentiles | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from wherry.spark.pipelines.plots import LIGHT, plots
+from wherry.spark.pipelines.plots import DARK, LIGHT, plots
 from wherry.spark.pipelines.report import Report
 from wherry.spark.pipelines.report_page import page
 
@@ -20,8 +20,8 @@ def write(report: Report, folder: Path) -> list[Path]:
     drawn = plots(report)
     files: dict[str, bytes] = {}
     for plot in drawn:
-        for theme, png in plot.png.items():
-            files[f"{plot.name}.png" if theme == LIGHT.name else f"{plot.name}-{theme}.png"] = png
+        files[f"{plot.name}.png"] = plot.png[LIGHT.name]
+        files[f"{plot.name}-dark.png"] = plot.png[DARK.name]
     files[PAGE] = page(report, drawn).encode()
     files[JSON] = msgspec.json.format(msgspec.json.encode(report), indent=1)
     return [_put(folder / name, content) for name, content in files.items()]

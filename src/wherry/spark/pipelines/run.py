@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from wherry.model import limits
 from wherry.model.errors import AlreadyExists, InvalidInput
 from wherry.spark.pipelines.run_figures import Figures, Meter
 from wherry.spark.pipelines.run_frames import Frames, words
@@ -58,10 +59,11 @@ class Running:
     def start(self) -> None:
         """From the checkpoint, or from the beginning."""
         self._query = self._written(self._frames.rows())
+        self._frames.forget()
 
     def check(self) -> None:
-        """That it is a query."""
-        self._frames.rows()
+        """That it is a query, and reads no queue twice."""
+        self._frames.check(self._place.link())
 
     def subscribe(self) -> None:
         """Have its subscriptions."""
@@ -77,7 +79,7 @@ class Running:
         active = query.isActive  # before its progress: what comes after the last look would be lost
         if self._meter.take(query.recentProgress):
             self._failures = 0
-        self._meter.measure_lag(self._place.link(), f"{self._spec.name}.{self.name}")
+        self._meter.measure_lag(self._place.link(), set(self._frames.subscriptions.values()))
         if active:
             busy = bool(query.status.get("isTriggerActive")) and bool(query.status.get("isDataAvailable"))
             self.figures.state = "running" if busy else "waiting"
@@ -201,12 +203,13 @@ class Pipeline:
     def _have_topics(self) -> None:
         broker, spec = self._place.link(), self._spec
         there = {topic["name"] for topic in broker.action("topics", {})["topics"]}
-        wanted = [sink.topic for sink in spec.sinks.values() if sink.topic is not None]
-        wanted += [spec.dead_topic(name) for name, source in spec.sources.items() if source.has_bad_rows]
-        for topic in dict.fromkeys(wanted):
+        large = {"payload_bytes_max": limits.PAYLOAD_BYTES_MAX}  # whatever was read fits
+        wanted = {spec.dead_topic(name): large for name, source in spec.sources.items() if source.has_bad_rows}
+        wanted = {sink.topic: {} for sink in spec.sinks.values() if sink.topic is not None} | wanted
+        for topic, fields in wanted.items():
             if topic not in there:
                 with suppress(AlreadyExists):
-                    broker.action("create-topic", {"name": topic})
+                    broker.action("create-topic", {"name": topic, **fields})
 
 
 def reason(fault: BaseException) -> str:

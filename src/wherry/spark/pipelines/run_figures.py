@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -60,7 +60,7 @@ class Meter:
         figures.rows_in += max(0, progress.numInputRows)
         counted: dict[str, int] = {}
         for row in (progress.observedMetrics or {}).values():
-            counted = _sum(counted, row.asDict())
+            counted = _sum(counted, observed(row.asDict()))
         figures.rows_out += counted.get(OUT, max(0, progress.sink.numOutputRows or 0))
         figures.bad += counted.get(IN_BAD, 0)
         for source in progress.sources:
@@ -76,12 +76,12 @@ class Meter:
         figures.in_per_s = round((figures.rows_in - rows_in) / seconds, 1)
         figures.out_per_s = round((figures.rows_out - rows_out) / seconds, 1)
 
-    def measure_lag(self, broker: Link, subscription: str) -> None:
+    def measure_lag(self, broker: Link, subscriptions: Collection[str]) -> None:
         """How far the query is behind by now; not known while the broker does not answer."""
         figures = self.figures
         try:
             figures.lag = sum(_behind(broker, topic, at) for topic, at in self._positions.items())
-            figures.lag_ms = _oldest_ms(broker, list(self._positions), subscription) if figures.lag else 0
+            figures.lag_ms = _oldest_ms(broker, list(self._positions), subscriptions) if figures.lag else 0
         except WherryError:
             figures.lag = figures.lag_ms = None
 
@@ -103,6 +103,19 @@ def positions(offset: str | None) -> dict[str, dict[str, int]]:
     return found.get("positions", {}) if isinstance(found, dict) else {}
 
 
+def observed(metrics: Mapping[str, Any]) -> dict[str, int]:
+    """What was counted, by name. Spark Connect has the values and their schema apart.
+
+    Examples
+    --------
+    >>> observed({"values": [5], "schema": {"fields": [{"name": "_out"}]}})
+    {'_out': 5}
+    """
+    if "schema" not in metrics:
+        return dict(metrics)
+    return {field["name"]: value for field, value in zip(metrics["schema"]["fields"], metrics["values"], strict=True)}
+
+
 def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     """Of several sources."""
     return {name: one.get(name, 0) + other.get(name, 0) for name in (*one, *other)}
@@ -113,12 +126,12 @@ def _behind(broker: Link, topic: str, at: Mapping[str, int]) -> int:
     return sum(max(0, end - int(at.get(partition, 0))) for partition, end in ends.items())
 
 
-def _oldest_ms(broker: Link, topics: list[str], subscription: str) -> int | None:
-    """The age of the oldest message that the subscription has not read."""
+def _oldest_ms(broker: Link, topics: list[str], subscriptions: Collection[str]) -> int | None:
+    """The age of the oldest message that one of the subscriptions has not read."""
     ages = [
         row["lag_ms"]
         for topic in topics
         for row in broker.action("stats", {"topic": topic})["subscriptions"]
-        if row["name"] == subscription and row["lag"]
+        if row["name"] in subscriptions and row["lag"]
     ]
     return max(ages, default=None)

@@ -11,11 +11,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType
 
+from wherry.model import limits
 from wherry.model.errors import InvalidInput
+from wherry.spark.link import Link
 from wherry.spark.options import parse
+from wherry.spark.pipelines.run_plan import Loads
 from wherry.spark.pipelines.spec import BAD, Source, Spec, Word
 from wherry.spark.sink import TAKEN, columns
 from wherry.spark.stream import subscribe
+from wherry.spark.topics import resolve
 
 REASON = "_reason"
 OUT, IN_BAD = "_out", "_bad"
@@ -23,6 +27,9 @@ OUT, IN_BAD = "_out", "_bad"
 
 TOLD = ("wherry-reason", "wherry-topic", "wherry-partition", "wherry-offset")
 """Headers of a bad row: why it is one, and where it was."""
+LEFT_OUT = "wherry-headers-left-out"
+"""The header of a bad row that had no room for its own."""
+REASON_CHARS_MAX = 500
 _BODIES = ("payload", "value")
 
 
@@ -38,6 +45,34 @@ class Frames:
         self._spark, self._spec, self._query = spark, spec, query
         self._broker = dict(broker)
         """Options that name the broker."""
+        self._read: list[str] = []
+        """Subscriptions that it has, as far as Spark said."""
+
+    @property
+    def subscriptions(self) -> dict[str, str]:
+        """Names of subscriptions by source, of all that the query may read."""
+        spec = self._spec
+        return {source: spec.subscription_of(self._query, source) for source in spec.sources_of(self._query)}
+
+    def check(self, broker: Link) -> None:
+        """That it is a query, and reads no queue twice."""
+        loads = Loads(self.rows())
+        self.forget()
+        twice = loads.read_twice(self.subscriptions.values())
+        for source, name in self.subscriptions.items():
+            if name in twice:
+                self._check_stream(broker, source)
+        self._read = loads.read(self.subscriptions.values())
+
+    def _check_stream(self, broker: Link, source: str) -> None:
+        """A queue lets go of what was read: whoever reads it twice at two paces misses some the second time."""
+        topic = self._spec.sources[source].topic
+        names = resolve(broker, tuple(name.strip() for name in topic.split(",")))
+        keeps = {each["name"]: each["keep"] for each in broker.action("topics", {})["topics"]}
+        for name in names:
+            if keeps.get(name) == "settled":
+                allowed = f"no queue joined with itself, in {self._query}: make a second source of topic {name}"
+                raise InvalidInput(f"sources.{source}", topic, allowed)
 
     def rows(self) -> DataFrame:
         """What the query writes, counted."""
@@ -54,12 +89,18 @@ class Frames:
         return made.observe(OUT, f.count(f.lit(1)).alias(OUT))
 
     def _view(self, wanted: str) -> DataFrame:
-        """A view, and before it all that it is made of."""
+        """A view, and before it all that it is made of; what other queries made under these names is gone by then."""
+        self.forget()
         made: dict[str, DataFrame] = {}
         for name in self._spec.needed(wanted):
             made[name] = self._one(name, made)
             made[name].createOrReplaceTempView(name)
         return made[wanted]
+
+    def forget(self) -> None:
+        """Leave no view in the session."""
+        for name in (*self._spec.sources, *self._spec.tables, *self._spec.steps):
+            self._spark.catalog.dropTempView(name)
 
     def _one(self, name: str, made: Mapping[str, DataFrame]) -> DataFrame:
         spec = self._spec
@@ -84,22 +125,21 @@ class Frames:
     def _judged(self, name: str) -> DataFrame:
         """The rows of a source, each with what is wrong with it, or null; counted."""
         source = self._spec.sources[name]
-        rows = self._spark.readStream.format("wherry").options(**self._load(source)).load()
+        rows = self._spark.readStream.format("wherry").options(**self._load(name)).load()
         rows = rows.withColumn(REASON, _reason(source)).drop("error")
         return rows.observe(name, f.count(REASON).alias(IN_BAD))
 
-    def _load(self, source: Source) -> dict[str, str]:
-        options = {"subscription": f"{self._spec.name}.{self._query}", **words(source.options)}
+    def _load(self, name: str) -> dict[str, str]:
+        source = self._spec.sources[name]
+        options = {**words(source.options), "subscription": self._spec.subscription_of(self._query, name)}
         options |= {"topic": source.topic, "payload": source.payload, **self._broker}
         return options if source.schema is None else {**options, "payloadSchema": source.schema}
 
     def subscribe(self) -> None:
         """Have the subscriptions of the query, before another one reads and settles what it has to read too."""
-        spec, source = self._spec, self._query.removesuffix(f".{BAD}")
-        names = [source] if source != self._query else spec.needed(spec.sinks[self._query].source)
-        for name in names:
-            if name in spec.sources:
-                subscribe(parse(self._load(spec.sources[name])))
+        for source, name in self.subscriptions.items():
+            if name in self._read:
+                subscribe(parse(self._load(source)).made_for("readStream"))
 
     def _good(self, name: str) -> DataFrame:
         rows = self._judged(name)
@@ -118,15 +158,25 @@ def _reason(source: Source) -> Column:
 
 
 def _dead_letters(rows: DataFrame) -> DataFrame:
-    """Bad rows as they came, with the reason and the place as headers; what had these headers before has them anew."""
-    kept = f.map_filter("headers", lambda name, _: ~name.isin(*TOLD))
-    values = (REASON, "topic", "partition", "offset")
-    told = f.create_map(
-        *(each for name, value in zip(TOLD, values, strict=True) for each in (f.lit(name), _text(value)))
-    )
-    headers = f.map_concat(f.coalesce(kept, f.create_map().cast("map<string,string>")), told)
+    """Bad rows as they came, with the reason and the place as headers; what had these headers before has them anew.
+
+    A message that has no room for four headers more has only these, and one that says so.
+    """
+    empty = f.create_map().cast("map<string,string>")
+    kept = f.coalesce(f.map_filter("headers", lambda name, _: ~name.isin(*TOLD, LEFT_OUT)), empty)
+    values = (f.left(f.col(REASON), f.lit(REASON_CHARS_MAX)), _text("topic"), _text("partition"), _text("offset"))
+    told = f.create_map(*(each for name, value in zip(TOLD, values, strict=True) for each in (f.lit(name), value)))
+    fits = (f.size(kept) + len(TOLD) <= limits.HEADERS_MAX) & (_size(kept) + _size(told) <= limits.HEADERS_BYTES_MAX)
+    instead = f.create_map(f.lit(LEFT_OUT), f.lit("true"))
+    headers = f.map_concat(f.when(fits, kept).otherwise(instead), told)
     bad = rows.filter(f.col(REASON).isNotNull())
     return bad.select("key", "priority", headers.alias("headers"), "payload")
+
+
+def _size(headers: Column) -> Column:
+    """Bytes of names and values together."""
+    texts = f.concat(f.map_keys(headers), f.map_values(headers))
+    return f.aggregate(texts, f.lit(0), lambda total, text: total + f.octet_length(text))
 
 
 def _text(name: str) -> Column:

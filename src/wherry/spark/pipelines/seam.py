@@ -8,6 +8,7 @@ did not have.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -51,7 +52,7 @@ def whole(
     topic: str,
     *,
     archive: str,
-    url: str = URL,
+    url: str | None = None,
     key: str | None = None,
     ca: str | None = None,
     columns: Sequence[str] | None = None,
@@ -64,7 +65,8 @@ def whole(
     archive
         The folder or URL that `wherry pipeline archive --to` was given.
     url, key, ca
-        The broker's Flight address, the API key, and who vouches for the certificate.
+        The broker's Flight address, the API key, and who vouches for the certificate; else as `WHERRY_FLIGHT_URL`,
+        `WHERRY_KEY` and `WHERRY_CA` say.
     columns
         Some of the columns; all unless told. Fewer columns travel less.
 
@@ -73,7 +75,7 @@ def whole(
     >>> rows = whole(spark, "orders", archive="s3://lake/wherry")  # doctest: +SKIP
     >>> rows.groupBy("key").count().show()  # doctest: +SKIP
     """
-    link = Link(url, key, ca, RETRY_S)
+    link = _link(url, key, ca)
     here = store(archive).under(manifest.folder(topic))
     # In this order: what was never archived begins where it began before the manifest was read, and the log of now
     # reaches at least as far as the manifest.
@@ -91,6 +93,16 @@ def whole(
         spans += [Span(topic, int(text), at, min(at + rows_per_task, stop)) for at in range(start, stop, rows_per_task)]
     schema = _chosen(columns)
     return _archived(spark, here, found, schema).unionByName(_live(spark, link, here, spans, schema))
+
+
+def _link(url: str | None, key: str | None, ca: str | None) -> Link:
+    told = os.environ.get
+    return Link(
+        url or told("WHERRY_FLIGHT_URL") or URL,
+        key or told("WHERRY_KEY") or None,
+        ca or told("WHERRY_CA") or None,
+        RETRY_S,
+    )
 
 
 def archived(

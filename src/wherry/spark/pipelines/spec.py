@@ -24,6 +24,14 @@ Target = Literal["topic", "parquet", "table"]
 BAD = "bad"
 RESTARTS = 3
 
+_SET_BY_US = {
+    **dict.fromkeys(("topic", "payload"), "it is a field of the source"),
+    "payloadschema": "the field schema of the source is it",
+    "subscription": "each query has one for each of its sources",
+    "url": "--url says which broker",
+}
+"""Options of a source that the file says in another way, by why."""
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NAME = "letters, digits and _, not a digit first: SQL knows it by this name"
 
@@ -109,18 +117,31 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def dead_topic(self, source: str) -> str:
         return self.sources[source].dead or f"{self.name}.{source}.{BAD}"
 
+    def subscription_of(self, query: str, source: str) -> str:
+        """One for each load: two of a query that shared one would settle each other's rows."""
+        return f"{self.name}.{query}.{source}"
+
+    def sources_of(self, query: str) -> list[str]:
+        """The sources that a query may read."""
+        bad = query.removesuffix(f".{BAD}")
+        names = [bad] if bad != query else self.needed(self.sinks[query].source)
+        return [name for name in names if name in self.sources]
+
     def queries(self) -> list[str]:
         """All queries: a sink each, and one for the bad rows of each source that can have some."""
         bad = [f"{name}.{BAD}" for name, source in self.sources.items() if source.has_bad_rows]
         return [*self.sinks, *bad]
 
     def needed(self, name: str) -> list[str]:
-        """What a view is made of, it included, in the order of the file; a name too many only costs time."""
+        """What a view is made of, it included, in the order of the file; a name too many only costs time.
+
+        SQL knows names in any case.
+        """
         wanted, names = {name}, [*self.sources, *self.tables, *self.steps]
         for step in reversed(self.steps):
             if step in wanted:
                 text = self.text_of(step)
-                wanted |= {each for each in names if re.search(rf"\b{each}\b", text)}
+                wanted |= {each for each in names if re.search(rf"\b{each}\b", text, re.IGNORECASE)}
         return [each for each in names if each in wanted]
 
     def text_of(self, step: str) -> str:
@@ -172,6 +193,9 @@ def _faults(spec: Spec) -> Iterator[Fault]:
             yield f"sources.{name}.payload", source.payload, "one of " + ", ".join(PAYLOADS)
         if source.payload in ("json", "avro") and source.schema is None:
             yield f"sources.{name}.schema", None, f"a schema, since payload is {source.payload}"
+        for option in source.options:
+            if option.lower() in _SET_BY_US:
+                yield f"sources.{name}.options.{option}", source.options[option], f"none: {_SET_BY_US[option.lower()]}"
     for name, step in spec.steps.items():
         if (step.sql is None) == (step.python is None):
             yield f"steps.{name}", None, "sql or python, one of the two"
@@ -179,6 +203,7 @@ def _faults(spec: Spec) -> Iterator[Fault]:
             yield f"steps.{name}.python", step.python, "file.py:function"
     for name, sink in spec.sinks.items():
         yield from _wrong_sink(spec, name, sink)
+    yield from _wrong_subscriptions(spec)
 
 
 def _wrong_names(spec: Spec) -> Iterator[Fault]:
@@ -187,9 +212,9 @@ def _wrong_names(spec: Spec) -> Iterator[Fault]:
         for name in getattr(spec, kind):
             if not _NAME.fullmatch(name):
                 yield f"{kind}.{name}", name, NAME
-            if kind != "sinks" and name in seen:
-                yield f"{kind}.{name}", name, "a name that no other source, table or step has"
-            seen.add(name)
+            if kind != "sinks" and name.lower() in seen:
+                yield f"{kind}.{name}", name, "a name that no other source, table or step has, in whichever case"
+            seen.add(name.lower())
 
 
 def _wrong_sink(spec: Spec, name: str, sink: Sink) -> Iterator[Fault]:
@@ -199,3 +224,13 @@ def _wrong_sink(spec: Spec, name: str, sink: Sink) -> Iterator[Fault]:
         yield f"sinks.{name}", None, "topic, parquet or table, one of the three"
     if sink.partition_by and sink.kind == "topic":
         yield f"sinks.{name}.partition_by", sink.partition_by, "none, for a topic: that goes by key"
+    if sink.kind != "table" and sink.mode == "complete":
+        yield f"sinks.{name}.mode", sink.mode, f"append{' or update' * (sink.kind == 'topic')}: nothing is taken back"
+
+
+def _wrong_subscriptions(spec: Spec) -> Iterator[Fault]:
+    for query in spec.queries():
+        for source in spec.sources_of(query):
+            made = spec.subscription_of(query, source)
+            if len(made) > limits.SUBSCRIPTION_NAME_CHARS_MAX:
+                yield f"subscription of {query}", made, f"at most {limits.SUBSCRIPTION_NAME_CHARS_MAX} characters"

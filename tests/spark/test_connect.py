@@ -1,0 +1,104 @@
+"""A Spark of somebody else, by Spark Connect: a real server, to which the command is only a client."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from tests.integration.shell import CERTIFICATES, TLS
+from tests.spark.brokers import broker as started
+from tests.spark.brokers import free_port
+from wherry.model.errors import InvalidInput
+from wherry.spark import session
+from wherry.spark.java import java_home
+from wherry.spark.link import Link
+from wherry.spark.pipelines.cluster import path_of_python, spark_home
+
+SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+READY = b"Spark Connect server started"
+PATIENCE_S = 240
+
+PIPELINE = """
+name = "far"
+checkpoint = "{folder}/checkpoint"
+[sources.numbers]
+topic = "numbers"
+payload = "json"
+schema = "n LONG NOT NULL"
+[steps.doubled]
+sql = "SELECT key, value.n * 2 AS n, current_timezone() AS zone FROM Numbers"
+[sinks.doubled]
+from = "doubled"
+topic = "doubled"
+"""
+
+
+@contextmanager
+def server(folder):
+    """A Connect server on two cores, without anything of ours in its environment but the package."""
+    port = free_port()
+    ours = ("WHERRY_KEY", "WHERRY_CA", "WHERRY_FLIGHT_URL")
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    environment |= {"JAVA_HOME": str(java_home()), "SPARK_HOME": str(spark_home()), "PYTHONPATH": path_of_python()}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "Asia/Tokyo"}
+    conf = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
+    conf |= {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    told = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", "local[2]", *told, "--class", SERVER]
+    log = folder / "connect.log"
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [*command, "spark-internal"],
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        until = time.monotonic() + PATIENCE_S
+        while READY not in log.read_bytes():
+            assert process.poll() is None and time.monotonic() < until, log.read_text()[-2_000:]
+            time.sleep(0.2)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(PATIENCE_S)
+
+
+def test_a_pipeline_runs_by_spark_connect_with_key_and_ca(tmp_path):
+    with started(tmp_path, "--keys", "on", *TLS) as own, server(tmp_path) as master:
+        url, key = own.url.replace("grpc://", "grpc+tls://"), (tmp_path / "data" / "admin.key").read_text().strip()
+        ca = str(CERTIFICATES / "authority.pem")
+        own.link = Link(url, key, ca, 20)
+        own.link.action("create-topic", {"name": "numbers"})
+        own.publish("numbers", [*(json.dumps({"n": n}).encode() for n in range(50)), b"{}"])
+        (tmp_path / "far.toml").write_text(PIPELINE.format(folder=tmp_path))
+        command = [sys.executable, "-m", "wherry", "--ca", ca, "pipeline", "run", "far.toml", "--once", "--json"]
+        done = subprocess.run(
+            [*command, "--master", master, "--url", url, "--api-key", key],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout.splitlines()[-1])
+        assert (told["failed"], told["bad"]) == ([], 1)
+        rows = [json.loads(payload) for payload in own.payloads("doubled")]
+        assert sorted(row["n"] for row in rows) == [2 * n for n in range(50)]
+        assert {row["zone"] for row in rows} == {"UTC"}, "what a session is set to holds there too"
+        assert set(own.subscriptions("numbers")) == {"far.doubled.numbers", "far.numbers.bad.numbers"}
+
+
+def test_what_is_missing_for_connect_is_said(monkeypatch):
+    monkeypatch.setattr(sys.modules["wherry.spark.session"], "CONNECT", ("grpc", "no_such_module"))
+    with pytest.raises(InvalidInput, match=r"pip install 'wherry\[connect\]' brings .*no_such_module"):
+        session(master="sc://127.0.0.1:1")
