@@ -106,8 +106,8 @@ def test_whoever_does_not_log_in_is_cut_off():
     ("deed", "code"),
     [
         (lambda raw: raw.send(struct.pack(">BHI", METHOD, 1, 1 << 30) + b"\0"), 501),
-        (lambda raw: raw.call(4_000, (20, 10), short("")), 504),
-        (lambda raw: raw.frame(METHOD, 1, struct.pack(">HH", *QUEUE_DECLARE) + b"\0\0\0\0" + nested(200)), 502),
+        (lambda raw: raw.call(4_000, (20, 10), short("")), 530),
+        (lambda raw: raw.frame(METHOD, 1, struct.pack(">HH", *QUEUE_DECLARE) + b"\0\0\0\0" + nested(200)), 501),
     ],
     ids=[
         "a frame that is announced too large",

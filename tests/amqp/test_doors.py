@@ -183,7 +183,7 @@ def test_a_connection_goes_with_its_key_and_stays_with_a_new_one(tmp_path):
             renewed = await asyncio.to_thread(lambda: Raw(url(node, "reader", TOKENS["reader"])).opened())
             renewed.call(0, (10, 70), long(TOKENS["admin"].encode()) + short("because"))
             assert (await asyncio.to_thread(renewed.next)).method == (10, 71)
-            key = next(key for key in node.broker.keys() if key.name == "reader")
+            (key,) = [each for each in node.broker.keys() if each.name == "reader"]  # noqa: SIM118  a method of the broker
             await node.broker.delete_key(key.id)
             assert await asyncio.to_thread(opened.is_hung_up)
             assert (await asyncio.to_thread(declare, renewed, "new")).method == QUEUE_DECLARE_OK

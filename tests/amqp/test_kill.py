@@ -33,6 +33,10 @@ def test_twenty_kills_lose_nothing_that_was_confirmed_and_keep_the_order(tmp_pat
     url = f"amqp://guest:guest@127.0.0.1:{port}/%2F?heartbeat=5"
     told = {what: tmp_path / what for what in ("produce", "consume")}
 
+    async def all_received() -> None:
+        while not stored(told["produce"]) <= {int(line[1]) for line in lines(told["consume"])}:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+
     async def main() -> None:
         python = python_with("pika")
         async with Node(tmp_path / "home", "--amqp-port", str(port)) as node:
@@ -40,7 +44,7 @@ def test_twenty_kills_lose_nothing_that_was_confirmed_and_keep_the_order(tmp_pat
                 clients = {}
                 for what, file in told.items():
                     command = [python, str(SCRIPT), what, url, "jobs", str(file)]
-                    clients[what] = stack.enter_context(subprocess.Popen(command))
+                    clients[what] = stack.enter_context(subprocess.Popen(command))  # noqa: ASYNC220
                     stack.callback(clients[what].kill)
                 for _ in range(KILLS):
                     await asyncio.sleep(BETWEEN_S)
@@ -48,8 +52,7 @@ def test_twenty_kills_lose_nothing_that_was_confirmed_and_keep_the_order(tmp_pat
                     await node.start()
                 clients["produce"].kill()
                 async with asyncio.timeout(PATIENCE_S):
-                    while not stored(told["produce"]) <= {int(line[1]) for line in lines(told["consume"])}:
-                        await asyncio.sleep(0.2)
+                    await all_received()
 
     asyncio.run(main())
     assert len(stored(told["produce"])) > KILLS

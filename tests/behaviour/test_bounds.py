@@ -36,6 +36,25 @@ async def test_the_oldest_makes_room_as_a_dead_letter_while_those_have_room(home
     assert sorted(await drain(reader)) == [b"4", b"5"]
 
 
+@pytest.mark.rows("K15")
+@in_loop
+async def test_what_consumers_hold_does_not_count_where_the_topic_says_so(home: Home):
+    broker = await home.open()
+    await broker.create_topic("t", messages_max=2, overflow="drop-oldest", counted="waiting")
+    await broker.create_topic("u", bytes_max=20, counted="waiting")
+    for topic in ("t", "u"):
+        reader = await reader_of(broker, topic)
+        await broker.publish(topic, [b"0123456789", b"0123456789"])
+        held = await reader.pull()
+        await broker.publish(topic, [b"abcdefghij", b"abcdefghij"])
+        assert len(held) == 2
+        await held.nack(delay_ms=0)
+        assert len(await drain(reader)) == 4
+    await broker.publish("u", [b"0123456789", b"0123456789"])
+    with pytest.raises(LimitReached, match="bytes of the topic"):
+        await broker.publish("u", [b"x"])
+
+
 @pytest.mark.rows("K15", "G22")
 @in_loop
 async def test_a_full_topic_refuses_and_stores_nothing_of_the_call(home: Home, how: str):

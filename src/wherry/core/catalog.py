@@ -21,7 +21,7 @@ KEYS_MAX = 10_000
 
 CHANGEABLE = frozenset(
     {"messages_max", "bytes_max", "overflow", "dead_messages_max", "keep_ms", "keep_bytes", "payload_bytes_max"}
-    | {"expired", "labels"}
+    | {"expired", "labels", "counted"}
 )
 """Fields of a topic that may change while it lives; there may be more partitions, but not fewer."""
 

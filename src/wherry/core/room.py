@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -36,12 +36,13 @@ def make_room(
     all or none. `spared` (partition, offset) is never dropped. No new message and some bytes: one that waits grows.
     """
     config = topic.config
-    over_messages = 0 if config.messages_max is None else topic.messages + messages - config.messages_max
-    over_bytes = 0 if config.bytes_max is None else topic.bytes + size - config.bytes_max
+    there = _counted(topic)
+    over_messages = 0 if config.messages_max is None else there.messages + messages - config.messages_max
+    over_bytes = 0 if config.bytes_max is None else there.bytes + size - config.bytes_max
     if over_messages <= 0 and over_bytes <= 0:
         return messages
     if config.overflow == "dead-letter" and messages:
-        fit = _fitting(topic, messages, size, batches)
+        fit = _fitting(topic, there, messages, size, batches)
         if topic.dead + messages - fit > config.dead_messages_max:
             raise LimitReached("dead letters of the topic", config.dead_messages_max, topic.dead + messages - fit)
         return fit
@@ -52,18 +53,36 @@ def make_room(
             removals += dropped
             return messages
     if over_messages > 0 and config.messages_max is not None:
-        raise LimitReached("messages of the topic", config.messages_max, topic.messages + messages)
-    raise LimitReached("bytes of the topic", config.bytes_max or 0, topic.bytes + size)
+        raise LimitReached("messages of the topic", config.messages_max, there.messages + messages)
+    raise LimitReached("bytes of the topic", config.bytes_max or 0, there.bytes + size)
 
 
-def _fitting(topic: TopicState, messages: int, size: int, batches: Sequence[pa.RecordBatch]) -> int:
+class Counted(NamedTuple):
+    """What counts against the bounds of a topic."""
+
+    messages: int
+    bytes: int
+
+
+def _counted(topic: TopicState) -> Counted:
+    """Everything that waits; without what consumers hold, where the topic says so, its bytes in proportion."""
+    if topic.config.counted == "all" or topic.messages == 0:
+        return Counted(topic.messages, topic.bytes)
+    held = sum(
+        max((len(each.leased) for each in part.readers.values()), default=0) for part in topic.partitions.values()
+    )
+    waiting = max(0, topic.messages - held)
+    return Counted(waiting, topic.bytes * waiting // topic.messages)
+
+
+def _fitting(topic: TopicState, there: Counted, messages: int, size: int, batches: Sequence[pa.RecordBatch]) -> int:
     """How many of the first messages fit."""
     fit = messages
     if topic.config.messages_max is not None:
-        fit = min(fit, max(0, topic.config.messages_max - topic.messages))
-    if topic.config.bytes_max is not None and topic.bytes + size > topic.config.bytes_max:
+        fit = min(fit, max(0, topic.config.messages_max - there.messages))
+    if topic.config.bytes_max is not None and there.bytes + size > topic.config.bytes_max:
         sizes = np.concatenate([np.empty(0, np.int64), *(content_sizes(batch) for batch in batches)])
-        fit = min(fit, int(np.searchsorted(np.cumsum(sizes), topic.config.bytes_max - topic.bytes, "right")))
+        fit = min(fit, int(np.searchsorted(np.cumsum(sizes), topic.config.bytes_max - there.bytes, "right")))
     return fit
 
 

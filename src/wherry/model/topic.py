@@ -47,6 +47,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         `keep_ms` or `keep_bytes` (of each partition), settled or not (a stream).
     expired
         What happens to a message that expires unread: `drop` it or `dead-letter` it.
+    counted
+        What counts against the bounds: `all` messages that are not settled, or only those `waiting`, in no one's hands.
     labels
         Notes of whoever made it, kept and not read.
     """
@@ -65,6 +67,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keep_bytes: int | None = None
     expired: Literal["drop", "dead-letter"] = "drop"
     labels: dict[str, str] = {}
+    counted: Literal["all", "waiting"] = "all"
 
     def checked(self) -> Topic:
         """This topic, or `InvalidInput` for the first field that breaks a rule."""
@@ -91,3 +94,4 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         check.optional_integer("keep_bytes", self.keep_bytes, 0, COUNT_MAX)
         check.one_of("expired", self.expired, ("drop", "dead-letter"))
         check.labels("labels", self.labels)
+        check.one_of("counted", self.counted, ("all", "waiting"))

@@ -51,12 +51,14 @@ class FlightSection(msgspec.Struct, frozen=True, kw_only=True):
 class AmqpSection(msgspec.Struct, frozen=True, kw_only=True):
     """AMQP 0-9-1, on the host of the server: 5672, with TLS 5671, or any port where the server has any.
 
-    `hosts` are the virtual hosts that clients can open.
+    `hosts` are the virtual hosts that clients can open. A broker without keys knows the user `guest`; with `any_user`
+    it lets in every other name too.
     """
 
     enabled: bool = True
     port: Port | None = None
     hosts: tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=255)], ...] = ("/",)
+    any_user: bool = False
 
     def port_beside(self, server: ServerSection, *, tls: bool) -> int:
         """Where it listens; 0 lets the system choose."""

@@ -164,7 +164,13 @@ class Node:
         config = self.config
         port = config.amqp.port_beside(config.server, tls=tls is not None)
         server = await self._stack.enter_async_context(
-            serve_amqp(self.broker, hosts=config.amqp.hosts, access=access, drain_s=config.server.drain_s)
+            serve_amqp(
+                self.broker,
+                hosts=config.amqp.hosts,
+                access=access,
+                any_user=config.amqp.any_user,
+                drain_s=config.server.drain_s,
+            )
         )
         from wherry.node.management import Management  # noqa: PLC0415
 

@@ -33,6 +33,9 @@ DEFAULT_URL = "http://127.0.0.1:7070"
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+SWITCH_S = 0.0005
+"""How long a thread that reads history keeps the interpreter from the loop: consumers feel the usual 5 ms of Python."""
+
 _log = logging.getLogger("wherry.node")
 
 
@@ -40,6 +43,7 @@ def run(config: Config) -> int:
     """Serve until a signal; the exit code."""
     logs.set_up(config.log.level, config.log.format)
     raise_file_limit(config.limits.connections)
+    sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
             code, is_idle = runner.run(_live(config))

@@ -7,6 +7,7 @@ units and reordered columns are refused. So every batch is cast to the schema of
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -138,11 +139,16 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
+KNOWN_MAX = 64
+"""Columns kept of a caster; of 10,000 rows each has some tens of kilobytes."""
+
+
 class Caster:
     """Makes batches of a schema: by the names of columns, out of a batch, constants, and what is worked out."""
 
     def __init__(self, schema: StructType, constants: dict[str, object] | None = None) -> None:
         self._schema = arrow_schema(schema)
+        self._known: dict[tuple[str, int], pa.Array] = {}
         self._constants = {
             field.name: pa.scalar((constants or {})[field.name], field.type)
             for field in self._schema
@@ -156,13 +162,23 @@ class Caster:
         )
 
     def _column(self, field: pa.Field, batch: pa.RecordBatch, made: dict[str, pa.Array]) -> pa.Array:
+        rows = batch.num_rows
         if field.name in self._constants:
-            return pa.repeat(self._constants[field.name], batch.num_rows)
+            return self._same(field, rows, lambda: pa.repeat(self._constants[field.name], rows))
         column = made[field.name] if field.name in made else batch.column(field.name)
+        if column.null_count == rows:
+            return self._same(field, rows, lambda: pa.nulls(rows, field.type))
         if column.type == field.type:
             return column
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        if column.null_count == len(column):
-            return pa.nulls(len(column), field.type)
         return column.cast(field.type)
+
+    def _same(self, field: pa.Field, rows: int, make: Callable[[], pa.Array]) -> pa.Array:
+        """A column that says the same in every batch of a size: made once, for batches are often of one size."""
+        known = self._known.get((field.name, rows))
+        if known is None:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            known = self._known[field.name, rows] = make()
+        return known

@@ -1,7 +1,7 @@
-"""`ledger.py produce|consume URL QUEUE FILE`: publishes, or consumes, until it is ended, and writes down what it was told.
+"""`ledger.py produce|consume URL QUEUE FILE`: publishes, or consumes, until it is ended; writes down what it was told.
 
-It comes back by itself when the server goes away. Each line of the file is flushed before the next message is asked for:
-`stored N` for a publish that was confirmed, `got N AGAIN` for a delivery, `acked N` once its ack is on its way.
+It comes back by itself when the server goes away. Each line of the file is flushed before the next message is asked
+for: `stored N` for a publish that was confirmed, `got N AGAIN` for a delivery, `acked N` once its ack is on its way.
 """
 
 from __future__ import annotations

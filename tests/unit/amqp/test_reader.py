@@ -167,17 +167,17 @@ BROKEN = [
     ("frame type 0", raw_frame(0, 1, b""), Reply.FRAME_ERROR),
     ("heart-beat on a channel", raw_frame(8, 1, b""), Reply.FRAME_ERROR),
     ("heart-beat with a payload", raw_frame(8, 0, b"x"), Reply.FRAME_ERROR),
-    ("channel too high", raw_frame(1, 101, m.encode_method(m.ChannelOpen())), Reply.CHANNEL_ERROR),
-    ("ack on a channel too high", raw_frame(1, 101, m.encode_method(m.BasicAck(1))), Reply.CHANNEL_ERROR),
-    ("publish on channel 0", raw_frame(1, 0, METHOD_FRAME[7:-1]), Reply.COMMAND_INVALID),
-    ("ack on channel 0", raw_frame(1, 0, m.encode_method(m.BasicAck(1))), Reply.COMMAND_INVALID),
+    ("channel too high", raw_frame(1, 101, m.encode_method(m.ChannelOpen())), Reply.NOT_ALLOWED),
+    ("ack on a channel too high", raw_frame(1, 101, m.encode_method(m.BasicAck(1))), Reply.NOT_ALLOWED),
+    ("publish on channel 0", raw_frame(1, 0, METHOD_FRAME[7:-1]), Reply.CHANNEL_ERROR),
+    ("ack on channel 0", raw_frame(1, 0, m.encode_method(m.BasicAck(1))), Reply.CHANNEL_ERROR),
     ("header on channel 0", raw_frame(2, 0, content_header(1)), Reply.CHANNEL_ERROR),
     ("body on channel 0", raw_frame(3, 0, b"x"), Reply.CHANNEL_ERROR),
     ("connection method on a channel", raw_frame(1, 1, m.encode_method(m.ConnectionOpen())), Reply.COMMAND_INVALID),
     ("delivery from a client", raw_frame(1, 1, m.encode_method(m.BasicDeliver())), Reply.COMMAND_INVALID),
     ("unknown method", raw_frame(1, 1, b"\x00\x3c\x00\x63"), Reply.NOT_IMPLEMENTED),
-    ("method without ids", raw_frame(1, 1, b"\x00\x3c"), Reply.SYNTAX_ERROR),
-    ("method with a tail", raw_frame(1, 1, m.encode_method(m.ChannelOpen()) + b"x"), Reply.SYNTAX_ERROR),
+    ("method without ids", raw_frame(1, 1, b"\x00\x3c"), Reply.FRAME_ERROR),
+    ("method with a tail", raw_frame(1, 1, m.encode_method(m.ChannelOpen()) + b"x"), Reply.FRAME_ERROR),
     ("header without publish", HEADER_FRAME, Reply.UNEXPECTED_FRAME),
     ("body without publish", BODY_FRAME, Reply.UNEXPECTED_FRAME),
     ("body without header", METHOD_FRAME + BODY_FRAME, Reply.UNEXPECTED_FRAME),
@@ -299,10 +299,10 @@ def test_channel_flood_is_cut_off_at_the_highest_channel():
     made = reader(channel_max=2047)
     flood = b"".join(raw_frame(1, channel, METHOD_FRAME[7:-1]) for channel in range(1, 3000))
     events = made.feed(flood)
-    assert fault(events).code == Reply.CHANNEL_ERROR
+    assert fault(events).code == Reply.NOT_ALLOWED
     assert not made._unfinished
 
 
 def test_unending_table_is_a_syntax_error():
     endless = b"\x00\x32\x00\x0a\x00\x00\x01q\x00" + b"\xff\xff\xff\xff" + b"\x01kV" * 1000
-    assert fault(reader().feed(raw_frame(1, 1, endless))).code == Reply.SYNTAX_ERROR
+    assert fault(reader().feed(raw_frame(1, 1, endless))).code == Reply.FRAME_ERROR

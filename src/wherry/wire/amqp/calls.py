@@ -146,6 +146,7 @@ async def _queue_declare(channel: Channel, method: m.QueueDeclare) -> Method:
             auto_delete=method.auto_delete,
             arguments=queue_terms.checked_arguments(session.host.name, name, method.arguments),
         )
+        queue_terms.check_type(session.host.name, name, wanted)
         queue = await session.host.declare_queue(name, wanted, session)
     channel.last_queue = queue.name
     await session.flush()
@@ -165,8 +166,11 @@ async def _queue_bind(channel: Channel, method: m.QueueBind) -> Method:
 @call(m.QueueUnbind)
 async def _queue_unbind(channel: Channel, method: m.QueueUnbind) -> Method:
     session = channel.session
-    queue = _queue(channel, method.queue)
-    session.check("admin", queue.topic)
+    name = _named(channel, method.queue)
+    session.check("admin", full_name(session.host.name, name))
+    if not session.host.has_queue(name):
+        return m.QueueUnbindOk()
+    queue = _queue(channel, name)
     await session.flush()
     key = queue.name if not method.queue and not method.routing_key else method.routing_key
     await session.host.unbind(method.exchange, key, method.arguments, queue=queue.name)
@@ -186,7 +190,7 @@ async def _queue_purge(channel: Channel, method: m.QueuePurge) -> Method:
 async def _queue_delete(channel: Channel, method: m.QueueDelete) -> Method:
     session = channel.session
     name = _named(channel, method.queue)
-    if full_name(session.host.name, name) not in session.house.broker.shard.state.catalog.topics:
+    if not session.host.has_queue(name):
         return m.QueueDeleteOk(message_count=0)
     queue = _queue(channel, name)
     session.check("admin", queue.topic)
@@ -227,7 +231,7 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
         return m.BasicConsumeOk(consumer_tag=tag)
     queue = _queue(channel, method.queue)
     session.check("consume", queue.topic)
-    if queue.exclusive_to is not None or (method.exclusive and queue.subscribers):
+    if queue.exclusive_to is not None or (method.exclusive and (queue.subscribers or queue.terms.single_active)):
         text = f"queue '{queue.name}' in vhost '{session.host.name}' in exclusive use"
         raise refused(Reply.ACCESS_REFUSED, text)
     priority = method.arguments.get("x-priority", 0)

@@ -65,6 +65,11 @@ class Consumer:
         room = self.limit - self.out if self.limit else UNACKED_MAX - len(channel.unacked)
         return min(room, channel.limit - len(channel.unacked)) if channel.limit else room
 
+    def shares(self) -> tuple[Channel, int] | None:
+        """The limit of the channel is one for all its consumers."""
+        channel = self.channel
+        return (channel, channel.limit - len(channel.unacked)) if channel.limit and not self.no_ack else None
+
     def take(self, dealt: Dealt, rows: list[int]) -> None:
         """Messages to be sent."""
         channel = self.channel
@@ -117,7 +122,7 @@ class Channel:
         """What an empty name of a queue stands for."""
         self.transaction: Transaction | None = None
         self.confirms = False
-        self.published = 0
+        self.published = self._confirmed = 0
         self.is_closing = False
         """Whether we have closed it, and wait to hear that it is."""
         self.reply_consumer: str | None = None
@@ -199,11 +204,16 @@ class Channel:
             return
         frames = []
         for number in sorted(refused):
-            frames.append(writer.ack(self.number, number - 1, True))
+            frames += self._acks(number - 1)
             frames.append(writer.nack(self.number, number))
-        if last not in refused:
-            frames.append(writer.ack(self.number, last, True))
+            self._confirmed = number
+        frames += self._acks(last)
         self.session.send_bytes(b"".join(frames))
+
+    def _acks(self, last: int) -> list[bytes]:
+        """Of the publishes up to `last` that nothing was said of yet."""
+        first, self._confirmed = self._confirmed + 1, max(last, self._confirmed)
+        return [writer.ack(self.number, last, last > first)] if last >= first else []
 
     # --------------------------------------------------------------------------------------------------- direct replies
 

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from wherry.broker.consumer import Delivery
 from wherry.model.errors import StaleLease, WherryError
+from wherry.wire.amqp.codec.properties import replaced, skim
+from wherry.wire.amqp.codec.table import Int64, with_entries
 from wherry.wire.amqp.envelope import MARK, from_elsewhere, opened
 
 Said = Literal["ack", "requeue", "reject"]
@@ -25,7 +27,7 @@ class Dealt:
 
     __slots__ = ("_delivery", "_said", "count", "rows")
 
-    def __init__(self, delivery: Delivery, queue: str, old_below: int) -> None:
+    def __init__(self, delivery: Delivery, queue: str, old_below: int, *, counted: bool = False) -> None:
         self._delivery = delivery
         present = delivery.present
         names = present.schema.names
@@ -45,7 +47,10 @@ class Dealt:
             if not envelope.startswith(last):
                 exchange, key, at = opened(envelope)
                 last = envelope[:at]
-            self.rows.append((again, exchange, key, envelope[at:], body))
+            raw = envelope[at:]
+            if counted and attempts[number] > 1:
+                raw = _with_count(raw, attempts[number] - 1)
+            self.rows.append((again, exchange, key, raw, body))
         self._said: dict[Said, list[int]] = {}
 
     def say(self, what: Said, rows: Iterable[int]) -> bool:
@@ -74,6 +79,11 @@ class Dealt:
     async def renew(self) -> None:
         """More time for those that are out."""
         await self._delivery.renew()
+
+
+def _with_count(raw: bytes, count: int) -> bytes:
+    """The properties with how often a message came back, as quorum queues tell it."""
+    return replaced(raw, "headers", with_entries(skim(raw).headers, {"x-delivery-count": Int64(count)}))
 
 
 class _Foreign:

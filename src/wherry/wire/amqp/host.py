@@ -60,6 +60,10 @@ class Host:
             )
         return known
 
+    def has_queue(self, name: str) -> bool:
+        """Whether there is such a queue."""
+        return full_name(self.name, name) in self._catalog.topics
+
     def queues(self) -> list[Queue]:
         """All queues, by name."""
         names = (host_and_name(topic) for topic in self._catalog.topics)
@@ -77,14 +81,14 @@ class Host:
         """Have a queue as it is wanted; a new name where none is given."""
         if name == "":
             name = f"amq.gen-{secrets.token_urlsafe(16)}"
-        elif full_name(self.name, name) in self._catalog.topics:
+        elif name.startswith(RESERVED):
+            text = f"queue name '{name}' contains reserved prefix 'amq.*'"
+            raise refused(Reply.ACCESS_REFUSED, text)
+        elif self.has_queue(name):
             queue = self.queue_for(name, connection)
             queue_terms.check_equal(self.name, name, queue.terms, wanted)
             queue.used_at = time.monotonic()
             return queue
-        elif name.startswith(RESERVED):
-            text = f"queue name '{name}' contains reserved prefix 'amq.*'"
-            raise refused(Reply.ACCESS_REFUSED, text)
         await self._broker.create_topic(wanted.topic(self.name, name))
         await self._broker.subscribe(wanted.subscription(self.name, name))
         queue = self.queue(name)
@@ -188,7 +192,8 @@ class Host:
         self, exchange: str, key: str, arguments: dict[str, Any], *, queue: str = "", to: str = ""
     ) -> None:
         """Undo a binding. One that is not there is no error."""
-        self._bindable(exchange, to)
+        if exchange == "":
+            raise refused(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
         name = full_name(self.name, exchange)
         if name in self._catalog.routes:
             await self._broker.unbind(name, self._binding(key, arguments, queue, to))

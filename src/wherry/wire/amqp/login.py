@@ -1,7 +1,7 @@
 """Who is at the other end: the mechanisms of this protocol over the API keys of the broker.
 
-The password is an API key; the name beside it is for people. A broker without keys lets everybody in, as it does over
-its other wires; only `guest` is known there, whose password is `guest`.
+The password is an API key; the name beside it is for people. A broker without keys knows `guest`, whose password is
+`guest`, as every client of RabbitMQ does; it can be told to let in any other name too.
 """
 
 from __future__ import annotations
@@ -38,11 +38,17 @@ def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
 class Login:
     """One client's rights."""
 
-    def __init__(self, access: Access | None, certified: str | None) -> None:
+    def __init__(self, access: Access | None, certified: str | None, *, any_user: bool = False) -> None:
+        self._any_user = any_user
         self._access = access if access is not None and access.keys_on else None
         self._certified = certified
         """The name in the certificate that the client has shown, if it has."""
         self._token = ""
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """Those that it makes sense to try: a client takes the last one that it knows."""
+        return MECHANISMS if self._certified is not None else MECHANISMS[:-1]
 
     @property
     def is_open(self) -> bool:
@@ -61,8 +67,8 @@ class Login:
             self._token = secret
             self._access.authenticate(secret)
             return name
-        if name == GUEST and secret != GUEST:
-            raise Unauthorized("the password of guest is guest")
+        if (name, secret) != (GUEST, GUEST) and (name == GUEST or not self._any_user):
+            raise Unauthorized("a broker without keys knows guest, with the password guest; see amqp.any_user")
         return name
 
     def renew(self, secret: str) -> None:

@@ -12,7 +12,7 @@ import time
 from typing import Protocol
 
 from wherry.broker.broker import Broker
-from wherry.broker.consumer import Consumer
+from wherry.broker.consumer import Consumer, Delivery
 from wherry.model.errors import WherryError
 from wherry.wire.amqp.dealing import Dealt, Settling
 from wherry.wire.amqp.names import SUBSCRIPTION, full_name
@@ -33,6 +33,9 @@ class Subscriber(Protocol):
 
     def room(self) -> int:
         """How many messages it may be given now."""
+
+    def shares(self) -> tuple[object, int] | None:
+        """With whom it shares a room beside its own, and how large that is; None for nobody."""
 
     def take(self, dealt: Dealt, rows: list[int]) -> None:
         """Some messages for it."""
@@ -113,7 +116,7 @@ class Queue:
         """The next message, if there is one."""
         self.used_at = time.monotonic()
         delivery = await (await self._joined()).pull(1, wait_ms=0)
-        return Dealt(delivery, self.name, self._old_below) if len(delivery) else None
+        return self._opened(delivery) if len(delivery) else None
 
     async def close(self) -> list[Subscriber]:
         """It is no more here; who consumed it until now."""
@@ -142,13 +145,17 @@ class Queue:
                     await self._room.wait()
                     continue
                 delivery = await consumer.pull(min(wanted, PULL_MAX), bytes_max=PULL_BYTES_MAX, wait_ms=None)
-                self._deal(Dealt(delivery, self.name, self._old_below))
+                self._deal(self._opened(delivery))
         except WherryError as fault:
             _log.info("no more deliveries", extra={"queue": self.name, "host": self.host, "why": str(fault)})
             self._pump = None
             if self.topic not in self._broker.shard.state.catalog.topics:  # deleted over another wire
                 for subscriber in await self.close():
                     subscriber.gone()
+
+    def _opened(self, delivery: Delivery) -> Dealt:
+        counted = self.terms.arguments.get("x-queue-type") == "quorum"
+        return Dealt(delivery, self.name, self._old_below, counted=counted)
 
     def _eligible(self) -> list[Subscriber]:
         """Those that may be given something, whether they have room or not."""
@@ -170,14 +177,19 @@ class Queue:
     def _in_turn(self, dealt: Dealt, rows: list[int], takers: list[Subscriber]) -> list[int]:
         """One row to each in turn, as long as they have room; the rows that are left."""
         rooms = [each.room() for each in takers]
+        shared = [each.shares() for each in takers]
+        common = dict(each for each in shared if each is not None)
         shares: list[list[int]] = [[] for _ in takers]
         given, misses = 0, 0
         while given < len(rows) and misses < len(takers):
             at = self._turn % len(takers)
             self._turn += 1
-            if len(shares[at]) < rooms[at]:
+            others = shared[at]
+            if len(shares[at]) < rooms[at] and (others is None or common[others[0]] > 0):
                 shares[at].append(rows[given])
                 given, misses = given + 1, 0
+                if others is not None:
+                    common[others[0]] -= 1
             else:
                 misses += 1
         for taker, share in zip(takers, shares, strict=True):

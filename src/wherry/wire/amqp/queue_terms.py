@@ -83,6 +83,7 @@ class QueueTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             bytes_max=_at_least_one(size),
             overflow=self._overflow(),
             expired="drop" if self.dead_exchange is None else "dead-letter",
+            counted="waiting",
             labels={LABEL: msgspec.json.encode(self).decode()},
         )
 
@@ -152,6 +153,15 @@ def checked_arguments(host: str, name: str, given: dict[str, Any]) -> dict[str, 
     if "x-dead-letter-routing-key" in known and "x-dead-letter-exchange" not in known:
         raise wrong("x-dead-letter-routing-key", "one together with x-dead-letter-exchange")
     return known
+
+
+def check_type(host: str, name: str, wanted: QueueTerms) -> None:
+    """A channel error for a replicated kind of queue that is not to last."""
+    kind = wanted.arguments.get("x-queue-type", "classic")
+    wrong = "non-durable" if not wanted.durable else "exclusive-owner" if wanted.exclusive else None
+    if kind != "classic" and wrong is not None:
+        text = f"invalid property '{wrong}' for queue '{name}' in vhost '{host}'"
+        raise refused(Reply.PRECONDITION_FAILED, text)
 
 
 def check_equal(host: str, name: str, known: QueueTerms, wanted: QueueTerms) -> None:

@@ -75,7 +75,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self.peer, ours = (transport.get_extra_info(name) for name in ("peername", "sockname"))
-        login = Login(self._server.access, _certified(transport))
+        login = Login(self._server.access, _certified(transport), any_user=self._server.any_user)
         self.session = Session(self._server.house, self, login, f"{_place(self.peer)} -> {_place(ours)}")
         if not self._server.admit(self):
             self._transport.abort()
@@ -235,8 +235,8 @@ def _certified(transport: asyncio.BaseTransport) -> str | None:
 class Server:
     """AMQP 0-9-1 on any number of addresses."""
 
-    def __init__(self, house: House, access: Access | None, bounds: Bounds) -> None:
-        self.house, self.access, self.bounds = house, access, bounds
+    def __init__(self, house: House, access: Access | None, bounds: Bounds, *, any_user: bool) -> None:
+        self.house, self.access, self.bounds, self.any_user = house, access, bounds, any_user
         self.held = 0
         """Bytes of frames and messages that are not whole."""
         self._connections: set[Connection] = set()
@@ -311,12 +311,16 @@ async def serve(
     hosts: Iterable[str] = (ROOT,),
     access: Access | None = None,
     bounds: Bounds | None = None,
+    any_user: bool = False,
     drain_s: float = 2.0,
 ) -> AsyncIterator[Server]:
-    """AMQP over a broker, while the `async with` lasts; `listen` on it."""
+    """AMQP over a broker, while the `async with` lasts; `listen` on it.
+
+    `any_user`: whether a broker without keys lets in names that it does not know.
+    """
     house = House(broker, hosts)
     async with house.open():
-        server = Server(house, access, bounds or Bounds())
+        server = Server(house, access, bounds or Bounds(), any_user=any_user)
         ticking = asyncio.create_task(server.run(), name="wherry amqp ticks")
         try:
             yield server

@@ -209,7 +209,7 @@ class Session:
 
     def _other(self, event: Event) -> Work | None:
         if isinstance(event, Greeted):
-            start = m.ConnectionStart(server_properties=PROPERTIES, mechanisms=" ".join(MECHANISMS).encode())
+            start = m.ConnectionStart(server_properties=PROPERTIES, mechanisms=" ".join(self.login.mechanisms).encode())
             self.send(0, start)
         elif isinstance(event, Misgreeted):
             self._wire.write(b"AMQP\x00\x00\x09\x01")

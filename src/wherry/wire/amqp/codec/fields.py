@@ -74,12 +74,12 @@ class Signature(Generic[_T]):
         except (struct.error, IndexError):
             at = len(payload) + 1
         except AmqpFault as fault:
-            raise AmqpFault(fault.code, fault.detail, ids=self._ids) from None
+            raise AmqpFault(Reply.FRAME_ERROR, fault.detail, ids=self._ids) from None
         if at > len(payload):
-            raise AmqpFault(Reply.SYNTAX_ERROR, f"{self._name} ends within its arguments", ids=self._ids)
+            raise AmqpFault(Reply.FRAME_ERROR, f"{self._name} ends within its arguments", ids=self._ids)
         if at < len(payload):
             excess = len(payload) - at
-            raise AmqpFault(Reply.SYNTAX_ERROR, f"{self._name} has {excess} bytes too many", ids=self._ids)
+            raise AmqpFault(Reply.FRAME_ERROR, f"{self._name} has {excess} bytes too many", ids=self._ids)
         return self._kind(*values)
 
     def encode(self, method: _T) -> bytes:

@@ -619,7 +619,7 @@ _SIGNATURES = {kind: Signature(kind, kind.ids, name_of(kind)) for kind in METHOD
 def decode_method(payload: bytes) -> Method:
     """The method that the payload of a method frame holds, which it must fill exactly."""
     if len(payload) < 4:
-        raise AmqpFault(Reply.SYNTAX_ERROR, f"a method frame of {len(payload)} bytes has no class id and method id")
+        raise AmqpFault(Reply.FRAME_ERROR, f"a method frame of {len(payload)} bytes has no class id and method id")
     ids = (int.from_bytes(payload[:2], "big"), int.from_bytes(payload[2:4], "big"))
     kind = METHODS.get(ids)
     if kind is None:

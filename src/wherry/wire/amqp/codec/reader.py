@@ -265,7 +265,7 @@ class Reader:
 
     def _understand(self, kind: int, channel: int, payload: bytes) -> Event | None:
         if channel > self.channel_max:
-            raise AmqpFault(Reply.CHANNEL_ERROR, f"channel {channel} is above {self.channel_max}")
+            raise AmqpFault(Reply.NOT_ALLOWED, f"channel {channel} is above {self.channel_max}")
         if kind == METHOD:
             return self._method(channel, payload)
         if kind == HEARTBEAT:
@@ -294,7 +294,8 @@ class Reader:
             return None
         method = decode_method(payload)
         if (method.ids[0] == ConnectionClose.ids[0]) != (channel == 0):
-            raise AmqpFault(Reply.COMMAND_INVALID, f"{name_of(type(method))} on channel {channel}", ids=method.ids)
+            code = Reply.COMMAND_INVALID if channel else Reply.CHANNEL_ERROR
+            raise AmqpFault(code, f"{name_of(type(method))} on channel {channel}", ids=method.ids)
         if type(method) is BasicPublish:
             route = (method.exchange, method.routing_key, method.mandatory, method.immediate)
             if len(self._routes) >= _ROUTES_AT_MOST:

@@ -1,0 +1,62 @@
+"""Messages that come later, and are called back by id before they do."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+
+import pytest
+
+from tests.amqp.raw import GET, GET_EMPTY, PUBLISH, QUEUE_DECLARE, QUEUE_DECLARE_OK, Raw, long, short
+from tests.amqp.test_amqp_bounds import served
+from wherry.model.errors import NotFound, NotWaiting
+
+EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK, QUEUE_BIND, QUEUE_BIND_OK = (40, 10), (40, 11), (50, 20), (50, 21)
+DELAY_MS = 400
+
+
+def prepared(url: str) -> Raw:
+    """A delayed exchange that leads to the queue `later`."""
+    raw = Raw(url).opened()
+    kind = long(short("x-delayed-type") + b"S" + long(b"direct"))
+    raw.call(1, EXCHANGE_DECLARE, b"\0\0" + short("delays") + short("x-delayed-message") + b"\x02" + kind)
+    raw.expect(EXCHANGE_DECLARE_OK)
+    raw.call(1, QUEUE_DECLARE, b"\0\0" + short("later") + b"\x02" + long(b""))
+    raw.expect(QUEUE_DECLARE_OK)
+    raw.call(1, QUEUE_BIND, b"\0\0" + short("later") + short("delays") + short("k") + b"\0" + long(b""))
+    raw.expect(QUEUE_BIND_OK)
+    for name in ("kept", "cancelled"):
+        headers = long(short("x-delay") + b"I" + struct.pack(">i", DELAY_MS))
+        properties = struct.pack(">H", 0x2000 | 0x1000 | 0x0080) + headers + b"\x02" + short(name)
+        raw.call(1, PUBLISH, b"\0\0" + short("delays") + short("k") + b"\0")
+        raw.content(1, len(name), properties)
+        raw.frame(3, 1, name.encode())
+    raw.call(1, GET, b"\0\0" + short("later") + b"\x01")
+    raw.expect(GET_EMPTY)  # not before its time
+    return raw
+
+
+@pytest.mark.rows("A1", "A2", "Q12")
+def test_a_delayed_message_is_not_early_and_can_be_cancelled_by_its_id():
+    async def main() -> None:
+        async with served() as (server, url):
+            began = time.monotonic()
+            raw = await asyncio.to_thread(prepared, url)
+            broker = server.house.broker
+            assert (await broker.scheduled("later", "amqp")).column("id").to_pylist() == ["kept", "cancelled"]
+            await broker.cancel("later", "cancelled")
+            body = (await asyncio.to_thread(raw.got, "later"))[1]
+            assert (body, time.monotonic() - began >= DELAY_MS / 1000) == (b"kept", True)
+            with pytest.raises((NotWaiting, NotFound)):
+                await broker.cancel("later", "kept")
+            await asyncio.sleep(0.1)
+            assert (await asyncio.to_thread(is_empty, raw)) is True
+            raw.__exit__(None, None, None)
+
+    asyncio.run(main())
+
+
+def is_empty(raw: Raw) -> bool:
+    raw.call(1, GET, b"\0\0" + short("later") + b"\x01")
+    return raw.next().method == GET_EMPTY
