@@ -130,6 +130,10 @@ class Catalog:
         self.routes[name] = msgspec.structs.replace(route, bindings=left)
         self.changes += 1
 
+    def leading_to(self, topic: str | None) -> list[str]:
+        """Routes that have, or had, a binding to a topic, by name; None for those to other routes."""
+        return sorted(name for name in self._leading_to.get(topic, ()) if name in self.routes)
+
     def _forget_bindings(self, name: str) -> None:
         for binding in self.routes[name].bindings if name in self.routes else ():
             self._leading_to.get(binding.topic, set()).discard(name)

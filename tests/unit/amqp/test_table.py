@@ -138,7 +138,7 @@ def test_plain_values_get_the_tag_of_their_type():
         datetime(1969, 1, 1, tzinfo=UTC),
         {"n" * 256: 1},
     ],
-    ids=repr,
+    ids=lambda value: repr(value).partition(" at 0x")[0],
 )
 def test_value_that_the_wire_cannot_hold_is_refused(value):
     with pytest.raises(InvalidInput):

@@ -147,6 +147,8 @@ async def _queue_declare(channel: Channel, method: m.QueueDeclare) -> Method:
             arguments=queue_terms.checked_arguments(session.host.name, name, method.arguments),
         )
         queue_terms.check_type(session.host.name, name, wanted)
+        if wanted.dead_exchange is not None:  # who could not publish there must not have it done
+            session.check("publish", full_name(session.host.name, wanted.dead_exchange or wanted.dead_key or name))
         queue = await session.host.declare_queue(name, wanted, session)
     channel.last_queue = queue.name
     await session.flush()

@@ -15,7 +15,7 @@ from wherry.wire.amqp.codec.reader import Publish
 from wherry.wire.amqp.codec.table import without
 from wherry.wire.amqp.codec.writer import DeliveryWriter
 from wherry.wire.amqp.dealing import Dealt, Said
-from wherry.wire.amqp.envelope import prefix, texts
+from wherry.wire.amqp.envelope import Pairs, is_text, prefix, texts
 from wherry.wire.amqp.intake import Incoming, Ticket
 from wherry.wire.amqp.names import REPLY_TO
 from wherry.wire.amqp.placing import Place, delay_ms, placed
@@ -125,6 +125,8 @@ class Channel:
         self.published = self._confirmed = 0
         self.is_closing = False
         """Whether we have closed it, and wait to hear that it is."""
+        self.is_over = False
+        """Whether it is closed, whoever did it."""
         self.reply_consumer: str | None = None
         """The consumer tag of direct replies."""
         self.reply_name = ""
@@ -166,9 +168,8 @@ class Channel:
     ) -> None:
         exchange, key = event.exchange, event.routing_key
         identity = known.message_id if due is not None else None
-        message = Incoming(
-            event.body, prefix(exchange, key) + known.raw, key if exchange else None, texts(known), identity
-        )
+        words = (key if exchange else None, texts(known), identity)
+        message = Incoming(event.body, prefix(exchange, key) + known.raw, *_sayable(words))
         intake, now_ms = self.session.intake, self.session.now_ms
         for queue in targets:
             place = placed(queue, known, due, now_ms)
@@ -200,8 +201,8 @@ class Channel:
 
     def confirmed(self, last: int, refused: set[int]) -> None:
         """Publishes up to `last` are over: one word for each stretch of the same fate."""
-        if self.is_closing or self.session.is_over:
-            return
+        if self.is_over or self.session.is_over:
+            return  # its number may be another channel's by now
         frames = []
         for number in sorted(refused):
             frames += self._acks(number - 1)
@@ -346,6 +347,7 @@ class Channel:
 
     def close(self) -> None:
         """The channel is over: what is out comes back."""
+        self.is_over = True
         for tag in list(self.consumers):
             self.cancel(tag)
         if self.reply_consumer is not None:
@@ -355,3 +357,11 @@ class Channel:
             self.transaction = None
         self.requeue_all()
         self.flows = False
+
+
+def _sayable(words: tuple[str | None, Pairs | None, str | None]) -> tuple[str | None, Pairs | None, str | None]:
+    """Key, headers and id, without what is no text: other wires could not say it."""
+    key, headers, identity = words
+    if key is not None and not is_text(key):
+        key = None
+    return key, headers, identity if identity is not None and is_text(identity) else None

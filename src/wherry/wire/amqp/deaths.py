@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from wherry.broker.broker import Broker
 from wherry.core.deadletters import DeadFilter
-from wherry.model.errors import LimitReached, NotFound, WherryError
+from wherry.model.errors import WherryError
 from wherry.model.schema import MESSAGE
 from wherry.wire.amqp.codec import properties
 from wherry.wire.amqp.codec.properties import Skimmed, skim
 from wherry.wire.amqp.codec.table import Int64, Timestamp, find, with_entries, without
 from wherry.wire.amqp.envelope import MARK, from_elsewhere, opened, prefix, texts
-from wherry.wire.amqp.names import host_and_name
+from wherry.wire.amqp.names import SUBSCRIPTION, host_and_name
 from wherry.wire.amqp.placing import placed
 from wherry.wire.amqp.queue import Queue
 from wherry.wire.amqp.queue_terms import QueueTerms, terms_of
@@ -73,19 +73,19 @@ class Mover:
         if terms.dead_exchange is None:
             return
         try:
-            while await self._move(topic.config.name, terms):
-                pass
-        except NotFound:
-            return  # the queue went meanwhile, and its dead letters with it
-        except LimitReached as fault:
-            _log.info("dead letters wait", extra={"topic": topic.config.name, "why": str(fault)})
-            asyncio.get_running_loop().call_later(PAUSE_S, self.note, number)
+            for subscription in (SUBSCRIPTION, ""):  # those of others are theirs to see to
+                while await self._move(topic.config.name, subscription, terms):
+                    pass
         except WherryError as fault:
-            _log.warning("dead letters were not moved", extra={"topic": topic.config.name, "why": str(fault)})
+            if number in self._broker.shard.state.topics:  # else they went with their queue
+                _log.info("dead letters wait", extra={"topic": topic.config.name, "why": str(fault)})
+                asyncio.get_running_loop().call_later(PAUSE_S, self.note, number)
+        except Exception:
+            _log.exception("dead letters stay where they are", extra={"topic": topic.config.name})
 
-    async def _move(self, topic: str, terms: QueueTerms) -> int:
+    async def _move(self, topic: str, subscription: str, terms: QueueTerms) -> int:
         """One block of dead letters; how many there were."""
-        found = await self._broker.dead_letters(topic, DeadFilter(limit=BLOCK))
+        found = await self._broker.dead_letters(topic, DeadFilter(subscription=subscription, limit=BLOCK))
         if found.num_rows == 0:
             return 0
         host, queue = host_and_name(topic)
@@ -95,9 +95,8 @@ class Mover:
                 to.setdefault((target, persistent), []).append(message)
         calls = [(target, _batch(messages), persistent) for (target, persistent), messages in to.items()]
         offsets = tuple(found.column("offset").to_pylist())
-        return await self._broker.forward(
-            topic, DeadFilter(partition=0, offsets=offsets), calls, by="dead-letter exchange"
-        )
+        these = DeadFilter(subscription=subscription, partition=0, offsets=offsets)
+        return await self._broker.forward(topic, these, calls, by="dead-letter exchange")
 
     def _anew(
         self, host: str, queue: str, terms: QueueTerms, row: dict[str, Any]

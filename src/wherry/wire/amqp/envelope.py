@@ -84,6 +84,11 @@ def _text(value: object) -> str | None:
     return str(value) if isinstance(value, int | float) else None
 
 
+def is_text(value: str) -> bool:
+    """Whether all of it was UTF-8 on the wire."""
+    return value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value)
+
+
 def _bounded(pairs: Pairs) -> Pairs:
     """As many as a message may have; the envelope has them all. Names that come twice are there once."""
     kept: dict[str, str] = {}

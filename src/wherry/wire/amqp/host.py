@@ -37,6 +37,11 @@ class Host:
 
     def __init__(self, broker: Broker, settling: Settling, name: str) -> None:
         self.name = name
+        topics = broker.shard.state.topics
+        self._old = {
+            number: topic.partitions[0].next_offset for number, topic in topics.items() if 0 in topic.partitions
+        }
+        """Where the messages of this run begin: those before may have been handed over in another one."""
         self.router = Router(broker.shard.state.catalog, name)
         self._broker, self._settling = broker, settling
         self._catalog = broker.shard.state.catalog
@@ -50,14 +55,14 @@ class Host:
         """A queue, or `NOT_FOUND`. A topic that was made elsewhere is one too, once it has the subscription."""
         known = self._queues.get(name)
         full = full_name(self.name, name)
-        if full not in self._catalog.topics:
+        number = self._catalog.topics.get(full)
+        if number is None:
             self._queues.pop(name, None)
             raise no_queue(self.name, name)
-        if known is None:
-            config = self._broker.shard.state.topic(full).config
-            known = self._queues[name] = Queue(
-                self._broker, self._settling, self.name, name, queue_terms.terms_of(config)
-            )
+        if known is None or known.number != number:  # it may have been deleted and made anew over another wire
+            terms = queue_terms.terms_of(self._broker.shard.state.topics[number].config)
+            known = Queue(self._broker, self._settling, self.name, name, terms, old_below=self._old.get(number, 0))
+            self._queues[name] = known
         return known
 
     def has_queue(self, name: str) -> bool:
@@ -72,7 +77,7 @@ class Host:
     def queue_for(self, name: str, connection: object) -> Queue:
         """A queue that a connection may use; `RESOURCE_LOCKED` for one that is exclusive to another."""
         queue = self.queue(name)
-        if queue.owner is not None and queue.owner is not connection:
+        if queue.terms.exclusive and queue.owner is not connection:
             text = f"cannot obtain exclusive access to locked queue '{name}' in vhost '{self.name}'. "
             raise refused(Reply.RESOURCE_LOCKED, text + "It could be originally declared on another connection")
         return queue
@@ -90,10 +95,10 @@ class Host:
             queue.used_at = time.monotonic()
             return queue
         await self._broker.create_topic(wanted.topic(self.name, name))
-        await self._broker.subscribe(wanted.subscription(self.name, name))
         queue = self.queue(name)
         if wanted.exclusive:
             queue.owner = connection
+        await self._broker.subscribe(wanted.subscription(self.name, name))
         return queue
 
     def expired(self, now: float) -> list[Queue]:
@@ -125,7 +130,7 @@ class Host:
         count = 0 if queue.topic not in self._catalog.topics else queue.ready()
         self._queues.pop(queue.name, None)
         subscribers = await queue.close()
-        left = self._bound_to(topic=queue.topic)
+        left = self._catalog.leading_to(queue.topic)
         if queue.topic in self._catalog.topics:
             await self._broker.delete_topic(queue.topic)
         await self._tidy(left)
@@ -158,12 +163,12 @@ class Host:
         route = self._catalog.routes.get(full)
         if route is None:
             return
-        if if_unused and (route.bindings or self._bound_to(route=full)):
+        if if_unused and (route.bindings or self._leading_to_route(full)):
             raise refused(Reply.PRECONDITION_FAILED, f"exchange '{name}' in vhost '{self.name}' in use")
         await self._delete_route(route)
 
     async def _delete_route(self, route: Route) -> None:
-        left = self._bound_to(route=route.name)
+        left = self._leading_to_route(route.name)
         for name in left:
             for bound in self._catalog.routes[name].bindings:
                 if bound.route == route.name:
@@ -209,13 +214,9 @@ class Host:
     def _binding(self, key: str, arguments: dict[str, Any], queue: str, to: str) -> Binding:
         return exchanges.binding(full_name(self.name, to or queue), key, arguments, to_exchange=bool(to))
 
-    def _bound_to(self, *, topic: str | None = None, route: str | None = None) -> list[str]:
-        """Routes that lead to a topic, or to another route."""
-        return [
-            each.name
-            for each in self._catalog.routes.values()
-            if any((bound.topic, bound.route) == (topic, route) for bound in each.bindings)
-        ]
+    def _leading_to_route(self, route: str) -> list[str]:
+        routes = ((name, self._catalog.routes[name]) for name in self._catalog.leading_to(None))
+        return [name for name, each in routes if any(bound.route == route for bound in each.bindings)]
 
     async def _tidy(self, routes: list[str]) -> None:
         """Exchanges that delete themselves do so with their last binding."""

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from wherry.broker.broker import Broker
-from wherry.core.publishing import PublishOptions
-from wherry.model.errors import NotFound, WherryError
+from wherry.core.publishing import Published, PublishOptions
+from wherry.model.errors import DuplicateId, InvalidInput, NotFound, WherryError
 from wherry.model.schema import MESSAGE
 from wherry.wire.amqp.placing import Place
 from wherry.wire.amqp.queue import Queue
@@ -202,7 +202,11 @@ class Intake:
         try:
             while self._waiting:
                 turn = self._waiting[0]
-                position, refused = await self._submit(turn)
+                try:
+                    position, refused = await self._submit(turn)
+                except Exception:  # whatever it is: others must not wait for it for ever
+                    _log.exception("publishes failed")
+                    position, refused = 0, _all_refused(turn)
                 self._waiting.popleft()
                 if turn.submitted is not None:
                     turn.submitted.set_result(None)
@@ -231,7 +235,7 @@ class Intake:
         for part in _fitting(self._broker, group.topic, batch):
             tickets = group.tickets[start : start + part.num_rows]
             start += part.num_rows
-            at, (answer,) = await self._broker.submit([(group.topic, part, options)])
+            at, answer = await self._submitted(group.topic, part, options)
             position = max(position, at)
             if isinstance(answer, NotFound):
                 continue  # the queue was deleted on the way: as if it had been before
@@ -241,6 +245,15 @@ class Intake:
             elif answer.dead:
                 refused += tickets[len(tickets) - answer.dead :]
         return position, [ticket for ticket in refused if ticket is not None]
+
+    async def _submitted(
+        self, topic: str, batch: pa.RecordBatch, options: PublishOptions
+    ) -> tuple[int, Published | WherryError]:
+        at, (answer,) = await self._broker.submit([(topic, batch, options)])
+        if "id" in batch.schema.names and isinstance(answer, DuplicateId | InvalidInput):
+            # To this protocol an id is a note of the sender: where it cannot be ours, the message goes without.
+            at, (answer,) = await self._broker.submit([(topic, batch.drop_columns(["id"]), options)])
+        return at, answer
 
     async def _confirm_all(self) -> None:
         try:
@@ -265,6 +278,13 @@ class Intake:
             waiting, self._relief = self._relief, []
             for call in waiting:
                 call()
+
+
+def _all_refused(turn: _Turn) -> dict[Producer, set[int]]:
+    refused: dict[Producer, set[int]] = {}
+    for ticket in (ticket for group in turn.groups for ticket in group.tickets if ticket is not None):
+        refused.setdefault(ticket.producer, set()).add(ticket.number)
+    return refused
 
 
 def _fitting(broker: Broker, topic: str, batch: pa.RecordBatch) -> list[pa.RecordBatch]:

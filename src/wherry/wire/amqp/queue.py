@@ -47,9 +47,12 @@ class Subscriber(Protocol):
 class Queue:
     """One queue of a virtual host, as long as the node knows it."""
 
-    def __init__(self, broker: Broker, settling: Settling, host: str, name: str, terms: QueueTerms) -> None:
+    def __init__(
+        self, broker: Broker, settling: Settling, host: str, name: str, terms: QueueTerms, *, old_below: int = 0
+    ) -> None:
         self.host, self.name, self.terms = host, name, terms
         self.topic = full_name(host, name)
+        self.number = broker.shard.state.catalog.topic(self.topic)
         self.owner: object | None = None
         """The connection that it is exclusive to."""
         self.subscribers: list[Subscriber] = []
@@ -61,16 +64,12 @@ class Queue:
         self.is_plain = self.max_priority is None and self.ttl_ms is None
         """Whether all messages are alike to it, but for what they say themselves."""
         self._broker, self._settling = broker, settling
-        self._old_below = self._next_offset()
+        self._old_below = old_below
+        """Messages below were there before this run, and may have been handed over in another one."""
         self._consumer: Consumer | None = None
         self._pump: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._turn = 0
-
-    def _next_offset(self) -> int:
-        """Messages below were there before this run, and may have been handed over in another one."""
-        partition = self._broker.shard.state.topic(self.topic).partitions.get(0)
-        return 0 if partition is None else partition.next_offset
 
     def ready(self) -> int:
         """How many messages wait to be handed over."""
@@ -148,10 +147,12 @@ class Queue:
                 self._deal(self._opened(delivery))
         except WherryError as fault:
             _log.info("no more deliveries", extra={"queue": self.name, "host": self.host, "why": str(fault)})
-            self._pump = None
-            if self.topic not in self._broker.shard.state.catalog.topics:  # deleted over another wire
-                for subscriber in await self.close():
-                    subscriber.gone()
+        except Exception:
+            _log.exception("no more deliveries", extra={"queue": self.name, "host": self.host})
+        # Its topic or subscription went over another wire, or the journal failed: who consumes it must know.
+        self._pump = None
+        for subscriber in await self.close():
+            subscriber.gone()
 
     def _opened(self, delivery: Delivery) -> Dealt:
         counted = self.terms.arguments.get("x-queue-type") == "quorum"

@@ -82,6 +82,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, fault: Exception | None) -> None:
         self._server.discard(self)
+        self._server.held -= self._reader.held
         self._waiting.clear()
         self.session.lost()
 
@@ -94,7 +95,10 @@ class Connection(asyncio.Protocol):
             self._waiting.extend(events)
         else:
             self._handle(events)
-        if len(self._waiting) > WAITING_MAX or self._server.is_full:
+        if self._server.held > self._server.bounds.held_bytes:
+            _log.info("cut off", extra={"peer": str(self.peer), "why": "too much that is not whole"})
+            self._transport.abort()
+        elif len(self._waiting) > WAITING_MAX or self._server.house.intake.is_full:
             self._pause()
 
     def _handle(self, events: Iterable[Event]) -> None:
@@ -113,8 +117,7 @@ class Connection(asyncio.Protocol):
                 await work
             except Exception:
                 _log.exception("a fault of the broker")
-                self._transport.abort()
-                return
+                await self.session.failed()
             following: Work | None = None
             while self._waiting and following is None:
                 following = self.session.handle(self._waiting.popleft())
@@ -171,12 +174,14 @@ class Connection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Bytes to the client."""
         self._said = self._server.time()
-        self._transport.write(data)
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     def write_all(self, pieces: list[Piece]) -> None:
         """The same, in pieces."""
         self._said = self._server.time()
-        self._transport.writelines(pieces)
+        if not self._transport.is_closing():
+            self._transport.writelines(pieces)
 
     def hang_up(self) -> None:
         """Close, once everything is written."""
@@ -200,7 +205,9 @@ class Connection(asyncio.Protocol):
         if why is not None:
             _log.info("cut off", extra={"peer": str(self.peer), "why": why})
             self._transport.abort()
-        elif self._heartbeat_s and now - self._said >= self._heartbeat_s / 2:
+            return
+        self.session.forget_rights()
+        if self._heartbeat_s and now - self._said >= self._heartbeat_s / 2:
             self.write(HEARTBEAT_FRAME)
 
     def _overdue(self, now: float) -> str | None:
@@ -249,11 +256,6 @@ class Server:
     def connections(self) -> int:
         """Open now."""
         return len(self._connections)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether more would not fit into memory."""
-        return self.house.intake.is_full or self.held > self.bounds.held_bytes
 
     def time(self) -> float:
         """Seconds by the steady clock."""

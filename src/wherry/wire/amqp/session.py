@@ -167,6 +167,10 @@ class Session:
                 self.check("publish", queue.topic)
                 self._may_publish.add(queue.topic)
 
+    def forget_rights(self) -> None:
+        """Ask again: a key may have others by now."""
+        self._may_publish.clear()
+
     def tidy_queue(self, queue: Queue) -> None:
         """A queue that deletes itself does so with its last consumer."""
         if queue.terms.auto_delete and queue.was_consumed and not queue.subscribers:
@@ -376,6 +380,10 @@ class Session:
             await self._close(fault)
         else:
             self._end()
+
+    async def failed(self) -> None:
+        """Something went wrong here that the client can do nothing about."""
+        await self._close(AmqpFault(Reply.INTERNAL_ERROR, "a fault of the broker, which is in its log"))
 
     async def _closed_by_client(self) -> None:
         await self._let_go()
