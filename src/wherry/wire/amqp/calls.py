@@ -93,6 +93,8 @@ async def _exchange_declare(channel: Channel, method: m.ExchangeDeclare) -> Meth
         internal=method.internal,
         arguments=method.arguments,
     )
+    if wanted.alternate:
+        session.check("publish", full_name(session.host.name, wanted.alternate))
     await session.host.declare_exchange(method.exchange, wanted)
     return m.ExchangeDeclareOk()
 
@@ -110,6 +112,7 @@ async def _exchange_delete(channel: Channel, method: m.ExchangeDelete) -> Method
 async def _exchange_bind(channel: Channel, method: m.ExchangeBind) -> Method:
     session = channel.session
     session.check("admin", full_name(session.host.name, method.destination))
+    session.check("consume", full_name(session.host.name, method.source))
     if method.destination == "":
         raise refused(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
     await session.host.bind(method.source, method.routing_key, method.arguments, to=method.destination)
@@ -137,7 +140,8 @@ async def _queue_declare(channel: Channel, method: m.QueueDeclare) -> Method:
         return m.QueueDeclareOk(queue=name, consumer_count=1)
     if method.passive:
         queue = _queue(channel, name)
-        await session.host.have_subscription(queue)
+        if session.may_any(("consume", "publish", "admin"), queue.topic) == "consume":
+            await session.host.have_subscription(queue)
     else:
         session.check("admin", full_name(session.host.name, name))
         wanted = QueueTerms(
@@ -148,8 +152,12 @@ async def _queue_declare(channel: Channel, method: m.QueueDeclare) -> Method:
         )
         queue_terms.check_type(session.host.name, name, wanted)
         if wanted.dead_exchange is not None:  # who could not publish there must not have it done
-            session.check("publish", full_name(session.host.name, wanted.dead_exchange or wanted.dead_key or name))
+            where = wanted.dead_exchange or wanted.dead_key
+            session.check("publish", full_name(session.host.name, where) if where else "*")
         queue = await session.host.declare_queue(name, wanted, session)
+        if session.is_over and queue.owner is session:  # nobody is left to use it, or to end it
+            await session.host.delete_queue(queue)
+            return m.QueueDeclareOk(queue=queue.name)
     channel.last_queue = queue.name
     await session.flush()
     return m.QueueDeclareOk(queue=queue.name, message_count=queue.ready(), consumer_count=len(queue.subscribers))
@@ -160,6 +168,7 @@ async def _queue_bind(channel: Channel, method: m.QueueBind) -> Method:
     session = channel.session
     queue = _queue(channel, method.queue)
     session.check("admin", queue.topic)
+    session.check("consume", full_name(session.host.name, method.exchange))
     key = queue.name if not method.queue and not method.routing_key else method.routing_key
     await session.host.bind(method.exchange, key, method.arguments, queue=queue.name)
     return m.QueueBindOk()
@@ -240,6 +249,8 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise refused(Reply.PRECONDITION_FAILED, f"x-priority is {priority!r}; allowed: a whole number")
     await session.host.have_subscription(queue)
+    if channel.is_over:  # while we waited
+        return m.BasicConsumeOk(consumer_tag=tag)
     consumer = Consumer(
         channel,
         tag,
@@ -280,6 +291,9 @@ async def _get(channel: Channel, method: m.BasicGet) -> Method | None:
     dealt = await queue.get()
     if dealt is None:
         return m.BasicGetEmpty()
+    if channel.is_over:  # while we looked
+        session.settling.run(dealt.release([0]))
+        return None
     tag = channel.next_tag
     channel.next_tag += 1
     again, exchange, key, raw, body = dealt.rows[0]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from wherry.broker.broker import Broker
+from wherry.model.errors import WherryError
+from wherry.model.limits import TIME_MS_MAX
 from wherry.wire.amqp.codec import properties, writer
 from wherry.wire.amqp.codec.faults import Reply
 from wherry.wire.amqp.codec.methods import BasicCancel, BasicDeliver, BasicReturn
@@ -30,6 +33,8 @@ UNACKED_MAX = 1 << 18
 
 TRANSACTION_MAX = 65_536
 """Publishes and acks of one transaction."""
+
+TRANSACTION_BYTES_MAX = 64 << 20
 
 
 class Out(NamedTuple):
@@ -86,7 +91,9 @@ class Consumer:
 
     def gone(self) -> None:
         """Its queue is no more: who can be told is told."""
-        self.channel.consumers.pop(self.tag, None)
+        if self.channel.is_over or self.channel.consumers.get(self.tag) is not self:
+            return
+        del self.channel.consumers[self.tag]
         if self.channel.session.is_told_of_cancels:
             self.channel.session.send(self.channel.number, BasicCancel(consumer_tag=self.tag, no_wait=True))
 
@@ -97,11 +104,14 @@ class Transaction:
     def __init__(self) -> None:
         self.messages: list[tuple[Queue, Incoming, Place]] = []
         self.settled: list[tuple[Out, Said]] = []
+        self._size = 0
 
-    def check(self) -> None:
+    def check(self, size: int = 0) -> None:
         """A transaction does not grow for ever."""
-        if len(self.messages) + len(self.settled) >= TRANSACTION_MAX:
-            raise refused(Reply.RESOURCE_ERROR, f"a transaction has at most {TRANSACTION_MAX} publishes and acks")
+        if len(self.messages) + len(self.settled) >= TRANSACTION_MAX or self._size + size > TRANSACTION_BYTES_MAX:
+            text = f"a transaction has at most {TRANSACTION_MAX} publishes and acks, and {TRANSACTION_BYTES_MAX} bytes"
+            raise refused(Reply.RESOURCE_ERROR, text)
+        self._size += size
 
 
 class Channel:
@@ -174,7 +184,7 @@ class Channel:
         for queue in targets:
             place = placed(queue, known, due, now_ms)
             if self.transaction is not None:
-                self.transaction.check()
+                self.transaction.check(len(event.body))
                 self.transaction.messages.append((queue, message, place))
             else:
                 intake.add(queue.topic, message, ticket, place)
@@ -188,7 +198,7 @@ class Channel:
         if not terms.delayed:
             return None
         delay = delay_ms(known)
-        return None if delay is None else self.session.now_ms() + delay
+        return None if delay is None else min(self.session.now_ms() + delay, TIME_MS_MAX)
 
     def _check_user(self, known: Skimmed) -> None:
         if known.user_id is not None and known.user_id != self.session.user:
@@ -270,9 +280,10 @@ class Channel:
         if not tags or tags[-1] not in self.unacked:
             raise refused(Reply.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
         for each in tags:
-            out = self.unacked.pop(each)
             if self.transaction is not None:
                 self.transaction.check()
+            out = self.unacked.pop(each)
+            if self.transaction is not None:
                 self.transaction.settled.append((out, said))
             else:
                 self.end(out, said)
@@ -315,23 +326,34 @@ class Channel:
     # ----------------------------------------------------------------------------------------------------- transactions
 
     async def commit(self, broker: Broker) -> None:
-        """All of a transaction or nothing of it."""
+        """All publishes of a transaction at once or none of them, and then its acks."""
         done, self.transaction = self.transaction or Transaction(), Transaction()
-        if done.messages:
-            key = f"amqp/{secrets.token_hex(16)}"
-            batches = self.session.intake.batches(done.messages)
-            for topic, batch in batches:
+        key = f"amqp/{secrets.token_hex(16)}"
+        try:
+            for topic, batch in self.session.intake.batches(done.messages):
                 await broker.stage(key, topic, batch)
-            await broker.commit(key)
+            if done.messages:
+                await broker.commit(key)
+        except WherryError:
+            with suppress(WherryError):  # it would be forgotten in an hour
+                await broker.abort(key)
+            self._hold_again(done)
+            raise
         for out, said in done.settled:
             self.end(out, said)
         await self.session.settling.flush()
 
+    def _hold_again(self, undone: Transaction) -> None:
+        """What a transaction has settled is out again; on a channel that is over it comes back."""
+        self.unacked |= {out.tag: out for out, _ in undone.settled}
+        self.unacked = dict(sorted(self.unacked.items()))
+        if self.is_over:
+            self.requeue_all()
+
     def rollback(self) -> None:
         """Nothing of it. What it settled is out again."""
         undone, self.transaction = self.transaction or Transaction(), Transaction()
-        self.unacked |= {out.tag: out for out, _ in undone.settled}
-        self.unacked = dict(sorted(self.unacked.items()))
+        self._hold_again(undone)
 
     # ----------------------------------------------------------------------------------------------------------- ending
 

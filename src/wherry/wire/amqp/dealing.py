@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 from typing import Any, Literal
 
 from wherry.broker.consumer import Delivery
@@ -41,12 +42,15 @@ class Dealt:
         last, exchange, key, at = b"\0", "", "", 0
         for number, (envelope, body) in enumerate(zip(envelopes, bodies, strict=True)):
             again = attempts[number] > 1 or offsets[number] < old_below
-            if envelope is None or envelope[:1] != MARK:
+            try:
+                if envelope is None or envelope[:1] != MARK:
+                    raise ValueError  # as if it were no envelope of ours
+                if not envelope.startswith(last) or len(envelope) < at + 2:
+                    exchange, key, at = opened(envelope)
+                    last = envelope[:at]
+            except ValueError:
                 self.rows.append((again, "", queue, foreign.properties(number), body))
                 continue
-            if not envelope.startswith(last):
-                exchange, key, at = opened(envelope)
-                last = envelope[:at]
             raw = envelope[at:]
             if counted and attempts[number] > 1:
                 raw = _with_count(raw, attempts[number] - 1)
@@ -62,15 +66,21 @@ class Dealt:
     async def settle(self) -> None:
         """Do what was said since this was last done."""
         said, self._said = self._said, {}
-        delivery = self._delivery
         for what, rows in said.items():
-            which = None if len(rows) == self.count else rows
-            if what == "ack":
-                await delivery.ack(which)
-            elif what == "requeue":
-                await delivery.nack(which, delay_ms=0, error="requeued")
-            else:
-                await delivery.dead_letter(which, reason="rejected")
+            try:
+                await self._settle(what, None if len(rows) == self.count else rows)
+            except StaleLease:  # some were settled elsewhere, expired or purged: the others are still ours
+                for row in rows:
+                    with suppress(StaleLease):
+                        await self._settle(what, [row])
+
+    async def _settle(self, what: Said, rows: list[int] | None) -> None:
+        if what == "ack":
+            await self._delivery.ack(rows)
+        elif what == "requeue":
+            await self._delivery.nack(rows, delay_ms=0, error="requeued")
+        else:
+            await self._delivery.dead_letter(rows, reason="rejected")
 
     async def release(self, rows: list[int]) -> None:
         """These were not handed over after all."""

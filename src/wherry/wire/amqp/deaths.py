@@ -14,9 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from wherry.broker import browse
 from wherry.broker.broker import Broker
 from wherry.core.deadletters import DeadFilter
-from wherry.model.errors import WherryError
+from wherry.core.state import TopicState
+from wherry.model.errors import LimitReached, TooLarge, WherryError
 from wherry.model.schema import MESSAGE
 from wherry.wire.amqp.codec import properties
 from wherry.wire.amqp.codec.properties import Skimmed, skim
@@ -29,6 +31,9 @@ from wherry.wire.amqp.queue_terms import QueueTerms, terms_of
 
 BLOCK = 1_000
 """Dead letters moved in one step."""
+
+BLOCK_BYTES = 4 << 20
+COUNT_MAX = 1 << 62
 
 REASONS = {"expired": "expired", "overflow": "maxlen", "rejected": "rejected"}
 """The broker's words and those of this protocol; any other reason is that of too many deliveries."""
@@ -74,7 +79,7 @@ class Mover:
             return
         try:
             for subscription in (SUBSCRIPTION, ""):  # those of others are theirs to see to
-                while await self._move(topic.config.name, subscription, terms):
+                while await self._move_some(topic, subscription, terms):
                     pass
         except WherryError as fault:
             if number in self._broker.shard.state.topics:  # else they went with their queue
@@ -83,9 +88,20 @@ class Mover:
         except Exception:
             _log.exception("dead letters stay where they are", extra={"topic": topic.config.name})
 
-    async def _move(self, topic: str, subscription: str, terms: QueueTerms) -> int:
-        """One block of dead letters; how many there were."""
-        found = await self._broker.dead_letters(topic, DeadFilter(subscription=subscription, limit=BLOCK))
+    async def _move_some(self, topic: TopicState, subscription: str, terms: QueueTerms) -> int:
+        """A block of dead letters, or as many of its first as where they go to takes at once; how many."""
+        limit = BLOCK
+        while True:
+            try:
+                return await self._move(topic, DeadFilter(subscription=subscription, limit=limit), terms)
+            except (LimitReached, TooLarge):
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 8)
+
+    async def _move(self, state: TopicState, wanted: DeadFilter, terms: QueueTerms) -> int:
+        topic, subscription = state.config.name, wanted.subscription
+        found = (await browse.dead_page(self._broker.shard, state, wanted, bytes_max=BLOCK_BYTES)).batch
         if found.num_rows == 0:
             return 0
         host, queue = host_and_name(topic)
@@ -149,7 +165,9 @@ def _with_death(known: Any, death: dict[str, Any], expiration: str | None, died:
     deaths = [each for each in known if isinstance(each, dict)] if isinstance(known, list) else []
     for each in deaths:
         if (each.get("queue"), each.get("reason")) == (death["queue"], death["reason"]):
-            again = {**each, "count": Int64(int(each.get("count", 0)) + 1)}
+            count = each.get("count")
+            count = count if isinstance(count, int) and 0 <= count < COUNT_MAX else 0
+            again = {**each, "count": Int64(count + 1)}
             return [again, *(other for other in deaths if other is not each)]
     new = {"count": Int64(1), "reason": death["reason"], "queue": death["queue"]}
     new |= {"time": Timestamp(int(died.timestamp())), "exchange": death["exchange"]}

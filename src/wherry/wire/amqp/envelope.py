@@ -44,9 +44,11 @@ def prefix(exchange: str, routing_key: str) -> bytes:
 
 
 def opened(envelope: bytes) -> tuple[str, str, int]:
-    """Exchange and routing key of an envelope, and where the properties begin."""
-    middle = 2 + envelope[1]
-    end = middle + 1 + envelope[middle]
+    """Exchange and routing key of an envelope, and where the properties begin; `ValueError` if it is none of ours."""
+    middle = 2 + envelope[1] if len(envelope) > 1 else 0
+    end = middle + 1 + envelope[middle] if middle and len(envelope) > middle else 0
+    if not end or len(envelope) < end + 2:
+        raise ValueError("an envelope of another wire")
     exchange = envelope[2:middle].decode("utf-8", "surrogateescape")
     return exchange, envelope[middle + 1 : end].decode("utf-8", "surrogateescape"), end
 

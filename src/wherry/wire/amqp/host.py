@@ -93,6 +93,7 @@ class Host:
             queue = self.queue_for(name, connection)
             queue_terms.check_equal(self.name, name, queue.terms, wanted)
             queue.used_at = time.monotonic()
+            await self.have_subscription(queue)
             return queue
         await self._broker.create_topic(wanted.topic(self.name, name))
         queue = self.queue(name)
@@ -106,12 +107,18 @@ class Host:
         return [
             queue
             for queue in self._queues.values()
-            if queue.terms.expires_ms is not None and queue.is_idle_for(now) * 1000 >= queue.terms.expires_ms
+            if queue.terms.expires_ms is not None
+            and queue.is_idle_for(now) * 1000 >= queue.terms.expires_ms
+            and self._is_there(queue)
         ]
+
+    def _is_there(self, queue: Queue) -> bool:
+        """Whether its topic is still the one that it was made for."""
+        return self._catalog.topics.get(queue.topic) == queue.number
 
     def owned_by(self, connection: object) -> list[Queue]:
         """Queues that are exclusive to a connection."""
-        return [queue for queue in self._queues.values() if queue.owner is connection]
+        return [queue for queue in self._queues.values() if queue.owner is connection and self._is_there(queue)]
 
     async def close(self) -> None:
         """No more deliveries."""
@@ -127,11 +134,13 @@ class Host:
 
     async def delete_queue(self, queue: Queue) -> int:
         """A queue goes, its bindings with it; how many messages were in it."""
-        count = 0 if queue.topic not in self._catalog.topics else queue.ready()
-        self._queues.pop(queue.name, None)
+        there = self._is_there(queue)
+        count = queue.ready() if there else 0
+        if self._queues.get(queue.name) is queue:
+            del self._queues[queue.name]
         subscribers = await queue.close()
-        left = self._catalog.leading_to(queue.topic)
-        if queue.topic in self._catalog.topics:
+        left = self._catalog.leading_to(queue.topic) if there else []
+        if self._is_there(queue):
             await self._broker.delete_topic(queue.topic)
         await self._tidy(left)
         for subscriber in subscribers:  # after the answer to whoever deleted it, who may be one of them
@@ -140,6 +149,7 @@ class Host:
 
     async def purge(self, queue: Queue) -> int:
         """Take all messages that are ready out of a queue; how many."""
+        await self.have_subscription(queue)
         return await self._broker.purge(queue.topic, SUBSCRIPTION)
 
     # ----------------------------------------------------------------------------------------------------- exchanges

@@ -18,7 +18,7 @@ from wherry.wire.amqp.dealing import Settling
 from wherry.wire.amqp.deaths import Mover
 from wherry.wire.amqp.host import Host
 from wherry.wire.amqp.intake import Intake
-from wherry.wire.amqp.names import LABEL, ROOT
+from wherry.wire.amqp.names import LABEL, ROOT, host_and_name
 from wherry.wire.amqp.queue import Queue
 from wherry.wire.amqp.queue_terms import LEASE_MS
 from wherry.wire.amqp.refusals import Refused, refused
@@ -89,6 +89,10 @@ class House:
                 terms = queue_terms.terms_of(topic)
                 if terms.exclusive or not terms.durable:
                     await self.broker.delete_topic(topic.name)
+                elif terms.expires_ms is not None:  # its time runs from now on
+                    host, name = host_and_name(topic.name)
+                    if host in self.hosts:
+                        self.hosts[host].queue(name)
         for route in self.broker.routes():
             if LABEL in route.labels and not exchanges.terms_of(route).durable:
                 await self.broker.delete_route(route.name)

@@ -168,11 +168,16 @@ class Intake:
 
     def batches(self, messages: Iterable[tuple[Queue, Incoming, Place]]) -> list[tuple[str, pa.RecordBatch]]:
         """Messages by topic, for whoever publishes them in another way."""
-        groups: dict[str, _Group] = {}
+        groups: list[_Group] = []
+        filling: dict[str, _Group] = {}
         for queue, message, place in messages:
-            group = groups.setdefault(queue.topic, _Group(queue.topic, persistent=True))
+            group = filling.get(queue.topic)
+            if group is None or group.size > BATCH_BYTES_MAX:
+                group = filling[queue.topic] = _Group(queue.topic, persistent=True)
+                groups.append(group)
             group.add(message, place)
-        return [(topic, group.batch()) for topic, group in groups.items()]
+            group.size += len(message.payload) + len(message.envelope) + ROW_BYTES
+        return [(group.topic, group.batch()) for group in groups]
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -202,11 +207,7 @@ class Intake:
         try:
             while self._waiting:
                 turn = self._waiting[0]
-                try:
-                    position, refused = await self._submit(turn)
-                except Exception:  # whatever it is: others must not wait for it for ever
-                    _log.exception("publishes failed")
-                    position, refused = 0, _all_refused(turn)
+                position, refused = await self._submit(turn)
                 self._waiting.popleft()
                 if turn.submitted is not None:
                     turn.submitted.set_result(None)
@@ -220,7 +221,11 @@ class Intake:
         last = 0
         refused: dict[Producer, set[int]] = {}
         for group in turn.groups:
-            position, dead = await self._publish(group)
+            try:
+                position, dead = await self._publish(group)
+            except Exception:  # whatever it is: others must not wait for it for ever
+                _log.exception("publishes failed")
+                position, dead = 0, [ticket for ticket in group.tickets if ticket is not None]
             last = max(last, position)
             for ticket in dead:
                 refused.setdefault(ticket.producer, set()).add(ticket.number)
@@ -237,6 +242,11 @@ class Intake:
             start += part.num_rows
             at, answer = await self._submitted(group.topic, part, options)
             position = max(position, at)
+            if isinstance(answer, InvalidInput) and part.num_rows > 1:  # of one of them: the others are good
+                at, wrong = await self._one_by_one(group.topic, part, options)
+                position = max(position, at)
+                refused += [tickets[row] for row in wrong]
+                continue
             if isinstance(answer, NotFound):
                 continue  # the queue was deleted on the way: as if it had been before
             if isinstance(answer, WherryError):
@@ -245,6 +255,16 @@ class Intake:
             elif answer.dead:
                 refused += tickets[len(tickets) - answer.dead :]
         return position, [ticket for ticket in refused if ticket is not None]
+
+    async def _one_by_one(self, topic: str, batch: pa.RecordBatch, options: PublishOptions) -> tuple[int, list[int]]:
+        """The same, message by message; the rows that were refused."""
+        position, wrong = 0, []
+        for row in range(batch.num_rows):
+            at, answer = await self._submitted(topic, batch.slice(row, 1), options)
+            position = max(position, at)
+            if isinstance(answer, WherryError) or answer.dead:
+                wrong.append(row)
+        return position, wrong
 
     async def _submitted(
         self, topic: str, batch: pa.RecordBatch, options: PublishOptions
@@ -278,13 +298,6 @@ class Intake:
             waiting, self._relief = self._relief, []
             for call in waiting:
                 call()
-
-
-def _all_refused(turn: _Turn) -> dict[Producer, set[int]]:
-    refused: dict[Producer, set[int]] = {}
-    for ticket in (ticket for group in turn.groups for ticket in group.tickets if ticket is not None):
-        refused.setdefault(ticket.producer, set()).add(ticket.number)
-    return refused
 
 
 def _fitting(broker: Broker, topic: str, batch: pa.RecordBatch) -> list[pa.RecordBatch]:

@@ -7,6 +7,7 @@ matter of the protocol itself, or of `/v1`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import isfinite
 from typing import Any
 from urllib.parse import unquote
 
@@ -159,7 +160,18 @@ def _binding(
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool | list | dict | None) else str(value)
+    """A value of a field table as JSON has it."""
+    if isinstance(value, dict):
+        return {_plain(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if isfinite(value) else str(value)
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def _connections(house: House) -> Iterator[dict[str, Any]]:

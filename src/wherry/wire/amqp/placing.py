@@ -44,7 +44,9 @@ def delay_ms(known: Skimmed) -> int | None:
     value = find(known.headers, DELAY) if known.headers else None
     if isinstance(value, str):
         value = int(value) if value.isdecimal() and len(value) < 16 else None
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        return None
+    return min(int(value), TIME_MS_MAX)
 
 
 _PLAIN = (Place(False, None, None, None), Place(True, None, None, None))

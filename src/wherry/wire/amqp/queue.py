@@ -13,7 +13,7 @@ from typing import Protocol
 
 from wherry.broker.broker import Broker
 from wherry.broker.consumer import Consumer, Delivery
-from wherry.model.errors import WherryError
+from wherry.model.errors import NotFound, WherryError
 from wherry.wire.amqp.dealing import Dealt, Settling
 from wherry.wire.amqp.names import SUBSCRIPTION, full_name
 from wherry.wire.amqp.queue_terms import QueueTerms
@@ -75,7 +75,10 @@ class Queue:
         """How many messages wait to be handed over."""
         now = self._broker.shard.now()
         self._broker.shard.upkeep(now)
-        readers = self._broker.shard.state.subscription(self.topic, SUBSCRIPTION).readers
+        try:
+            readers = self._broker.shard.state.subscription(self.topic, SUBSCRIPTION).readers
+        except NotFound:  # a topic of another wire, which nobody has consumed here
+            return 0
         return sum(reader.counts(now.wall_ms, 0).ready for reader in readers.values())
 
     def has_room(self) -> bool:
@@ -144,7 +147,12 @@ class Queue:
                     await self._room.wait()
                     continue
                 delivery = await consumer.pull(min(wanted, PULL_MAX), bytes_max=PULL_BYTES_MAX, wait_ms=None)
-                self._deal(self._opened(delivery))
+                try:
+                    self._deal(self._opened(delivery))
+                except Exception:  # a fault of ours: what others hold must not come back for it
+                    _log.exception("messages were not handed over", extra={"queue": self.name, "host": self.host})
+                    delivery.take_back()
+                    await asyncio.sleep(1.0)
         except WherryError as fault:
             _log.info("no more deliveries", extra={"queue": self.name, "host": self.host, "why": str(fault)})
         except Exception:

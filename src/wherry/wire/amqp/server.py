@@ -67,6 +67,8 @@ class Connection(asyncio.Protocol):
         self._parting_since: float | None = None
         self._paused = False
         self._blocked = False
+        self._waits_for_relief = False
+        self._drained: asyncio.Future[None] | None = None
         self.is_stuffed = False
 
     # ---------------------------------------------------------------------------------------------------- the socket
@@ -84,7 +86,13 @@ class Connection(asyncio.Protocol):
         self._server.discard(self)
         self._server.held -= self._reader.held
         self._waiting.clear()
+        self.is_stuffed = False
+        self._let_go_on()
         self.session.lost()
+
+    def _let_go_on(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._server.time()
@@ -96,8 +104,7 @@ class Connection(asyncio.Protocol):
         else:
             self._handle(events)
         if self._server.held > self._server.bounds.held_bytes:
-            _log.info("cut off", extra={"peer": str(self.peer), "why": "too much that is not whole"})
-            self._transport.abort()
+            self._server.cut_off_largest()
         elif len(self._waiting) > WAITING_MAX or self._server.house.intake.is_full:
             self._pause()
 
@@ -105,11 +112,18 @@ class Connection(asyncio.Protocol):
         """One after the other; what takes time is waited for before the next."""
         rest = iter(events)
         for event in rest:
-            work = self.session.handle(event)
+            work = self._heard_of(event)
             if work is not None:
                 self._waiting.extendleft(reversed(list(rest)))
                 self._task = asyncio.get_running_loop().create_task(self._do(work))
                 return
+
+    def _heard_of(self, event: Event) -> Work | None:
+        try:
+            return self.session.handle(event)
+        except Exception:
+            _log.exception("a fault of the broker")
+            return self.session.failed()
 
     async def _do(self, work: Work) -> None:
         while True:
@@ -120,12 +134,20 @@ class Connection(asyncio.Protocol):
                 await self.session.failed()
             following: Work | None = None
             while self._waiting and following is None:
-                following = self.session.handle(self._waiting.popleft())
+                if self.is_stuffed:  # what it has asked for would pile up
+                    await self._relieved()
+                    continue
+                following = self._heard_of(self._waiting.popleft())
             if following is None:
                 break
             work = following
         self._task = None
         self._resume()
+
+    async def _relieved(self) -> None:
+        """Until the client has read what it was sent, or is gone."""
+        self._drained = asyncio.get_running_loop().create_future()
+        await self._drained
 
     def pause_writing(self) -> None:
         self.is_stuffed = True
@@ -135,6 +157,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.is_stuffed = False
         self._stuffed_since = None
+        self._let_go_on()
         self._resume()
         for channel in self.session.channels.values():
             for consumer in channel.consumers.values():
@@ -146,13 +169,25 @@ class Connection(asyncio.Protocol):
             self._paused = True
             self._transport.pause_reading()
             if self._server.house.intake.is_full:
-                self._server.house.intake.when_relieved(self._resume)
+                self._wait_for_relief()
                 self._tell_blocked("the disk does not keep up")
+
+    def _wait_for_relief(self) -> None:
+        if not self._waits_for_relief:
+            self._waits_for_relief = True
+            self._server.house.intake.when_relieved(self._on_relief)
+
+    def _on_relief(self) -> None:
+        self._waits_for_relief = False
+        self._resume()
 
     def _resume(self) -> None:
         if not self._paused or self.is_stuffed or self._transport.is_closing():
             return
-        if self._server.house.intake.is_full or len(self._waiting) > WAITING_MAX:
+        if self._server.house.intake.is_full:
+            self._wait_for_relief()
+            return
+        if len(self._waiting) > WAITING_MAX:
             return
         self._paused = False
         if self._blocked:
@@ -195,7 +230,19 @@ class Connection(asyncio.Protocol):
 
     def mute(self, channel: int) -> None:
         """Hear nothing of a channel but its end."""
+        held = self._reader.held
         self._reader.mute(channel)
+        self._server.held += self._reader.held - held
+
+    @property
+    def held(self) -> int:
+        """Bytes of frames and messages that are not whole."""
+        return self._reader.held
+
+    def cut_off(self, why: str) -> None:
+        """End it at once."""
+        _log.info("cut off", extra={"peer": str(self.peer), "why": why})
+        self._transport.abort()
 
     # ------------------------------------------------------------------------------------------------------- the time
 
@@ -203,8 +250,7 @@ class Connection(asyncio.Protocol):
         """Heart-beats, and whoever takes too long."""
         why = self._overdue(now)
         if why is not None:
-            _log.info("cut off", extra={"peer": str(self.peer), "why": why})
-            self._transport.abort()
+            self.cut_off(why)
             return
         self.session.forget_rights()
         if self._heartbeat_s and now - self._said >= self._heartbeat_s / 2:
@@ -281,6 +327,10 @@ class Server:
         self._connections.discard(connection)
         if not self._connections:
             self._nobody.set()
+
+    def cut_off_largest(self) -> None:
+        """Memory is short: whoever holds the most of it with half a message has to go."""
+        max(self._connections, key=lambda each: each.held).cut_off("too much that is not whole")
 
     async def run(self) -> None:
         """Look after the time, for ever."""

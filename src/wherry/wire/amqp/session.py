@@ -158,6 +158,17 @@ class Session:
         except (Forbidden, Unauthorized) as fault:
             raise refused(Reply.ACCESS_REFUSED, str(fault)) from None
 
+    def may_any(self, verbs: tuple[Verb, ...], topic: str) -> Verb:
+        """The first of these rights that the client has; `ACCESS_REFUSED` if it has none."""
+        for verb in verbs[:-1]:
+            try:
+                self.check(verb, topic)
+            except Refused:
+                continue
+            return verb
+        self.check(verbs[-1], topic)
+        return verbs[-1]
+
     def check_publish(self, exchange: str, targets: Iterable[Queue]) -> None:
         """The right to publish to each of these."""
         if self.login.is_open:
@@ -260,7 +271,7 @@ class Session:
                 self.state = State.OPEN
                 self.send(0, m.ConnectionOpenOk())
             elif isinstance(method, m.ConnectionUpdateSecret) and self.state is State.OPEN:
-                self.login.renew(method.new_secret.decode("utf-8", "replace"))
+                self._renew(method.new_secret.decode("utf-8", "replace"))
                 self._may_publish.clear()
                 self.send(0, m.ConnectionUpdateSecretOk())
             else:
@@ -268,6 +279,12 @@ class Session:
         except Refused as fault:
             return self._refuse(fault, 0, method.ids)
         return None
+
+    def _renew(self, secret: str) -> None:
+        try:
+            self.login.renew(secret)
+        except Unauthorized as fault:
+            raise refused(Reply.ACCESS_REFUSED, str(fault), hard=True) from None
 
     def _start(self, method: m.ConnectionStartOk) -> None:
         self.client = method.client_properties
