@@ -67,14 +67,10 @@ RULES: dict[str, Schema] = {
             {"anyOf": [_unless(key_order=False), _unless(acks=True)]},
         ]
     },
-    "RouteFields": {
+    "BindingFields": {
         "anyOf": [
-            {"properties": {"kind": {"enum": ["direct", "fanout", "pattern"]}}},
-            {
-                "properties": {
-                    "bindings": {"items": {"required": ["headers"], "properties": {"headers": {"minProperties": 1}}}}
-                }
-            },
+            _together(topic={"type": "string"}, route=None),
+            _together(route={"type": "string"}, topic=None),
         ]
     },
     "AmendBody": {

@@ -131,6 +131,8 @@ MODEL: dict[str, Meta] = {
     "topic": name(limits.TOPIC_NAME_BYTES_MAX),
     "topics": name(limits.TOPIC_NAME_BYTES_MAX),
     "match": told(maxLength=limits.KEY_BYTES_MAX),
+    "route": name(limits.ROUTE_NAME_CHARS_MAX),
+    "otherwise": name(limits.ROUTE_NAME_CHARS_MAX),
     "headers": told(maxProperties=limits.HEADERS_MAX),
     "rights": told(minItems=1, maxItems=RIGHTS_MAX),
     "bindings": told(maxItems=BINDINGS_MAX),

@@ -35,6 +35,8 @@ class RouteFields(msgspec.Struct, forbid_unknown_fields=True):
 
     kind: Kind
     bindings: Annotated[tuple[BindingFields, ...], MODEL["bindings"]] = ()  # type: ignore[valid-type]
+    otherwise: Annotated[str | None, MODEL["otherwise"]] = None
+    labels: dict[str, str] = {}
 
 
 class RouteList(msgspec.Struct):
@@ -65,7 +67,10 @@ async def list_routes(call: Ask) -> Answer:
 async def put_route(call: Ask) -> Answer:
     """Create or change a route."""
     bindings = tuple(model(Binding, each) for each in call.body.bindings)
-    route = Route(name=call["route"], kind=call.body.kind, bindings=bindings)
+    body = call.body
+    route = Route(
+        name=call["route"], kind=body.kind, bindings=bindings, otherwise=body.otherwise, labels=dict(body.labels)
+    )
     return json_response(await call.service.broker.put_route(route))
 
 
