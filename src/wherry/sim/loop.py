@@ -286,8 +286,7 @@ def _collecting_by_hand() -> Iterator[None]:
     """Keep the garbage collector from choosing its own moments; freeze older objects, which are slow to walk."""
     was_enabled, was_frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.disable()
-    if not was_frozen:
-        gc.freeze()
+    gc.freeze()  # even if somebody froze before: much may have come since
     try:
         yield
     finally:
