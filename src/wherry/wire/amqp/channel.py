@@ -170,7 +170,7 @@ class Channel:
             if ticket is not None:
                 session.intake.note(ticket)
             return
-        session.check_publish(event.exchange, targets)
+        session.check_publish(targets)
         self._put(event, known, due, targets, ticket)
 
     def _put(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import time
 from collections.abc import Mapping
@@ -28,8 +27,6 @@ RESERVED = "amq."
 """Names that begin so are the server's to give."""
 
 RESOLVED_MAX = 65_536
-
-_log = logging.getLogger("wherry.amqp")
 
 
 class Host:

@@ -169,7 +169,7 @@ class Session:
         self.check(verbs[-1], topic)
         return verbs[-1]
 
-    def check_publish(self, exchange: str, targets: Iterable[Queue]) -> None:
+    def check_publish(self, targets: Iterable[Queue]) -> None:
         """The right to publish to each of these."""
         if self.login.is_open:
             return
