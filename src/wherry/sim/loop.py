@@ -284,13 +284,12 @@ def run(
 @contextmanager
 def _collecting_by_hand() -> Iterator[None]:
     """Keep the garbage collector from choosing its own moments; freeze older objects, which are slow to walk."""
-    was_enabled, was_frozen = gc.isenabled(), gc.get_freeze_count() > 0
+    was_enabled = gc.isenabled()
     gc.disable()
-    gc.freeze()  # even if somebody froze before: much may have come since
+    gc.freeze()
     try:
         yield
     finally:
-        if not was_frozen:
-            gc.unfreeze()
+        gc.unfreeze()  # whoever froze before: to ask for that would walk all that is frozen
         if was_enabled:
             gc.enable()
