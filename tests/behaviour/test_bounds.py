@@ -38,6 +38,19 @@ async def test_the_oldest_makes_room_as_a_dead_letter_while_those_have_room(home
 
 @pytest.mark.rows("K15")
 @in_loop
+async def test_the_dead_letters_of_each_subscription_count_where_the_oldest_make_room(home: Home):
+    broker = await home.open()
+    await broker.create_topic("t", messages_max=2, overflow="dead-letter-oldest", dead_messages_max=3)
+    for name in ("a", "b"):
+        await broker.subscribe("t", name)
+    for payload in (b"0", b"1"):  # two batches, so that they go one after the other
+        await broker.publish("t", payload)
+    await broker.publish("t", [b"2", b"3"])
+    assert broker.stats("t").dead == 3
+
+
+@pytest.mark.rows("K15")
+@in_loop
 async def test_what_consumers_hold_does_not_count_where_the_topic_says_so(home: Home):
     broker = await home.open()
     await broker.create_topic("t", messages_max=2, overflow="drop-oldest", counted="waiting")

@@ -22,7 +22,7 @@ def going(
 ) -> list[AnyOp]:
     """The operations that take waiting messages out of a topic; with `bury` they are dead letters then.
 
-    `dying` counts messages that this entry has buried before: the dead letters have room for so many fewer.
+    `dying` counts dead letters that this entry has made before: the dead letters have room for so many fewer.
     """
     if len(offset) == 0:
         return []

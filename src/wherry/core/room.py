@@ -16,7 +16,7 @@ from wherry.core.partition import Partition
 from wherry.core.removing import going
 from wherry.core.state import TopicState
 from wherry.model.errors import LimitReached
-from wherry.model.ops import AnyOp
+from wherry.model.ops import AnyOp, Bury
 from wherry.model.schema import content_sizes
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -106,8 +106,9 @@ def _drop_oldest(
         old = _oldest(topic.partitions[number], int(rows.base[row]), int(rows.count[row]), spared)
         old = old[: _enough(rows, old, over_messages, over_bytes)]
         if len(old):
-            dropped += going(topic, topic.partitions[number], old, "dropped", bury=bury, dying=dying)
-            dying += len(old) if bury else 0
+            gone = going(topic, topic.partitions[number], old, "dropped", bury=bury, dying=dying)
+            dying += sum(len(op.offsets) for op in gone if isinstance(op, Bury))  # one for each subscription
+            dropped += gone
             over_messages -= len(old)
             over_bytes -= rows.bytes_of(old)
         _push_next(heads, topic, number, row + 1)

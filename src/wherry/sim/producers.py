@@ -156,8 +156,6 @@ class Producer:
             if outcome == "unknown" or random.random() < 0.6:
                 break
             again = await self._run_job(key, batch, parts)
-            if outcome == "ok" and again == "refused":
-                world.history.faults.append(f"dedup: {key} was committed, and its repeat is refused")
             outcome = again if outcome == "refused" else outcome
         group = world.next_group()
         for topic, messages in parts:
@@ -181,7 +179,10 @@ class Producer:
             if outcome == "unknown":
                 return "refused"
             stages.append(stage)
-        return await self._commit(key, stages)
+        outcome = await self._commit(key, stages)
+        if key in self.placed and outcome == "refused":
+            self.world.history.faults.append(f"dedup: {key} was committed, and its repeat is refused")
+        return outcome
 
     async def _try(self, ask: Ask) -> Outcome:
         try:
