@@ -18,7 +18,6 @@ from bench.peers.peer import SIZE, Peer, age_ms, message
 TOPIC, SUBSCRIPTION = "bench", "workers"
 ROWS = 1_000
 IN_FLIGHT = 4
-CACHE_BYTES = 1 << 30
 
 T = TypeVar("T")
 
@@ -28,6 +27,7 @@ class WherryNode(Peer):
 
     promise = "fdatasync before the answer"
     rows = ROWS
+    cache_bytes = 1 << 30
 
     @staticmethod
     def is_installed() -> bool:
@@ -35,7 +35,7 @@ class WherryNode(Peer):
 
     def start(self) -> None:
         command = (sys.executable, "-m", "wherry.node", "--data", str(self.folder / "data"), "--port", str(self.port))
-        self.run(*command, "--cache-bytes", str(CACHE_BYTES), "--log-level", "warning")
+        self.run(*command, "--cache-bytes", str(self.cache_bytes), "--log-level", "warning")
         self.wait_until(self.accepts)
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         for path in (f"/v1/topics/{TOPIC}", f"/v1/topics/{TOPIC}/subscriptions/{SUBSCRIPTION}"):

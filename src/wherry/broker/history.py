@@ -8,6 +8,7 @@ subscription: then its lag is known, and a queue keeps what it has not read.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from wherry.core.bodies import Cold, together
 from wherry.core.partition import Partition
 from wherry.core.span import Budget, Extent, Way
 from wherry.core.state import TopicState
+from wherry.journal.realfiles import RealFiles
 from wherry.journal.window import LOGGED, SegmentGone, Window, window
 from wherry.model import check, limits
 from wherry.model.errors import HistoryLost, InvalidInput
@@ -73,6 +75,11 @@ class Historian(Face):
         if begin >= end:
             return view
         return view if view.stop < found.next_offset else view._replace(stop=stop)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the paths of segments begin, if they are files of this machine."""
+        return self.shard.files.root if isinstance(self.shard.files, RealFiles) else None
 
     def read_file(self, path: str, offset: int, length: int) -> pa.Buffer:
         """Bytes of a segment, for `Window.batches`; waits for the disk, so never call it on the loop."""

@@ -103,10 +103,10 @@ class RealFiles:
         return await self._in_pool(self._list)
 
     async def read(self, path: str, offset: int = 0, length: int | None = None) -> pa.Buffer:
-        return await self._in_pool(partial(_read, self.root / path, offset, length))
+        return await self._in_pool(partial(read_part, self.root / path, offset, length))
 
     def read_blocking(self, path: str, offset: int, length: int) -> pa.Buffer:
-        return _read(self.root / path, offset, length)
+        return read_part(self.root / path, offset, length)
 
     async def preallocate(self, path: str, size: int, recycled: str | None = None) -> File:
         return await self._in_pool_to_file(path, partial(self._preallocate, path, size, recycled))
@@ -214,7 +214,8 @@ def _write_all(fd: int, offset: int, parts: Sequence[Bytes]) -> None:
             views[at] = views[at][written:]
 
 
-def _read(path: Path, offset: int, length: int | None) -> pa.Buffer:
+def read_part(path: Path, offset: int, length: int | None) -> pa.Buffer:
+    """Bytes of a file, as many as there are; up to its end without `length`."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         rest = max(0, os.fstat(fd).st_size - offset)

@@ -19,6 +19,7 @@ from pyarrow import flight
 
 from wherry.client.link.backoff import Backoff
 from wherry.model.errors import InvalidInput
+from wherry.spark import nearby
 from wherry.spark.faults import RAISED, error_of, passes
 from wherry.spark.options import Options
 
@@ -55,13 +56,13 @@ class Link(NamedTuple):
 
     def action(self, name: str, body: Body, wait_ms: int = 0) -> Body:
         """One action and its answer."""
+        return self._patiently(lambda: self.ask(name, body, wait_ms))
+
+    def ask(self, name: str, body: Body, wait_ms: int = 0) -> Body:
+        """The same, tried once; errors as pyarrow raises them."""
         call = flight.Action(name, msgspec.json.encode(body))
-
-        def ask() -> Body:
-            answers = list(self._client().do_action(call, self._told(ANSWER_S + wait_ms / 1_000)))
-            return msgspec.json.decode(answers[0].body.to_pybytes()) if answers else {}
-
-        return self._patiently(ask)
+        answers = list(self._client().do_action(call, self._told(ANSWER_S + wait_ms / 1_000)))
+        return msgspec.json.decode(answers[0].body.to_pybytes()) if answers else {}
 
     def parts(self, command: Body) -> list[bytes]:
         """Tickets of the parts that what is asked for falls into."""
@@ -69,15 +70,17 @@ class Link(NamedTuple):
         info = self._patiently(lambda: self._client().get_flight_info(descriptor, self._told(ANSWER_S)))
         return [endpoint.ticket.ticket for endpoint in info.endpoints]
 
-    def read(self, ticket: Body) -> Iterator[pa.RecordBatch]:
+    def read(self, ticket: Body, *, files: bool = False) -> Iterator[pa.RecordBatch]:
         """The batches of a part of a log; they must have the column `offset`.
 
-        A connection that breaks is made again, and goes on behind what was read.
+        With `files` from the broker's files where those are near. A connection that breaks is made again, and goes on
+        behind what was read.
         """
         at, trying = int(ticket.get("start", 0)), _Trying(self.retry_s)
         while True:
             try:
-                for batch in self.once({**ticket, "start": at}):
+                rest = {**ticket, "start": at}
+                for batch in nearby.batches(self, rest) if files and nearby.is_near(self.url) else self.once(rest):
                     yield batch
                     if batch.num_rows:
                         at, trying = batch.column("offset")[-1].as_py() + 1, _Trying(self.retry_s)

@@ -64,6 +64,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stop: Place = Place("latest")
     rows_per_task: int = ROWS_PER_TASK
     where: Where = Where()
+    local_files: bool = True
     payload: Payload = "bytes"
     payload_schema: str | None = None
     rows_per_batch: int = ROWS_PER_BATCH
@@ -102,7 +103,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 EVERYWHERE = ("url", "apiKey", "ca", "topic", "table", "retrySeconds")
-_LOAD = ("startingOffsets", "startingTime", "rowsPerTask", "payload", "payloadSchema")
+_LOAD = ("startingOffsets", "startingTime", "rowsPerTask", "localFiles", "payload", "payloadSchema")
 _FILTERS = ("keys", "headers", "priorityMin", "priorityMax")
 _FOLLOW = ("maxRowsPerBatch", "maxBytesPerBatch", "subscription", "failOnDataLoss")
 ALLOWED: dict[tuple[Use, str], tuple[str, ...]] = {
@@ -141,6 +142,7 @@ def parse(given: Mapping[str, str], now_ms: int | None = None) -> Options:
         stop=stop,
         rows_per_task=read.count("rowsPerTask", ROWS_PER_TASK),
         where=read.where(),
+        local_files=read.flag("localFiles", True),
         payload=read.word("payload", PAYLOADS),
         payload_schema=read.text("payloadSchema"),
         rows_per_batch=read.count("maxRowsPerBatch", ROWS_PER_BATCH),

@@ -69,7 +69,7 @@ def _log(options: Options, schema: StructType, ticket: dict[str, Any]) -> Iterat
     decode = None
     if any(name in schema.names for name in DECODED):
         decode = decoder(options, value_of(schema, options))
-    for batch in link(options).read(ticket):
+    for batch in link(options).read(ticket, files=options.local_files):
         made = {}
         if decode is not None:
             made = dict(zip(DECODED, decode(batch.column("payload")), strict=True))

@@ -16,6 +16,7 @@ from wherry.model.key import Verb
 from wherry.model.subscription import Subscription
 from wherry.model.topic import Topic
 from wherry.security.access import ALL_TOPICS
+from wherry.wire.flight.nearby import nearby
 from wherry.wire.flight.tables import May
 from wherry.wire.flight.terms import (
     Advance,
@@ -27,6 +28,7 @@ from wherry.wire.flight.terms import (
     OfTopic,
     Reach,
     Redrive,
+    Stretch,
     decoded,
 )
 
@@ -117,6 +119,11 @@ async def _reach(broker: Broker, body: Reach, _: May) -> object:
     return {"stop": await broker.reach(body.start, stop=body.stop, **bounds)}
 
 
+async def _nearby(broker: Broker, body: Stretch, _: May) -> object:
+    view = await broker.window(body.topic, body.partition, body.start, body.stop, strict=body.strict)
+    return nearby(view, broker.folder)
+
+
 async def _advance(broker: Broker, body: Advance, _: May) -> object:
     await broker.advance(body.topic, body.subscription, body.offsets)
     return {}
@@ -183,6 +190,7 @@ ACTIONS: dict[str, Action] = {
     "extents": Action(OfTopic, _CONSUME, _extents, "which offsets there are"),
     "offsets-at": Action(AtTime, _CONSUME, _offsets_at, "offsets at a time"),
     "reach": Action(Reach, _on_started, _reach, "how far to read, within limits"),
+    "nearby": Action(Stretch, _CONSUME, _nearby, "which files hold a stretch, for a reader on this machine"),
     "advance": Action(Advance, _CONSUME, _advance, "a subscription is done with all below"),
     "commit": Action(Commit, _on_staged, _commit, "make stages visible at once"),
     "committed": Action(OfStage, _on_staged, _committed, "whether a key was committed"),

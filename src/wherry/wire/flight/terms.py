@@ -157,6 +157,16 @@ class OfSubscription(Term, frozen=True):
     name: str
 
 
+class Stretch(Term, frozen=True):
+    """A part of a log, as a ticket says it."""
+
+    topic: str
+    stop: Offset
+    partition: Annotated[int, msgspec.Meta(ge=0, le=65_534)] = 0
+    start: Offset = 0
+    strict: bool = False
+
+
 class AtTime(Term, frozen=True):
     """A time in a topic."""
 
