@@ -17,11 +17,13 @@ METHOD, CONTENT, BODY, HEARTBEAT = 1, 2, 3, 8
 END = b"\xce"
 
 START, START_OK, TUNE, TUNE_OK, OPEN, OPEN_OK = (10, 10), (10, 11), (10, 30), (10, 31), (10, 40), (10, 41)
-CLOSE, CLOSE_OK, BLOCKED = (10, 50), (10, 51), (10, 60)
+CLOSE, CLOSE_OK, BLOCKED, UNBLOCKED = (10, 50), (10, 51), (10, 60), (10, 61)
 CHANNEL_OPEN, CHANNEL_OPEN_OK, CHANNEL_FLOW, CHANNEL_FLOW_OK = (20, 10), (20, 11), (20, 20), (20, 21)
 CHANNEL_CLOSE, CHANNEL_CLOSE_OK = (20, 40), (20, 41)
+EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK, EXCHANGE_BIND, EXCHANGE_BIND_OK = (40, 10), (40, 11), (40, 30), (40, 31)
 QUEUE_DECLARE, QUEUE_DECLARE_OK, QUEUE_DELETE, QUEUE_DELETE_OK = (50, 10), (50, 11), (50, 40), (50, 41)
-QOS, QOS_OK, CONSUME, CONSUME_OK = (60, 10), (60, 11), (60, 20), (60, 21)
+QUEUE_BIND, QUEUE_BIND_OK = (50, 20), (50, 21)
+QOS, QOS_OK, CONSUME, CONSUME_OK, CANCEL, CANCEL_OK = (60, 10), (60, 11), (60, 20), (60, 21), (60, 30), (60, 31)
 PUBLISH, DELIVER, GET, GET_OK, GET_EMPTY = (60, 40), (60, 60), (60, 70), (60, 71), (60, 72)
 ACK, NACK, CONFIRM_SELECT, CONFIRM_SELECT_OK = (60, 80), (60, 120), (85, 10), (85, 11)
 
@@ -70,6 +72,12 @@ class Raw:
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
         self._socket.close()
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Our end of the socket, as the server sees it."""
+        host, port = self._socket.getsockname()[:2]
+        return str(host), int(port)
 
     def send(self, raw: bytes) -> None:
         self._socket.sendall(raw)
@@ -122,9 +130,9 @@ class Raw:
 
     # ------------------------------------------------------------------------------------------------ the beginning
 
-    def start_ok(self, mechanism: str, response: bytes) -> None:
-        client = long(b"")
-        self.call(0, START_OK, client + short(mechanism) + long(response) + short("en_US"))
+    def start_ok(self, mechanism: str, response: bytes, client: bytes = b"") -> None:
+        """Log in; `client` is what it says of itself, the entries of a table."""
+        self.call(0, START_OK, long(client) + short(mechanism) + long(response) + short("en_US"))
 
     def plain(self, user: str | None = None, password: str | None = None) -> bytes:
         return f"\0{user or self.address.user}\0{password or self.address.password}".encode()
@@ -134,16 +142,16 @@ class Raw:
         self.send(HEADER)
         return self.expect(START)
 
-    def tuned(self, channel_max: int = 0, frame_max: int = 0, heartbeat_s: int = 0) -> None:
+    def tuned(self, channel_max: int = 0, frame_max: int = 0, heartbeat_s: int = 0, client: bytes = b"") -> None:
         """Log in, and agree on these; zero takes what the server offers."""
         self.begin()
-        self.start_ok("PLAIN", self.plain())
+        self.start_ok("PLAIN", self.plain(), client)
         offered = struct.unpack(">HIH", self.expect(TUNE).arguments)
         self.call(0, TUNE_OK, struct.pack(">HIH", channel_max or offered[0], frame_max or offered[1], heartbeat_s))
 
-    def opened(self, channel_max: int = 0, frame_max: int = 0, heartbeat_s: int = 0) -> Self:
+    def opened(self, channel_max: int = 0, frame_max: int = 0, heartbeat_s: int = 0, client: bytes = b"") -> Self:
         """A connection, and channel 1 on it."""
-        self.tuned(channel_max, frame_max, heartbeat_s)
+        self.tuned(channel_max, frame_max, heartbeat_s, client)
         self.call(0, OPEN, short(self.address.vhost) + short("") + b"\x00")
         self.expect(OPEN_OK)
         self.open_channel(1)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
 
-import wherry
 from tests.amqp.raw import (
     BODY,
     CHANNEL_CLOSE,
@@ -26,18 +24,11 @@ from tests.amqp.raw import (
     long,
     short,
 )
+from tests.amqp.wires import durable, nested, served
 from wherry.wire.amqp import intake as intake_module
-from wherry.wire.amqp.server import WRITE_HIGH_BYTES, Bounds, Server, serve
+from wherry.wire.amqp.server import WRITE_HIGH_BYTES
 
 T = TypeVar("T")
-
-
-@asynccontextmanager
-async def served(**bounds: Any) -> AsyncIterator[tuple[Server, str]]:
-    """A server over a broker in memory, and its URL."""
-    async with wherry.open() as broker, serve(broker, bounds=Bounds(**bounds)) as server:
-        port = await server.listen("127.0.0.1", 0)
-        yield server, f"amqp://guest:guest@127.0.0.1:{port}/"
 
 
 def over(**bounds: Any) -> Callable[[Callable[[str], T]], T]:
@@ -51,11 +42,6 @@ def over(**bounds: Any) -> Callable[[Callable[[str], T]], T]:
         return asyncio.run(main())
 
     return run
-
-
-def durable(raw: Raw, name: str) -> None:
-    raw.call(1, QUEUE_DECLARE, b"\0\0" + short(name) + b"\x02" + long(b""))
-    raw.expect(QUEUE_DECLARE_OK)
 
 
 @pytest.mark.rows("Q12")
@@ -123,13 +109,6 @@ def test_what_is_too_much_ends_the_connection(deed, code):
             return raw.expect(CLOSE).code
 
     assert over()(client) == code
-
-
-def nested(depth: int) -> bytes:
-    table = long(b"")
-    for _ in range(depth):
-        table = long(short("t") + b"F" + table)
-    return table
 
 
 def test_a_body_beyond_the_bound_ends_its_channel_and_no_more():

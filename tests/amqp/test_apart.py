@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -13,42 +12,24 @@ from tests.amqp.raw import (
     ACK,
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,
-    CONFIRM_SELECT,
-    CONFIRM_SELECT_OK,
     CONSUME,
     CONSUME_OK,
     DELIVER,
+    EXCHANGE_DECLARE_OK,
     GET,
     GET_EMPTY,
     PUBLISH,
+    QUEUE_BIND,
+    QUEUE_BIND_OK,
     QUEUE_DECLARE,
     QUEUE_DECLARE_OK,
     Raw,
     long,
     short,
 )
-from tests.amqp.test_amqp_bounds import durable, served
+from tests.amqp.wires import LASTING, confirming, durable, over
 from wherry.broker.broker import Broker
 from wherry.core.deadletters import DeadFilter
-
-LASTING = b"\x10\x00\x02"
-EXCHANGE_DECLARE_OK, QUEUE_BIND, QUEUE_BIND_OK = (40, 11), (50, 20), (50, 21)
-
-
-def over(story: Callable[[Broker, str, Any], Coroutine[Any, Any, None]]) -> None:
-    """Tell a story about a broker, its URL, and a way to do something in a thread."""
-
-    async def main() -> None:
-        async with served() as (server, url):
-            await story(server.house.broker, url, asyncio.to_thread)
-
-    asyncio.run(main())
-
-
-def confirming(raw: Raw) -> Raw:
-    raw.call(1, CONFIRM_SELECT, b"\0")
-    raw.expect(CONFIRM_SELECT_OK)
-    return raw
 
 
 @pytest.mark.rows("Q12")

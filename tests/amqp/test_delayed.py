@@ -8,11 +8,23 @@ import time
 
 import pytest
 
-from tests.amqp.raw import GET, GET_EMPTY, PUBLISH, QUEUE_DECLARE, QUEUE_DECLARE_OK, Raw, long, short
-from tests.amqp.test_amqp_bounds import served
+from tests.amqp.raw import (
+    EXCHANGE_DECLARE,
+    EXCHANGE_DECLARE_OK,
+    GET,
+    GET_EMPTY,
+    PUBLISH,
+    QUEUE_BIND,
+    QUEUE_BIND_OK,
+    QUEUE_DECLARE,
+    QUEUE_DECLARE_OK,
+    Raw,
+    long,
+    short,
+)
+from tests.amqp.wires import served
 from wherry.model.errors import NotFound, NotWaiting
 
-EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK, QUEUE_BIND, QUEUE_BIND_OK = (40, 10), (40, 11), (50, 20), (50, 21)
 DELAY_MS = 400
 
 

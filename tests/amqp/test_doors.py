@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import ssl
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.amqp.raw import (
-    CHANNEL_CLOSE,
-    CHANNEL_CLOSE_OK,
     CLOSE,
     GET,
     GET_EMPTY,
@@ -25,10 +26,13 @@ from tests.amqp.raw import (
     long,
     short,
 )
+from tests.amqp.wires import PATIENCE_S, refused, url_of
 from wherry.model.key import Right
+from wherry.node import node as node_module
 from wherry.node.config import AmqpSection, Config, SecuritySection, ServerSection, StorageSection, TlsSection
 from wherry.node.node import Node
 from wherry.security.keys import make
+from wherry.security.tls import Tls
 
 CERTIFICATES = Path(__file__).parents[1] / "unit/security/certificates"
 TOLD = long(short("capabilities") + b"F" + long(short("authentication_failure_close") + b"t\x01"))
@@ -43,7 +47,12 @@ class Secure(Raw):
         context.check_hostname = False
         if certificate is not None:
             context.load_cert_chain(CERTIFICATES / f"{certificate}.pem", CERTIFICATES / f"{certificate}.key")
-        self._socket = context.wrap_socket(self._socket)
+        self._secure = self._socket = context.wrap_socket(self._socket)
+
+    def name(self) -> str:
+        """The common name in the certificate that the server has shown."""
+        subject = (self._secure.getpeercert() or {})["subject"]
+        return str(dict(pair for part in subject for pair in part)["commonName"])  # type: ignore[misc]
 
 
 def served(tmp_path: Path, client: Callable[[Node], None], **sections: Any) -> None:
@@ -73,11 +82,6 @@ async def prepared(node: Node) -> None:
 TOKENS: dict[str, str] = {}
 
 
-def url(node: Node, name: str = "guest", secret: str = "guest") -> str:
-    assert node.amqp_url is not None
-    return node.amqp_url.replace("//", f"//{name}:{secret}@") + "/"
-
-
 def declare(raw: Raw, name: str, flags: int = 2) -> Any:
     raw.call(1, QUEUE_DECLARE, b"\0\0" + short(name) + bytes([flags]) + long(b""))
     return raw.next()
@@ -88,12 +92,12 @@ def test_it_speaks_tls_and_nothing_else_on_that_port(tmp_path):
     def client(node: Node) -> None:
         assert node.amqp_url is not None
         assert node.amqp_url.startswith("amqps://")
-        with Secure(url(node)) as raw:
+        with Secure(url_of(node)) as raw:
             raw.opened()
             name = raw.queue()
             raw.publish(name, b"secret")
             assert raw.got(name)[1] == b"secret"
-        with Raw(url(node).replace("amqps", "amqp")) as plain:
+        with Raw(url_of(node).replace("amqps", "amqp")) as plain:
             plain.send(b"AMQP\x00\x00\x09\x01")
             assert plain.is_hung_up()
 
@@ -101,14 +105,50 @@ def test_it_speaks_tls_and_nothing_else_on_that_port(tmp_path):
     served(tmp_path, client, tls=tls)
 
 
+def renewed(place: Path, name: str) -> None:
+    """New files in the place of the old, as a renewal does it."""
+    for kind in (".pem", ".key"):
+        fresh = place.with_suffix(".new")
+        shutil.copy(CERTIFICATES / f"{name}{kind}", fresh)
+        fresh.replace(place.with_suffix(kind))
+
+
+@pytest.mark.rows("Q13")
+def test_a_new_certificate_is_shown_to_who_comes_next_and_nobody_is_cut_off(tmp_path, monkeypatch):
+    monkeypatch.setattr(node_module, "Tls", partial(Tls, poll_s=0.05))
+    place = tmp_path / "server"
+    renewed(place, "first")
+
+    def shown(node: Node) -> str:
+        with Secure(url_of(node)) as raw:
+            raw.opened()
+            return raw.name()
+
+    def client(node: Node) -> None:
+        with Secure(url_of(node)) as before:
+            before.opened()
+            queue = before.queue()
+            assert before.name() == "first"
+            renewed(place, "second")
+            ends = time.monotonic() + PATIENCE_S
+            while (name := shown(node)) != "second":
+                assert (name, time.monotonic() < ends) == ("first", True)
+                time.sleep(0.05)
+            before.publish(queue, b"still there")
+            assert before.got(queue)[1] == b"still there"
+
+    tls = TlsSection(certificate=str(place.with_suffix(".pem")), key=str(place.with_suffix(".key")))
+    served(tmp_path, client, tls=tls)
+
+
 @pytest.mark.rows("Q13")
 def test_a_certificate_is_a_name(tmp_path):
     def client(node: Node) -> None:
-        with Secure(url(node), "second") as raw:
+        with Secure(url_of(node), "second") as raw:
             raw.begin()
             raw.start_ok("EXTERNAL", b"")
             raw.expect(TUNE)
-        with Raw(url(node).replace("amqps", "amqp")) as plain:
+        with Raw(url_of(node).replace("amqps", "amqp")) as plain:
             assert plain.address.port == node.amqp_port
 
     tls = TlsSection(
@@ -121,7 +161,7 @@ def test_a_certificate_is_a_name(tmp_path):
 
 def test_without_a_certificate_external_is_refused(tmp_path):
     def client(node: Node) -> None:
-        with Raw(url(node)) as raw:
+        with Raw(url_of(node)) as raw:
             raw.begin()
             raw.start_ok("EXTERNAL", b"")
             assert raw.is_hung_up()
@@ -132,15 +172,15 @@ def test_without_a_certificate_external_is_refused(tmp_path):
 @pytest.mark.rows("D27")
 def test_the_password_is_a_key_and_its_rights_hold(tmp_path):
     def client(node: Node) -> None:
-        with Raw(url(node, "somebody", "wrong")) as raw:
+        with Raw(url_of(node, "somebody", "wrong")) as raw:
             raw.begin()
             raw.start_ok("PLAIN", raw.plain())
             assert raw.is_hung_up()
-        with Raw(url(node, "admin", TOKENS["admin"])) as admin:
+        with Raw(url_of(node, "admin", TOKENS["admin"])) as admin:
             admin.opened()
             assert declare(admin, "jobs", 3).method == QUEUE_DECLARE_OK
             assert declare(admin, "other").method == QUEUE_DECLARE_OK
-        with Raw(url(node, "writer", TOKENS["writer"])) as writer:
+        with Raw(url_of(node, "writer", TOKENS["writer"])) as writer:
             writer.opened()
             writer.publish("jobs", b"x")
             assert refused(writer, lambda: declare(writer, "mine")) == 403
@@ -148,7 +188,7 @@ def test_the_password_is_a_key_and_its_rights_hold(tmp_path):
             assert refused(writer, writer.next) == 403
             writer.call(1, GET, b"\0\0" + short("jobs") + b"\x01")
             assert refused(writer, writer.next) == 403
-        with Raw(url(node, "reader", TOKENS["reader"])) as reader:
+        with Raw(url_of(node, "reader", TOKENS["reader"])) as reader:
             reader.opened()
             assert reader.got("jobs")[1] == b"x"
             reader.call(1, GET, b"\0\0" + short("jobs") + b"\x01")
@@ -157,16 +197,6 @@ def test_the_password_is_a_key_and_its_rights_hold(tmp_path):
             assert refused(reader, reader.next) == 403
 
     served(tmp_path, client, security=SecuritySection(keys="on"))
-
-
-def refused(raw: Raw, call: Callable[[], Any]) -> int:
-    """The code of a channel's end; the channel is open again afterwards."""
-    found = call()
-    assert found.method == CHANNEL_CLOSE, found
-    raw.call(1, CHANNEL_CLOSE_OK)
-    raw.open_channel(1)
-    code: int = found.code
-    return code
 
 
 @pytest.mark.rows("D27")
@@ -179,8 +209,8 @@ def test_a_connection_goes_with_its_key_and_stays_with_a_new_one(tmp_path):
         )
         async with Node(config) as node:
             await prepared(node)
-            opened = await asyncio.to_thread(lambda: Raw(url(node, "reader", TOKENS["reader"])).opened())
-            renewed = await asyncio.to_thread(lambda: Raw(url(node, "reader", TOKENS["reader"])).opened())
+            opened = await asyncio.to_thread(lambda: Raw(url_of(node, "reader", TOKENS["reader"])).opened())
+            renewed = await asyncio.to_thread(lambda: Raw(url_of(node, "reader", TOKENS["reader"])).opened())
             renewed.call(0, (10, 70), long(TOKENS["admin"].encode()) + short("because"))
             assert (await asyncio.to_thread(renewed.next)).method == (10, 71)
             (key,) = [each for each in node.broker.keys() if each.name == "reader"]  # noqa: SIM118  a method of the broker
@@ -195,7 +225,7 @@ def test_a_connection_goes_with_its_key_and_stays_with_a_new_one(tmp_path):
 
 def test_a_refused_login_is_told_to_who_can_hear_it(tmp_path):
     def client(node: Node) -> None:
-        with Raw(url(node, "guest", "wrong")) as raw:
+        with Raw(url_of(node, "guest", "wrong")) as raw:
             raw.begin()
             raw.call(0, (10, 11), TOLD + short("PLAIN") + long(raw.plain()) + short("en_US"))
             assert raw.expect(CLOSE).code == 403
@@ -206,7 +236,7 @@ def test_a_refused_login_is_told_to_who_can_hear_it(tmp_path):
 def test_virtual_hosts_are_apart(tmp_path):
     def client(node: Node) -> None:
         def opened(host: str) -> Raw:
-            raw = Raw(url(node))
+            raw = Raw(url_of(node))
             raw.tuned()
             raw.call(0, OPEN, short(host) + short("") + b"\0")
             raw.expect(OPEN_OK)

@@ -23,32 +23,11 @@ from tests.amqp.raw import (
     long,
     short,
 )
-from tests.amqp.test_amqp_bounds import durable, served
-from tests.amqp.test_apart import over
+from tests.amqp.wires import LASTING, counts, declared, durable, number, over, served, text
 from wherry import Message
 from wherry.broker.broker import Broker
 
 TX_SELECT, TX_COMMIT, REJECT = (90, 10), (90, 20), (60, 90)
-LASTING = b"\x10\x00\x02"
-
-
-def text(name: str, value: str) -> bytes:
-    return short(name) + b"S" + long(value.encode())
-
-
-def number(name: str, value: int) -> bytes:
-    return short(name) + b"I" + struct.pack(">i", value)
-
-
-def declared(raw: Raw, name: str, *arguments: bytes, flags: int = 2) -> None:
-    raw.call(1, QUEUE_DECLARE, b"\0\0" + short(name) + bytes([flags]) + long(b"".join(arguments)))
-    raw.expect(QUEUE_DECLARE_OK)
-
-
-def counts(broker: Broker, topic: str) -> tuple[int, int]:
-    """Ready and leased."""
-    (found,) = [each for each in broker.stats(topic).subscriptions if each.name == "amqp"]
-    return found.ready, found.leased
 
 
 @pytest.mark.rows("Q12")

@@ -5,12 +5,30 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from tests.amqp.raw import CONSUME, CONSUME_OK, QUEUE_DECLARE, QUEUE_DECLARE_OK, Raw, long, short
+from tests.amqp.raw import (
+    CLOSE,
+    CONSUME,
+    CONSUME_OK,
+    OPEN,
+    OPEN_OK,
+    QUEUE_BIND,
+    QUEUE_BIND_OK,
+    QUEUE_DECLARE,
+    QUEUE_DECLARE_OK,
+    TUNE,
+    TUNE_OK,
+    Raw,
+    long,
+    short,
+)
+from tests.amqp.wires import durable, nested, url_of
 from wherry.model.key import Right
 from wherry.node.config import AmqpSection, Config, SecuritySection, ServerSection, StorageSection
 from wherry.node.node import Node
@@ -54,8 +72,7 @@ def with_a_queue(url: str) -> Raw:
 def test_tools_see_queues_exchanges_bindings_and_who_is_connected(tmp_path):
     async def main() -> None:
         async with Node(config(tmp_path)) as node:
-            assert node.amqp_url is not None
-            raw = await asyncio.to_thread(with_a_queue, node.amqp_url.replace("//", "//guest:guest@") + "/")
+            raw = await asyncio.to_thread(with_a_queue, url_of(node))
             (queue,) = (await get(node, "queues/%2F"))[1]
             counts = ("messages", "messages_ready", "messages_unacknowledged", "consumers")
             assert [queue[name] for name in counts] == [3, 0, 3, 1]
@@ -102,5 +119,99 @@ def test_with_keys_whoever_asks_sees_what_a_key_may_consume(tmp_path):
                 for user, token in (("admin", admin), ("reader", made.token))
             }
             assert names == {"admin": ["hidden", "seen"], "reader": ["seen"]}
+
+    asyncio.run(main())
+
+
+NO_TEXT = b"\xff\xfe"
+"""No UTF-8, wherever it stands."""
+
+ODD = {
+    "product": b"I" + struct.pack(">i", 5),
+    "version": b"A" + long(b"t\x01V"),
+    "platform": b"S" + long(NO_TEXT),
+    "deep": b"F" + nested(40),
+    "raw": b"x" + long(b"\x00" + NO_TEXT),
+    "nan": b"d" + struct.pack(">d", float("nan")),
+    "list": b"A" + long(b"S" + long(NO_TEXT) + b"d" + struct.pack(">d", float("inf"))),
+    "when": b"T" + struct.pack(">Q", (1 << 64) - 1),
+    "price": b"D" + struct.pack(">Bi", 2, -314),
+    "long": b"S" + long(b"x" * 2_500),
+    "capabilities": b"I" + struct.pack(">i", 1),
+}
+"""What a client may say of itself: any values, whatever they should be; with the login 4,096 bytes at most."""
+
+
+def oddly_opened(url: str) -> Raw:
+    """A client with odd properties and an odd name, that binds and consumes under odd names too."""
+    raw = Raw(url)
+    raw.begin()
+    properties = b"".join(short(name) + value for name, value in ODD.items())
+    properties += bytes([len(NO_TEXT)]) + NO_TEXT + b"S" + long(b"under a name that is no text")
+    properties += short("table") + b"F" + long(bytes([len(NO_TEXT)]) + NO_TEXT + b"t\x01")
+    login = short("LOGIN") + b"S" + long(NO_TEXT) + short("PASSWORD") + b"S" + long(b"x")
+    raw.start_ok("AMQPLAIN", login, properties)
+    raw.call(0, TUNE_OK, raw.expect(TUNE).arguments)
+    raw.call(0, OPEN, short("/") + short("") + b"\0")
+    raw.expect(OPEN_OK)
+    raw.open_channel(1)
+    durable(raw, "q")
+    argument = bytes([2 + len(NO_TEXT)]) + b"x-" + NO_TEXT + b"t\x01"
+    raw.call(1, QUEUE_BIND, b"\0\0" + short("q") + short("amq.headers") + short("") + b"\0" + long(argument))
+    raw.expect(QUEUE_BIND_OK)
+    raw.call(1, CONSUME, b"\0\0" + short("q") + bytes([len(NO_TEXT)]) + NO_TEXT + b"\0" + long(b""))
+    raw.expect(CONSUME_OK)
+    return raw
+
+
+@pytest.mark.rows("Q12")
+def test_whatever_clients_say_of_themselves_tools_get_json(tmp_path):
+    async def main() -> None:
+        served = msgspec.structs.replace(config(tmp_path), amqp=AmqpSection(any_user=True))
+        async with Node(served) as node:
+            plain = await asyncio.to_thread(lambda: Raw(url_of(node)).opened())
+            with plain, await asyncio.to_thread(oddly_opened, url_of(node)):
+                found = {
+                    table: await get(node, table)
+                    for table in ("connections", "channels", "consumers", "bindings", "queues", "exchanges", "overview")
+                }
+                assert {table: status for table, (status, _) in found.items()} == dict.fromkeys(found, 200)
+                told = {each["user"]: each["client_properties"] for each in found["connections"][1]}
+                assert sorted(told) == ["??", "guest"]
+                is_told(told["??"])
+                assert [each["consumer_tag"] for each in found["consumers"][1]] == ["??"]
+                bound = [each["arguments"] for each in found["bindings"][1] if each["source"] == "amq.headers"]
+                assert bound == [{"x-??": True}]
+
+    asyncio.run(main())
+
+
+def is_told(properties: dict[str, Any]) -> None:
+    """What can be said in JSON is said as it came, the rest as text."""
+    plain = ("product", "version", "when", "long")
+    assert [properties[name] for name in plain] == [5, [True, None], (1 << 64) - 1, "x" * 2_500]
+    assert [properties[name] for name in ("platform", "nan", "list", "price")] == ["??", "nan", ["??", "inf"], "-3.14"]
+    assert properties["??"] == "under a name that is no text"
+    assert properties["table"] == {"??": True}
+    assert isinstance(properties["raw"], str)
+    depth, inner = 0, properties["deep"]
+    while inner:
+        depth, inner = depth + 1, inner["t"]
+    assert depth == 40
+
+
+def test_who_says_too_much_of_itself_is_not_let_in_and_not_shown(tmp_path):
+    async def main() -> None:
+        async with Node(config(tmp_path)) as node:
+
+            def talker() -> int:
+                with Raw(url_of(node)) as raw:
+                    raw.begin()
+                    raw.start_ok("PLAIN", raw.plain(), short("product") + b"S" + long(b"x" * 100_000))
+                    return raw.expect(CLOSE).code
+
+            with await asyncio.to_thread(lambda: Raw(url_of(node)).opened()):
+                assert await asyncio.to_thread(talker) == 501
+                assert [each["user"] for each in (await get(node, "connections"))[1]] == ["guest"]
 
     asyncio.run(main())

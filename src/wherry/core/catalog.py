@@ -35,7 +35,7 @@ KEY_CHANGEABLE = ("name", "rights", "expires_ms")
 class Catalog:
     """What exists, by name and by number."""
 
-    __slots__ = ("_leading_to", "changes", "keys", "next_number", "routes", "subscriptions", "topics")
+    __slots__ = ("_leading_to", "_names_of", "changes", "keys", "next_number", "routes", "subscriptions", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
@@ -45,8 +45,10 @@ class Catalog:
         self.next_number = 1
         self.changes = 0
         """Rises with every change of topics and routes: whoever keeps what follows from them sees that it is old."""
+        self._names_of: dict[int, dict[str, None]] = {}
+        """Names of the subscriptions of a topic, by its number: follows from `subscriptions`."""
         self._leading_to: dict[str | None, set[str]] = {}
-        """Routes that have, or had, a binding to a topic, by its name; None for those to other routes."""
+        """Routes that have a binding to a topic, by its name; None for those to other routes. No set is empty."""
 
     def topic(self, name: str) -> int:
         """The number of a topic, or `NotFound`."""
@@ -85,13 +87,15 @@ class Catalog:
     def put_subscription(self, number: int, topic: int, subscription: Subscription) -> None:
         """A durable subscription is there."""
         self.subscriptions[topic, subscription.name] = number
+        self._names_of.setdefault(topic, {})[subscription.name] = None
         self._count_past(number)
 
     def delete_topic(self, number: int, name: str) -> None:
         """A topic is gone, and its subscriptions and the bindings to it with it."""
         del self.topics[name]
         self.changes += 1
-        self.subscriptions = {key: sub for key, sub in self.subscriptions.items() if key[0] != number}
+        for subscription in self._names_of.pop(number, ()):
+            del self.subscriptions[number, subscription]
         for route in self._leading_to.pop(name, ()):
             known = self.routes.get(route)
             if known is not None:
@@ -101,6 +105,9 @@ class Catalog:
     def delete_subscription(self, topic: int, name: str) -> None:
         """A subscription is gone."""
         del self.subscriptions[topic, name]
+        del self._names_of[topic][name]
+        if not self._names_of[topic]:
+            del self._names_of[topic]
 
     def put_route(self, route: Route) -> None:
         """A route is there, new or changed."""
@@ -129,14 +136,23 @@ class Catalog:
         left = tuple(each for each in route.bindings if each != binding)
         self.routes[name] = msgspec.structs.replace(route, bindings=left)
         self.changes += 1
+        if all(each.topic != binding.topic for each in left):
+            self._leads_no_more(name, binding.topic)
 
     def leading_to(self, topic: str | None) -> list[str]:
-        """Routes that have, or had, a binding to a topic, by name; None for those to other routes."""
-        return sorted(name for name in self._leading_to.get(topic, ()) if name in self.routes)
+        """Routes that have a binding to a topic, by name; None for those to other routes."""
+        return sorted(self._leading_to.get(topic, ()))
 
     def _forget_bindings(self, name: str) -> None:
         for binding in self.routes[name].bindings if name in self.routes else ():
-            self._leading_to.get(binding.topic, set()).discard(name)
+            self._leads_no_more(name, binding.topic)
+
+    def _leads_no_more(self, route: str, topic: str | None) -> None:
+        leading = self._leading_to.get(topic)
+        if leading is not None:
+            leading.discard(route)
+            if not leading:
+                del self._leading_to[topic]
 
     def check_room(self) -> None:
         """`LimitReached` when there are too many names already."""

@@ -116,12 +116,14 @@ def commit(state: State, key: str, now_us: int, stages: Sequence[str] | None = N
         again = [ops.Abort(each, "committed before") for each in keys if each in state.stages.open]
         return [Entry(now_us, [*again])] if again else [], Committed(before, [])
     together = [_open(state, each) for each in keys]
-    staged = [settle for stage in together for settle in stage.settles]
+    staged: dict[int, list[Int64]] = {}
+    for settle in (settle for stage in together for settle in stage.settles):
+        staged.setdefault(settle.token, []).append(settle.offsets)
     settled: list[tuple[Lease, Int64 | None]] = []
     settles: list[AnyOp] = []
-    for token in dict.fromkeys(settle.token for settle in staged):
+    for token, some in staged.items():
         lease = held(state, token)
-        offsets = distinct(np.concatenate([settle.offsets for settle in staged if settle.token == token]))
+        offsets = distinct(np.concatenate(some))
         settled.append((lease, rows_of(lease, offsets)))
         settles.append(ops.Settle(lease.subscription, lease.partition, to_ranges(offsets), "acked"))
     parts = [part for stage in together for part in stage.parts]

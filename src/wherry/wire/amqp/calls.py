@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from wherry.wire.amqp import exchanges, queue_terms
-from wherry.wire.amqp.channel import Channel, Consumer, Out, Transaction
+from wherry.wire.amqp.channel import Channel, Consumer, Out
 from wherry.wire.amqp.codec import methods as m
 from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.faults import Reply
@@ -16,6 +16,7 @@ from wherry.wire.amqp.names import REPLY_TO, full_name
 from wherry.wire.amqp.queue import Queue
 from wherry.wire.amqp.queue_terms import QueueTerms
 from wherry.wire.amqp.refusals import no_queue, refused
+from wherry.wire.amqp.transaction import Transaction
 
 CONSUMERS_MAX = 10_000
 """Of one channel."""
@@ -286,20 +287,23 @@ async def _get(channel: Channel, method: m.BasicGet) -> Method | None:
     session = channel.session
     queue = _queue(channel, method.queue)
     session.check("consume", queue.topic)
+    if not method.no_ack and not session.holding.room():
+        raise refused(Reply.RESOURCE_ERROR, "the connection holds too much that it has not acked")
     await session.host.have_subscription(queue)
     await session.flush()
-    dealt = await queue.get()
-    if dealt is None:
+    found = await queue.get()
+    if found is None:
         return m.BasicGetEmpty()
+    dealt, ((again, exchange, key, raw, body),) = found
     if channel.is_over:  # while we looked
         session.settling.run(dealt.release([0]))
         return None
     tag = channel.next_tag
     channel.next_tag += 1
-    again, exchange, key, raw, body = dealt.rows[0]
     if method.no_ack:
         session.settling.say(dealt, "ack", (0,))
     else:
+        dealt.give([0], session.holding)
         channel.unacked[tag] = Out(tag, dealt, 0, queue, None)
     answer = m.BasicGetOk(
         delivery_tag=tag, redelivered=again, exchange=exchange, routing_key=key, message_count=queue.ready()

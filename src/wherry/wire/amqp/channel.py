@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from wherry.broker.broker import Broker
-from wherry.model.errors import WherryError
 from wherry.model.limits import TIME_MS_MAX
 from wherry.wire.amqp.codec import properties, writer
 from wherry.wire.amqp.codec.faults import Reply
@@ -17,24 +15,17 @@ from wherry.wire.amqp.codec.properties import Skimmed, skim
 from wherry.wire.amqp.codec.reader import Publish
 from wherry.wire.amqp.codec.table import without
 from wherry.wire.amqp.codec.writer import DeliveryWriter
-from wherry.wire.amqp.dealing import Dealt, Said
+from wherry.wire.amqp.dealing import Dealt, Row, Said
 from wherry.wire.amqp.envelope import Pairs, is_text, prefix, texts
 from wherry.wire.amqp.intake import Incoming, Ticket
 from wherry.wire.amqp.names import REPLY_TO
-from wherry.wire.amqp.placing import Place, delay_ms, placed
+from wherry.wire.amqp.placing import delay_ms, placed
 from wherry.wire.amqp.queue import PULL_MAX, Queue
 from wherry.wire.amqp.refusals import refused
+from wherry.wire.amqp.transaction import Transaction, commit
 
 if TYPE_CHECKING:
     from wherry.wire.amqp.session import Session
-
-UNACKED_MAX = 1 << 18
-"""Messages that one channel may hold where it names no limit of its own."""
-
-TRANSACTION_MAX = 65_536
-"""Publishes and acks of one transaction."""
-
-TRANSACTION_BYTES_MAX = 64 << 20
 
 
 class Out(NamedTuple):
@@ -67,16 +58,18 @@ class Consumer:
             return 0
         if self.no_ack:
             return PULL_MAX
-        room = self.limit - self.out if self.limit else UNACKED_MAX - len(channel.unacked)
-        return min(room, channel.limit - len(channel.unacked)) if channel.limit else room
+        left = channel.limit - len(channel.unacked)
+        if not self.limit:
+            return left if channel.limit else channel.session.holding.room()
+        return min(self.limit - self.out, left) if channel.limit else self.limit - self.out
 
     def shares(self) -> tuple[Channel, int] | None:
         """The limit of the channel is one for all its consumers."""
         channel = self.channel
         return (channel, channel.limit - len(channel.unacked)) if channel.limit and not self.no_ack else None
 
-    def take(self, dealt: Dealt, rows: list[int]) -> None:
-        """Messages to be sent."""
+    def take(self, dealt: Dealt, rows: list[int], messages: list[Row]) -> None:
+        """Messages to be sent: rows of a delivery, whose messages are all here."""
         channel = self.channel
         first = channel.next_tag
         channel.next_tag += len(rows)
@@ -84,9 +77,10 @@ class Consumer:
             channel.session.settling.say(dealt, "ack", rows)
         else:
             self.out += len(rows)
+            dealt.give(rows, channel.session.holding)
             for tag, row in enumerate(rows, first):
                 channel.unacked[tag] = Out(tag, dealt, row, self.queue, self)
-        pieces = self._writer.pieces((tag, *dealt.rows[row]) for tag, row in enumerate(rows, first))
+        pieces = self._writer.pieces((tag, *messages[row]) for tag, row in enumerate(rows, first))
         channel.session.send_all(pieces)
 
     def gone(self) -> None:
@@ -96,22 +90,6 @@ class Consumer:
         del self.channel.consumers[self.tag]
         if self.channel.session.is_told_of_cancels:
             self.channel.session.send(self.channel.number, BasicCancel(consumer_tag=self.tag, no_wait=True))
-
-
-class Transaction:
-    """Publishes and settles that wait for a commit."""
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[Queue, Incoming, Place]] = []
-        self.settled: list[tuple[Out, Said]] = []
-        self._size = 0
-
-    def check(self, size: int = 0) -> None:
-        """A transaction does not grow for ever."""
-        if len(self.messages) + len(self.settled) >= TRANSACTION_MAX or self._size + size > TRANSACTION_BYTES_MAX:
-            text = f"a transaction has at most {TRANSACTION_MAX} publishes and acks, and {TRANSACTION_BYTES_MAX} bytes"
-            raise refused(Reply.RESOURCE_ERROR, text)
-        self._size += size
 
 
 class Channel:
@@ -279,14 +257,13 @@ class Channel:
             return
         if not tags or tags[-1] not in self.unacked:
             raise refused(Reply.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
-        for each in tags:
-            if self.transaction is not None:
+        if self.transaction is not None:
+            for each in tags:
                 self.transaction.check()
-            out = self.unacked.pop(each)
-            if self.transaction is not None:
-                self.transaction.settled.append((out, said))
-            else:
-                self.end(out, said)
+                self.transaction.settled.append((self.unacked.pop(each), said))
+            return
+        for each in tags:
+            self.end(self.unacked.pop(each), said)
 
     def _tags_to(self, tag: int) -> list[int]:
         """All tags up to one; 0 stands for all there are."""
@@ -326,20 +303,26 @@ class Channel:
     # ----------------------------------------------------------------------------------------------------- transactions
 
     async def commit(self, broker: Broker) -> None:
-        """All publishes of a transaction at once or none of them, and then its acks."""
+        """All publishes and acks of a transaction at once or none of them, and then what else it says of messages."""
         done, self.transaction = self.transaction or Transaction(), Transaction()
-        key = f"amqp/{secrets.token_hex(16)}"
+        acked, others = done.parted()
+        rows: dict[Dealt, list[int]] = {}
+        for out in acked:
+            rows.setdefault(out.dealt, []).append(out.row)
+        acks = [part for dealt, mine in rows.items() for part in dealt.parts(mine)]
         try:
-            for topic, batch in self.session.intake.batches(done.messages):
-                await broker.stage(key, topic, batch)
-            if done.messages:
-                await broker.commit(key)
-        except WherryError:
-            with suppress(WherryError):  # it would be forgotten in an hour
-                await broker.abort(key)
+            await commit(broker, self.session.intake.batches(done.messages), acks)
+        except Exception:
             self._hold_again(done)
             raise
-        for out, said in done.settled:
+        for dealt, mine in rows.items():
+            dealt.let_go(mine)
+        for out in acked:
+            if out.consumer is not None:
+                out.consumer.out -= 1
+        for consumer in self.consumers.values():
+            consumer.queue.wake()
+        for out, said in others:
             self.end(out, said)
         await self.session.settling.flush()
 

@@ -1,14 +1,23 @@
-"""Messages on their way to consumers: a delivery of the broker in lists, and the settling of its rows, turn by turn."""
+"""Messages on their way to consumers: a delivery of the broker in rows, who has them, and their settling turn by turn.
+
+What waits for an ack keeps no body: only which messages they are, under which leases, and how large.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from wherry.broker.consumer import Delivery
+from wherry.broker.settle import Part, Settler
 from wherry.model.errors import StaleLease, WherryError
 from wherry.wire.amqp.codec.properties import replaced, skim
 from wherry.wire.amqp.codec.table import Int64, with_entries
@@ -17,45 +26,119 @@ from wherry.wire.amqp.envelope import MARK, from_elsewhere, opened
 Said = Literal["ack", "requeue", "reject"]
 """Done with; comes back at once; a dead letter."""
 
-Row = tuple[bool, str, str, bytes, bytes]
+Row: TypeAlias = tuple[bool, str, str, bytes, bytes]
 """Redelivered, exchange, routing key, raw properties, body."""
+
+HELD_MAX = 1 << 18
+"""Messages that one connection may hold unsettled where its consumers name no limit of their own."""
+
+HELD_BYTES_MAX = 1 << 30
+"""The same in bytes of bodies. They lie with the client, not here: what it has not settled is what it must keep."""
 
 _log = logging.getLogger("wherry.amqp")
 
 
+class Holding:
+    """What one connection has been given and has not settled. Counted by batches, never message by message.
+
+    Who names a limit of its own (prefetch) is counted and not held up. The bounds may be passed by one delivery.
+    """
+
+    __slots__ = ("_relieved", "bytes", "messages")
+
+    def __init__(self, relieved: Callable[[], None]) -> None:
+        self.messages = self.bytes = 0
+        self._relieved = relieved
+
+    def room(self) -> int:
+        """How many messages more it may be given."""
+        return 0 if self.bytes >= HELD_BYTES_MAX else max(0, HELD_MAX - self.messages)
+
+    def add(self, messages: int, size: int) -> None:
+        """It was given some."""
+        self.messages += messages
+        self.bytes += size
+
+    def remove(self, messages: int, size: int) -> None:
+        """It has settled some; whoever waits for room hears of it."""
+        was_full = self.room() == 0
+        self.messages -= messages
+        self.bytes -= size
+        if was_full and self.room():
+            self._relieved()
+
+
 class Dealt:
-    """One delivery of the broker, opened. Its rows go to consumers, and are settled by number."""
+    """One delivery of the broker: its rows go to consumers, and are settled by number."""
 
-    __slots__ = ("_delivery", "_said", "count", "rows")
+    __slots__ = (
+        "_bytes",
+        "_holder_of_row",
+        "_holders",
+        "_offsets",
+        "_said",
+        "_settler",
+        "_sizes",
+        "_token_of_row",
+        "_tokens",
+        "count",
+    )
 
-    def __init__(self, delivery: Delivery, queue: str, old_below: int, *, counted: bool = False) -> None:
-        self._delivery = delivery
+    def __init__(self, settler: Settler, delivery: Delivery, bodies: list[bytes]) -> None:
         present = delivery.present
-        names = present.schema.names
-        bodies = present.column("payload").to_pylist()
         self.count = len(bodies)
-        offsets: list[int] = present.column("offset").to_pylist()
-        attempts: list[int] = present.column("attempt").to_pylist()
-        envelopes = present.column("envelope").to_pylist() if "envelope" in names else [None] * self.count
-        foreign = _Foreign(delivery, queue)
-        self.rows: list[Row] = []
-        last, exchange, key, at = b"\0", "", "", 0
-        for number, (envelope, body) in enumerate(zip(envelopes, bodies, strict=True)):
-            again = attempts[number] > 1 or offsets[number] < old_below
-            try:
-                if envelope is None or envelope[:1] != MARK:
-                    raise ValueError  # as if it were no envelope of ours
-                if not envelope.startswith(last) or len(envelope) < at + 2:
-                    exchange, key, at = opened(envelope)
-                    last = envelope[:at]
-            except ValueError:
-                self.rows.append((again, "", queue, foreign.properties(number), body))
-                continue
-            raw = envelope[at:]
-            if counted and attempts[number] > 1:
-                raw = _with_count(raw, attempts[number] - 1)
-            self.rows.append((again, exchange, key, raw, body))
+        self._settler = settler
+        self._tokens = delivery.tokens
+        self._token_of_row = delivery.lease_column() if len(self._tokens) > 1 else None
+        self._offsets: pa.Array = present.column("offset")
+        """A column of its own memory, beside the bodies."""
+        self._sizes: npt.NDArray[np.int64] | None = None
+        if self.count > 1:
+            self._sizes = pc.binary_length(present.column("payload")).to_numpy()
+        self._bytes = len(bodies[0]) if self._sizes is None else int(self._sizes.sum(dtype=np.int64))
+        self._holders: list[Holding] = []
+        self._holder_of_row: npt.NDArray[np.int32] | None = None
+        """Their numbers, -1 for nobody; None where one has all rows, or nobody any."""
         self._said: dict[Said, list[int]] = {}
+
+    # ------------------------------------------------------------------------------------------------- who holds what
+
+    def give(self, rows: list[int], holding: Holding) -> None:
+        """These rows are handed over, and held until something is done with them."""
+        if len(rows) < self.count:
+            if self._holder_of_row is None:
+                self._holder_of_row = np.full(self.count, -1, np.int32)
+            self._holder_of_row[rows] = len(self._holders)
+        self._holders.append(holding)
+        holding.add(len(rows), self._size(rows))
+
+    def let_go(self, rows: list[int]) -> None:
+        """These rows are held no more."""
+        if self._holder_of_row is None:
+            for holding in self._holders:
+                holding.remove(len(rows), self._size(rows))
+            return
+        holder_of_row = self._holder_of_row[rows]
+        for number in np.unique(holder_of_row[holder_of_row >= 0]).tolist():
+            mine = np.array(rows)[holder_of_row == number]
+            self._holders[number].remove(len(mine), self._size(mine))
+
+    def _size(self, rows: list[int] | npt.NDArray[np.int64]) -> int:
+        if self._sizes is None or len(rows) == self.count:
+            return self._bytes
+        return int(self._sizes[rows].sum(dtype=np.int64))
+
+    # ------------------------------------------------------------------------------------------------------- settling
+
+    def parts(self, rows: list[int]) -> list[Part]:
+        """Tokens, with the offsets that these rows are under each; no row twice."""
+        if len(rows) == self.count:
+            return [(token, None) for token in self._tokens]
+        offsets = self._offsets.to_numpy()[rows]
+        if self._token_of_row is None:
+            return [(self._tokens[0], offsets)]
+        tokens = self._token_of_row[rows]
+        return [(token, offsets[tokens == token]) for token in np.unique(tokens).tolist()]
 
     def say(self, what: Said, rows: Iterable[int]) -> bool:
         """What becomes of rows; whether these are the first that something is said of since the last `settle`."""
@@ -66,29 +149,68 @@ class Dealt:
     async def settle(self) -> None:
         """Do what was said since this was last done."""
         said, self._said = self._said, {}
+        for rows in said.values():
+            self.let_go(rows)
         for what, rows in said.items():
             try:
-                await self._settle(what, None if len(rows) == self.count else rows)
+                await self._settle(what, rows)
             except StaleLease:  # some were settled elsewhere, expired or purged: the others are still ours
                 for row in rows:
                     with suppress(StaleLease):
                         await self._settle(what, [row])
 
-    async def _settle(self, what: Said, rows: list[int] | None) -> None:
+    async def _settle(self, what: Said, rows: list[int]) -> None:
+        parts = self.parts(rows)
         if what == "ack":
-            await self._delivery.ack(rows)
+            await self._settler.ack(parts)
         elif what == "requeue":
-            await self._delivery.nack(rows, delay_ms=0, error="requeued")
+            await self._settler.nack(parts, 0, "requeued")
         else:
-            await self._delivery.dead_letter(rows, reason="rejected")
+            await self._settler.dead_letter(parts, "rejected", "")
 
     async def release(self, rows: list[int]) -> None:
         """These were not handed over after all."""
-        await self._delivery.release(rows)
+        self._settler.release(self.parts(rows))
 
-    async def renew(self) -> None:
+    def renew(self) -> None:
         """More time for those that are out."""
-        await self._delivery.renew()
+        for token in self._tokens:
+            with suppress(StaleLease):  # all of it is settled
+                self._settler.renew([token], None)
+
+
+def opened_up(
+    settler: Settler, delivery: Delivery, queue: str, old_below: int, *, counted: bool = False
+) -> tuple[Dealt, list[Row]]:
+    """A delivery, and its messages as they go out: these are sent and not kept.
+
+    Those with an offset below `old_below` may have been handed over before; `counted` tells how often each came back.
+    """
+    present = delivery.present
+    bodies: list[bytes] = present.column("payload").to_pylist()
+    offsets: list[int] = present.column("offset").to_pylist()
+    attempts: list[int] = present.column("attempt").to_pylist()
+    known = "envelope" in present.schema.names
+    envelopes = present.column("envelope").to_pylist() if known else [None] * len(bodies)
+    foreign = _Foreign(delivery)
+    rows: list[Row] = []
+    last, exchange, key, at = b"\0", "", "", 0
+    for number, (envelope, body) in enumerate(zip(envelopes, bodies, strict=True)):
+        again = attempts[number] > 1 or offsets[number] < old_below
+        try:
+            if envelope is None or envelope[:1] != MARK:
+                raise ValueError  # as if it were no envelope of ours
+            if not envelope.startswith(last) or len(envelope) < at + 2:
+                exchange, key, at = opened(envelope)
+                last = envelope[:at]
+        except ValueError:
+            rows.append((again, "", queue, foreign.properties(number), body))
+            continue
+        raw = envelope[at:]
+        if counted and attempts[number] > 1:
+            raw = _with_count(raw, attempts[number] - 1)
+        rows.append((again, exchange, key, raw, body))
+    return Dealt(settler, delivery, bodies), rows
 
 
 def _with_count(raw: bytes, count: int) -> bytes:
@@ -99,8 +221,8 @@ def _with_count(raw: bytes, count: int) -> bytes:
 class _Foreign:
     """Messages that came over another wire, as this one would have them."""
 
-    def __init__(self, delivery: Delivery, queue: str) -> None:
-        self._delivery, self._queue = delivery, queue
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
         self._columns: tuple[list[Any], list[Any]] | None = None
 
     def properties(self, row: int) -> bytes:

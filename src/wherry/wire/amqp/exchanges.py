@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +13,7 @@ from wherry.core.catalog import Catalog
 from wherry.model.route import Binding, Kind, Route
 from wherry.wire.amqp.codec.faults import Reply
 from wherry.wire.amqp.codec.table import decode_table, encode_table
-from wherry.wire.amqp.names import LABEL, full_name
+from wherry.wire.amqp.names import LABEL, full_name, is_short
 from wherry.wire.amqp.queue_terms import packed, unpacked
 from wherry.wire.amqp.refusals import no_exchange, refused
 
@@ -30,6 +30,9 @@ BUILT_IN = {
     "amq.rabbitmq.trace": "topic",
 }
 """Exchanges that are there in every virtual host."""
+
+KEPT_SLACK = 64
+"""What is kept of things that are gone, before somebody looks for it."""
 
 Headers = Callable[[], Mapping[str, Any]]
 """The headers of a message, decoded when somebody asks."""
@@ -88,12 +91,16 @@ def checked_terms(
         raise refused(Reply.PRECONDITION_FAILED, text)
     if type_ not in KINDS and type_ != DELAYED:
         raise refused(Reply.COMMAND_INVALID, f"unknown exchange type '{type_}'")
+    alternate = _text(arguments.get("alternate-exchange", ""))
+    if not is_short(alternate):
+        text = f"invalid arg 'alternate-exchange': {alternate!r}; allowed: text of at most 255 bytes"
+        raise refused(Reply.PRECONDITION_FAILED, text)
     return ExchangeTerms(
         type=type_,
         durable=durable,
         auto_delete=auto_delete,
         internal=internal,
-        alternate=_text(arguments.get("alternate-exchange", "")),
+        alternate=alternate,
         delayed_type=delayed_type,
     )
 
@@ -102,14 +109,13 @@ def _text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def check_equal(host: str, name: str, known: ExchangeTerms, wanted: ExchangeTerms) -> None:
-    """A channel error if an exchange is declared again as something else."""
-    for field in ("type", "durable", "auto_delete", "internal", "alternate", "delayed_type"):
-        before, after = getattr(known, field), getattr(wanted, field)
-        if before != after:
-            shown = [str(value).lower() if isinstance(value, bool) else str(value) for value in (after, before)]
-            text = f"inequivalent arg '{field}' for exchange '{name}' in vhost '{host}': received '{shown[0]}' "
-            raise refused(Reply.PRECONDITION_FAILED, text + f"but current is '{shown[1]}'")
+def compared(known: ExchangeTerms, wanted: ExchangeTerms) -> list[tuple[str, object, object]]:
+    """What has to be the same when an exchange is declared again: the name of each term, what it is, what was asked."""
+    fields = ("type", "durable", "auto_delete", "internal")
+    return [(field, getattr(known, field), getattr(wanted, field)) for field in fields] + [
+        ("alternate-exchange", known.alternate or None, wanted.alternate or None),
+        ("x-delayed-type", known.delayed_type or None, wanted.delayed_type or None),
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------------ bindings
@@ -176,6 +182,12 @@ class Router:
     def __init__(self, catalog: Catalog, host: str) -> None:
         self._catalog, self._host = catalog, host
         self._direct: dict[str, tuple[Route, dict[str, list[Binding]]]] = {}
+        """Bindings by key of direct exchanges that something was published to, as long as they are as they were."""
+
+    def forget(self, routes: Iterable[str]) -> None:
+        """These are changed, or gone: what was kept of them is of no more use."""
+        for route in routes:
+            self._direct.pop(route, None)
 
     def terms(self, exchange: str) -> ExchangeTerms:
         """How an exchange was declared, or `NOT_FOUND`."""
@@ -214,5 +226,8 @@ class Router:
             keys: dict[str, list[Binding]] = {}
             for bound in route.bindings:
                 keys.setdefault(bound.match, []).append(bound)
+            if len(self._direct) > 2 * len(self._catalog.routes) + KEPT_SLACK:  # they went over another wire
+                routes = self._catalog.routes
+                self._direct = {name: each for name, each in self._direct.items() if routes.get(name) is each[0]}
             known = self._direct[route.name] = (route, keys)
         return known[1]

@@ -17,11 +17,11 @@ from wherry.wire.amqp.codec.properties import Skimmed
 from wherry.wire.amqp.codec.table import find
 from wherry.wire.amqp.dealing import Settling
 from wherry.wire.amqp.envelope import headers_of
-from wherry.wire.amqp.exchanges import BUILT_IN, ExchangeTerms, Router
+from wherry.wire.amqp.exchanges import BUILT_IN, KEPT_SLACK, ExchangeTerms, Router
 from wherry.wire.amqp.names import SUBSCRIPTION, full_name, host_and_name
 from wherry.wire.amqp.queue import Queue
 from wherry.wire.amqp.queue_terms import QueueTerms
-from wherry.wire.amqp.refusals import no_queue, refused
+from wherry.wire.amqp.refusals import check_equal, no_queue, refused
 
 RESERVED = "amq."
 """Names that begin so are the server's to give."""
@@ -59,8 +59,15 @@ class Host:
         if known is None or known.number != number:  # it may have been deleted and made anew over another wire
             terms = queue_terms.terms_of(self._broker.shard.state.topics[number].config)
             known = Queue(self._broker, self._settling, self.name, name, terms, old_below=self._old.get(number, 0))
+            self._forget_gone()
             self._queues[name] = known
         return known
+
+    def _forget_gone(self) -> None:
+        """Queues whose topics went over another wire, once there may be many."""
+        if len(self._queues) > 2 * len(self._catalog.topics) + KEPT_SLACK:
+            kept = (each for each in self._queues.values() if each.subscribers or self._is_there(each))
+            self._queues = {each.name: each for each in kept}
 
     def has_queue(self, name: str) -> bool:
         """Whether there is such a queue."""
@@ -88,7 +95,7 @@ class Host:
             raise refused(Reply.ACCESS_REFUSED, text)
         elif self.has_queue(name):
             queue = self.queue_for(name, connection)
-            queue_terms.check_equal(self.name, name, queue.terms, wanted)
+            check_equal("queue", self.name, name, queue_terms.compared(queue.terms, wanted))
             queue.used_at = time.monotonic()
             await self.have_subscription(queue)
             return queue
@@ -139,6 +146,7 @@ class Host:
         left = self._catalog.leading_to(queue.topic) if there else []
         if self._is_there(queue):
             await self._broker.delete_topic(queue.topic)
+        self.router.forget(left)
         await self._tidy(left)
         for subscriber in subscribers:  # after the answer to whoever deleted it, who may be one of them
             asyncio.get_running_loop().call_soon(subscriber.gone)
@@ -153,8 +161,8 @@ class Host:
 
     async def declare_exchange(self, name: str, wanted: ExchangeTerms) -> None:
         """Have an exchange as it is wanted."""
-        if name in BUILT_IN or full_name(self.name, name) in self._catalog.routes:
-            exchanges.check_equal(self.name, name, self.router.terms(name), wanted)
+        if self.has_exchange(name):
+            check_equal("exchange", self.name, name, exchanges.compared(self.router.terms(name), wanted))
             return
         if name.startswith(RESERVED):
             text = f"exchange name '{name}' contains reserved prefix 'amq.*'"
@@ -181,7 +189,12 @@ class Host:
                 if bound.route == route.name:
                     await self._broker.unbind(name, bound)
         await self._broker.delete_route(route.name)
+        self.router.forget((*left, route.name))
         await self._tidy(left)
+
+    def has_exchange(self, name: str) -> bool:
+        """Whether there is such an exchange."""
+        return name in BUILT_IN or full_name(self.name, name) in self._catalog.routes
 
     def exchanges(self) -> list[tuple[str, ExchangeTerms]]:
         """All exchanges, by name."""
@@ -199,6 +212,7 @@ class Host:
         if name not in self._catalog.routes:  # built in, and the first to be bound to it
             await self._broker.put_route(terms.route(self.name, exchange))
         await self._broker.bind(name, self._binding(key, arguments, queue, to))
+        self.router.forget([name])
 
     async def unbind(
         self, exchange: str, key: str, arguments: dict[str, Any], *, queue: str = "", to: str = ""
@@ -209,6 +223,7 @@ class Host:
         name = full_name(self.name, exchange)
         if name in self._catalog.routes:
             await self._broker.unbind(name, self._binding(key, arguments, queue, to))
+            self.router.forget([name])
             await self._tidy([name])
 
     def _bindable(self, exchange: str, to: str) -> ExchangeTerms:

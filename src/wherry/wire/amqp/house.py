@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from wherry.model.errors import NotFound, WherryError
 from wherry.wire.amqp import exchanges, queue_terms
 from wherry.wire.amqp.codec.faults import Reply
 from wherry.wire.amqp.codec.properties import Skimmed
-from wherry.wire.amqp.dealing import Settling
+from wherry.wire.amqp.dealing import Dealt, Settling
 from wherry.wire.amqp.deaths import Mover
 from wherry.wire.amqp.host import Host
 from wherry.wire.amqp.intake import Intake
@@ -43,6 +43,8 @@ class House:
         self.replies: dict[str, Channel] = {}
         """Channels that wait for direct replies, by the name that they are reached under."""
         self.sessions: set[Session] = set()
+        self.holders: list[Callable[[], Iterable[Dealt]]] = []
+        """Where other wires over these hosts tell what their clients hold."""
         self._mover = Mover(broker, self._targets)
         self._tidying: set[asyncio.Task[None]] = set()
         self._renew_at = time.monotonic() + LEASE_MS / 3_000
@@ -106,14 +108,15 @@ class House:
                     self.tidy(host.delete_queue(queue))
             if now >= self._renew_at:
                 self._renew_at = now + LEASE_MS / 3_000
-                await self._renew()
+                self._renew()
 
-    async def _renew(self) -> None:
+    def _renew(self) -> None:
         """What is out stays out as long as its channel is open."""
         out = {out.dealt for session in self.sessions for each in session.channels.values() for out in each.out()}
+        out.update(dealt for holder in self.holders for dealt in holder())
         for dealt in out:
             try:
-                await dealt.renew()
+                dealt.renew()
             except WherryError as fault:
                 _log.debug("a lease was not renewed", extra={"why": str(fault)})
 

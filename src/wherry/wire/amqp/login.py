@@ -44,47 +44,52 @@ class Login:
         self._certified = certified
         """The name in the certificate that the client has shown, if it has."""
         self._token = ""
+        self.user = ""
+        """The name of the key; on a broker without keys that of the login. What `user_id` of a message must be."""
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """Those that it makes sense to try: a client takes the last one that it knows."""
-        return MECHANISMS if self._certified is not None else MECHANISMS[:-1]
+        """Those that can succeed: a client takes the last one that it knows."""
+        return MECHANISMS if self._certified is not None and self._access is None else MECHANISMS[:-1]
 
     @property
     def is_open(self) -> bool:
         """Whether everybody may do everything."""
         return self._access is None
 
-    def enter(self, mechanism: str, name: str, secret: str) -> str:
-        """The name of the user, or `Unauthorized`."""
+    def enter(self, mechanism: str, name: str, secret: str) -> None:
+        """Let the client in as `user`, or `Unauthorized`."""
         if mechanism == "EXTERNAL":
             if self._certified is None:
                 raise Unauthorized("EXTERNAL is the name in a client's certificate, and there is none")
             if self._access is not None:
                 raise Unauthorized("this broker asks for keys, and a certificate has none")
-            return self._certified
-        if self._access is not None:
-            self._token = secret
-            self._access.authenticate(secret)
-            return name
-        if (name, secret) != (GUEST, GUEST) and (name == GUEST or not self._any_user):
+            self.user = self._certified
+        elif self._access is not None:
+            self._show(self._access, secret)
+        elif (name, secret) != (GUEST, GUEST) and (name == GUEST or not self._any_user):
             raise Unauthorized("a broker without keys knows guest, with the password guest; see amqp.any_user")
-        return name
+        else:
+            self.user = name
 
     def renew(self, secret: str) -> None:
         """Another key from now on."""
         if self._access is not None:
-            self._access.authenticate(secret)
-            self._token = secret
+            self._show(self._access, secret)
 
     def still_holds(self) -> bool:
         """Whether the key is still good."""
         try:
             if self._access is not None and self._token:
-                self._access.authenticate(self._token)
+                self._show(self._access, self._token)
         except Unauthorized:
             return False
         return True
+
+    def _show(self, access: Access, token: str) -> None:
+        """The name is looked up each time: keys can be given another one."""
+        self.user = access.authenticate(token).name
+        self._token = token
 
     def check(self, verb: Verb, topic: str) -> None:
         """`Forbidden` or `Unauthorized` without the right."""

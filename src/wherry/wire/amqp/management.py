@@ -6,7 +6,7 @@ matter of the protocol itself, or of `/v1`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import isfinite
 from typing import Any
 from urllib.parse import unquote
@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from wherry.core import stats
 from wherry.wire.amqp import exchanges
 from wherry.wire.amqp.channel import Channel
+from wherry.wire.amqp.exchanges import ExchangeTerms
 from wherry.wire.amqp.host import Host
 from wherry.wire.amqp.house import House
 from wherry.wire.amqp.names import SUBSCRIPTION, host_and_name
@@ -29,10 +30,8 @@ May = Callable[[str], bool]
 def answer(house: House, path: str, user: str, may: May) -> Any | None:
     """What is at a path below `/api/`, to be written as JSON; None if there is nothing."""
     what, *rest = [unquote(part) for part in path.strip("/").split("/")]
-    table = _TABLES.get(what)
-    if table is not None:
-        rows = [row for row in table(house) if may(row.get("_topic", "*"))]
-        return _narrowed([{name: row[name] for name in row if name != "_topic"} for row in rows], rest)
+    if what in _ALL or what in _IN_HOSTS:
+        return _looked_up(house, what, rest, may)
     if what == "overview":
         return _overview(house)
     if what == "whoami":
@@ -42,20 +41,27 @@ def answer(house: House, path: str, user: str, may: May) -> Any | None:
     return {"status": "ok"} if what in ("health", "healthchecks") else None
 
 
-def _narrowed(rows: list[dict[str, Any]], rest: list[str]) -> Any | None:
-    """All rows; those of a virtual host; or the one of a name."""
-    if not rest:
-        return rows
-    if not all("vhost" in row for row in rows):  # of something that is in no virtual host
-        return next((row for row in rows if row["name"] == rest[0]), None)
-    mine = [row for row in rows if row["vhost"] == rest[0]]
-    if len(rest) == 1:
-        return mine
-    return next((row for row in mine if row.get("name") == rest[1]), None)
+def _looked_up(house: House, what: str, rest: list[str], may: May) -> Any | None:
+    """All rows, those of a virtual host, or the one of a name."""
+    if what in _ONE and len(rest) == (2 if what in _IN_HOSTS else 1):
+        rows = _visible(_ONE[what](house, *rest), may)
+        return rows[0] if rows else None
+    if what in _ALL:
+        return _visible(_ALL[what](house), may) if not rest else None
+    if len(rest) > 1:
+        return None
+    hosts = (host for name, host in house.hosts.items() if not rest or name == rest[0])
+    return _visible((row for host in hosts for row in _IN_HOSTS[what](house, host)), may)
+
+
+def _visible(rows: Iterable[dict[str, Any]], may: May) -> list[dict[str, Any]]:
+    """Those that whoever asks may see."""
+    seen = [row for row in rows if may(row.get("_topic", "*"))]
+    return [{name: row[name] for name in row if name != "_topic"} for row in seen]
 
 
 def _overview(house: House) -> dict[str, Any]:
-    queues = list(_queues(house))
+    queues = [row for host in house.hosts.values() for row in _queues(house, host)]
     totals = ("messages", "messages_ready", "messages_unacknowledged")
     return {
         "product_name": PROPERTIES["product"],
@@ -85,10 +91,22 @@ def _nodes(_: House) -> Iterator[dict[str, Any]]:
     yield {"name": NODE, "type": "disc", "running": True, "mem_alarm": False, "disk_free_alarm": False}
 
 
-def _queues(house: House) -> Iterator[dict[str, Any]]:
-    for host in house.hosts.values():
-        for queue in host.queues():
-            yield _queue(house, host, queue)
+def _one_host(house: House, name: str) -> Iterator[dict[str, Any]]:
+    yield from (row for row in _hosts(house) if row["name"] == name)
+
+
+def _one_node(house: House, name: str) -> Iterator[dict[str, Any]]:
+    yield from (row for row in _nodes(house) if row["name"] == name)
+
+
+def _queues(house: House, host: Host) -> Iterator[dict[str, Any]]:
+    for queue in host.queues():
+        yield _queue(house, host, queue)
+
+
+def _one_queue(house: House, host: str, name: str) -> Iterator[dict[str, Any]]:
+    if host in house.hosts and house.hosts[host].has_queue(name):
+        yield _queue(house, house.hosts[host], house.hosts[host].queue(name))
 
 
 def _queue(house: House, host: Host, queue: Queue) -> dict[str, Any]:
@@ -119,29 +137,36 @@ def _queue(house: House, host: Host, queue: Queue) -> dict[str, Any]:
     }
 
 
-def _exchanges(house: House) -> Iterator[dict[str, Any]]:
-    for host in house.hosts.values():
-        for name, terms in host.exchanges():
-            yield {
-                "name": name,
-                "vhost": host.name,
-                "type": terms.type,
-                "durable": terms.durable,
-                "auto_delete": terms.auto_delete,
-                "internal": terms.internal,
-                "arguments": {"alternate-exchange": terms.alternate} if terms.alternate else {},
-            }
+def _exchanges(_: House, host: Host) -> Iterator[dict[str, Any]]:
+    for name, terms in host.exchanges():
+        yield _exchange(host, name, terms)
 
 
-def _bindings(house: House) -> Iterator[dict[str, Any]]:
-    for host in house.hosts.values():
-        for queue in host.queues():  # each has one to the default exchange
-            yield _binding(host, "", queue.name, "queue", queue.name, {}, queue.topic)
-        for source, bound in host.bindings():
-            kind = "queue" if bound.topic is not None else "exchange"
-            full = bound.topic if bound.topic is not None else bound.route or ""
-            arguments = {name: _plain(value) for name, value in exchanges.arguments_of(bound).items()}
-            yield _binding(host, source, host_and_name(full)[1], kind, bound.match, arguments, full)
+def _one_exchange(house: House, host: str, name: str) -> Iterator[dict[str, Any]]:
+    if host in house.hosts and house.hosts[host].has_exchange(name):
+        yield _exchange(house.hosts[host], name, house.hosts[host].router.terms(name))
+
+
+def _exchange(host: Host, name: str, terms: ExchangeTerms) -> dict[str, Any]:
+    return {
+        "name": name,
+        "vhost": host.name,
+        "type": terms.type,
+        "durable": terms.durable,
+        "auto_delete": terms.auto_delete,
+        "internal": terms.internal,
+        "arguments": {"alternate-exchange": terms.alternate} if terms.alternate else {},
+    }
+
+
+def _bindings(_: House, host: Host) -> Iterator[dict[str, Any]]:
+    for queue in host.queues():  # each has one to the default exchange
+        yield _binding(host, "", queue.name, "queue", queue.name, {}, queue.topic)
+    for source, bound in host.bindings():
+        kind = "queue" if bound.topic is not None else "exchange"
+        full = bound.topic if bound.topic is not None else bound.route or ""
+        arguments = _plain(exchanges.arguments_of(bound))
+        yield _binding(host, source, host_and_name(full)[1], kind, bound.match, arguments, full)
 
 
 def _binding(
@@ -177,49 +202,73 @@ def _plain(value: Any) -> Any:
 def _connections(house: House) -> Iterator[dict[str, Any]]:
     for session in house.sessions:
         if session.is_open:
-            yield {
-                "name": session.name,
-                "vhost": session.host.name,
-                "user": session.user,
-                "state": "running",
-                "channels": len(session.channels),
-                "protocol": "AMQP 0-9-1",
-                "client_properties": {name: _plain(value) for name, value in session.client.items()},
-                "frame_max": session.frame_max,
-                "channel_max": session.channel_max,
-            }
+            yield _connection(session)
+
+
+def _one_connection(house: House, name: str) -> Iterator[dict[str, Any]]:
+    for session in house.sessions:
+        if session.is_open and session.name == name:
+            yield _connection(session)
+
+
+def _connection(session: Session) -> dict[str, Any]:
+    return {
+        "name": session.name,
+        "vhost": session.host.name,
+        "user": _plain(session.user),
+        "state": "running",
+        "channels": len(session.channels),
+        "protocol": "AMQP 0-9-1",
+        "client_properties": _plain(session.client),
+        "frame_max": session.frame_max,
+        "channel_max": session.channel_max,
+    }
 
 
 def _channels(house: House) -> Iterator[dict[str, Any]]:
     for session, channel in _open_channels(house):
-        yield {
-            "name": f"{session.name} ({channel.number})",
-            "vhost": session.host.name,
-            "user": session.user,
-            "number": channel.number,
-            "state": "running",
-            "confirm": channel.confirms,
-            "transactional": channel.transaction is not None,
-            "consumer_count": len(channel.consumers),
-            "messages_unacknowledged": len(channel.unacked),
-            "prefetch_count": channel.prefetch,
-            "global_prefetch_count": channel.limit,
-        }
+        yield _channel(session, channel)
 
 
-def _consumers(house: House) -> Iterator[dict[str, Any]]:
+def _one_channel(house: House, name: str) -> Iterator[dict[str, Any]]:
     for session, channel in _open_channels(house):
-        for consumer in channel.consumers.values():
+        if _channel_name(session, channel) == name:
+            yield _channel(session, channel)
+
+
+def _channel_name(session: Session, channel: Channel) -> str:
+    return f"{session.name} ({channel.number})"
+
+
+def _channel(session: Session, channel: Channel) -> dict[str, Any]:
+    return {
+        "name": _channel_name(session, channel),
+        "vhost": session.host.name,
+        "user": _plain(session.user),
+        "number": channel.number,
+        "state": "running",
+        "confirm": channel.confirms,
+        "transactional": channel.transaction is not None,
+        "consumer_count": len(channel.consumers),
+        "messages_unacknowledged": len(channel.unacked),
+        "prefetch_count": channel.prefetch,
+        "global_prefetch_count": channel.limit,
+    }
+
+
+def _consumers(house: House, host: Host) -> Iterator[dict[str, Any]]:
+    for session, channel in _open_channels(house):
+        for consumer in channel.consumers.values() if session.host is host else ():
             yield {
                 "_topic": consumer.queue.topic,
-                "vhost": session.host.name,
-                "queue": {"name": consumer.queue.name, "vhost": session.host.name},
-                "consumer_tag": consumer.tag,
+                "vhost": host.name,
+                "queue": {"name": consumer.queue.name, "vhost": host.name},
+                "consumer_tag": _plain(consumer.tag),
                 "ack_required": not consumer.no_ack,
                 "exclusive": consumer.exclusive,
                 "prefetch_count": consumer.limit,
                 "active": True,
-                "channel_details": {"name": f"{session.name} ({channel.number})", "number": channel.number},
+                "channel_details": {"name": _channel_name(session, channel), "number": channel.number},
             }
 
 
@@ -229,13 +278,28 @@ def _open_channels(house: House) -> Iterator[tuple[Session, Channel]]:
             yield session, channel
 
 
-_TABLES: dict[str, Callable[[House], Iterator[dict[str, Any]]]] = {
+_Rows = Iterator[dict[str, Any]]
+
+_ALL: dict[str, Callable[[House], _Rows]] = {
     "vhosts": _hosts,
     "nodes": _nodes,
+    "connections": _connections,
+    "channels": _channels,
+}
+_IN_HOSTS: dict[str, Callable[[House, Host], _Rows]] = {
     "queues": _queues,
     "exchanges": _exchanges,
     "bindings": _bindings,
-    "connections": _connections,
-    "channels": _channels,
     "consumers": _consumers,
 }
+"""What is in a virtual host: at the name alone those of all of them."""
+
+_ONE: dict[str, Callable[..., _Rows]] = {
+    "vhosts": _one_host,
+    "nodes": _one_node,
+    "connections": _one_connection,
+    "channels": _one_channel,
+    "queues": _one_queue,
+    "exchanges": _one_exchange,
+}
+"""The one of a name, found without a look at all the others: tools ask for one queue after the other."""

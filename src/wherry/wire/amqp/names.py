@@ -21,6 +21,9 @@ LABEL = "amqp"
 REPLY_TO = "amq.rabbitmq.reply-to"
 """The queue that is none: replies go straight to the channel that asked."""
 
+SHORT_BYTES_MAX = 255
+"""What a short string of the protocol holds: no name or routing key is longer."""
+
 _MARK = "@"
 
 
@@ -35,6 +38,14 @@ def full_name(host: str, name: str) -> str:
     if host == ROOT and not name.startswith(_MARK):
         return name
     return f"{_MARK}{quote(host, safe='')}/{name}"
+
+
+def is_short(text: str) -> bool:
+    """Whether a text from a table can be a name or a routing key: it is text, and a short string holds it."""
+    try:
+        return len(text.encode()) <= SHORT_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
 
 
 def host_and_name(full: str) -> tuple[str, str]:

@@ -13,8 +13,9 @@ from typing import Protocol
 
 from wherry.broker.broker import Broker
 from wherry.broker.consumer import Consumer, Delivery
+from wherry.broker.settle import Settler
 from wherry.model.errors import NotFound, WherryError
-from wherry.wire.amqp.dealing import Dealt, Settling
+from wherry.wire.amqp.dealing import Dealt, Row, Settling, opened_up
 from wherry.wire.amqp.names import SUBSCRIPTION, full_name
 from wherry.wire.amqp.queue_terms import QueueTerms
 
@@ -37,8 +38,8 @@ class Subscriber(Protocol):
     def shares(self) -> tuple[object, int] | None:
         """With whom it shares a room beside its own, and how large that is; None for nobody."""
 
-    def take(self, dealt: Dealt, rows: list[int]) -> None:
-        """Some messages for it."""
+    def take(self, dealt: Dealt, rows: list[int], messages: list[Row]) -> None:
+        """Some rows of a delivery for it; `messages` are all of the delivery, to be sent and not to be kept."""
 
     def gone(self) -> None:
         """Its queue is no more."""
@@ -63,7 +64,7 @@ class Queue:
         self.max_priority, self.ttl_ms = terms.max_priority or None, terms.message_ttl_ms
         self.is_plain = self.max_priority is None and self.ttl_ms is None
         """Whether all messages are alike to it, but for what they say themselves."""
-        self._broker, self._settling = broker, settling
+        self._broker, self._settling, self._settler = broker, settling, Settler(broker.shard)
         self._old_below = old_below
         """Messages below were there before this run, and may have been handed over in another one."""
         self._consumer: Consumer | None = None
@@ -114,8 +115,8 @@ class Queue:
         """A consumer has room."""
         self._room.set()
 
-    async def get(self) -> Dealt | None:
-        """The next message, if there is one."""
+    async def get(self) -> tuple[Dealt, list[Row]] | None:
+        """The next message, if there is one: a delivery of one row."""
         self.used_at = time.monotonic()
         delivery = await (await self._joined()).pull(1, wait_ms=0)
         return self._opened(delivery) if len(delivery) else None
@@ -148,7 +149,7 @@ class Queue:
                     continue
                 delivery = await consumer.pull(min(wanted, PULL_MAX), bytes_max=PULL_BYTES_MAX, wait_ms=None)
                 try:
-                    self._deal(self._opened(delivery))
+                    self._deal(*self._opened(delivery))
                 except Exception:  # a fault of ours: what others hold must not come back for it
                     _log.exception("messages were not handed over", extra={"queue": self.name, "host": self.host})
                     delivery.take_back()
@@ -162,9 +163,9 @@ class Queue:
         for subscriber in await self.close():
             subscriber.gone()
 
-    def _opened(self, delivery: Delivery) -> Dealt:
+    def _opened(self, delivery: Delivery) -> tuple[Dealt, list[Row]]:
         counted = self.terms.arguments.get("x-queue-type") == "quorum"
-        return Dealt(delivery, self.name, self._old_below, counted=counted)
+        return opened_up(self._settler, delivery, self.name, self._old_below, counted=counted)
 
     def _eligible(self) -> list[Subscriber]:
         """Those that may be given something, whether they have room or not."""
@@ -172,19 +173,23 @@ class Queue:
             return self.subscribers[:1]
         return self.subscribers
 
-    def _deal(self, dealt: Dealt) -> None:
+    def _deal(self, dealt: Dealt, messages: list[Row]) -> None:
         if len(self.subscribers) == 1 and self.subscribers[0].room() >= dealt.count:
-            self.subscribers[0].take(dealt, list(range(dealt.count)))
+            self.subscribers[0].take(dealt, list(range(dealt.count)), messages)
             return
         left = list(range(dealt.count))
         eligible = self._eligible()
         for priority in sorted({each.priority for each in eligible}, reverse=True):
-            left = self._in_turn(dealt, left, [each for each in eligible if each.priority == priority])
+            takers = [each for each in eligible if each.priority == priority]
+            shares, left = self._in_turn(left, takers)
+            for taker, share in zip(takers, shares, strict=True):
+                if share:
+                    taker.take(dealt, share, messages)
         if left:
             self._settling.run(dealt.release(left))
 
-    def _in_turn(self, dealt: Dealt, rows: list[int], takers: list[Subscriber]) -> list[int]:
-        """One row to each in turn, as long as they have room; the rows that are left."""
+    def _in_turn(self, rows: list[int], takers: list[Subscriber]) -> tuple[list[list[int]], list[int]]:
+        """One row for each in turn, as long as they have room: what each gets, and the rows that are left."""
         rooms = [each.room() for each in takers]
         shared = [each.shares() for each in takers]
         common = dict(each for each in shared if each is not None)
@@ -201,7 +206,4 @@ class Queue:
                     common[others[0]] -= 1
             else:
                 misses += 1
-        for taker, share in zip(takers, shares, strict=True):
-            if share:
-                taker.take(dealt, share)
-        return rows[given:]
+        return shares, rows[given:]

@@ -11,7 +11,7 @@ from wherry.model.limits import PAYLOAD_BYTES_MAX, TIME_MS_MAX
 from wherry.model.subscription import Retry, Subscription
 from wherry.model.topic import Overflow, Topic
 from wherry.wire.amqp.codec.faults import Reply
-from wherry.wire.amqp.names import LABEL, SUBSCRIPTION, full_name
+from wherry.wire.amqp.names import LABEL, SUBSCRIPTION, full_name, is_short
 from wherry.wire.amqp.refusals import refused
 
 PRIORITY_STEP = 257
@@ -139,8 +139,8 @@ def checked_arguments(host: str, name: str, given: dict[str, Any]) -> dict[str, 
             known[argument] = int(value)
         elif argument in _TEXT:
             text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-            if not isinstance(text, str):
-                raise wrong(argument, "text")
+            if not isinstance(text, str) or not is_short(text):
+                raise wrong(argument, "text of at most 255 bytes")
             known[argument] = str(text)
         elif argument == "x-single-active-consumer":
             if not isinstance(value, bool):
@@ -164,26 +164,14 @@ def check_type(host: str, name: str, wanted: QueueTerms) -> None:
         raise refused(Reply.PRECONDITION_FAILED, text)
 
 
-def check_equal(host: str, name: str, known: QueueTerms, wanted: QueueTerms) -> None:
-    """A channel error if a queue is declared again as something else."""
-    parts = [
-        (field, getattr(known, field), getattr(wanted, field)) for field in ("durable", "exclusive", "auto_delete")
+def compared(known: QueueTerms, wanted: QueueTerms) -> list[tuple[str, object, object]]:
+    """What has to be the same when a queue is declared again: the name of each term, what it is, what was asked for."""
+    fields = ("durable", "exclusive", "auto_delete")
+    arguments = {**known.arguments, **wanted.arguments}
+    arguments.pop("x-queue-mode", None)  # means nothing any more
+    return [(field, getattr(known, field), getattr(wanted, field)) for field in fields] + [
+        (argument, known.arguments.get(argument), wanted.arguments.get(argument)) for argument in arguments
     ]
-    parts += [
-        (argument, known.arguments.get(argument), wanted.arguments.get(argument))
-        for argument in {**known.arguments, **wanted.arguments}
-    ]
-    for field, before, after in parts:
-        if before != after and field != "x-queue-mode":
-            now, then = (f"'{_shown(value)}'" if value is not None else "none" for value in (after, before))
-            text = (
-                f"inequivalent arg '{field}' for queue '{name}' in vhost '{host}': received {now} but current is {then}"
-            )
-            raise refused(Reply.PRECONDITION_FAILED, text)
-
-
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def packed(raw: bytes) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from wherry.model.errors import (
     AlreadyExists,
     Closed,
@@ -38,6 +40,24 @@ def no_queue(host: str, name: str) -> Refused:
 def no_exchange(host: str, name: str) -> Refused:
     """There is no such exchange."""
     return Refused(Reply.NOT_FOUND, f"no exchange '{name}' in vhost '{host}'")
+
+
+def check_equal(what: str, host: str, name: str, terms: Iterable[tuple[str, object, object]]) -> None:
+    """A channel error if a queue or an exchange is declared again as something else.
+
+    `terms` are the name of each term, what it is and what was asked for; None where there is none.
+    """
+    for term, known, wanted in terms:
+        if known != wanted:
+            received, current = _shown(wanted), _shown(known)
+            text = f"inequivalent arg '{term}' for {what} '{name}' in vhost '{host}': "
+            raise Refused(Reply.PRECONDITION_FAILED, f"{text}received {received} but current is {current}")
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "none"
+    return f"'{str(value).lower() if isinstance(value, bool) else value}'"
 
 
 _CODES: tuple[tuple[type[WherryError], Reply], ...] = (

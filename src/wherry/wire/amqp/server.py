@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import ssl
 import time
@@ -34,8 +35,14 @@ WRITE_HIGH_BYTES = 1 << 20
 WAITING_MAX = 10_000
 """What a client has asked for and what waits behind a call that takes time; beyond it nothing is read."""
 
+WAITING_BYTES_MAX = 1 << 20
+"""The same in bytes, for messages may be among it."""
+
+CALLS_MAX = 100
+"""Calls of a client that are carried out before others have their turn, where none of them has to wait."""
+
 PARTING_S = 5.0
-"""How long we wait to hear that a connection we closed is closed."""
+"""How long a connection that either side has closed may take to end: the other has to answer, and to read the rest."""
 
 _log = logging.getLogger("wherry.amqp")
 
@@ -60,6 +67,8 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._reader = Reader(frame_max=FRAME_MIN, body_max=PAYLOAD_BYTES_MAX)
         self._waiting: deque[Event] = deque()
+        self._behind = 0
+        """Bytes that came while a call was carried out."""
         self._task: asyncio.Task[None] | None = None
         self._began = self._heard = self._said = self._server.time()
         self._heartbeat_s = 0
@@ -101,12 +110,17 @@ class Connection(asyncio.Protocol):
         self._server.held += self._reader.held - held
         if self._task is not None or self._paused:
             self._waiting.extend(events)
+            self._behind += len(data)
         else:
             self._handle(events)
         if self._server.held > self._server.bounds.held_bytes:
             self._server.cut_off_largest()
-        elif len(self._waiting) > WAITING_MAX or self._server.house.intake.is_full:
+        elif self._is_behind() or self._server.house.intake.is_full:
             self._pause()
+
+    def _is_behind(self) -> bool:
+        """Whether enough waits to be carried out."""
+        return len(self._waiting) > WAITING_MAX or self._behind > WAITING_BYTES_MAX
 
     def _handle(self, events: Iterable[Event]) -> None:
         """One after the other; what takes time is waited for before the next."""
@@ -126,12 +140,14 @@ class Connection(asyncio.Protocol):
             return self.session.failed()
 
     async def _do(self, work: Work) -> None:
-        while True:
+        for count in itertools.count(1):
             try:
                 await work
             except Exception:
                 _log.exception("a fault of the broker")
                 await self.session.failed()
+            if count % CALLS_MAX == 0:
+                await asyncio.sleep(0)
             following: Work | None = None
             while self._waiting and following is None:
                 if self.is_stuffed:  # what it has asked for would pile up
@@ -142,6 +158,7 @@ class Connection(asyncio.Protocol):
                 break
             work = following
         self._task = None
+        self._behind = 0
         self._resume()
 
     async def _relieved(self) -> None:
@@ -159,9 +176,7 @@ class Connection(asyncio.Protocol):
         self._stuffed_since = None
         self._let_go_on()
         self._resume()
-        for channel in self.session.channels.values():
-            for consumer in channel.consumers.values():
-                consumer.queue.wake()
+        self.session.wake()
 
     def _pause(self) -> None:
         """Read no more for now."""
@@ -187,7 +202,7 @@ class Connection(asyncio.Protocol):
         if self._server.house.intake.is_full:
             self._wait_for_relief()
             return
-        if len(self._waiting) > WAITING_MAX:
+        if self._task is not None and self._is_behind():
             return
         self._paused = False
         if self._blocked:
@@ -197,6 +212,7 @@ class Connection(asyncio.Protocol):
         if self._task is None and self._waiting:
             waiting = list(self._waiting)
             self._waiting.clear()
+            self._behind = 0
             self._handle(waiting)
 
     def _tell_blocked(self, why: str) -> None:
@@ -264,11 +280,11 @@ class Connection(asyncio.Protocol):
             return f"nothing was read for {bounds.write_s} s"
         if state in (State.STARTING, State.TUNING, State.OPENING) and now - self._began > bounds.login_s:
             return f"no login within {bounds.login_s} s"
-        if state is State.CLOSING:
+        if self.session.is_over:
             if self._parting_since is None:
                 self._parting_since = now
             if now - self._parting_since > PARTING_S:
-                return "the close was not answered"
+                return "the close was not answered, or not read"
         if state is State.OPEN and not self.session.login.still_holds():
             return "its key is no longer good"
         return None
@@ -371,12 +387,28 @@ async def serve(
     `any_user`: whether a broker without keys lets in names that it does not know.
     """
     house = House(broker, hosts)
-    async with house.open():
-        server = Server(house, access, bounds or Bounds(), any_user=any_user)
-        ticking = asyncio.create_task(server.run(), name="wherry amqp ticks")
-        try:
-            yield server
-        finally:
-            await server.close(drain_s)
-            ticking.cancel()
-            await asyncio.gather(ticking, return_exceptions=True)
+    async with (
+        house.open(),
+        serve_house(house, access=access, bounds=bounds, any_user=any_user, drain_s=drain_s) as server,
+    ):
+        yield server
+
+
+@asynccontextmanager
+async def serve_house(
+    house: House,
+    *,
+    access: Access | None = None,
+    bounds: Bounds | None = None,
+    any_user: bool = False,
+    drain_s: float = 2.0,
+) -> AsyncIterator[Server]:
+    """The same over a house that is open, and that other wires may use too."""
+    server = Server(house, access, bounds or Bounds(), any_user=any_user)
+    ticking = asyncio.create_task(server.run(), name="wherry amqp ticks")
+    try:
+        yield server
+    finally:
+        await server.close(drain_s)
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)

@@ -25,6 +25,7 @@ from wherry.wire.amqp.codec.frames import FRAME_MIN
 from wherry.wire.amqp.codec.methods import Method
 from wherry.wire.amqp.codec.reader import Ack, Called, Event, Greeted, Heartbeat, Misgreeted, Publish
 from wherry.wire.amqp.codec.writer import Piece
+from wherry.wire.amqp.dealing import Holding
 from wherry.wire.amqp.host import Host
 from wherry.wire.amqp.house import House
 from wherry.wire.amqp.login import MECHANISMS, Login, credentials
@@ -103,8 +104,9 @@ class Session:
         self.state = State.STARTING
         self.name = name
         """For people: who is connected to what."""
-        self.user = ""
         self.host: Host
+        self.holding = Holding(self.wake)
+        """What it was given and has not settled."""
         self.channels: dict[int, Channel] = {}
         self.frame_max, self.channel_max = FRAME_MAX, CHANNEL_MAX
         self.client: dict[str, Any] = {}
@@ -133,6 +135,17 @@ class Session:
     def is_stuffed(self) -> bool:
         """Whether the client has not read what it was sent before."""
         return self._wire.is_stuffed or self.is_over
+
+    @property
+    def user(self) -> str:
+        """Who is at the other end; empty until that is known."""
+        return self.login.user
+
+    def wake(self) -> None:
+        """Its consumers have room again."""
+        for channel in self.channels.values():
+            for consumer in channel.consumers.values():
+                consumer.queue.wake()
 
     def now_ms(self) -> int:
         """The time, in Unix milliseconds."""
@@ -297,7 +310,7 @@ class Session:
             raise refused(Reply.COMMAND_INVALID, f"unknown authentication mechanism '{method.mechanism}'", hard=True)
         try:
             name, secret = credentials(method.mechanism, method.response)
-            self.user = self.login.enter(method.mechanism, name, secret)
+            self.login.enter(method.mechanism, name, secret)
         except (Unauthorized, ValueError) as fault:
             _log.info("login refused", extra={"mechanism": method.mechanism, "why": str(fault)})
             if not self._told_of_login:

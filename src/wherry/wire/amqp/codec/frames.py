@@ -30,7 +30,6 @@ FRAME_MIN = 4096
 BASIC = 60
 """The only class that has contents."""
 
-PUBLISH_WORD = BASIC << 16 | 40
 DELIVER_WORD = BASIC << 16 | 60
 ACK_WORD = BASIC << 16 | 80
 NACK_WORD = BASIC << 16 | 120

@@ -24,8 +24,8 @@ from wherry.wire.amqp.codec.table import Timestamp, check_table, decode_table, e
 NONE = b"\0\0"
 """Raw properties of a message that has none."""
 
-TRANSIENT, PERSISTENT = 1, 2
-"""The two delivery modes."""
+PERSISTENT = 2
+"""The delivery mode of a message that is to last; any other does not."""
 
 
 class Properties(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):

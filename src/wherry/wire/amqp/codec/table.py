@@ -23,13 +23,10 @@ from calendar import timegm
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from wherry.model.errors import InvalidInput
 from wherry.wire.amqp.codec.faults import AmqpFault, Reply
-
-Value: TypeAlias = bool | int | float | str | bytes | datetime | Decimal | list[Any] | dict[str, Any] | None
-"""What a field can hold; lists and tables hold such values again."""
 
 DEEPEST = 64
 """How many tables and arrays may lie within each other."""
@@ -207,7 +204,7 @@ def _unknown(tag: int) -> AmqpFault:
     return _broken(f"unknown type tag {bytes([tag])!r}")
 
 
-_TEXT, _TABLE, _ARRAY, _BYTES = b"SFAx"
+_TEXT, _TABLE, _ARRAY = b"SFA"
 _SIZED = frozenset(b"SFAx")
 """The tags whose value tells its own length."""
 

@@ -1,0 +1,156 @@
+"""Who sends more than the broker takes is not read from, so that memory stays bounded; then all of it goes its way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tests.amqp.raw import (
+    BLOCKED,
+    CONSUME,
+    CONSUME_OK,
+    DELIVER,
+    QUEUE_DECLARE,
+    QUEUE_DECLARE_OK,
+    UNBLOCKED,
+    Raw,
+    long,
+    short,
+)
+from tests.amqp.wires import (
+    DURABLE,
+    LASTING,
+    PASSIVE,
+    connection_of,
+    counts,
+    declared,
+    durable,
+    served,
+    until,
+)
+from wherry.broker.broker import Broker
+from wherry.wire.amqp import intake as intake_module
+from wherry.wire.amqp.codec.reader import Publish
+from wherry.wire.amqp.server import WAITING_BYTES_MAX, Connection
+
+BODY_BYTES, COUNT = 120_000, 300
+"""36 MB together: more than the buffers of both ends of a socket hold."""
+
+HELD_BYTES = 200_000
+
+READ_BYTES = 512 << 10
+"""More than one read of a socket brings: what may come after the bound was reached."""
+
+TOLD_OF_BLOCKS = short("capabilities") + b"F" + long(short("connection.blocked") + b"t\x01")
+
+
+def body(number: int) -> bytes:
+    return number.to_bytes(4, "big") + bytes(BODY_BYTES - 4)
+
+
+def publish_all(raw: Raw, queue: str) -> None:
+    for number in range(COUNT):
+        raw.publish(queue, body(number), LASTING)
+
+
+def numbers(raw: Raw, queue: str) -> list[int]:
+    """Of all messages, as they come out again."""
+    return [int.from_bytes(raw.got(queue)[1][:4], "big") for _ in range(COUNT)]
+
+
+def is_reading(connection: Connection) -> bool:
+    return connection._transport.is_reading()
+
+
+Call = Callable[..., Coroutine[Any, Any, Any]]
+
+
+def held_up(call: Call, gate: asyncio.Event) -> Call:
+    """A call of the broker that takes until the gate is open."""
+
+    async def late(*arguments: Any) -> Any:
+        await gate.wait()
+        return await call(*arguments)
+
+    return late
+
+
+@pytest.mark.rows("Q12")
+def test_while_the_disk_does_not_keep_up_little_is_held_and_nothing_is_lost(monkeypatch):
+    monkeypatch.setattr(intake_module, "HELD_BYTES_MAX", HELD_BYTES)
+
+    async def main() -> None:
+        async with served() as (server, url):
+            broker, intake, gate = server.house.broker, server.house.intake, asyncio.Event()
+            monkeypatch.setattr(broker, "stored", held_up(broker.stored, gate))
+            eager = await asyncio.to_thread(lambda: Raw(url).opened(client=TOLD_OF_BLOCKS))
+            other = await asyncio.to_thread(consuming, url, "other")
+            with eager, other:
+                await asyncio.to_thread(durable, eager, "q")
+                sending = asyncio.create_task(asyncio.to_thread(publish_all, eager, "q"))
+                await until(lambda: not is_reading(connection_of(server, eager)))
+                assert HELD_BYTES < intake.held < HELD_BYTES + READ_BYTES
+                assert not sending.done()
+                await is_served(broker, other, b"meanwhile")
+                assert intake.held < HELD_BYTES + READ_BYTES
+                gate.set()
+                await sending
+                assert await asyncio.to_thread(told, eager) == [BLOCKED, UNBLOCKED]
+                await until(lambda: intake.held == 0)
+                assert counts(broker, "q") == (COUNT, 0)
+                assert await asyncio.to_thread(numbers, other, "q") == list(range(COUNT))
+                await is_served(broker, other, b"afterwards")
+
+    asyncio.run(main())
+
+
+def consuming(url: str, queue: str) -> Raw:
+    raw = Raw(url).opened()
+    durable(raw, queue)
+    raw.call(1, CONSUME, b"\0\0" + short(queue) + short("") + b"\x02" + long(b""))
+    raw.expect(CONSUME_OK)
+    return raw
+
+
+async def is_served(broker: Broker, raw: Raw, payload: bytes) -> None:
+    """What comes to a queue by another way reaches its consumer."""
+    await broker.publish("other", [payload])
+    frames = [await asyncio.to_thread(raw.next) for _ in range(3)]
+    assert (frames[0].method, frames[2].payload) == (DELIVER, payload)
+
+
+def told(raw: Raw) -> list[tuple[int, int]]:
+    """The first two things that the server says of its own accord, before it answers a call."""
+    raw.call(1, QUEUE_DECLARE, b"\0\0" + short("q") + bytes([PASSIVE]) + long(b""))
+    found = []
+    while (frame := raw.next()).method != QUEUE_DECLARE_OK:
+        found.append(frame.method)
+    return found[:2]
+
+
+def test_what_comes_behind_a_call_that_takes_time_is_bounded_by_its_bytes(monkeypatch):
+    async def main() -> None:
+        async with served() as (server, url):
+            broker, gate = server.house.broker, asyncio.Event()
+            eager = await asyncio.to_thread(lambda: Raw(url).opened())
+            other = await asyncio.to_thread(consuming, url, "other")
+            monkeypatch.setattr(broker, "create_topic", held_up(broker.create_topic, gate))
+            with eager, other:
+                eager.call(1, QUEUE_DECLARE, b"\0\0" + short("q") + bytes([DURABLE]) + long(b""))
+                sending = asyncio.create_task(asyncio.to_thread(publish_all, eager, "q"))
+                connection = connection_of(server, eager)
+                await until(lambda: not is_reading(connection))
+                held = sum(len(event.body) for event in connection._waiting if isinstance(event, Publish))
+                assert 0 < held < WAITING_BYTES_MAX + READ_BYTES
+                assert not sending.done()
+                await is_served(broker, other, b"meanwhile")
+                gate.set()
+                await sending
+                await asyncio.to_thread(eager.expect, QUEUE_DECLARE_OK)
+                assert await asyncio.to_thread(declared, eager, "q") == COUNT
+                assert await asyncio.to_thread(numbers, eager, "q") == list(range(COUNT))
+
+    asyncio.run(main())

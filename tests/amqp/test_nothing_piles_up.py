@@ -1,0 +1,78 @@
+"""What is kept of exchanges and queues goes with them: a client that makes and unmakes them for ever costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.amqp.raw import EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK, QUEUE_BIND, QUEUE_BIND_OK, Raw, long, short
+from tests.amqp.wires import durable, served
+from wherry.model.route import Binding, Route
+from wherry.wire.amqp.exchanges import KEPT_SLACK
+from wherry.wire.amqp.names import ROOT
+
+EXCHANGE_DELETE, EXCHANGE_DELETE_OK, QUEUE_UNBIND, QUEUE_UNBIND_OK = (40, 20), (40, 21), (50, 50), (50, 51)
+CYCLES = 3 * KEPT_SLACK
+
+
+def exchange(raw: Raw, name: str) -> None:
+    raw.call(1, EXCHANGE_DECLARE, b"\0\0" + short(name) + short("direct") + b"\x02" + long(b""))
+    raw.expect(EXCHANGE_DECLARE_OK)
+
+
+def bind(raw: Raw, name: str, key: str) -> None:
+    raw.call(1, QUEUE_BIND, b"\0\0" + short("q") + short(name) + short(key) + b"\0" + long(b""))
+    raw.expect(QUEUE_BIND_OK)
+
+
+def unbind(raw: Raw, name: str, key: str) -> None:
+    raw.call(1, QUEUE_UNBIND, b"\0\0" + short("q") + short(name) + short(key) + long(b""))
+    raw.expect(QUEUE_UNBIND_OK)
+
+
+def publish(raw: Raw, name: str, key: str) -> None:
+    raw.call(1, (60, 40), b"\0\0" + short(name) + short(key) + b"\0")
+    raw.content(1, 1)
+    raw.frame(3, 1, b"x")
+
+
+def test_exchanges_that_come_and_go_leave_nothing():
+    def client(url: str) -> None:
+        with Raw(url).opened() as raw:
+            durable(raw, "q")
+            exchange(raw, "stays")
+            for at in range(10):
+                exchange(raw, f"x{at}")
+                for name in (f"x{at}", "stays"):
+                    bind(raw, name, f"key{at}")
+                    publish(raw, name, f"key{at}")
+                    unbind(raw, name, f"key{at}")
+                raw.call(1, EXCHANGE_DELETE, b"\0\0" + short(f"x{at}") + b"\0")
+                raw.expect(EXCHANGE_DELETE_OK)
+
+    async def main() -> None:
+        async with served() as (server, url):
+            await asyncio.to_thread(client, url)
+            assert server.house.hosts[ROOT].router._direct == {}
+            assert server.house.broker.shard.state.catalog.leading_to("q") == []
+            assert server.house.broker.shard.state.catalog._leading_to == {}
+
+    asyncio.run(main())
+
+
+def test_what_goes_over_another_wire_is_forgotten_too():
+    async def main() -> None:
+        async with served() as (server, _):
+            broker, host = server.house.broker, server.house.hosts[ROOT]
+            for at in range(CYCLES):
+                await broker.create_topic(f"t{at}")
+                await broker.put_route(
+                    Route(name=f"r{at}", kind="direct", bindings=(Binding(topic=f"t{at}", match="k"),))
+                )
+                assert host.router.topics(f"r{at}", "k", dict)[0] == (f"t{at}",)
+                assert host.queue(f"t{at}").topic == f"t{at}"
+                await broker.delete_route(f"r{at}")
+                await broker.delete_topic(f"t{at}")
+            assert len(host.router._direct) <= KEPT_SLACK + 3
+            assert len(host._queues) <= KEPT_SLACK + 3
+
+    asyncio.run(main())

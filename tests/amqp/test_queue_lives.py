@@ -1,0 +1,234 @@
+"""How long queues live: those that end unused, over a restart too; and that no queue ends for one of its name."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.amqp.raw import (
+    ACK,
+    CANCEL,
+    CANCEL_OK,
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    CONSUME,
+    CONSUME_OK,
+    DELIVER,
+    QOS,
+    QOS_OK,
+    QUEUE_DELETE,
+    QUEUE_DELETE_OK,
+    Raw,
+    long,
+    short,
+)
+from tests.amqp.wires import AUTO_DELETE, DURABLE, EXCLUSIVE, LASTING, PASSIVE, declared, number, served, until
+from wherry.broker.broker import Broker
+from wherry.wire.amqp import host as host_module
+from wherry.wire.amqp import house as house_module
+from wherry.wire.amqp import queue as queue_module
+
+LIFE_S = 60
+BRIEF = number("x-expires", LIFE_S * 1000)
+
+
+class Clock:
+    """The steady clock of this wire, which can be set forward: nothing here waits for a minute, or races with one."""
+
+    def __init__(self) -> None:
+        self._ahead_s = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._ahead_s
+
+    def set_forward(self) -> None:
+        """Beyond the life of a queue that nobody uses from now on."""
+        self._ahead_s += LIFE_S + 1
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    made = Clock()
+    for module in (host_module, house_module, queue_module):
+        monkeypatch.setattr(module, "time", made)
+    return made
+
+
+def names(broker: Broker) -> list[str]:
+    return [topic.name for topic in broker.topics()]
+
+
+def consume(raw: Raw, queue: str) -> None:
+    raw.call(1, CONSUME, b"\0\0" + short(queue) + short("me") + b"\0" + long(b""))
+    raw.expect(CONSUME_OK)
+
+
+def close_channel(raw: Raw) -> None:
+    raw.call(1, CHANNEL_CLOSE, struct.pack(">H", 200) + short("") + b"\0\0\0\0")
+    raw.expect(CHANNEL_CLOSE_OK)
+
+
+# ------------------------------------------------------------------------------------------------------------ x-expires
+
+
+@pytest.mark.rows("Q12")
+def test_a_queue_that_nobody_uses_ends_after_a_restart_too_and_one_that_is_used_does_not(tmp_path, clock):
+    def before(url: str) -> None:
+        with Raw(url).opened() as raw:
+            for name in ("left", "used"):
+                declared(raw, name, BRIEF)
+            declared(raw, "for ever")
+
+    async def main() -> None:
+        async with served(tmp_path / "data") as (_, url):
+            await asyncio.to_thread(before, url)
+        clock.set_forward()  # nobody could use them meanwhile: their time begins anew
+        async with served(tmp_path / "data") as (server, url):
+            broker, house = server.house.broker, server.house
+            with await asyncio.to_thread(lambda: Raw(url).opened()) as raw:
+                await asyncio.to_thread(consume, raw, "used")
+                assert names(broker) == ["for ever", "left", "used"]
+                clock.set_forward()
+                await until(lambda: "left" not in names(broker))
+                await house.tidied()  # all that the same look found
+                assert names(broker) == ["for ever", "used"]
+                await asyncio.to_thread(close_channel, raw)
+            clock.set_forward()
+            await until(lambda: "used" not in names(broker))
+            assert names(broker) == ["for ever"]
+
+    asyncio.run(main())
+
+
+def test_a_queue_of_another_name_space_ends_after_a_restart_too(tmp_path, clock):
+    """A name that begins with an at sign is written differently as a topic."""
+
+    def before(url: str) -> None:
+        with Raw(url).opened() as raw:
+            declared(raw, "@left", BRIEF)
+
+    async def main() -> None:
+        async with served(tmp_path / "data") as (_, url):
+            await asyncio.to_thread(before, url)
+        async with served(tmp_path / "data") as (server, _):
+            assert names(server.house.broker) == ["@%2F/@left"]
+            clock.set_forward()
+            await until(lambda: not names(server.house.broker))
+
+    asyncio.run(main())
+
+
+# ------------------------------------------------------------------------------------------------------------ namesakes
+
+
+def cancel(raw: Raw) -> None:
+    raw.call(1, CANCEL, short("me") + b"\0")
+    raw.expect(CANCEL_OK)
+
+
+def ack(raw: Raw) -> None:
+    raw.call(1, ACK, struct.pack(">QB", 1, 0))
+    raw.call(1, QOS, struct.pack(">IHB", 0, 1, 0))
+    raw.expect(QOS_OK)  # and nothing was delivered
+
+
+def hang_up(raw: Raw) -> None:
+    raw.__exit__(None, None, None)
+
+
+@pytest.mark.rows("Q12")
+@pytest.mark.parametrize("deed", [cancel, close_channel, ack, hang_up], ids=lambda deed: deed.__name__)
+def test_who_consumed_a_queue_that_is_gone_takes_nothing_from_its_namesake(deed: Callable[[Raw], None]):
+    """The consumer has no room, and has not noticed yet that its queue went over another wire."""
+
+    def holding(url: str) -> Raw:
+        raw = Raw(url).opened()
+        declared(raw, "q", flags=DURABLE | AUTO_DELETE)
+        raw.call(1, QOS, struct.pack(">IHB", 0, 1, 0))
+        raw.expect(QOS_OK)
+        for body in (b"old", b"old too"):
+            raw.publish("q", body, LASTING)
+        consume(raw, "q")
+        assert [raw.next().method, raw.next().kind, raw.next().payload] == [DELIVER, 2, b"old"]
+        return raw
+
+    def anew(url: str) -> Raw:
+        raw = Raw(url).opened()
+        declared(raw, "q", flags=DURABLE | AUTO_DELETE)
+        raw.publish("q", b"new", LASTING)
+        assert declared(raw, "q", flags=PASSIVE) == 1
+        return raw
+
+    async def main() -> None:
+        async with served() as (server, url):
+            old = await asyncio.to_thread(holding, url)
+            await server.house.broker.delete_topic("q")
+            with old, await asyncio.to_thread(anew, url) as new:
+                await asyncio.to_thread(deed, old)
+                old.__exit__(None, None, None)
+                await until(lambda: server.connections == 1)
+                await server.house.tidied()
+                assert await asyncio.to_thread(declared, new, "q", flags=PASSIVE) == 1
+                assert (await asyncio.to_thread(new.got, "q"))[1] == b"new"
+
+    asyncio.run(main())
+
+
+def test_what_was_exclusive_to_a_connection_does_not_take_its_namesake_along():
+    """Once declared anew over AMQP, once made over another wire and not seen here yet."""
+
+    def owner(url: str) -> Raw:
+        raw = Raw(url).opened()
+        for name in ("deleted", "replaced", "kept"):
+            declared(raw, name, flags=EXCLUSIVE)
+        raw.call(1, QUEUE_DELETE, b"\0\0" + short("deleted") + b"\0")
+        raw.expect(QUEUE_DELETE_OK)
+        return raw
+
+    def another(url: str) -> None:
+        with Raw(url).opened() as raw:
+            declared(raw, "deleted")
+            raw.publish("deleted", b"x", LASTING)
+            assert declared(raw, "deleted") == 1
+
+    async def main() -> None:
+        async with served() as (server, url):
+            broker = server.house.broker
+            with await asyncio.to_thread(owner, url):
+                await asyncio.to_thread(another, url)
+                await broker.delete_topic("replaced")
+                await broker.create_topic("replaced")
+            await until(lambda: "kept" not in names(broker))  # that one went with its connection
+            await server.house.tidied()
+            assert names(broker) == ["deleted", "replaced"]
+            with await asyncio.to_thread(lambda: Raw(url).opened()) as raw:
+                assert await asyncio.to_thread(declared, raw, "deleted") == 1
+
+    asyncio.run(main())
+
+
+def test_the_time_of_a_queue_that_is_gone_does_not_run_out_for_its_namesake(clock):
+    def client(url: str) -> None:
+        with Raw(url).opened() as raw:
+            for name in ("deleted", "replaced", "left"):
+                declared(raw, name, BRIEF)
+            raw.call(1, QUEUE_DELETE, b"\0\0" + short("deleted") + b"\0")
+            raw.expect(QUEUE_DELETE_OK)
+            declared(raw, "deleted")
+
+    async def main() -> None:
+        async with served() as (server, url):
+            broker = server.house.broker
+            await asyncio.to_thread(client, url)
+            await broker.delete_topic("replaced")
+            await broker.create_topic("replaced")
+            clock.set_forward()
+            await until(lambda: "left" not in names(broker))
+            await server.house.tidied()
+            assert names(broker) == ["deleted", "replaced"]
+
+    asyncio.run(main())

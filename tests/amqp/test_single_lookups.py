@@ -1,0 +1,57 @@
+"""`/api` about one thing looks at that one: tools ask for one queue after the other, and there may be a million."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.amqp.raw import Raw
+from tests.amqp.wires import durable, served
+from wherry.wire.amqp import management
+from wherry.wire.amqp.host import Host
+from wherry.wire.amqp.house import House
+
+
+def everything(*_: object) -> Any:
+    raise AssertionError("looked at everything")
+
+
+def asked(house: House, may: Callable[[str], bool] = lambda topic: True) -> Callable[[str], Any]:
+    return lambda path: management.answer(house, path, "guest", may)
+
+
+@pytest.mark.rows("Q12")
+def test_one_queue_exchange_connection_or_channel_is_found_by_its_name(monkeypatch):
+    async def main() -> None:
+        async with served() as (server, url):
+            raw = await asyncio.to_thread(lambda: Raw(url).opened())
+            with raw:
+                await asyncio.to_thread(durable, raw, "jobs")
+                ask = asked(server.house)
+                rows = {each["name"]: each for each in ask("queues/%2F")}
+                others = {what: ask(what) for what in ("connections", "channels", "vhosts", "nodes")}
+                for name in ("queues", "exchanges", "bindings"):
+                    monkeypatch.setattr(Host, name, everything)
+                assert ask("queues/%2F/jobs") == rows["jobs"]
+                assert ask("exchanges/%2F/amq.topic")["type"] == "topic"
+                for what, (row,) in others.items():
+                    assert ask(f"{what}/{quote(row['name'], safe='')}") == row, what
+                missing = ("queues/%2F/none", "queues/none/jobs", "queues/%2F/jobs/more", "exchanges/%2F/none")
+                others_missing = ("connections/none", "channels/none", "vhosts/none", "nodes/none", "bindings/%2F/jobs")
+                assert [path for path in missing + others_missing if ask(path) is not None] == []
+
+    asyncio.run(main())
+
+
+def test_one_that_may_not_be_seen_is_not_there():
+    async def main() -> None:
+        async with served() as (server, _):
+            await server.house.broker.create_topic("hidden")
+            assert asked(server.house)("queues/%2F/hidden")["name"] == "hidden"
+            assert asked(server.house, lambda topic: topic == "*")("queues/%2F/hidden") is None
+
+    asyncio.run(main())
