@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from wherry.broker.shard import Shard
 from wherry.core import leasing, settling, staging
+from wherry.core.bodies import Cold, together
 from wherry.core.settling import Ending, Failure
 from wherry.core.volatile import separate
 from wherry.model.ops import AnyOp
@@ -90,21 +91,32 @@ class Settler:
         await shard.committer.wait(position)
 
     async def purge(self, topic: str, subscription: str) -> int:
-        """Settle what is ready by now, unread."""
+        """Settle what is ready by now, unread; what is published meanwhile stays."""
         shard = self._shard
-        now_ms = shard.now().wall_ms
-        readers = shard.state.subscription(topic, subscription).readers.values()
-        left = sum(reader.counts(now_ms, reader.start).ready for reader in readers)  # what comes meanwhile stays
+        partitions = shard.state.subscription(topic, subscription).topic.partitions
+        ends = {number: partition.next_offset for number, partition in partitions.items()}
         done, count = 0, -1
-        while left and count:
-            step = min(left, PURGE_STEP)
+        colds: list[Cold] = []
+        while count and (step := min(PURGE_STEP, self._ready(topic, subscription))):
             await shard.admit_settle(step)
             now = shard.now()
             shard.upkeep(now)
-            steps, count = settling.purge(shard.state.subscription(topic, subscription), step, now.wall_ms)
+            try:
+                steps, count = settling.purge(shard.state.subscription(topic, subscription), ends, step, now.wall_ms)
+            except Cold as cold:  # where keys keep their order, who is next depends on them
+                colds = together(colds, cold)
+                await shard.store.load(*colds)
+                continue
             await shard.committer.wait(shard.commit(separate(shard.state, now.wall_us, steps)))
-            done, left = done + count, left - count
+            done += count
+        # That nothing is left rests on what others have written, which must be durable just the same.
+        await shard.committer.wait(shard.committer.submitted)
         return done
+
+    def _ready(self, topic: str, subscription: str) -> int:
+        now_ms = self._shard.now().wall_ms
+        readers = self._shard.state.subscription(topic, subscription).readers.values()
+        return sum(reader.counts(now_ms, reader.start).ready for reader in readers)
 
     async def _settle(self, parts: Sequence[Part], step: Step) -> None:
         metrics = self._shard.metrics

@@ -16,6 +16,7 @@ from wherry.core.publishing import PublishOptions
 from wherry.core.state import Deed
 from wherry.core.volatile import joined
 from wherry.model import check
+from wherry.model.errors import NotFound
 from wherry.model.ops import Entry
 from wherry.model.schema import Publishable, compact
 
@@ -74,16 +75,24 @@ class Undertaker(Face):
     ) -> int:
         """Publish messages in the place of dead letters, which go: both or neither. How many dead letters went.
 
-        `to` has topics, the messages for each, and whether those are persistent.
+        `to` has topics, the messages for each, and whether those are persistent: where one topic is there twice, all of
+        them are if any is. Of dead letters that are named by their offsets all go: `NotFound` if somebody was quicker
+        with some of them, 0 if with all.
         """
         state = self.shard.state
-        batches = [(name, compact(messages, state.topic(name).config.payload_bytes_max), p) for name, messages, p in to]
+        parts: dict[str, list[pa.RecordBatch]] = {}
+        for name, messages, _ in to:
+            parts.setdefault(name, []).append(compact(messages, state.topic(name).config.payload_bytes_max))
+        lasting_to = {name for name, _, persistent in to if persistent}
+        # One publish for each topic: two that are decided in one step would get the same offsets.
+        batches = [(name, _together(given), name in lasting_to) for name, given in parts.items()]
 
         def choose(now: leasing.Now) -> tuple[list[Entry], int]:
             known = state.topic(topic)
             groups = deadletters.select(state, known, wanted)
             if not groups:  # somebody was quicker
                 return [], 0
+            _check_all(topic, wanted, groups)
             entries = deadletters.forward(state, known, groups, by, now.wall_us)
             for name, batch, persistent in batches:
                 options = PublishOptions(persistent=persistent)
@@ -107,6 +116,20 @@ class Undertaker(Face):
             return deadletters.discard(state, known, groups, by, now.wall_us), _total(groups)
 
         return await self._durable(choose)
+
+
+def _check_all(topic: str, wanted: DeadFilter, groups: list[deadletters.DeadGroup]) -> None:
+    """`NotFound` for the first offset that a filter names and that is no dead letter."""
+    found = {offset for group in groups for offset in group.offsets.tolist()}
+    for offset in wanted.offsets or ():
+        if offset not in found:
+            raise NotFound("dead letter", f"{topic}/{offset}")
+
+
+def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return compact(pa.concat_tables([pa.Table.from_batches([each]) for each in batches], promote_options="default"))
 
 
 def _total(groups: list[deadletters.DeadGroup]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -182,13 +182,19 @@ def _bury(state: State, lease: Lease, offset: Int64, rank: Int64, reason: str, e
     return ops.Bury(topic, subscription.number, lease.partition, offset, rank, reason, error, failed=True)
 
 
-def purge(subscription: SubscriptionState, limit: int, now_ms: int) -> tuple[list[AnyOp], int]:
-    """A step of settling what is ready, at most `limit` messages, and how many these are; nobody holds them."""
+def purge(subscription: SubscriptionState, ends: Mapping[int, int], limit: int, now_ms: int) -> tuple[list[AnyOp], int]:
+    """A step of settling what is ready, at most `limit` messages, and how many these are; nobody holds them.
+
+    `ends` are partitions, and the offset in each before which a message is meant: what came later may be more urgent.
+    """
     steps: list[AnyOp] = []
     left = limit
     for number, reader in subscription.readers.items():
+        end = ends.get(number, 0)
         reader.wake(now_ms)
-        offset = np.sort(reader.waiting.peek(left, now_ms).offset) if left else np.empty(0, np.int64)
+        later = subscription.topic.partitions[number].next_offset - end
+        offset = reader.waiting.peek(left + later, now_ms).offset if left else np.empty(0, np.int64)
+        offset = np.sort(offset[offset < end][:left])
         left -= len(offset)
         if len(offset):
             steps.append(ops.Settle(subscription.number, number, to_ranges(offset), "discarded"))

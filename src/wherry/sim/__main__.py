@@ -35,6 +35,12 @@ def _one(seed: int) -> int:
         f"sent {len(result.history.sent)}, delivered {len(result.history.got)}, settled {len(result.history.settled)}, "
         f"dead {len(result.history.buried)}, lives {len(result.history.lives)}, trace {result.trace}"
     )
+    ways = result.ways
+    if result.plan.ways is not None:
+        print(
+            f"routed {len(ways.routed)}, delivered {len(ways.got)}, bound {len(ways.bound)}, "
+            f"purged {sum(each.count for each in ways.purged)}, forwarded {sum(each.count for each in ways.forwarded)}"
+        )
     for violation in result.violations:
         print(f"  {violation}")
     return 1 if result.violations else 0

@@ -12,7 +12,7 @@ from wherry.broker.consumer import Consumer, Delivery
 from wherry.core.lease import EPOCH_SHIFT
 from wherry.model.errors import CutOff, DiskFull, NotFound, StaleLease, WherryError
 from wherry.model.subscription import Subscription
-from wherry.sim.history import Got, Outcome, Settled, SubscriptionKey
+from wherry.sim.history import Got, History, Outcome, Settled, SubscriptionKey, Torn
 from wherry.sim.producers import name_of
 from wherry.sim.world import LOST, World
 
@@ -27,6 +27,8 @@ class Receiver:
     name: str
     config: Subscription
     random: Random
+    history: History
+    """Where it writes down what it saw."""
     _joined: Consumer | None = field(default=None, repr=False)
     _life: int = -1
 
@@ -79,7 +81,11 @@ class Receiver:
             self._life = world.life
         joined = self._joined
         start = world.now()
-        got = await world.call(lambda broker: joined.pull(count, wait_ms=wait_ms))
+        try:
+            got = await world.call(lambda broker: joined.pull(count, wait_ms=wait_ms))
+        except (*LOST, WherryError):
+            self.history.torn.append(Torn(self.subscription, start, world.now()))
+            raise
         self._note(got, joined.id, start)
         return got
 
@@ -90,7 +96,7 @@ class Receiver:
         delivery = self.world.next_delivery()
         for row, message in enumerate(got):
             self.world.note("got", message.payload, message.offset)
-            self.world.history.got.append(
+            self.history.got.append(
                 Got(
                     name=name_of(message.payload),
                     subscription=self.subscription,
@@ -115,7 +121,7 @@ class Receiver:
         """Close in the middle of the work: what was held waits again at once."""
         joined, self._joined = self._joined, None
         if joined is not None:
-            self.world.history.left[joined.id] = self.world.now()
+            self.history.left[joined.id] = self.world.now()
             await self.world.call(lambda broker: joined.close())
 
     async def settle(self, kind: Kind, got: Delivery, rows: list[int] | None) -> None:
@@ -166,7 +172,7 @@ class Receiver:
     ) -> None:
         for row, message in enumerate(got):
             if rows is None or row in rows:
-                self.world.history.settled.append(
+                self.history.settled.append(
                     Settled(
                         kind=kind,
                         name=name_of(message.payload),

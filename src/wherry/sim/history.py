@@ -220,6 +220,81 @@ class Grown:
 
 
 @dataclass(slots=True)
+class Torn:
+    """A pull that ended without an answer: it may have held messages for a while."""
+
+    subscription: SubscriptionKey
+    start: float
+    end: float
+
+
+@dataclass(slots=True)
+class Bound:
+    """A binding, by its number in the plan, that somebody tried to give to its route or to take from it."""
+
+    kind: Literal["bind", "unbind"]
+    binding: int
+    start: float
+    end: float = float("inf")
+    outcome: Outcome = "unknown"
+
+
+@dataclass(slots=True)
+class Listed:
+    """Which bindings of the plan the routes had, as they were listed."""
+
+    bindings: list[int]
+    strange: list[str]
+    """What was listed and is in no plan."""
+    start: float
+    end: float
+
+
+@dataclass(slots=True)
+class Routed:
+    """One message that somebody tried to publish through a route."""
+
+    name: str
+    timed: bool
+    """Whether it has a due time."""
+    route: str
+    routing_key: str
+    headers: dict[str, str]
+    start: float
+    end: float = float("inf")
+    outcome: Outcome = "unknown"
+    topics: tuple[str, ...] = ()
+    """Where it went, as its producer was told."""
+
+
+@dataclass(slots=True)
+class Purged:
+    """What was ready in a subscription somebody tried to throw away; unless that is ok, some of it may be gone."""
+
+    subscription: SubscriptionKey
+    start: float
+    end: float = float("inf")
+    outcome: Outcome = "unknown"
+    count: int = 0
+
+
+@dataclass(slots=True)
+class Forwarded:
+    """Dead letters of a subscription ("" for nobody's) that somebody tried to publish elsewhere in their place."""
+
+    topic: str
+    subscription: str
+    names: list[str]
+    fleeting: list[str]
+    """Of these, the ones that are transient from now on."""
+    start: float
+    end: float = float("inf")
+    outcome: Outcome = "unknown"
+    count: int = 0
+    """How many the broker said went."""
+
+
+@dataclass(slots=True)
 class Sampled:
     """What a topic said of itself."""
 
@@ -264,6 +339,14 @@ class History:
     advanced: list[Advanced] = field(default_factory=list)
     measured: list[Measured] = field(default_factory=list)
     grown: list[Grown] = field(default_factory=list)
+    torn: list[Torn] = field(default_factory=list)
+    bound: list[Bound] = field(default_factory=list)
+    listed: list[Listed] = field(default_factory=list)
+    routed: list[Routed] = field(default_factory=list)
+    purged: list[Purged] = field(default_factory=list)
+    forwarded: list[Forwarded] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)
+    """How many messages each topic said at the end that it dropped, or buried, to make room."""
     left: dict[str, float] = field(default_factory=dict)
     """When consumers left: whatever they held was free from then on."""
     lives: list[Life] = field(default_factory=list)

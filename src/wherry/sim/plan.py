@@ -5,8 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from wherry.model.route import KINDS, Binding, Kind, Route
 from wherry.model.subscription import Retry, Subscription
 from wherry.model.topic import ORDERS, OVERFLOWS, Topic
+
+GRAVE = "grave"
+"""The topic to which dead letters are forwarded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Routes whose bindings come and go, the topics that they lead to, and the one that dead letters of these go to."""
+
+    topics: tuple[Topic, ...]
+    subscriptions: tuple[Subscription, ...]
+    routes: tuple[Route, ...]
+    """As they are at the beginning."""
+    bindings: tuple[tuple[str, Binding], ...]
+    """All that there ever are, each with its route; clients know them by their number."""
+    producers: int
+    publishes: int
+    operators: int
+    consumers: tuple[int, ...]
+    """Of each subscription; without any, messages wait until the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +53,8 @@ class Plan:
     """Whether topics get more partitions on the way."""
     small: bool = False
     """Whether steps inside the broker are so small that everything takes several."""
+    ways: Ways | None = None
+    """Routes, and who works with them, on topics of their own."""
 
 
 def draw(random: Random) -> Plan:
@@ -55,6 +78,7 @@ def draw(random: Random) -> Plan:
         jobs=random.random() < 0.5,
         growing=random.random() < 0.3,
         small=random.random() < 0.6,
+        ways=_ways(random) if random.random() < 0.5 else None,
     )
 
 
@@ -90,4 +114,85 @@ def _subscription(random: Random, topic: Topic, number: int) -> Subscription:
             jitter=random.choice((0.0, 0.3)),
         ),
         assignment=random.choice(("balanced", "balanced", "ordered", "shared", "exclusive")),
+    )
+
+
+ROUTING_KEYS = ("", "a", "b", "a.b", "a.c.b")
+HEADERS: tuple[dict[str, str], ...] = ({}, {"h": "1"}, {"h": "1", "g": "2"}, {"g": "2"})
+
+_MATCHES: dict[Kind, tuple[str, ...]] = {
+    "direct": ROUTING_KEYS,
+    "pattern": ("#", "*", "a.*", "*.b", "a.#.b", "a.#"),
+    "fanout": ("",),
+    "headers": ("",),
+}
+
+
+def _ways(random: Random) -> Ways:
+    topics = [_way(random, number) for number in range(random.choice((1, 1, 2)))]
+    subscriptions = [_queue(random, topic, number) for topic in topics for number in range(random.choice((1, 1, 2)))]
+    grave = Topic(name=GRAVE, messages_max=random.choice((None, None, 8)))
+    subscriptions.append(Subscription(topic=GRAVE, name="queue-0", lease_ms=1_000, retry=Retry(attempts=None)))
+    names = [f"route-{number}" for number in range(random.randint(1, 3))]
+    kinds = {name: random.choice(KINDS) for name in names}
+    bindings: list[tuple[str, Binding]] = []
+    for name in names:
+        for _ in range(random.randint(1, 5)):
+            binding = _binding(random, kinds[name], [topic.name for topic in topics], names)
+            if (name, binding) not in bindings:
+                bindings.append((name, binding))
+    begin = [each for each in bindings if random.random() < 0.7]
+    routes = [
+        Route(
+            name=name,
+            kind=kinds[name],
+            bindings=tuple(binding for route, binding in begin if route == name),
+            otherwise=random.choice((None, *names)),
+            labels=random.choice(({}, {"of": "sim"})),
+        )
+        for name in names
+    ]
+    return Ways(
+        (*topics, grave),
+        tuple(subscriptions),
+        tuple(routes),
+        tuple(bindings),
+        producers=random.randint(1, 2),
+        publishes=random.randint(6, 25),
+        operators=random.randint(1, 3),
+        consumers=tuple(random.randint(0, 2) for _ in subscriptions),
+    )
+
+
+def _way(random: Random, number: int) -> Topic:
+    return Topic(
+        name=f"way-{number}",
+        order=random.choice(ORDERS),
+        partitions=random.choice((1, 1, 2)),
+        messages_max=random.randint(5, 30) if random.random() < 0.5 else None,
+        overflow=random.choice((*OVERFLOWS, "dead-letter-oldest")),
+        dead_messages_max=random.choice((3, DEAD_AMPLE, DEAD_AMPLE)),
+    )
+
+
+def _queue(random: Random, topic: Topic, number: int) -> Subscription:
+    return Subscription(
+        topic=topic.name,
+        name=f"queue-{number}",
+        key_order=random.random() < 0.3,
+        lease_ms=random.choice((150, 1_000)),
+        retry=Retry(attempts=random.choice((1, 1, 3)), first_ms=random.choice((0, 100)), cap_ms=500),
+    )
+
+
+def _binding(random: Random, kind: Kind, topics: list[str], routes: list[str]) -> Binding:
+    onward = random.random() < 0.3
+    headers = random.choice(HEADERS) if kind == "headers" else {}
+    return Binding(
+        topic=None if onward else random.choice(topics),
+        route=random.choice(routes) if onward else None,
+        match=random.choice(_MATCHES[kind]),
+        headers=headers,
+        any_header=bool(headers) and random.random() < 0.5,
+        labels=random.choice(({}, {}, {"by": "sim"})),
     )

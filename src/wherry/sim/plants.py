@@ -27,6 +27,7 @@ from wherry.model import ops
 from wherry.model.fate import SETTLED
 from wherry.sim import run, world
 from wherry.sim.patch import patched
+from wherry.sim.way_plants import WAY_PLANTS
 from wherry.sim.world import World
 
 
@@ -368,5 +369,6 @@ PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "forget a stage": (forget_a_stage, 3, ("all_or_nothing", "ledger", "log_is_whole")),
     "commit again": (commit_again, 3, ("dedup", "log_reads_once")),
     "stay small": (stay_small, 15, ("growth_stays",)),
+    **WAY_PLANTS,
 }
 """A name, how it is planted, a seed that is known to show it, and the checkers of which one must find it."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from random import Random
 
 from wherry.broker import history as historian
+from wherry.broker import settle
 from wherry.broker.broker import Broker
 from wherry.core import publishing, span
 from wherry.model.errors import StaleLease, WherryError
 from wherry.model.subscription import Subscription
+from wherry.model.topic import Topic
 from wherry.sim import loop
 from wherry.sim.checkers import check_all
 from wherry.sim.consumers import Receiver
@@ -20,10 +23,12 @@ from wherry.sim.history import LOG, Buried, History
 from wherry.sim.loggers import LogReader
 from wherry.sim.operators import Nemesis, Operator
 from wherry.sim.patch import patched
-from wherry.sim.plan import Plan, draw
+from wherry.sim.plan import Plan, Ways, draw
 from wherry.sim.producers import Producer, name_of
 from wherry.sim.rot import rot
+from wherry.sim.routers import RouteOperator, RouteProducer, set_up
 from wherry.sim.tellers import Teller
+from wherry.sim.way_checkers import check_ways
 from wherry.sim.world import LOST, World
 
 DRAIN_TURNS = 400
@@ -35,6 +40,7 @@ SMALL: tuple[tuple[object, str, int], ...] = (
     (historian, "WINDOW", 12),
     (span, "ADVANCE_STEP", 7),
     (publishing, "TRANSIENT_RESERVE", 64),
+    (settle, "PURGE_STEP", 3),
 )
 """In some runs: so small that they go over the edges of what is looked up, settled and reserved at a time."""
 
@@ -48,6 +54,7 @@ class Result:
     violations: list[str]
     trace: str
     history: History
+    ways: History
 
 
 def run(seed: int) -> Result:
@@ -68,7 +75,8 @@ def run(seed: int) -> Result:
             stack.enter_context(patched(owner, name, partial(_instead, value)))
         loop.run(main(), random=racing, steps_max=3_000_000, virtual_s_max=86_400.0)
     world = worlds[0]
-    return Result(seed, plan, check_all(world.history, plan), world.trace(), world.history)
+    violations = check_all(world.history, plan) + check_ways(world.ways, plan)
+    return Result(seed, plan, violations, world.trace(), world.history, world.ways)
 
 
 def _instead(value: int, _: int) -> int:
@@ -80,7 +88,7 @@ async def _live(world: World, random: Random) -> None:
     await _set_up(world)
     nemesis = Nemesis(world, random)
     receivers = [
-        Receiver(world, f"{config.name}-{number}", config, Random(random.getrandbits(64)))
+        Receiver(world, f"{config.name}-{number}", config, Random(random.getrandbits(64)), world.history)
         for config in world.plan.subscriptions
         for number in range(world.plan.consumers)
     ]
@@ -89,13 +97,16 @@ async def _live(world: World, random: Random) -> None:
     ]
     operator, teller = Operator(world, Random(random.getrandbits(64))), Teller(world, world.random)
     log = _log_reader(world)
-    helpers = [nemesis.run(), operator.run(), teller.run(), _supervise(world)]
+    routers, route_producers = _routers(world)
+    helpers = [nemesis.run(), operator.run(), teller.run(), _supervise(world), *(each.run() for each in routers)]
     helpers += [] if log is None else [log.run(), log.watch()]
     async with asyncio.TaskGroup() as group:
         others = [group.create_task(work) for work in (*helpers, *(each.run() for each in receivers))]
         async with asyncio.TaskGroup() as work:
             for producer in producers:
                 work.create_task(producer.run(world.plan.publishes))
+            for route_producer in route_producers:
+                work.create_task(route_producer.run())
         await asyncio.sleep(world.plan.seconds / 4)
         world.ending = True
         nemesis.heal()
@@ -110,6 +121,29 @@ def _log_reader(world: World) -> LogReader | None:
         if topic.name == world.plan.logged:
             return LogReader(world, topic, Random(f"{world.seed}/log"))
     return None
+
+
+def _routers(world: World) -> tuple[list[Receiver | RouteOperator], list[RouteProducer]]:
+    """Who works with routes: those who go on to the end of the run, and the producers."""
+    ways, random = world.plan.ways, Random(f"{world.seed}/ways")
+    if ways is None:
+        return [], []
+    receivers = [
+        Receiver(world, f"{config.topic}-{config.name}-{number}", config, Random(random.getrandbits(64)), world.ways)
+        for config, count in zip(ways.subscriptions, ways.consumers, strict=True)
+        for number in range(count)
+    ]
+    producers = [RouteProducer(world, ways, f"r{n}", Random(random.getrandbits(64))) for n in range(ways.producers)]
+    operators = [
+        RouteOperator(
+            world,
+            ways,
+            Random(random.getrandbits(64)),
+            RouteProducer(world, ways, f"o{number}", Random(random.getrandbits(64))),
+        )
+        for number in range(ways.operators)
+    ]
+    return [*receivers, *operators], producers
 
 
 async def _supervise(world: World) -> None:
@@ -127,6 +161,8 @@ async def _set_up(world: World) -> None:
         await world.call(lambda broker, config=config: broker.subscribe(config))  # type: ignore[misc]
     if (logged := world.plan.logged) is not None:
         await world.call(lambda broker: broker.subscribe(Subscription(topic=logged, name=LOG)))
+    if world.plan.ways is not None:
+        await set_up(world, world.plan.ways)
 
 
 async def _rest(world: World, log: LogReader | None) -> None:
@@ -135,15 +171,25 @@ async def _rest(world: World, log: LogReader | None) -> None:
         await world.boot()
     world.end_life(power=True)
     await world.boot()
+    topics = world.plan.topics
     for config in world.plan.subscriptions:
-        receiver = Receiver(world, f"{config.name}-last", config, Random(0))
-        await _drain(world, receiver)
+        await _drain(world, Receiver(world, f"{config.name}-last", config, Random(0), world.history))
     if log is not None:
         await log.finish()
-    await world.call(lambda broker: _list_dead(world, broker))
+    await world.call(lambda broker: _list_dead(topics, world.history, broker))
     await Teller(world, world.random).finish()
-    world.history.faults += await world.call(lambda broker: _leftovers(world, broker))
+    world.history.faults += await world.call(lambda broker: _leftovers(topics, broker))
+    if world.plan.ways is not None:
+        await _rest_of_ways(world, world.plan.ways)
     world.digest()
+
+
+async def _rest_of_ways(world: World, ways: Ways) -> None:
+    for config in ways.subscriptions:
+        await _drain(world, Receiver(world, f"{config.topic}-{config.name}-last", config, Random(0), world.ways))
+    await world.call(lambda broker: _list_dead(ways.topics, world.ways, broker))
+    world.history.faults += await world.call(lambda broker: _leftovers(ways.topics, broker))
+    world.ways.dropped = await world.call(lambda broker: _dropped(ways.topics, broker))
 
 
 async def _drain(world: World, receiver: Receiver) -> None:
@@ -153,7 +199,7 @@ async def _drain(world: World, receiver: Receiver) -> None:
             got = await receiver.pull(500, wait_ms=0)
             if got is not None and len(got):
                 quiet = False
-                world.history.remaining += [(receiver.subscription, name_of(m.payload)) for m in got]
+                receiver.history.remaining += [(receiver.subscription, name_of(m.payload)) for m in got]
                 if receiver.config.acks:
                     await receiver.settle("ack", got, None)
             elif quiet:
@@ -167,18 +213,22 @@ async def _drain(world: World, receiver: Receiver) -> None:
     world.history.faults.append(f"drain: {receiver.subscription} never became empty")
 
 
-async def _list_dead(world: World, broker: Broker) -> None:
-    for topic in world.plan.topics:
+async def _list_dead(topics: Sequence[Topic], history: History, broker: Broker) -> None:
+    for topic in topics:
         for row in (await broker.dead_letters(topic.name)).to_pylist():
-            world.history.buried.append(
+            history.buried.append(
                 Buried(name_of(row["payload"]), topic.name, row["subscription"], row["reason"], row["attempts"])
             )
 
 
-async def _leftovers(world: World, broker: Broker) -> list[str]:
+async def _dropped(topics: Sequence[Topic], broker: Broker) -> dict[str, int]:
+    return {topic.name: broker.stats(topic.name).counters.get("dropped", 0) for topic in topics}
+
+
+async def _leftovers(topics: Sequence[Topic], broker: Broker) -> list[str]:
     """After the drain a subscription must say itself that nothing waits, and the topic that nothing is held back."""
     faults = []
-    for topic in world.plan.topics:
+    for topic in topics:
         try:
             stats = broker.stats(topic.name)
         except WherryError as fault:

@@ -48,6 +48,8 @@ class World:
         self.partitions = {topic.name: topic.partitions for topic in plan.topics}
         """How many each topic has at least, as clients know it: a topic may grow."""
         self.history = History()
+        self.ways = History(lives=self.history.lives)
+        """What those saw who work with routes: its topics and messages are others."""
         self.random = Random(f"{seed}/clients")
         self.clock = SimClock(Random(f"{seed}/clock"))
         self._trace = hashlib.blake2b(digest_size=16)
