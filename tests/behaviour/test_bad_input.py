@@ -23,7 +23,7 @@ from wherry.core.apply import apply
 from wherry.core.audit import audit
 from wherry.core.state import State
 from wherry.journal.codec import decode
-from wherry.journal.memory import MemoryEngine
+from wherry.journal.memory import MemoryEngine, MemoryWriter
 from wherry.journal.store import Store
 
 NOW_MS = 1_700_000_000_000
@@ -431,7 +431,12 @@ def check_journal(engine: MemoryEngine, state: State) -> None:
     assert snapshot.digest(replayed) == snapshot.digest(state)
 
 
-async def attempt(case: Case) -> None:
+async def _keep(writer: MemoryWriter, before: int) -> None:
+    pass
+
+
+async def attempt(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryWriter, "trim", _keep)  # a broker in memory lets go of its journal after a second
     engine = MemoryEngine()
     world = await furnished(engine)
     try:
@@ -469,8 +474,8 @@ def parameter(case: Case) -> Any:
 
 
 @pytest.mark.parametrize("case", [parameter(case) for case in CASES])
-def test_it_is_refused_and_nothing_changes(case: Case) -> None:
-    asyncio.run(attempt(case))
+def test_it_is_refused_and_nothing_changes(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(attempt(case, monkeypatch))
 
 
 def test_there_are_many_of_them() -> None:
