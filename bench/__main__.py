@@ -6,10 +6,16 @@ import argparse
 import json
 from pathlib import Path
 
-from bench import amqp, core, http, spark
+from bench import amqp, core, http, spark, stomp
 from bench.figure import Figure, table
 
-PARTS = {"core": core.figures, "http": http.figures, "amqp": amqp.figures, "spark": spark.figures}
+PARTS = {
+    "core": core.figures,
+    "http": http.figures,
+    "amqp": amqp.figures,
+    "stomp": stomp.figures,
+    "spark": spark.figures,
+}
 
 
 def main() -> None:

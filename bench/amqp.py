@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+from bench import flow
 from bench.core import _disk as disk
 from bench.figure import Figure
-from bench.http import _line as line
 from bench.peers.peer import Peer, free_port
 from bench.peers.rabbitmq import RabbitMq
 from bench.peers.wherry import WherryMessages
@@ -86,30 +83,10 @@ def _flow(name: str, port: int, count: int) -> dict[str, float]:
 
     with pika.BlockingConnection(parameters(port)) as connection:
         CASES[name].set_up(connection.channel())
-    sides = {role: _side(name, role, port, count) for role in ("consume", "produce")}
-    for side in sides.values():
-        line(side)
+    sides = flow.sides("bench.amqp_sides", name, port, count)
     if CASES[name].together:
-        told = _told(sides)
-        return {name: count / (max(each["ended"] for each in told.values()) - told["produce"]["began"])}
-    loaded = _told({"produce": sides["produce"]})["produce"]
-    drained = _told({"consume": sides["consume"]})["consume"]
+        return {name: flow.together(sides, count)}
+    loaded = flow.told({"produce": sides["produce"]})["produce"]
+    drained = flow.told({"consume": sides["consume"]})["consume"]
     took = {"load": loaded["ended"] - loaded["began"], "drain": drained["ended"] - drained["began"]}
     return {f"{name}_{what}": count / seconds for what, seconds in took.items()}
-
-
-def _side(name: str, role: str, port: int, count: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bench.amqp_sides", name, role, str(port), str(count)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def _told(sides: dict[str, subprocess.Popen[str]]) -> dict[str, dict[str, float]]:
-    """Start sides, and wait for their ends."""
-    for side in sides.values():
-        assert side.stdin is not None
-        side.stdin.write("go\n")
-        side.stdin.flush()
-    told = {role: json.loads(line(side)) for role, side in sides.items()}
-    for side in sides.values():
-        side.wait()
-    return told

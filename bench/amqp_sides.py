@@ -6,14 +6,15 @@ The same code runs against Wherry and against RabbitMQ: only the port differs.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
-import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, NamedTuple
 
 import aio_pika
 import pika
+
+from bench.flow import play
 
 SIZE = 256
 BODY = bytes(range(256))
@@ -233,16 +234,7 @@ CASES = {
 }
 
 
-def main() -> None:
-    """Wait for the word, do the work, tell when it began and ended."""
-    case, role, port, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    work = CASES[case].produce if role == "produce" else CASES[case].consume
-    print("ready", flush=True)
-    sys.stdin.readline()
-    began = time.monotonic()
-    work(port, count)
-    print(json.dumps({"began": began, "ended": time.monotonic()}), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    case = CASES[sys.argv[1]]
+    side = case.produce if sys.argv[2] == "produce" else case.consume
+    play(lambda port, count: partial(side, port, count))

@@ -20,6 +20,11 @@ class RabbitMq(Peer):
 
     name = "RabbitMQ quorum queue, pika"
     promise = "publisher confirms"
+    plugins = ""
+
+    def settings(self) -> str:
+        """More lines of its configuration."""
+        return ""
 
     @staticmethod
     def is_installed() -> bool:
@@ -28,7 +33,8 @@ class RabbitMq(Peer):
     def start(self) -> None:
         self.folder.chmod(0o777)
         conf = self.folder / "rabbitmq.conf"
-        conf.write_text(f"listeners.tcp.1 = 127.0.0.1:{self.port}\nloopback_users = none\n")
+        conf.write_text(f"listeners.tcp.1 = 127.0.0.1:{self.port}\nloopback_users = none\n{self.settings()}")
+        (self.folder / "plugins").write_text(f"[{self.plugins}].\n")
         env = {
             **os.environ,
             "HOME": str(self.folder),
