@@ -93,7 +93,7 @@ class Count(NamedTuple):
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Tens of thousands of objects come and go in a look at many topics.
 
     Python's collector would take them for a reason to go through all that the broker holds, which stands still
@@ -207,7 +207,7 @@ class Metrics:
 
     async def _told(self, tell: Callable[[CollectorRegistry], T]) -> T:
         async with self._looking:
-            with _uncollected():
+            with uncollected():
                 self._collector.moment = await self._look()
                 return await asyncio.to_thread(tell, self.registry)
 

@@ -41,6 +41,32 @@ class TopicStats:
     """Subscriptions that were cut off, the last ones."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionStats:
+    """One partition: where it begins and ends, what is not finished, and what each subscription has not settled."""
+
+    partition: int
+    first_offset: int
+    next_offset: int
+    messages: int
+    lag: dict[str, int]
+
+
+def of_partitions(topic: TopicState, first: int, limit: int) -> list[PartitionStats]:
+    """So many partitions of a topic from one on."""
+    return [_partition(topic, number) for number in range(first, min(first + limit, topic.config.partitions))]
+
+
+def _partition(topic: TopicState, number: int) -> PartitionStats:
+    known = topic.partitions.get(number)
+    if known is None:
+        return PartitionStats(number, 0, 0, 0, {})
+    end = known.next_offset
+    readers = [(each.config.name, each.readers.get(number)) for each in topic.subscriptions.values()]
+    lag = {name: end - len(reader.settled) - len(reader.dead) for name, reader in readers if reader is not None}
+    return PartitionStats(number, known.released.floor, end, end - len(known.finished), lag)
+
+
 def of_topic(state: State, topic: TopicState, now_ms: int) -> TopicStats:
     """A topic and its subscriptions, by name."""
     subscriptions = sorted(topic.subscriptions.values(), key=lambda each: each.config.name)

@@ -1,0 +1,76 @@
+// Numbers, sizes, times and names as people read them.
+
+import { h } from "./dom.js";
+
+const whole = new Intl.NumberFormat("en");
+const MINUTE = 60_000, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
+
+export const count = (n) => whole.format(Math.round(n || 0));
+
+/** 1,234 as it is, 12,345 as 12.3k: never wider than six characters. */
+export function short(n) {
+  const size = Math.abs(n || 0);
+  if (size < 10_000) return size && size < 10 && size % 1 ? (n).toFixed(1) : whole.format(Math.round(n || 0));
+  for (const [unit, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]])
+    if (size >= unit) return `${(n / unit).toFixed(size / unit < 100 ? 1 : 0)}${letter}`;
+  return String(n);
+}
+
+export const rate = (n) => `${n && n < 10 ? n.toFixed(1) : short(n)}/s`;
+
+export function bytes(n) {
+  const size = n || 0;
+  for (const [unit, name] of [[1 << 30, "GiB"], [1 << 20, "MiB"], [1 << 10, "KiB"]])
+    if (size >= unit) return `${(size / unit).toFixed(size / unit < 10 ? 1 : 0)} ${name}`;
+  return `${size} B`;
+}
+
+export function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  if (value < 0.001) return `${(value * 1e6).toFixed(0)} µs`;
+  if (value < 1) return `${(value * 1000).toFixed(value < 0.01 ? 1 : 0)} ms`;
+  return duration(value * 1000);
+}
+
+export function duration(ms) {
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < MINUTE) return `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
+  if (ms < 10 * MINUTE) return `${(Math.floor(ms / 6_000) / 10).toFixed(ms % MINUTE < 6_000 ? 0 : 1)} min`;
+  if (ms < HOUR) return `${Math.floor(ms / MINUTE)} min`;
+  if (ms < 2 * DAY) return `${(ms / HOUR).toFixed(ms < 10 * HOUR ? 1 : 0)} h`;
+  return `${Math.round(ms / DAY)} d`;
+}
+
+export function ago(at, now = Date.now()) {
+  const gap = now - at;
+  if (Math.abs(gap) < 1500) return "just now";
+  return gap > 0 ? `${duration(gap)} ago` : `in ${duration(-gap)}`;
+}
+
+export const exact = (ms) => new Date(ms).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) + ` · ${ms}`;
+export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
+
+/** A time: how long ago in the text, the exact one on hover. It keeps itself right. */
+export function when(ms) {
+  if (ms === null || ms === undefined) return h("span", { class: "muted" }, "–");
+  const date = new Date(ms);
+  return h("time", { dateTime: isNaN(date) ? "" : date.toISOString(), title: exact(ms), "data-at": ms }, ago(ms));
+}
+
+setInterval(() => {
+  for (const each of document.querySelectorAll("time[data-at]")) {
+    const text = ago(Number(each.dataset.at));
+    if (each.textContent !== text) each.textContent = text;
+  }
+}, 1000);
+
+/** For an <input type=datetime-local>, in the time of this place. */
+export function localInput(ms) {
+  const date = new Date(ms - new Date(ms).getTimezoneOffset() * MINUTE);
+  return date.toISOString().slice(0, 19);
+}
+export const fromInput = (text) => (text ? new Date(text).getTime() : undefined);
+
+/** A name in a path. */
+export const seg = (name) => encodeURIComponent(name).replace(/\./g, (dot) => (/^\.+$/.test(name) ? "%2E" : dot));
+export const plural = (n, one, many = one + "s") => `${count(n)} ${n === 1 ? one : many}`;

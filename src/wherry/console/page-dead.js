@@ -1,0 +1,124 @@
+// Dead letters by what they died of: look at them, send them back at a rate, or throw them away.
+
+import { get, post } from "./api.js";
+import { h, put, say } from "./dom.js";
+import { bytes, count, exact, plural, seg, when } from "./format.js";
+import { attempt, badge, button, confirmed, dialog, empty, facts, failed, field, input, loading, page, table, toast } from "./parts.js";
+import { bytesOf, payloadView, preview } from "./payload.js";
+import { topicNames } from "./page-messages.js";
+
+const SHOWN = 100;
+const conditions = (group) => ({ subscription: group.subscription, reason: group.reason });
+/** What a redrive or a discard of this kind would mean; an empty subscription is a condition too. */
+const fitting = (path, group) => get(`${path}/reasons?subscription=${seg(group.subscription)}&reason=${seg(group.reason)}`);
+
+export async function show({ root, query, live, here }) {
+  put(root, loading());
+  const topics = (await topicNames()).map((each) => each.name);
+  if (!here()) return;
+  const dead = (now) => new Map((now?.figures?.topics || []).map((each) => [each.name, each.dead]));
+  const choice = h("div", { class: "segmented", role: "group", "aria-label": "Topic" }), place = h("div", { class: "section" }), audit = h("div", {});
+  put(root, page("Dead letters", "Messages whose attempts were used up, or that did not fit. Each is kept whole, with what happened to it."), choice, place, h("section", { class: "section" }, h("h2", {}, "Who did what"), audit));
+  const none = () => put(place, empty("No dead letters", "Every message found its way. One that fails too often, does not fit or expires can stand here; a consumer buries one at once by:", `curl -X POST ${location.origin}/v1/topics/orders/subscriptions/workers/reject -H 'Content-Type: application/json' -d '{"receipts": ["…"], "reason": "…"}'`));
+  let chosen = query.get("topic"), counts = new Map(), drawn = "";
+  live((now) => {
+    counts = dead(now);
+    const rows = topics.filter((name) => counts.get(name) || name === chosen);
+    const first = chosen === null;
+    if (first && rows.length) chosen = rows.reduce((a, b) => ((counts.get(b) || 0) > (counts.get(a) || 0) ? b : a));
+    const told = JSON.stringify([chosen, rows.map((name) => [name, counts.get(name)])]);
+    if (told !== drawn) {
+      drawn = told;
+      put(choice, rows.slice(0, 40).map((name) => h("button", { type: "button", class: "small", "aria-pressed": String(name === chosen), onclick: () => { chosen = name; location.hash = `#/dead?topic=${seg(name)}`; } }, `${name}\u00a0·\u00a0`, h("b", { class: "num" }, count(counts.get(name) || 0)))));
+    }
+    if (first && chosen !== null) load();
+    if (chosen === null && !place.firstChild) none();
+  });
+  if (chosen !== null) load();
+
+  async function load() {
+    const path = `/v1/topics/${seg(chosen)}/dead`;
+    try {
+      const found = await get(`${path}/reasons`);
+      if (!here()) return;
+      if (found.count) put(place, h("div", { class: "cards" }, found.reasons.slice(0, 100).map((group) => card(path, group, found)))); else none();
+    } catch (fault) { failed(place, fault); }
+    try {
+      const { deeds } = await get(`${path}/audit`, { quiet: true });
+      put(audit, deeds.length ? table("Who did what", ["When", "What", "By", "Subscription", { text: "Messages", num: true }], deeds.slice(-20).reverse().map((each) => [when(each.at_ms), each.what, each.by || "–", each.subscription || "(none)", count(each.messages)])) : h("p", { class: "muted" }, "Nothing was sent back or thrown away yet."));
+    } catch { put(audit, h("p", { class: "muted" }, "The audit is shown to keys that may administer this topic.")); }
+  }
+
+  function card(path, group, found) {
+    const errors = Object.entries(group.errors).filter(([text]) => text);
+    return h("article", { class: "card reason" },
+      h("header", {}, h("div", {}, h("h2", {}, group.reason || "(no reason)"), h("p", { class: "muted" }, group.subscription ? `of ${group.subscription}` : "before any subscription")), h("div", { class: "big" }, count(group.count))),
+      h("p", { class: "muted" }, "first ", when(group.first_ms), ", last ", when(group.last_ms)),
+      errors.length ? h("ul", {}, errors.map(([text, n]) => h("li", {}, h("span", { class: "mono" }, text), h("span", { class: "num muted" }, count(n))))) : null,
+      h("div", { class: "row" }, button("Redrive …", () => redrive(path, group, found.room, load), "primary"), button("Show", () => list(path, group)), button("Discard …", () => discard(path, group), "danger")));
+  }
+
+  /** A filter takes every letter whose reason or error contains the text, which may be more than this card: say how many. */
+  async function discard(path, group) {
+    const meant = await attempt(null, () => fitting(path, group));
+    if (!meant || !(await confirmed("Throw these away?", `${plural(meant.count, "dead letter")} of ${group.subscription || "no subscription"} whose reason or error contains “${group.reason}” will be gone for good.`, { action: "Discard" }))) return;
+    await attempt(null, async () => { const { count: n } = await post(`${path}/discard`, { filter: conditions(group), by: "console" }); toast(`Threw ${plural(n, "dead letter")} away.`); load(); });
+  }
+}
+
+async function list(path, group) {
+  const found = await attempt(null, () => get(`${path}?subscription=${seg(group.subscription)}&reason=${seg(group.reason)}&limit=${SHOWN}`));
+  if (!found) return;
+  dialog(group.reason || "Dead letters", () => [
+    h("p", { class: "muted" }, `${found.next ? "The first " : ""}${plural(found.messages.length, "message")}${group.subscription ? ` of ${group.subscription}` : ""}`),
+    found.messages.map(letter)], { wide: true });
+}
+
+/** One dead letter; it is read when it is opened. */
+function letter(message) {
+  const el = h("details", { class: "card letter", ontoggle: () => {
+    if (!el.open || el.children.length > 1) return;
+    el.append(facts([["Died", exact(message.died_ms)], ["Attempts", count(message.attempts)], message.first_failed_ms && ["First failed", exact(message.first_failed_ms)], ["Error", message.error || "–"], ["Key", message.key ?? "–"], ["Size", bytes(bytesOf(message).length)]]), payloadView(message));
+  } }, h("summary", {}, h("span", { class: "mono" }, message.id), " ", h("span", { class: "muted mono" }, preview(message).slice(0, 60))));
+  return el;
+}
+
+/** Preview, rate, progress. The broker sends back at the rate as long as the call is open: Stop ends it there. */
+function redrive(path, group, room, done) {
+  const rate = input("rate", { type: "number", min: 1, placeholder: "all at once", value: group.count > 100 ? 100 : "" });
+  const by = input("by", { placeholder: "a note for the audit", value: "console" });
+  const fits = h("p", { role: "status" }, "…"), bar = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Sent back" }), said = h("p", { class: "num", role: "status" });
+  const go = h("button", { type: "submit", class: "primary" }, "Redrive"), stop = h("button", { type: "button", hidden: true }, "Stop");
+  let total = group.count, running = null, ticking = 0;
+  const remaining = () => fitting(path, group);
+  const show = (left) => { bar.value = total ? (total - left) / total : 1; say(said, `${count(total - left)} of ${count(total)} sent back`); };
+  remaining().then((found) => {
+    total = found.count;
+    put(fits, `${plural(total, "dead letter")} ${total === 1 ? "fits" : "fit"} this filter${total > group.count ? `: the text is in other reasons or errors too` : ""}. `, room !== null && room < total ? badge(`the topic has room for ${count(room)} only`, "warn") : null);
+  }, (fault) => say(fits, fault.message));
+  async function start(event) {
+    event.preventDefault();
+    running = new AbortController();
+    bar.hidden = stop.hidden = false;
+    go.disabled = rate.disabled = by.disabled = true;
+    show(total);
+    ticking = setInterval(() => remaining().then((found) => running && show(found.count), () => {}), 500);
+    try {
+      const { count: n } = await post(`${path}/redrive`, { filter: conditions(group), by: by.value, ...(rate.value ? { rate: Number(rate.value) } : {}) }, { signal: running.signal });
+      running = null;
+      show(0);
+      toast(`Sent ${plural(n, "message")} back.`);
+      stop.hidden = true;
+      put(said, `${plural(n, "message")} sent back: they wait again.`);
+    } catch (fault) {
+      running = null;
+      const left = await remaining().catch(() => null);
+      if (left) show(left.count);
+      if (fault.name === "AbortError") say(said, `Stopped. ${left ? plural(left.count, "dead letter") : "What was not sent back"} stay${left?.count === 1 ? "s" : ""} here.`); else toast(fault.message, true);
+      stop.hidden = true;
+      go.disabled = rate.disabled = by.disabled = false;
+    } finally { clearInterval(ticking); done(); }
+  }
+  stop.addEventListener("click", () => running?.abort());
+  dialog(`Redrive: ${group.reason || "(no reason)"}`, (close) => h("form", { onsubmit: start }, fits, h("div", { class: "form" }, field("Messages a second", rate, "Spares whoever failed the first time."), field("By", by)), bar, said, h("footer", {}, button("Close", close), stop, go)), { onclose: () => { clearInterval(ticking); running?.abort(); } });
+}

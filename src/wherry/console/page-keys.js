@@ -1,0 +1,43 @@
+// API keys: who may do what. The secret of a key is shown once, when it is made.
+
+import { del, get, key, post } from "./api.js";
+import { h, put } from "./dom.js";
+import { fromInput, when } from "./format.js";
+import { attempt, badge, button, confirmed, copyLine, dialog, empty, field, input, loading, page, select, table, toast } from "./parts.js";
+
+export async function show({ root, here }) {
+  put(root, loading());
+  const again = () => here() && show({ root, here });
+  const { keys } = await get("/v1/keys");
+  if (!here()) return;
+  const mine = key().split("_")[1];
+  const remove = async (each) => {
+    if (!(await confirmed(`Delete the key of ${each.name}?`, each.id === mine ? "This is the key you are signed in with: you will be signed out." : "It opens nothing from now on. Streams that were opened with it end.", { action: "Delete" }))) return;
+    await attempt(null, async () => { await del(`/v1/keys/${each.id}`); toast(`Deleted the key of ${each.name}.`); again(); });
+  };
+  put(root, page("Keys", key() ? null : "This node answers without a key. Keys made here count once it asks for them: wherry serve --keys on.", h("button", { class: "primary", type: "button", "data-new": "", onclick: () => create(again) }, "New key")),
+    keys.length
+      ? table("Keys", ["Name", "Id", { text: "May", wide: true }, "Made", "Expires", ""], keys.map((each) => [h("span", {}, each.name, " ", each.id === mine && badge("yours", "accent")), h("span", { class: "mono" }, each.id), each.rights.map((right) => `${right.verb} ${right.topics}`).join(", "), when(each.created_ms), each.expires_ms === null ? "never" : when(each.expires_ms), button("Delete", () => remove(each), "small danger")]))
+      : empty("No keys yet", "A key says who asks and what they may do: publish, consume or admin, on a pattern of topics.", "wherry key create ann --right 'publish:orders.*'"));
+}
+
+function create(done) {
+  const name = input("name", { required: true, placeholder: "ann", autofocus: true }), expires = input("expires", { type: "datetime-local", step: 1 });
+  const rights = h("div", { class: "section" });
+  const add = (verb = "consume", topics = "*") => {
+    const row = h("div", { class: "row right" }, select("verb", ["publish", "consume", "admin"], verb, { "aria-label": "Right" }), input("topics", { value: topics, required: true, "aria-label": "Topics, * for any characters" }), h("button", { type: "button", class: "small", "aria-label": "Remove this right", onclick: () => rights.children.length > 1 && row.remove() }, "×"));
+    rights.append(row);
+  };
+  add();
+  const go = h("button", { type: "submit", class: "primary" }, "Create");
+  dialog("New key", (close) => h("form", { onsubmit: (event) => {
+    event.preventDefault();
+    const wanted = [...rights.children].map((row) => ({ verb: row.querySelector("select").value, topics: row.querySelector("input").value }));
+    attempt(go, async () => {
+      const made = await post("/v1/keys", { name: name.value, rights: wanted, expires_ms: fromInput(expires.value) ?? null });
+      close();
+      done();
+      dialog(`The key of ${made.name}`, (shut) => [h("p", {}, "Copy it now: it is shown this once, and the broker keeps only its hash."), copyLine(made.token), h("footer", {}, button("I have it", shut, "primary"))]);
+    });
+  } }, field("Name", name, "Whose it is; it stands in the audit."), h("div", { class: "section" }, h("h3", {}, "Rights"), rights, h("div", {}, button("Add a right", () => add(), "small"))), field("Expires", expires, "Empty: never."), h("footer", {}, button("Cancel", close), go)));
+}

@@ -1,0 +1,171 @@
+// The frame: who looks, where they are, and how they get about. Each page is a module with a function that shows it.
+
+import { get, key, onLocked, setKey } from "./api.js";
+import { h, icon, put, say } from "./dom.js";
+import { follow, forget, listen, live, locked } from "./live.js";
+import { button, dialog, failed, field, input, toast } from "./parts.js";
+import { show as clusterPage } from "./page-cluster.js";
+import { show as connectionsPage } from "./page-connections.js";
+import { show as deadPage } from "./page-dead.js";
+import { show as keysPage } from "./page-keys.js";
+import { show as messagesPage } from "./page-messages.js";
+import { show as overviewPage } from "./page-overview.js";
+import { show as pipelinesPage } from "./page-pipelines.js";
+import { show as publishPage } from "./page-publish.js";
+import { show as schedulePage } from "./page-schedule.js";
+import { show as subscriptionsPage } from "./page-subscriptions.js";
+import { show as topicPage } from "./page-topic.js";
+import { show as topicsPage } from "./page-topics.js";
+
+const PAGES = [
+  ["", "Overview", overviewPage, "overview", "o"],
+  ["topics", "Topics", topicsPage, "topics", "t"],
+  ["subscriptions", "Subscriptions", subscriptionsPage, "subscriptions", "s"],
+  ["messages", "Messages", messagesPage, "messages", "m"],
+  ["publish", "Publish", publishPage, "publish", "p"],
+  ["schedule", "Schedule", schedulePage, "schedule", "c"],
+  ["dead", "Dead letters", deadPage, "dead", "d"],
+  ["keys", "Keys", keysPage, "keys", "k"],
+  ["connections", "Connections", connectionsPage, "connections", "n"],
+  ["cluster", "Cluster", clusterPage, "cluster", "u"],
+  ["pipelines", "Pipelines", pipelinesPage, "pipelines", "l"],
+];
+
+// -------------------------------------------------------------------------------------------------------- the frame
+
+const main = h("main", { id: "main", tabIndex: -1 });
+const links = new Map();
+const status = h("span", { class: "status", role: "status" }, h("i", { class: "pulse" }), h("span", {}, "connecting"));
+const deadCount = h("b", { class: "count num", hidden: true });
+const signOut = h("button", { class: "plain tool", type: "button", hidden: true, title: "Forget the key of this tab", "aria-label": "Sign out", onclick: () => { setKey(""); forget(); askForKey(); } }, icon("out"));
+const nav = h("nav", { id: "nav", "aria-label": "Pages" }, PAGES.map(([path, name, , image]) => {
+  const link = h("a", { href: `#/${path}` }, icon(image), h("span", {}, name), path === "dead" && deadCount);
+  links.set(path, link);
+  return link;
+}));
+const menu = h("button", { class: "plain tool menu", type: "button", "aria-label": "Menu", "aria-expanded": "false", "aria-controls": "nav", onclick: () => openMenu(!document.body.classList.contains("menu-open")) }, icon("menu"));
+const theme = h("button", { class: "plain tool", type: "button", onclick: switchTheme }, icon("theme"));
+
+function openMenu(open) {
+  document.body.classList.toggle("menu-open", open);
+  menu.setAttribute("aria-expanded", String(open));
+}
+
+put(document.getElementById("app"),
+  h("header", { class: "top" }, menu, h("a", { class: "brand", href: "#/" }, "Wherry"), status, h("span", { class: "grow" }), theme,
+    h("button", { class: "plain tool", type: "button", "aria-label": "Keyboard shortcuts", title: "Shortcuts (?)", onclick: help }, icon("help")), signOut),
+  h("div", { class: "shell" }, nav, main));
+
+listen(() => {
+  const words = { live: "live", lost: "reconnecting …", locked: "locked", connecting: "connecting" };
+  status.className = `status ${live.state}`;
+  say(status.lastChild, words[live.state]);
+  const dead = (live.figures?.topics || []).reduce((sum, each) => sum + each.dead, 0);
+  deadCount.hidden = !dead;
+  say(deadCount, dead > 999 ? "999+" : dead);
+  signOut.hidden = !key();
+});
+
+// -------------------------------------------------------------------------------------------------------- light, dark
+
+const THEMES = ["auto", "light", "dark"];
+function paint(name) {
+  document.documentElement.dataset.theme = name;
+  theme.setAttribute("aria-label", `Theme: ${name}`);
+  theme.title = `Theme: ${name}`;
+}
+function switchTheme() {
+  const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length];
+  localStorage.setItem("wherry.theme", next);
+  paint(next);
+}
+paint(THEMES.includes(localStorage.getItem("wherry.theme")) ? localStorage.getItem("wherry.theme") : "auto");
+
+// -------------------------------------------------------------------------------------------------------- where we are
+
+let leave = [], turn = 0;
+function navigate() {
+  const [path, text = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const names = path.split("/").map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
+  const found = PAGES.find(([each]) => each === names[0]) || PAGES[0];
+  leave.forEach((fn) => fn());
+  leave = [];
+  openMenu(false);
+  for (const [each, link] of links) if (each === found[0]) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+  document.title = `${names[1] || found[1]} · Wherry`;
+  const mine = ++turn, here = [];
+  leave = here;
+  const root = put(main, h("div", { class: `page page-${found[3]}` })).firstChild;
+  const place = {
+    root, names, query: new URLSearchParams(text),
+    live: (fn) => here.push(listen(fn)),
+    onleave: (fn) => here.push(fn),
+    here: () => mine === turn,
+  };
+  const view = names[0] === "topics" && names[1] ? topicPage : found[2];
+  Promise.resolve().then(() => view(place)).catch((fault) => { if (place.here()) failed(root, fault); });
+  main.scrollTo?.(0, 0);
+}
+addEventListener("hashchange", () => { navigate(); main.focus({ preventScroll: true }); scrollTo(0, 0); });
+
+// -------------------------------------------------------------------------------------------------------- who looks
+
+let asking = false;
+function askForKey(why) {
+  if (asking) return;
+  asking = true;
+  signOut.hidden = true;
+  document.querySelectorAll("dialog[open]").forEach((each) => each.close());
+  let done = false;
+  const token = input("key", { type: "password", required: true, placeholder: "wk_…", autofocus: true });
+  const said = h("p", { class: "bad-text", role: "alert" }, key() && why ? why.message : "");
+  dialog("This broker asks for a key", (close) => h("form", { class: "login", onsubmit: async (event) => {
+    event.preventDefault();
+    const before = key();
+    setKey(token.value.trim());
+    try {
+      await get("/v1/figures", { quiet: true });
+      done = true;
+      close();
+    } catch (fault) { setKey(before); say(said, fault.message); token.select(); }
+  } },
+    h("p", {}, "It is kept in this tab until you close it, and sent as a header. The first key lies in the file ", h("code", {}, "admin.key"), " of the data directory."),
+    field("API key", token), said,
+    h("footer", {}, h("button", { type: "submit", class: "primary" }, "Sign in"))),
+  { onclose: () => { asking = false; if (!done) return askForKey(); forget(); follow(); navigate(); } });
+}
+onLocked(askForKey);
+locked(askForKey);
+
+// -------------------------------------------------------------------------------------------------------- keyboard
+
+let prefix = 0;
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
+  if (event.key === "Escape") return openMenu(false);
+  if (Date.now() - prefix < 1500) {
+    const page = PAGES.find((each) => each[4] === event.key);
+    prefix = 0;
+    if (page) { event.preventDefault(); location.hash = `#/${page[0]}`; }
+    return;
+  }
+  if (event.key === "g") prefix = Date.now();
+  else if (event.key === "?") help();
+  else if (event.key === "/") {
+    event.preventDefault();
+    const search = main.querySelector("[data-search]");
+    if (search) search.focus(); else location.hash = "#/messages";
+  } else if (event.key === "n" && main.querySelector("[data-new]")) {
+    event.preventDefault(); // else the letter lands in the field that gets the focus
+    main.querySelector("[data-new]").click();
+  }
+});
+
+function help() {
+  const rows = [["/", "Search on this page"], ["n", "New: topic, subscription or key"], ["?", "This list"], ["Esc", "Close"], ...PAGES.map(([, name, , , letter]) => [`g ${letter}`, name])];
+  dialog("Keyboard", (close) => [h("dl", { class: "keys" }, rows.map(([keys, what]) => h("div", {}, h("dt", {}, keys.split(" ").map((each) => h("kbd", {}, each))), h("dd", {}, what)))), h("footer", {}, button("Close", close))]);
+}
+
+addEventListener("unhandledrejection", (event) => { if (event.reason?.name !== "AbortError") toast(event.reason?.message || "Something failed.", true); });
+navigate();
+follow();

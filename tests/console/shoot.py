@@ -1,0 +1,81 @@
+"""The pictures of docs/images, taken of a node with lively data.
+
+python -m tests.console.shoot docs/images
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from tests.browsers import FLAGS, chromium
+from tests.console.fill import prepare, traffic
+from tests.integration.served import served
+from wherry.node.config import FlightSection
+
+SHOTS = [
+    # name, place, scheme, width, height, what to do first
+    ("overview-light", "", "light", 1360, 980, ""),
+    ("overview-dark", "", "dark", 1360, 980, ""),
+    ("topic", "topics/orders.eu", "light", 1360, 980, ""),
+    ("subscriptions", "subscriptions", "light", 1360, 900, "text=fraud-check"),
+    ("messages", "messages?topic=orders.eu&kind=offset&what=0", "light", 1360, 900, "tbody tr >> nth=2"),
+    ("avro-dark", "messages?topic=invoices", "dark", 1360, 900, "tbody tr >> nth=1"),
+    ("publish", "publish?topic=orders.eu", "light", 1360, 860, ""),
+    ("schedule", "schedule?topic=mails", "light", 1360, 860, ""),
+    ("schedule-week-dark", "schedule?topic=mails", "dark", 1360, 860, "text=7 d"),
+    ("dead", "dead?topic=payments", "light", 1360, 860, ""),
+    ("redrive-dark", "dead?topic=payments", "dark", 1360, 860, "text=Redrive … >> nth=0"),
+    ("keys", "keys", "light", 1360, 700, ""),
+    ("new-topic", "topics?new=1", "light", 1360, 860, ""),
+    ("connections", "connections", "dark", 1360, 700, ""),
+    ("cluster", "cluster", "light", 1360, 700, ""),
+    ("pipelines", "pipelines", "light", 1360, 700, ""),
+    ("phone", "", "light", 375, 812, ""),
+    ("phone-dark", "topics", "dark", 375, 812, ""),
+]
+
+
+def main(home: Path, warm_s: float = 75) -> None:
+    stop = threading.Event()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        served(Path(folder), flight=FlightSection(enabled=False)) as node,
+        sync_playwright() as play,
+    ):
+        url = node.node.url
+        prepare(url)
+        threads = traffic(url, stop)
+        browser = play.chromium.launch(executable_path=chromium(), args=FLAGS, headless=True)
+        pages = {}
+        for scheme in ("light", "dark"):
+            context = browser.new_context(color_scheme=scheme, locale="en-GB", timezone_id="Europe/Berlin")
+            pages[scheme] = context.new_page()
+            pages[scheme].goto(f"{url}/console#/")
+        pages["light"].wait_for_timeout(warm_s * 1000)
+        for name, place, scheme, width, height, first in SHOTS:
+            page = pages[scheme]
+            page.set_viewport_size({"width": width, "height": height})
+            page.goto(f"{url}/console#/{place}")
+            page.wait_for_timeout(2_500)
+            if first:
+                page.locator(first).first.click()
+                page.wait_for_timeout(1_500)
+            if name.startswith("redrive"):
+                page.get_by_label("Messages a second").fill("30")
+                page.get_by_role("dialog").get_by_role("button", name="Redrive", exact=True).click()
+                page.wait_for_timeout(3_500)
+            page.screenshot(path=str(home / f"console-{name}.png"))
+            page.keyboard.press("Escape")
+        stop.set()
+        for thread in threads:
+            thread.join(10)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images"), float(sys.argv[2]) if len(sys.argv) > 2 else 75)

@@ -1,0 +1,97 @@
+"""What the console is made of: small, whole, and under a policy that lets nothing else in."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from tests.behaviour.web import Web, web
+from tests.console.conftest import folder
+
+BYTES_MAX = 150_000
+
+
+def on_web(test):
+    async def main() -> None:
+        async with web() as found:
+            await test(found)
+
+    asyncio.run(main())
+
+
+@pytest.mark.rows("A13")
+def test_every_file_is_served_under_a_strict_policy():
+    async def test(found: Web) -> None:
+        page = await found.ask("GET /console")
+        assert (page.status, page.kind) == (200, "text/html; charset=utf-8")
+        for path in sorted(folder().iterdir()):
+            if path.suffix == ".html":
+                continue
+            reply = await found.ask(f"GET /console/{path.name}")
+            assert reply.body == path.read_bytes()
+            assert reply.headers["content-security-policy"] == page.headers["content-security-policy"]
+        policy = page.headers["content-security-policy"]
+        assert "script-src 'self';" in policy
+        assert "style-src 'self';" in policy
+        assert "unsafe" not in policy
+        assert "default-src 'none'" in policy
+        assert page.headers["x-content-type-options"] == "nosniff"
+
+    on_web(test)
+
+
+@pytest.mark.rows("A13")
+def test_nothing_else_is_served():
+    async def test(found: Web) -> None:
+        for name in ("none.js", "index.html", "..%2F__init__.py", "..%2Fconsole%2Fstart.js", "%2Fetc%2Fpasswd", "x"):
+            assert (await found.ask(f"GET /console/{name}")).status == 404, name
+
+    on_web(test)
+
+
+@pytest.mark.rows("A13")
+def test_the_console_is_small_and_needs_nothing_from_elsewhere():
+    texts = {path.name: path.read_text() for path in folder().iterdir()}
+    assert sum(len(text.encode()) for text in texts.values()) < BYTES_MAX
+    for name, text in texts.items():
+        links = [each for each in re.findall(r"https?://[^\"'\s)]+", text) if "w3.org" not in each]
+        assert all("avro.apache.org" in each for each in links), (name, links)
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text), (
+            name
+        )
+        for wanted in re.findall(r'from "\./([a-z-]+\.js)"', text):
+            assert wanted in texts, (name, wanted)
+        assert name.endswith(".css") or len(text.splitlines()) < 300, name
+    assert not re.search(r"<script>|\son\w+=|style=", texts["index.html"])
+
+
+def luminance(colour: str) -> float:
+    """As WCAG 2 reckons it."""
+    text = colour.removeprefix("#")
+    parts = [int(each * 2, 16) for each in text] if len(text) == 3 else [int(text[at : at + 2], 16) for at in (0, 2, 4)]
+    linear = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_contrast_is_readable_in_light_and_dark():
+    style = (folder() / "style.css").read_text()
+    themes = [
+        dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{3,6})", part)) for part in re.findall(r"{([^{}]*--bg:[^{}]*)}", style)
+    ]
+    assert len(themes) == 3
+    assert themes[1] == themes[2], "dark by choice is dark by system"
+    for theme in themes:
+        for ground in ("bg", "surface", "raised", "sunken"):
+            for text in ("text", "muted", "accent", "bad", "warn", "good", "second"):
+                assert contrast(theme[text], theme[ground]) >= 4.5, (text, ground, theme)
+            assert contrast(theme["strong-line"], theme[ground]) >= 3 or ground == "sunken", (ground, theme)
+        for tone in ("accent", "bad", "warn", "good"):
+            assert contrast(theme[tone], theme[f"{tone}-soft"]) >= 4.5, (tone, theme)
+        assert contrast(theme["accent-text"], theme["accent"]) >= 4.5
