@@ -9,9 +9,10 @@ from hypothesis import settings
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Nodes that tests start on a port of their own must not meet on the usual ones of Flight and AMQP.
+# Nodes that tests start on a port of their own must not meet on the usual ones of Flight, AMQP and STOMP.
 os.environ["WHERRY_FLIGHT_PORT"] = "0"
 os.environ["WHERRY_AMQP_PORT"] = "0"
+os.environ["WHERRY_STOMP_PORT"] = "0"
 
 # No deadline: on a busy machine it fails tests that are right. The blob replays a failure without the local database.
 settings.register_profile("wherry", deadline=None, print_blob=True)

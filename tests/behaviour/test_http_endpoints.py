@@ -17,6 +17,7 @@ GOOD = [
     Good("GET /v1/topics/{topic}", TOPIC),
     Good("PATCH /v1/topics/{topic}", TOPIC, {"messages_max": 5, "partitions": 2}),
     Good("DELETE /v1/topics/{topic}", TOPIC, None, 204),
+    Good("GET /v1/topics/{topic}/partitions", TOPIC + "/partitions?first=1&limit=5"),
     Good("GET /v1/topics/{topic}/subscriptions", TOPIC + "/subscriptions"),
     Good("PUT /v1/topics/{topic}/subscriptions/{subscription}", TOPIC + "/subscriptions/new", {}, 201),
     Good("PUT /v1/topics/{topic}/subscriptions/{subscription}", SUB, {"lease_ms": 60_000}),
@@ -51,6 +52,7 @@ GOOD = [
     Good("DELETE /v1/topics/{topic}/messages/{id}", TOPIC + "/messages/m2", None, 204),
     Good("GET /v1/topics/{topic}/messages/{id}/fate", TOPIC + "/messages/m1/fate", None, 200, {"id": "m1"}),
     Good("GET /v1/topics/{topic}/dead", TOPIC + "/dead?subscription=workers&reason=x"),
+    Good("GET /v1/topics/{topic}/dead/reasons", TOPIC + "/dead/reasons?subscription=workers", None, 200, {"count": 1}),
     Good("POST /v1/topics/{topic}/dead/redrive", TOPIC + "/dead/redrive", {"by": "ann"}, 200, {"count": 1}),
     Good("POST /v1/topics/{topic}/dead/discard", TOPIC + "/dead/discard", {"filter": {"limit": 5}}, 200, {"count": 1}),
     Good("GET /v1/topics/{topic}/dead/audit", TOPIC + "/dead/audit"),
@@ -82,12 +84,18 @@ GOOD = [
     Good("GET /openapi.json", "/openapi.json", None, 200, {"openapi": "3.1.0"}),
     Good("GET /docs", "/docs"),
     Good("GET /docs/{file}", "/docs/swagger-ui.css"),
+    Good("GET /v1/figures", "/v1/figures", None, 200, {"left_off": 0}),
+    Good("GET /wherry.js", "/wherry.js"),
+    Good("GET /wherry.d.ts", "/wherry.d.ts"),
+    Good("GET /console", "/console"),
+    Good("GET /console/{file}", "/console/start.js"),
 ]
 
 
 ELSEWHERE = {
     "GET /v1/topics/{topic}/subscriptions/{subscription}/events",  # test_http_consume.py
     "GET /metrics",  # needs a broker that keeps figures
+    *(name for name, endpoint in ENDPOINTS.items() if endpoint.tag == "stomp"),  # need a node: tests/stomp
 }
 
 

@@ -11,7 +11,8 @@ from tests.behaviour.web import web
 from wherry.model import limits
 from wherry.wire.http.message import PROBLEM
 
-FREE = {"GET /healthz", "GET /readyz", "GET /v1", "GET /openapi.json", "GET /docs"}
+FREE = {"GET /healthz", "GET /readyz", "GET /v1", "GET /openapi.json", "GET /docs", "GET /console"}
+FREE |= {"GET /wherry.js", "GET /wherry.d.ts"}
 """They take nothing, so the only bad question is one with an argument."""
 
 
@@ -289,7 +290,20 @@ BAD = [
     Bad("GET /v1/schemas/{schema}", "/v1/schemas/none", None, "not-found"),
     Bad("GET /metrics", "/metrics", None, "not-found"),
     Bad("GET /docs/{file}", "/docs/none.css", None, "not-found"),
+    Bad("GET /console/{file}", "/console/none.js", None, "not-found"),
+    Bad("GET /console/{file}", "/console/..%2F__init__.py", None, "not-found"),
+    Bad("GET /v1/figures", "/v1/figures?all=1", None, "invalid-input", "all"),
+    Bad("GET /v1/topics/{topic}/partitions", "/v1/topics/none/partitions", None, "not-found"),
+    Bad("GET /v1/topics/{topic}/partitions", TOPIC + "/partitions?limit=0", None, "invalid-input", "limit"),
+    Bad("GET /v1/topics/{topic}/partitions", TOPIC + "/partitions?first=-1", None, "invalid-input", "first"),
+    Bad("GET /v1/topics/{topic}/dead/reasons", "/v1/topics/none/dead/reasons", None, "not-found"),
+    Bad("GET /v1/topics/{topic}/dead/reasons", TOPIC + "/dead/reasons?from_ms=-1", None, "invalid-input", "from_ms"),
     Bad("GET /docs/{file}", "/docs/..%2F__init__.py", None, "not-found"),
+    *(Bad(f"GET {path}", path, None, "not-found") for path in ("/ws", "/stomp")),
+    Bad("POST /v1/stomp/sessions", "/v1/stomp/sessions", None, "not-found"),
+    Bad("DELETE /v1/stomp/sessions/{session}", "/v1/stomp/sessions/none", None, "not-found"),
+    Bad("GET /v1/stomp/sessions/{session}/frames", "/v1/stomp/sessions/none/frames?after=0", None, "not-found"),
+    Bad("POST /v1/stomp/sessions/{session}/frames", "/v1/stomp/sessions/none/frames?at=0", None, "not-found"),
     *(Bad(name, name.partition(" ")[2] + "?x=1", None, "invalid-input", "x") for name in sorted(FREE)),
 ]
 

@@ -61,7 +61,9 @@ class Web:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None and not isinstance(body, bytes):
             body, named = msgspec.json.encode(body), {"content-type": JSON, **named}
-        return await self.server.answer(Request(method, path, query, named, body or b""))
+        found = await self.server.answer(Request(method, path, query, named, body or b""))
+        assert isinstance(found, Response | Stream)
+        return found
 
     async def good(self, line: str, body: Any = None, **headers: str) -> Any:
         """What a call says that must succeed."""

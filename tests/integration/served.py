@@ -30,8 +30,8 @@ class Served:
 @contextmanager
 def served(home: Path, bounds: Bounds | None = None, **sections: Any) -> Iterator[Served]:
     """A node on a directory, until the end of the `with`."""
+    sections.setdefault("server", ServerSection(port=0, drain_s=2.0))
     config = Config(
-        server=ServerSection(port=0, drain_s=2.0),
         storage=StorageSection(path=str(home)),
         limits=bounds or Bounds(),
         **sections,

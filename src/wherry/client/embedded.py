@@ -15,7 +15,7 @@ from wherry.client.clock import VirtualClock
 from wherry.client.link.transport import ARROW, Answer, Ask
 from wherry.model.errors import Unavailable
 from wherry.wire.http.app import serve
-from wherry.wire.http.message import Request, Response
+from wherry.wire.http.message import Request, Response, Stream
 from wherry.wire.http.server import Server
 
 
@@ -90,9 +90,10 @@ class _InProcess:
                 answer = await self._server.answer(request)
         except TimeoutError:
             return Answer(204)
-        if not isinstance(answer, Response):
+        if isinstance(answer, Stream):
             await answer.chunks.aclose()  # type: ignore[attr-defined]
             self._server.end(request)
+        if not isinstance(answer, Response):
             raise Unavailable("a stream is for those who are connected")
         headers = dict(answer.headers)
         after_s = float(headers["Retry-After"]) if "Retry-After" in headers else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 from urllib.parse import unquote_plus
 
@@ -16,7 +17,9 @@ from wherry.wire.http.bounds import Bounds
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 FLIGHT_PORT = 7072
 AMQP_PORT, AMQPS_PORT = 5672, 5671
+STOMP_PORT, STOMPS_PORT = 61613, 61614
 
+ORIGIN = r"[a-z][a-z0-9+.-]*://[^/?#@\s]+"
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
@@ -24,7 +27,8 @@ class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
     """Where it listens. `port` 0 lets the system choose.
 
     Without keys it answers under its `host`, addresses, `localhost` and `names` only: else a page in a browser could
-    have its own name point here and be let in.
+    have its own name point here and be let in. Pages from elsewhere that may call it are named by their `origins`, as
+    in `https://example.org`; `*` is any, where keys are asked for.
 
     On the way out `/readyz` says no for `linger_s` while all is served still, so that a balancer notices in time;
     then requests under way get `drain_s` to end.
@@ -33,6 +37,7 @@ class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
     host: Annotated[str, msgspec.Meta(min_length=1)] = "127.0.0.1"
     port: Port = 7070
     names: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
     linger_s: Seconds = 0.0
     drain_s: Seconds = 10.0
 
@@ -63,6 +68,31 @@ class AmqpSection(msgspec.Struct, frozen=True, kw_only=True):
     def port_beside(self, server: ServerSection, *, tls: bool) -> int:
         """Where it listens; 0 lets the system choose."""
         usual = AMQPS_PORT if tls else AMQP_PORT
+        return self.port if self.port is not None else 0 if server.port == 0 else usual
+
+
+class StompSection(msgspec.Struct, frozen=True, kw_only=True):
+    """STOMP, on the host of the server: 61613, with TLS 61614, or any port where the server has any.
+
+    Its virtual hosts and users are those of AMQP: `amqp.hosts`, `amqp.any_user`. A client has `login_s` to be let in,
+    `frame_s` for a frame to be whole, `write_s` to read something of what it was sent, `stall_s` with a full buffer
+    that it declared. `backlog_bytes` may wait for a subscription to a topic, `held_bytes` be held for all clients of
+    frames that are not whole.
+    """
+
+    enabled: bool = True
+    port: Port | None = None
+    connections: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
+    login_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 10.0
+    frame_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 60.0
+    write_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 60.0
+    stall_s: Seconds = 5.0
+    backlog_bytes: Annotated[int, msgspec.Meta(ge=1 << 10, le=1 << 44)] = 1 << 30
+    held_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 44)] = 256 << 20
+
+    def port_beside(self, server: ServerSection, *, tls: bool) -> int:
+        """Where it listens; 0 lets the system choose."""
+        usual = STOMPS_PORT if tls else STOMP_PORT
         return self.port if self.port is not None else 0 if server.port == 0 else usual
 
 
@@ -141,6 +171,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     server: ServerSection = ServerSection()
     flight: FlightSection = FlightSection()
     amqp: AmqpSection = AmqpSection()
+    stomp: StompSection = StompSection()
     storage: StorageSection = StorageSection()
     tls: TlsSection = TlsSection()
     limits: Bounds = Bounds()
@@ -157,6 +188,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(missing, None, "a path: a certificate and its key come together")
         if tls.client_ca is not None and tls.certificate is None:
             raise InvalidInput("tls.certificate", None, "a path, since tls.client_ca is set")
+        for origin in self.server.origins:
+            if origin != "*" and not re.fullmatch(ORIGIN, origin):
+                raise InvalidInput("server.origins", origin, "origins, as in https://example.org:8443, or *")
         for network in self.webhooks.allow:
             network_of("webhooks.allow", network)
         if self.webhooks.secret is not None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from threading import Thread
 from time import perf_counter
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from wherry.broker.broker import Broker
 from wherry.broker.metrics import Metrics
@@ -20,6 +20,9 @@ from wherry.node.sinks.sink import find
 from wherry.node.webhooks.calls import Calls
 from wherry.node.webhooks.sender import Kind
 from wherry.wire.http.server import BOUNDS, Observer, Server
+
+if TYPE_CHECKING:
+    from wherry.wire.stomp.desk import Desk
 
 LEAVE_S = 5.0
 BEAT_S = 0.5
@@ -73,6 +76,21 @@ def watch_calls(metrics: Metrics, calls: Calls) -> None:
     about = "Subscriptions removed since the start, as their webhook is down, or said that it is gone"
     metrics.count(
         "wherry_webhook_removals", about, ("why",), lambda: {(why,): pushers.removals[why] for why in ("down", "gone")}
+    )
+
+
+def watch_stomp(metrics: Metrics, desk: Desk) -> None:
+    """Figures of STOMP, over all roads."""
+    metrics.gauge("wherry_stomp_sessions", "Sessions open", lambda: len(desk.sessions))
+    metrics.gauge("wherry_stomp_held_bytes", "Bytes of frames that are not whole", lambda: desk.held)
+    from wherry.wire.stomp.codec import COMMANDS  # noqa: PLC0415  only where it is served
+    from wherry.wire.stomp.desk import CUT_OFF_REASONS  # noqa: PLC0415
+
+    about = "Frames of clients since the start, by command"
+    metrics.count("wherry_stomp_frames", about, ("command",), lambda: {(each,): desk.frames[each] for each in COMMANDS})
+    about = "Clients cut off since the start, by why"
+    metrics.count(
+        "wherry_stomp_cut_off", about, ("why",), lambda: {(why,): desk.cut_off_counts[why] for why in CUT_OFF_REASONS}
     )
 
 

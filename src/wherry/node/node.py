@@ -16,7 +16,7 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ from wherry.broker.opening import open as open_broker
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.node.config import Config
 from wherry.node.door import asks_for_keys, first_key, is_loopback
-from wherry.node.meter import metered, observer_of, watch_calls, watch_server
+from wherry.node.meter import metered, observer_of, watch_calls, watch_server, watch_stomp
 from wherry.node.webhooks.calls import Calls, calling
 from wherry.security.access import Access
 from wherry.security.tls import Tls, TlsFiles
@@ -37,11 +37,22 @@ from wherry.wire.http.routing import Verb
 from wherry.wire.http.server import App, Server
 
 if TYPE_CHECKING:
+    from wherry.broker.metrics import Metrics
+    from wherry.wire.amqp.house import House
     from wherry.wire.flight.server import FlightServer
+    from wherry.wire.stomp.desk import Desk
 
 State: TypeAlias = Literal["starting", "ready", "draining", "stopped"]
 
 WATCH_S = 0.5
+
+
+class Listening(Protocol):
+    """The server of a wire."""
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Serve an address; its port."""
+
 
 _log = logging.getLogger("wherry.node")
 
@@ -70,6 +81,10 @@ class Node:
         """Where Arrow Flight is served, if it is."""
         self.amqp_port: int | None = None
         """Where AMQP is served, if it is."""
+        self.stomp_port: int | None = None
+        """Where STOMP is served, if it is."""
+        self.desk: Desk | None = None
+        """Where sessions of STOMP are, whatever road they took, if it is served."""
         self._flight: FlightServer | None = None
         self._stack = AsyncExitStack()
 
@@ -98,6 +113,15 @@ class Node:
         scheme = "amqp" if self.config.tls.certificate is None else "amqps"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.amqp_port}"
 
+    @property
+    def stomp_url(self) -> str | None:
+        """Where STOMP is reached, if it is served."""
+        if self.stomp_port is None:
+            return None
+        host = self.config.server.host
+        scheme = "stomp" if self.config.tls.certificate is None else "stomp+ssl"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.stomp_port}"
+
     async def __aenter__(self) -> Node:
         began = time.monotonic()
         try:
@@ -114,6 +138,7 @@ class Node:
                 "url": self.url,
                 "flight": self.flight_url,
                 "amqp": self.amqp_url,
+                "stomp": self.stomp_url,
                 "data": self.config.storage.path,
                 "seconds": seconds,
             },
@@ -137,7 +162,14 @@ class Node:
         )
         names = None if self.keys_on else (config.server.host, *config.server.names)
         self.server = await stack.enter_async_context(
-            serve(self.broker, bounds=config.limits, guard=guard, names=names, observer=observer_of(metrics))
+            serve(
+                self.broker,
+                bounds=config.limits,
+                guard=guard,
+                names=names,
+                origins=self._origins(),
+                observer=observer_of(metrics),
+            )
         )
         watch_server(metrics, self.server)
         watch_calls(metrics, self.calls)
@@ -155,34 +187,68 @@ class Node:
             raise InvalidInput("server.host, server.port", place, f"an address to listen on ({fault})") from None
         if config.flight.enabled:
             await self._start_flight(access)
-        if config.amqp.enabled:
-            await self._start_amqp(access, context)
+        if config.amqp.enabled or config.stomp.enabled:
+            await self._start_hosts(access, context, metrics)
 
-    async def _start_amqp(self, access: Access, tls: ssl.SSLContext | None) -> None:
-        from wherry.wire.amqp.server import serve as serve_amqp  # noqa: PLC0415  only where it is served
+    async def _start_hosts(self, access: Access, tls: ssl.SSLContext | None, metrics: Metrics) -> None:
+        """The virtual hosts, and the wires that lead to them."""
+        from wherry.wire.amqp.house import House  # noqa: PLC0415  only where it is served
+
+        house = House(self.broker, self.config.amqp.hosts)
+        await self._stack.enter_async_context(house.open())
+        if self.config.amqp.enabled:
+            await self._start_amqp(house, access, tls)
+        if self.config.stomp.enabled:
+            await self._start_stomp(house, access, tls, metrics)
+
+    async def _start_amqp(self, house: House, access: Access, tls: ssl.SSLContext | None) -> None:
+        from wherry.node.management import Management  # noqa: PLC0415  only where it is served
+        from wherry.wire.amqp.server import serve_house  # noqa: PLC0415
 
         config = self.config
         port = config.amqp.port_beside(config.server, tls=tls is not None)
-        server = await self._stack.enter_async_context(
-            serve_amqp(
-                self.broker,
-                hosts=config.amqp.hosts,
-                access=access,
-                any_user=config.amqp.any_user,
-                drain_s=config.server.drain_s,
-            )
-        )
-        from wherry.node.management import Management  # noqa: PLC0415
-
-        tools = Management(server.house, access, self.server)
+        serving = serve_house(house, access=access, any_user=config.amqp.any_user, drain_s=config.server.drain_s)
+        server = await self._stack.enter_async_context(serving)
+        tools = Management(house, access, self.server)
         self.server.app, self.server.gate = tools.app, tools.gate
+        given = "amqp.port" if config.amqp.port is not None else None
+        self.amqp_port = await self._listening(server, port, tls, given, "AMQP")
+
+    async def _start_stomp(self, house: House, access: Access, tls: ssl.SSLContext | None, metrics: Metrics) -> None:
+        from wherry.wire.stomp.desk import Bounds  # noqa: PLC0415  only where it is served
+        from wherry.wire.stomp.http import HttpRoads  # noqa: PLC0415
+        from wherry.wire.stomp.server import serve as serve_stomp  # noqa: PLC0415
+
+        config, section = self.config, self.config.stomp
+        port = section.port_beside(config.server, tls=tls is not None)
+        bounds = Bounds(**{name: getattr(section, name) for name in Bounds.__struct_fields__})
+        serving = serve_stomp(
+            house,
+            access=access,
+            bounds=bounds,
+            any_user=config.amqp.any_user,
+            names=(config.server.host, *config.server.names),
+            drain_s=config.server.drain_s,
+        )
+        server = await self._stack.enter_async_context(serving)
+        self.desk = server.desk
+        self.server.roads = HttpRoads(server.desk)
+        watch_stomp(metrics, server.desk)
+        given = "stomp.port" if section.port is not None else None
+        self.stomp_port = await self._listening(server, port, tls, given, "STOMP")
+
+    async def _listening(
+        self, server: Listening, port: int, tls: ssl.SSLContext | None, given: str | None, wire: str
+    ) -> int | None:
+        """The port that a wire is served on. One that nobody asked for by name and another program has is no fault."""
+        host = self.config.server.host
         try:
-            self.amqp_port = await server.listen(config.server.host, port, tls)
+            return await server.listen(host, port, tls)
         except OSError as fault:
-            place = f"{config.server.host}:{port}"
-            if config.amqp.port is not None:
-                raise InvalidInput("amqp.port", place, f"an address to listen on ({fault})") from None
-            _log.warning("AMQP is not served: another program has its port", extra={"port": port, "why": str(fault)})
+            if given is not None:
+                raise InvalidInput(given, f"{host}:{port}", f"an address to listen on ({fault})") from None
+            _log.warning(f"{wire} is not served: another program has its port", extra={"port": port, "why": str(fault)})
+            return None
 
     async def _start_flight(self, access: Access) -> None:
         from wherry.wire.flight.server import serve as serve_flight  # noqa: PLC0415  8 MB, only where it is served
@@ -223,6 +289,14 @@ class Node:
             _log.warning("no key may administer all topics ('*'): keys and routes cannot be changed over a wire")
         if self.config.tls.certificate is None and not is_loopback(host):
             _log.warning("keys travel in the clear: there is no TLS, and others can reach this address")
+
+    def _origins(self) -> tuple[str, ...]:
+        origins = self.config.server.origins
+        if "*" in origins and not self.keys_on:
+            raise InvalidInput(
+                "server.origins", "*", "pages by their origins: any page may only where keys are asked for"
+            )
+        return origins
 
     def _unless_draining(self, app: App) -> App:
         async def answer(request: Request) -> Answer:

@@ -131,12 +131,13 @@ def banner(node: Node) -> str:
     at = "" if node.url == DEFAULT_URL else f" --url {node.url}"
     flight = "" if node.flight_url is None else f"; {node.flight_url} is Arrow Flight, for Spark and columns"
     amqp = "" if node.amqp_url is None else f"; {node.amqp_url} is for clients of RabbitMQ"
+    stomp = "" if node.stomp_url is None else f"; {node.stomp_url} is for STOMP"
     lines += [
         f"  curl{sends} -X PUT {node.url}/v1/topics/jobs",
         f"  curl{sends} {node.url}/v1/topics/jobs/messages -H 'Content-Type: text/plain' -d hello",
         f"  python -c \"import {imports}; wherry.connect_sync('{node.url}'{key}).publish('jobs', ['hello'])\"",
         f"  wherry{at} publish --create jobs hello",
         "",
-        f"  {node.url}/docs shows every call{flight}{amqp}. Ctrl-C stops.",
+        f"  {node.url}/docs shows every call{flight}{amqp}{stomp}. Ctrl-C stops.",
     ]
     return "\n".join(lines)

@@ -27,6 +27,7 @@ FLAGS: dict[str, str] = {
     "--port": "server.port",
     "--flight-port": "flight.port",
     "--amqp-port": "amqp.port",
+    "--stomp-port": "stomp.port",
     "--data": "storage.path",
     "--cache-bytes": "storage.cache_bytes",
     "--tls-certificate": "tls.certificate",

@@ -80,7 +80,7 @@ def test_what_kubernetes_and_clients_put_into_the_environment_is_not_ours():
     [
         ("[server]\nprot = 1", {}, {}, "file wherry.toml:2: unknown name: got 'server.prot'.*did you mean port?"),
         ("[sever]\nport = 1", {}, {}, r"file wherry.toml:1: unknown name: got '\[sever\]'.*did you mean server?"),
-        ("[zzz]", {}, {}, "one of server, flight, amqp, storage, tls"),
+        ("[zzz]", {}, {}, "one of server, flight, amqp, stomp, storage, tls"),
         ("port = 1", {}, {}, "file wherry.toml:1: unknown name"),
         ("server = 1", {}, {}, r"server \(file wherry.toml:1\): got 1; allowed: a section"),
         ("[server", {}, {}, "file wherry.toml: .*valid TOML"),

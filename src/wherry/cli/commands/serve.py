@@ -22,6 +22,7 @@ FLAGS: dict[str, tuple[str, str]] = {
     "--port": ("PORT", "0 lets the system choose."),
     "--flight-port": ("PORT", "The same for Arrow Flight."),
     "--amqp-port": ("PORT", "The same for AMQP 0-9-1."),
+    "--stomp-port": ("PORT", "The same for STOMP."),
     "--data": ("DIRECTORY", "Where the messages are."),
     "--cache-bytes": ("BYTES", "Memory for recent messages."),
     "--tls-certificate": ("FILE", "PEM; with --tls-key the port speaks https."),

@@ -6,16 +6,17 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from functools import cache, lru_cache
+from dataclasses import replace
+from functools import cache, lru_cache, partial
 from ipaddress import ip_address
 
 from wherry.broker.broker import Broker
 from wherry.wire.http.bounds import Bounds
 from wherry.wire.http.endpoints import TABLES
-from wherry.wire.http.message import Answer, Request
+from wherry.wire.http.message import Answer, Request, Response
 from wherry.wire.http.openapi import describe
 from wherry.wire.http.problem import HttpError
-from wherry.wire.http.routing import Endpoint, Router, decoded
+from wherry.wire.http.routing import Call, Endpoint, Router, decoded
 from wherry.wire.http.server import Observer, Server
 from wherry.wire.http.service import Guard, Service, open_to_all
 
@@ -38,10 +39,14 @@ class App:
     def admit(self, request: Request) -> Endpoint:
         """What answers a request, if whoever asks may: known from the head, before there is a body."""
         self.check_page(request)
+        if request.method == "OPTIONS" and request.page:
+            return self._preflight(request)
         endpoint = self._router.find(request)
         request.endpoint = endpoint.name
         if endpoint.right == "none":
-            if request.brings_body():
+            if endpoint.admits is not None:
+                endpoint.admits(request, self.service)
+            elif request.brings_body():
                 raise HttpError("too-large", f"{endpoint.name} takes no body")
             request.admitted = endpoint
             return endpoint
@@ -56,7 +61,34 @@ class App:
     def check_page(self, request: Request) -> None:
         """No page from elsewhere drives the broker, by a name that points here or by its own."""
         _check_host(request, self.service.names)
-        _check_origin(request)
+        request.page = _foreign_page(request, self.service.origins)
+
+    def _preflight(self, request: Request) -> Endpoint:
+        """What a browser asks before it lets a page from elsewhere call: which methods and headers are allowed."""
+        methods = ", ".join(self._router.methods(request.path))
+        request.endpoint, request.query = PREFLIGHT.name, ""  # arguments are for the call that comes
+        request.admitted = replace(PREFLIGHT, handler=partial(_allow, methods))
+        return request.admitted
+
+
+async def _allow(methods: str, call: Call[Service]) -> Answer:
+    headers = [
+        ("Access-Control-Allow-Methods", methods),
+        ("Access-Control-Allow-Headers", "*, Authorization"),
+        ("Access-Control-Max-Age", "600"),
+    ]
+    return Response(204, headers=headers)
+
+
+PREFLIGHT = Endpoint(
+    method="OPTIONS",
+    path="/",
+    handler=partial(_allow, ""),
+    summary="What a page from elsewhere may ask",
+    description="",
+    tag="browser",
+    right="none",
+)
 
 
 def _endpoints() -> list[Endpoint]:
@@ -91,17 +123,24 @@ def _is_known(host: str, names: frozenset[str]) -> bool:
     return True
 
 
-def _check_origin(request: Request) -> None:
-    """A page from elsewhere must not drive the broker through the browser of somebody who can reach it."""
+def _foreign_page(request: Request, origins: frozenset[str]) -> str:
+    """The origin of a page from elsewhere that may call; empty if nobody or a page of our own asks.
+
+    Any other must not drive the broker through the browser of somebody who can reach it.
+    """
     origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
-        raise HttpError("forbidden", f"a page from {origin[:100]} may not call this broker")
+    if origin is None or origin.partition("://")[2] == request.headers.get("host"):
+        return ""
+    if origin.lower() in origins or ("*" in origins and "://" in origin):
+        return origin
+    hint = "its own pages and those of server.origins in the configuration may"
+    raise HttpError("forbidden", f"a page from {origin[:100]} may not call this broker: {hint}")
 
 
 def check_site(request: Request) -> None:
     """The same for what carries no origin: a picture or a link that a page from elsewhere has the browser get."""
     site = request.headers.get("sec-fetch-site", "none")
-    if site not in ("none", "same-origin"):
+    if not request.page and site not in ("none", "same-origin"):
         raise HttpError("forbidden", f"a page from elsewhere ({site[:20]}) may not call this broker")
 
 
@@ -112,14 +151,17 @@ async def serve(
     bounds: Bounds | None = None,
     guard: Guard = open_to_all,
     names: Iterable[str] | None = (),
+    origins: Iterable[str] = (),
     observer: Observer | None = None,
 ) -> AsyncIterator[Server]:
     """A server over a broker; tell it where to `listen`. On the way out it answers what is under way, then closes.
 
     `names` are those it answers under, beside addresses and `localhost`; None, where keys tell who asks, is any.
+    `origins` are those of pages from elsewhere that may call it.
     """
     server = Server(bounds=bounds, observer=observer)
     service = Service(broker, server, guard, None if names is None else frozenset(name.lower() for name in names))
+    service.origins = frozenset(origin.lower() for origin in origins)
     app = App(service)
     server.app, server.gate, server.check_page = app, app.admit, app.check_page
     weeding = asyncio.create_task(_weed(service), name="wherry http consumers")

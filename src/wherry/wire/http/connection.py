@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from email.utils import formatdate
 from enum import Enum, auto
-from functools import lru_cache
 from http import HTTPStatus
 from itertools import repeat
 from typing import TYPE_CHECKING, cast
@@ -22,8 +20,10 @@ import pyarrow as pa
 
 from wherry.model.errors import WherryError
 from wherry.wire.http.chunks import BrokenChunks, Chunks
+from wherry.wire.http.heads import clean, joined, split, status_line
 from wherry.wire.http.message import Bytes, Request, Response, Stream
 from wherry.wire.http.problem import HttpError, problem
+from wherry.wire.http.upgrade import Upgrade, hand_over
 
 if TYPE_CHECKING:
     from wherry.wire.http.server import Server
@@ -37,9 +37,6 @@ JOINED_BYTES = 16 << 10
 POOLED_BODY_BYTES = 32 << 10
 """Larger bodies lie in Arrow's memory, which is aligned, not cleared first, and reused warm."""
 
-HEADERS_MAX = 512
-"""Header lines of one request; 256 of them may be those of its message."""
-
 PARTING_S = 2.0
 """A closed socket with bytes unread is reset, and takes the last answer along: so long we read and throw away."""
 
@@ -50,8 +47,6 @@ CLIENT_GONE = 499
 """What is told to observers of a request whose client left before the answer."""
 
 HEAD_END = b"\r\n\r\n"
-ONCE = frozenset({"host", "content-length", "transfer-encoding", "content-type", "authorization", "idempotency-key"})
-"""Headers that two readers would understand differently if they came twice."""
 
 _log = logging.getLogger("wherry.http")
 
@@ -62,6 +57,7 @@ class _State(Enum):
     CHUNKED = auto()
     BUSY = auto()
     PARTING = auto()
+    HANDED_OVER = auto()
     CLOSED = auto()
 
 
@@ -202,6 +198,7 @@ class Connection(asyncio.BufferedProtocol):
             refusal = problem(fault)
             refusal.close, self._keep_alive = True, False  # of a body that is not wanted, the rest is on its way
             if self._request is not None:
+                self._server.dress(self._request, refusal)
                 self._server.observe(self._request, refusal.status, self._server.time() - self._since)
             self._send(refusal)
 
@@ -232,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
         """A head is whole: make the request, and see whether a body follows."""
         if self._begun != 1 or not self._whole:
             raise HttpError("invalid-input", "this is not one head of one request", close=True)
-        headers = _joined(self._headers)
+        headers = joined(self._headers)
         version = self._parser.get_http_version()
         self._one_zero = version == "1.0"
         said = headers.get("connection", "").lower()
@@ -241,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
             raise HttpError("invalid-input", f"HTTP/{version} is not spoken here; HTTP/1.1 is", close=True)
         if not self._one_zero and "host" not in headers:
             raise HttpError("invalid-input", "a request in HTTP/1.1 has a Host header", close=True)
-        path, query = _split(self._url)
+        path, query = split(self._url)
         method = self._parser.get_method().decode("ascii")
         self._request = Request(method, path, query, headers, peer=self._peer, secure=self._secure)
         self._since, self._got = self._server.time(), 0
@@ -345,6 +342,9 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(answer, Stream):
                 status = HTTPStatus.OK
                 await self._send_stream(request, answer)
+            elif not isinstance(answer, Response):
+                status = HTTPStatus.SWITCHING_PROTOCOLS
+                self._hand_over(answer)
             else:
                 status = answer.status
                 if request.method != "HEAD" and not self._keep(answer):
@@ -362,11 +362,20 @@ class Connection(asyncio.BufferedProtocol):
             self._server.observe(request, int(status), self._server.time() - started)
         self._next()
 
+    def _hand_over(self, upgrade: Upgrade) -> None:
+        """From here on the transport is somebody else's; what was read of it already goes along."""
+        if self._eof or self._transport.is_closing():
+            self._keep_alive = False
+            return
+        rest = bytes(memoryview(self._inbox)[: self._filled])
+        self._state, self._inbox, self._filled = _State.HANDED_OVER, bytearray(), 0
+        hand_over(self._transport, upgrade, rest, self._server.succeed(self, upgrade))
+
     def _next(self) -> None:
         """After an answer: the next request, which may be here already."""
         self._request = None
         self._free_body()
-        if self._state is _State.CLOSED:
+        if self._state in (_State.CLOSED, _State.HANDED_OVER):
             return
         if not self._keep_alive or self._eof or self._server.closing:
             self._part()
@@ -395,12 +404,12 @@ class Connection(asyncio.BufferedProtocol):
             return
         close = response.close or not self._keep_alive or self._eof or self._server.closing
         length = sum(memoryview(part).nbytes for part in response.body)
-        lines = [_status_line(response.status), self._server.date_line()]
+        lines = [status_line(response.status), self._server.date_line()]
         if response.content_type:
             lines.append(f"Content-Type: {response.content_type}\r\n")
         if response.status != HTTPStatus.NO_CONTENT:
             lines.append(f"Content-Length: {length}\r\n")
-        lines += [f"{name}: {_clean(value)}\r\n" for name, value in response.headers]
+        lines += [f"{name}: {clean(value)}\r\n" for name, value in response.headers]
         if close:
             self._keep_alive = False
             lines.append("Connection: close\r\n")
@@ -450,8 +459,8 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _send_chunks(self, stream: Stream, *, head_only: bool) -> None:
         chunked = not self._one_zero
-        lines = [_status_line(HTTPStatus.OK), self._server.date_line(), f"Content-Type: {stream.content_type}\r\n"]
-        lines += [f"{name}: {_clean(value)}\r\n" for name, value in stream.headers]
+        lines = [status_line(HTTPStatus.OK), self._server.date_line(), f"Content-Type: {stream.content_type}\r\n"]
+        lines += [f"{name}: {clean(value)}\r\n" for name, value in stream.headers]
         lines.append("Transfer-Encoding: chunked\r\n" if chunked else "Connection: close\r\n")
         self._keep_alive = self._keep_alive and chunked
         self._transport.write("".join([*lines, "\r\n"]).encode("latin-1", "replace"))
@@ -497,44 +506,3 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Go at once."""
         self._transport.abort()
-
-
-def _joined(pairs: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    if len(pairs) > HEADERS_MAX:
-        raise HttpError("headers-too-large", f"a request may have {HEADERS_MAX} headers", close=True)
-    headers: dict[str, str] = {}
-    for raw, value in pairs:
-        name, text = raw.decode("latin-1").lower(), value.decode("latin-1")
-        if name in headers:
-            if name in ONCE:
-                raise HttpError("invalid-input", f"the header {name} comes twice", close=True)
-            text = f"{headers[name]}, {text}"
-        headers[name] = text
-    return headers
-
-
-def _split(url: bytes) -> tuple[str, str]:
-    """Path and query of a request target: `/path?query`, or an absolute URL as proxies send it."""
-    if not url.startswith(b"/"):
-        try:
-            parsed = httptools.parse_url(url)
-        except httptools.HttpParserInvalidURLError:
-            raise HttpError("invalid-input", "the target of the request is not a path", close=True) from None
-        return (parsed.path or b"/").decode("latin-1"), (parsed.query or b"").decode("latin-1")
-    path, _, query = url.partition(b"?")
-    return path.decode("latin-1"), query.decode("latin-1")
-
-
-def _clean(value: str) -> str:
-    """A header value that cannot end its line."""
-    return value.replace("\r", " ").replace("\n", " ").replace("\0", " ")
-
-
-@lru_cache(maxsize=128)
-def _status_line(status: int) -> str:
-    return f"HTTP/1.1 {int(status)} {HTTPStatus(status).phrase}\r\nServer: wherry\r\n"
-
-
-def date_line(wall_s: float) -> str:
-    """The `Date` header, which an origin server with a clock sends."""
-    return f"Date: {formatdate(wall_s, usegmt=True)}\r\n"

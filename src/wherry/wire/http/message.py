@@ -12,6 +12,8 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 import pyarrow as pa
 
+from wherry.wire.http.upgrade import Upgrade
+
 if TYPE_CHECKING:
     from wherry.wire.http.routing import Endpoint
 
@@ -49,6 +51,8 @@ class Request:
     """Method and path template of what answers, empty when nothing does."""
     caller: str = ""
     """Whose key it came with; empty where none is asked for."""
+    page: str = ""
+    """The origin of a page from elsewhere that may call this broker; empty for all who need no leave."""
     admitted: Endpoint | None = None
     """What answers, once the head was seen to be allowed: a body that comes later does not ask again."""
 
@@ -94,7 +98,7 @@ class Stream:
     headers: list[Header] = field(default_factory=list)
 
 
-Answer: TypeAlias = Response | Stream
+Answer: TypeAlias = Response | Stream | Upgrade
 
 
 def segments(path: str) -> list[str]:

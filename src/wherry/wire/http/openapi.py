@@ -141,7 +141,11 @@ def _operation(endpoint: Endpoint, schema_of: dict[Any, Any], components: Schema
         "operationId": endpoint.handler.__name__,
         "summary": endpoint.summary,
         "tags": [endpoint.tag],
-        "parameters": [*_path_parameters(endpoint), *_query_parameters(endpoint, schema_of, components)],
+        "parameters": [
+            *_path_parameters(endpoint),
+            *_query_parameters(endpoint, schema_of, components),
+            *_header_parameters(endpoint),
+        ],
         "responses": _responses(endpoint, schema_of),
     }
     if endpoint.description:
@@ -183,6 +187,13 @@ def _query_parameters(endpoint: Endpoint, schema_of: dict[Any, Any], components:
     return [
         {"name": name, "in": "query", "required": name in required, "schema": _plain(each)}
         for name, each in schema["properties"].items()
+    ]
+
+
+def _header_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "header", "required": True, "description": text, "schema": {"type": "string"}}
+        for name, text in endpoint.headers.items()
     ]
 
 

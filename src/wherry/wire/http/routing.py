@@ -65,6 +65,10 @@ class Endpoint:
         Whether the handler itself asks the guard, topic by topic.
     body_bytes
         How large a body may be, where the server allows for more; None for what `body_max` says.
+    admits
+        What a request has to show before its body is waited for, where that is no key; called with the service.
+    headers
+        Headers that it must have, and what they are.
     """
 
     method: str
@@ -82,6 +86,8 @@ class Endpoint:
     codes: tuple[str, ...] = ()
     asks: bool = False
     body_bytes: int | None = None
+    admits: Callable[[Request, Any], None] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def body_max(self) -> int | None:
@@ -152,7 +158,21 @@ class Router:
         request.params = params.copy()
         return endpoint
 
+    def methods(self, path: str) -> list[str]:
+        """What a path knows; `HttpError` 404 for none."""
+        return sorted(self._node(path)[0].methods)
+
     def _search(self, given: str, path: str) -> tuple[Endpoint, dict[str, str]]:
+        node, values = self._node(path)
+        method = "GET" if given == "HEAD" else given
+        found = node.methods.get(method)
+        if found is None:
+            allowed = ", ".join(sorted({*node.methods} | ({"HEAD"} if "GET" in node.methods else set())))
+            raise HttpError("method-not-allowed", f"{path} knows {allowed}, not {given}", [("Allow", allowed)])
+        endpoint, names = found
+        return endpoint, dict(zip(names, values, strict=True))
+
+    def _node(self, path: str) -> tuple[_Node, list[str]]:
         node, values = self._root, []
         for part in segments(path):
             child = node.parts.get(part)
@@ -164,13 +184,7 @@ class Router:
             node = child
         if not node.methods:
             raise HttpError("not-found", f"nothing is at {path}; /openapi.json tells what there is")
-        method = "GET" if given == "HEAD" else given
-        found = node.methods.get(method)
-        if found is None:
-            allowed = ", ".join(sorted({*node.methods} | ({"HEAD"} if "GET" in node.methods else set())))
-            raise HttpError("method-not-allowed", f"{path} knows {allowed}, not {given}", [("Allow", allowed)])
-        endpoint, names = found
-        return endpoint, dict(zip(names, values, strict=True))
+        return node, values
 
 
 @dataclass(slots=True)

@@ -13,9 +13,12 @@ from typing import Any, TypeAlias, TypeVar
 
 from wherry.model.errors import WherryError
 from wherry.wire.http.bounds import Bounds
-from wherry.wire.http.connection import Connection, date_line
-from wherry.wire.http.message import Answer, Request, Stream
+from wherry.wire.http.connection import Connection
+from wherry.wire.http.heads import date_line
+from wherry.wire.http.message import Answer, Header, Request, Response, Stream
 from wherry.wire.http.problem import HttpError, problem
+from wherry.wire.http.roads import Roads
+from wherry.wire.http.upgrade import Guest
 
 App: TypeAlias = Callable[[Request], Awaitable[Answer]]
 T = TypeVar("T")
@@ -31,6 +34,11 @@ BOUNDS = ("connections", "requests", "waits", "head_bytes", "body_bytes", "bodie
 _log = logging.getLogger("wherry.http")
 
 
+def readable_by(origin: str) -> list[Header]:
+    """Headers that let a page from elsewhere read an answer, and a cache keep it apart from the same for others."""
+    return [("Access-Control-Allow-Origin", origin), ("Access-Control-Expose-Headers", "*"), ("Vary", "Origin")]
+
+
 class Server:
     """HTTP on any number of addresses, over one application."""
 
@@ -43,6 +51,8 @@ class Server:
         """What a request passes before we wait for its body, or raises: a stranger shall not fill our memory."""
         self.check_page: Gate = lambda request: None
         """What every request passes, whoever answers it."""
+        self.roads: Roads | None = None
+        """STOMP over this port, where it is served."""
         self.bounds = bounds or Bounds()
         self.closing = False
         self.requests = 0
@@ -52,7 +62,7 @@ class Server:
         self.refused: Counter[str] = Counter()
         """Connections and requests that hit a bound, by its name."""
         self._observer = observer
-        self._connections: set[Connection] = set()
+        self._connections: set[Guest] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._patience: set[asyncio.Timeout] = set()
         self._listeners: list[asyncio.Server] = []
@@ -109,6 +119,8 @@ class Server:
             now = self.time()
             for connection in list(self._connections):
                 connection.tick(now)
+            if self.roads is not None:
+                self.roads.tick(now)
 
     # --------------------------------------------------------------------------------------- what a connection asks
 
@@ -123,7 +135,7 @@ class Server:
             self._date = (now, date_line(now))
         return self._date[1]
 
-    def admit(self, connection: Connection) -> str | None:
+    def admit(self, connection: Guest) -> str | None:
         """Why a connection may not be open, if it may not."""
         self._connections.add(connection)
         self._nobody.clear()
@@ -134,11 +146,17 @@ class Server:
             return f"{self.bounds.connections} connections are open, which is the bound"
         return None
 
-    def discard(self, connection: Connection) -> None:
+    def discard(self, connection: Guest) -> None:
         """A connection is gone."""
         self._connections.discard(connection)
         if not self._connections:
             self._nobody.set()
+
+    def succeed(self, connection: Guest, successor: Guest) -> Callable[[], None]:
+        """Somebody else goes on with a connection; what to call when that is gone."""
+        self._connections.add(successor)
+        self._connections.discard(connection)
+        return lambda: self.discard(successor)
 
     def hold(self, size: int, whole: int = 0) -> bool:
         """Count bytes of a body that has `whole` in all, if they fit. Large ones leave room for small ones."""
@@ -186,7 +204,13 @@ class Server:
         finally:
             if not isinstance(answer, Stream):
                 self.end(request)
+        self.dress(request, answer)
         return answer
+
+    def dress(self, request: Request, answer: Answer) -> None:
+        """Say in an answer that the page which asked may read it, if it may."""
+        if request.page and isinstance(answer, Response | Stream):
+            answer.headers = [*answer.headers, *readable_by(request.page)]
 
     def end(self, request: Request) -> None:
         """A request is over."""

@@ -16,6 +16,7 @@ from wherry.model.topic import Topic
 from wherry.wire.http.message import Request
 from wherry.wire.http.problem import HttpError
 from wherry.wire.http.routing import Call, Verb
+from wherry.wire.http.sampling import Sampler
 from wherry.wire.http.server import Server
 
 Guard: TypeAlias = Callable[[Request, Verb, str], str]
@@ -45,15 +46,19 @@ class Service:
     guard: Guard = open_to_all
     names: frozenset[str] | None = frozenset()
     """Host names it answers under, beside addresses and `localhost`; None is any."""
+    origins: frozenset[str] = frozenset()
+    """Pages from elsewhere that may call it, as `https://example.org`; `*` is any."""
     document: Callable[[], bytes] = lambda: b"{}"
     """Makes the interface, described."""
     consumers: Consumers = field(init=False)
     settler: Settler = field(init=False)
+    sampler: Sampler = field(init=False)
     listings: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTINGS))
 
     def __post_init__(self) -> None:
         self.consumers = Consumers(self.broker)
         self.settler = Settler(self.broker.shard)
+        self.sampler = Sampler(self.broker, self.server)
 
     def may(self, request: Request, verb: Verb, topic: str) -> bool:
         """Whether whoever asks has a right; `Unauthorized` if nobody knows who that is."""

@@ -97,6 +97,7 @@ PATH: dict[str, Meta] = {
     "key": name(limits.STAGE_KEY_CHARS_MAX),
     "id": name(limits.MESSAGE_ID_BYTES_MAX),
     "schema": told(enum=["message", "delivered"]),
+    "session": name(64, "^[0-9A-Za-z_-]+$"),
     "file": name(64, "^[a-z-]+[.](js|css|png)$"),
 }
 """Names in paths."""

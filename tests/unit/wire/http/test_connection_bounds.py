@@ -13,7 +13,7 @@ from wherry.broker.opening import start
 from wherry.journal.memory import MemoryEngine
 from wherry.wire.http.app import serve
 from wherry.wire.http.bounds import Bounds
-from wherry.wire.http.connection import INBOX_BYTES
+from wherry.wire.http.connection import INBOX_BYTES, Connection
 from wherry.wire.http.message import Answer, Request, Response
 from wherry.wire.http.server import Server
 
@@ -139,6 +139,7 @@ def test_an_idle_connection_gives_its_buffer_back():
         writer.write(post(b"x", "/", "Big: " + "y" * 3_000))
         await reader.readuntil(b"\r\n\r\nx")
         (connection,) = client.server._connections
+        assert isinstance(connection, Connection)
         assert len(connection._inbox) == INBOX_BYTES
         writer.close()
 

@@ -1,15 +1,19 @@
 """Every call of the REST interface, a module for each thing that people work with."""
 
 from wherry.wire.http.endpoints import (
+    browser,
+    console,
     consume,
     dead,
     docs,
+    figures,
     keys,
     messages,
     metrics,
     publish,
     routes,
     schemas,
+    stomp,
     subscriptions,
     system,
     topics,
@@ -30,4 +34,8 @@ TABLES = [
     system.TABLE,
     metrics.TABLE,
     docs.TABLE,
+    stomp.TABLE,
+    browser.TABLE,
+    console.TABLE,
+    figures.TABLE,
 ]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from wherry.broker import browse
+from wherry.core import deadkinds, deadletters
+from wherry.core.deadkinds import DeadKind
 from wherry.core.deadletters import DeadFilter
 from wherry.security.access import signed
 from wherry.wire.http.endpoints.bodies import model
@@ -67,6 +71,14 @@ class Count(msgspec.Struct):
     count: int
 
 
+class DeadReasons(msgspec.Struct):
+    """What dead letters died of, the most frequent first; `room` is how many more messages the topic takes."""
+
+    count: int
+    room: int | None
+    reasons: list[DeadKind]
+
+
 class DeedView(msgspec.Struct):
     """Who sent dead letters back, or threw them away, and when."""
 
@@ -94,6 +106,18 @@ async def list_dead(call: Ask) -> Answer:
     return await listing(
         call, lambda shard, topic: browse.dead_page(shard, topic, wanted, after=after, bytes_max=PAGE_BYTES_MAX)
     )
+
+
+@TABLE.add("GET", PATH + "/reasons", "consume", query=Conditions, answers={200: DeadReasons})
+async def list_reasons(call: Ask) -> Answer:
+    """Dead letters counted by subscription and reason: what a redrive or a discard with these conditions would mean."""
+    shard = call.service.broker.shard
+    topic = shard.state.topic(call["topic"])
+    shard.upkeep(shard.now())
+    groups = deadletters.select(shard.state, topic, DeadFilter(**msgspec.structs.asdict(call.query)))
+    count, room = sum(len(group.offsets) for group in groups), deadkinds.room(topic)
+    kinds = await asyncio.to_thread(deadkinds.kinds, groups, list(shard.state.texts.texts))
+    return json_response(DeadReasons(count, room, kinds))
 
 
 @TABLE.add(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from wherry.core.stats import TopicStats
+from wherry.broker.browse import LIMIT_MAX
+from wherry.core.stats import PartitionStats, TopicStats, of_partitions
+from wherry.model import check, limits
 from wherry.model.topic import Topic
 from wherry.wire.http.endpoints.bodies import changed, fields_of, given, shown
 from wherry.wire.http.message import Answer, Response, json_response
 from wherry.wire.http.routing import Table
 from wherry.wire.http.service import Ask
+from wherry.wire.http.terms import Limit, Partition
 
 TABLE = Table("topics")
 
@@ -29,6 +32,19 @@ class TopicList(msgspec.Struct):
     """The topics that the caller may consume, by name."""
 
     topics: list[TopicView]
+
+
+class PartitionQuery(msgspec.Struct, frozen=True):
+    """From which partition on, and how many."""
+
+    first: Partition = 0
+    limit: Limit = 100
+
+
+class PartitionList(msgspec.Struct):
+    """Partitions, by number."""
+
+    partitions: list[PartitionStats]
 
 
 def _view(call: Ask, topic: Topic) -> TopicView:
@@ -82,3 +98,13 @@ async def delete_topic(call: Ask) -> Answer:
     """Delete a topic with its messages, subscriptions and dead letters."""
     await call.service.broker.delete_topic(call["topic"])
     return Response(204)
+
+
+@TABLE.add("GET", "/v1/topics/{topic}/partitions", "consume", query=PartitionQuery, answers={200: PartitionList})
+async def list_partitions(call: Ask) -> Answer:
+    """Where each partition begins and ends, and what is not settled in it; `limit` of them from `first` on."""
+    query: PartitionQuery = call.query
+    check.integer("first", query.first, 0, limits.PARTITIONS_MAX - 1)
+    check.integer("limit", query.limit, 1, LIMIT_MAX)
+    topic = call.service.broker.shard.state.topic(call["topic"])
+    return json_response(PartitionList(of_partitions(topic, query.first, query.limit)))

@@ -1,0 +1,120 @@
+/** Wherry in a page. `docs/browser.md` tells the rest. */
+
+export interface Options {
+  /** Where the broker is, as in `https://mq.example.org`; the origin of the page unless told. Never with a key in it. */
+  url?: string;
+  /** An API key. It travels in the CONNECT frame. */
+  key?: string;
+  /** A name for people, beside the key. */
+  login?: string;
+  /** The virtual host; `/` unless told. */
+  host?: string;
+  /** `auto`: a WebSocket, and polling where there is none. */
+  road?: "auto" | "websocket" | "polling";
+  /** For a road and its CONNECTED, in milliseconds; 8,000 unless told. */
+  connectMs?: number;
+  /** The first wait before coming back, in milliseconds; it doubles up to `backoffCapMs`, and half of it is chance. */
+  backoffMs?: number;
+  backoffCapMs?: number;
+  /** What may be published and not confirmed; one more is refused. 10,000 messages and 16 MiB unless told. */
+  bufferMessages?: number;
+  bufferBytes?: number;
+  /** For places that have none of their own. */
+  WebSocket?: unknown;
+  fetch?: typeof fetch;
+}
+
+export type State = "connecting" | "open" | "waiting" | "closed";
+export type Road = "websocket" | "polling";
+export type Body = string | ArrayBuffer | ArrayBufferView | object | number | boolean | null;
+export type Headers = Record<string, string | number | boolean | undefined>;
+
+export interface StateDetail {
+  state: State;
+  road: Road | null;
+  error?: WherryError;
+  /** While waiting: milliseconds until the next attempt. */
+  retryMs?: number;
+}
+
+export class WherryError extends Error {
+  /** Whether trying again would not help. */
+  readonly fatal: boolean;
+}
+
+export class Message<T = unknown> {
+  readonly destination: string;
+  readonly headers: Record<string, string>;
+  readonly body: Uint8Array;
+  readonly id: string;
+  /** Whether it was handed out before. */
+  readonly redelivered: boolean;
+  readonly isSettled: boolean;
+  text(): string;
+  json(): T;
+  /** Done with it. False if that comes too late: then it comes again. */
+  ack(): boolean;
+  /** Not done: it comes again, or with `requeue: false` is a dead letter. */
+  nack(how?: { requeue?: boolean }): boolean;
+}
+
+export interface SubscribeOptions {
+  /** The same in every life of the page, for a durable subscription. */
+  id?: string;
+  /** Nothing is missed while the page is away. Needs an `id`. */
+  durable?: boolean;
+  /**
+   * `handler`: acked when the handler is done, nacked when it throws; one message after the other. The default, but of
+   * topics that are not durable. `auto`: done as soon as it is sent. The others: by `message.ack()`.
+   */
+  ack?: "handler" | "auto" | "client" | "client-individual";
+  /** How many messages may be out; 100 unless told, if they are acked. */
+  prefetch?: number;
+  /** The buffer that this client has: the broker never sends more, and cuts off who overruns it. */
+  bufferMessages?: number;
+  bufferBytes?: number;
+  headers?: Headers;
+}
+
+export interface Subscription {
+  readonly id: string;
+  readonly destination: string;
+  /** Resolves when the broker has confirmed it, rejects when it is refused. */
+  readonly ready: Promise<void>;
+  /** No more messages. The broker keeps a durable one unless `forget`. */
+  unsubscribe(how?: { forget?: boolean }): Promise<void>;
+}
+
+export interface ClientEvents {
+  state: CustomEvent<StateDetail>;
+  error: CustomEvent<WherryError>;
+}
+
+export class Client extends EventTarget {
+  readonly state: State;
+  readonly road: Road | null;
+  /** Publishes that are not confirmed. */
+  readonly pending: number;
+  opened(): Promise<Client>;
+  /** Resolves when the broker has stored it. What is not confirmed is sent again after a reconnect. */
+  publish(destination: string, body?: Body, headers?: Headers): Promise<void>;
+  publishJson(destination: string, value: unknown, headers?: Headers): Promise<void>;
+  subscribe<T = unknown>(
+    destination: string,
+    handler: (message: Message<T>) => unknown,
+    options?: SubscribeOptions,
+  ): Subscription;
+  close(how?: { withinMs?: number }): Promise<void>;
+  addEventListener<K extends keyof ClientEvents>(
+    type: K,
+    listener: (event: ClientEvents[K]) => void,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+  addEventListener(
+    type: string,
+    listener: EventListenerOrEventListenerObject | null,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+}
+
+export function connect(options?: Options): Client;

@@ -1,0 +1,160 @@
+"""STOMP over HTTP: a WebSocket where that works, and sessions that are polled where it does not."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from wherry.model import check
+from wherry.wire.http.message import OCTETS, Answer, Request, Response, json_response
+from wherry.wire.http.problem import HttpError
+from wherry.wire.http.roads import Roads
+from wherry.wire.http.routing import Table
+from wherry.wire.http.service import Ask, Service
+from wherry.wire.http.terms import WAIT_MS_MAX, Sequence, WaitMs, told
+
+TABLE = Table("stomp")
+SESSIONS = "/v1/stomp/sessions"
+FRAMES = SESSIONS + "/{session}/frames"
+
+TOKEN = "Wherry-Session"
+FRAMES_BYTES_MAX = 1 << 20
+"""Of one call: a larger frame comes in several."""
+
+SHOWS_TOKEN = {TOKEN: "The token that came with the session"}
+
+
+class StompSession(msgspec.Struct):
+    """A session: its id is for the path, its token for the header `Wherry-Session`."""
+
+    id: str
+    token: str
+
+
+class FramesQuery(msgspec.Struct, frozen=True):
+    """Where the body begins, in bytes since the session was opened: what came before is not heard again."""
+
+    at: Sequence
+
+
+class FramesTaken(msgspec.Struct):
+    """How many bytes came so far, and whether the session is over and nothing more is heard."""
+
+    received: Annotated[int, told(minimum=0)]
+    over: bool
+
+
+class TakeQuery(msgspec.Struct, frozen=True):
+    """What the client has, in bytes since the session was opened, and how long to wait for more."""
+
+    after: Sequence
+    wait_ms: WaitMs = 0
+
+
+def _roads(service: Service) -> Roads:
+    if service.server.roads is None:
+        raise HttpError("not-found", "STOMP is not served here")
+    return service.server.roads
+
+
+def _shows_token(request: Request, service: Service) -> None:
+    """A body is not waited for before it is known whose it is."""
+    _roads(service).check(request.params["session"], request.headers.get(TOKEN.lower(), ""))
+
+
+async def _websocket(call: Ask) -> Answer:
+    request = call.request
+    if request.method != "GET":
+        raise HttpError("method-not-allowed", f"a WebSocket begins with GET, not {request.method}", [("Allow", "GET")])
+    return _roads(call.service).upgrade(request.headers, peer=request.peer, secure=request.secure)
+
+
+@TABLE.add("GET", "/ws", "none", answers={101: None}, codes=("not-found", "method-not-allowed"))
+async def websocket(call: Ask) -> Answer:
+    """STOMP over a WebSocket.
+
+    Subprotocols are `v12.stomp`, `v11.stomp` and `v10.stomp`, or none. The key comes in the CONNECT frame.
+    """
+    return await _websocket(call)
+
+
+@TABLE.add("GET", "/stomp", "none", answers={101: None}, codes=("not-found", "method-not-allowed"))
+async def websocket_at_stomp(call: Ask) -> Answer:
+    """STOMP over a WebSocket, the same as `/ws`."""
+    return await _websocket(call)
+
+
+@TABLE.add("POST", SESSIONS, "none", answers={201: StompSession}, codes=("not-found", "limit-reached", "too-large"))
+async def open_stomp_session(call: Ask) -> Answer:
+    """Open a session of STOMP that is polled.
+
+    For clients that cannot have a WebSocket. The key comes in the CONNECT frame. A session of which nothing is heard
+    for a minute is over.
+    """
+    name, token = _roads(call.service).open(peer=call.request.peer, secure=call.request.secure)
+    return json_response(StompSession(name, token), 201, [("Cache-Control", "no-store")])
+
+
+@TABLE.add(
+    "POST",
+    FRAMES,
+    "none",
+    query=FramesQuery,
+    takes=(OCTETS,),
+    answers={200: FramesTaken},
+    codes=("limit-reached",),
+    body_bytes=FRAMES_BYTES_MAX,
+    admits=_shows_token,
+    headers=SHOWS_TOKEN,
+)
+async def send_stomp_frames(call: Ask) -> Answer:
+    """Send frames, or parts of frames, to a session.
+
+    A call whose answer was lost is repeated as it was: what came already is not heard again.
+    """
+    kind = call.request.content_type()
+    if kind not in ("", OCTETS):
+        raise HttpError("unsupported-media-type", f"{kind} is not understood here; {OCTETS} is")
+    query: FramesQuery = call.query
+    check.integer("at", query.at, 0, 1 << 62)
+    roads, session = _roads(call.service), call["session"]
+    received, is_over = await roads.send(session, query.at, bytes(memoryview(call.request.body)))
+    return json_response(FramesTaken(received, is_over))
+
+
+@TABLE.add(
+    "GET",
+    FRAMES,
+    "none",
+    query=TakeQuery,
+    answers={200: (OCTETS,)},
+    admits=_shows_token,
+    headers=SHOWS_TOKEN,
+)
+async def take_stomp_frames(call: Ask) -> Answer:
+    """Take frames from a session; with `wait_ms` the answer waits for the first byte.
+
+    The header `Wherry-Next` says what to give as `after` the next time, which tells that all before it arrived. To ask
+    with the same `after` again gives the same bytes again. `Wherry-Over: true` says that nothing will come after these.
+    """
+    query: TakeQuery = call.query
+    check.integer("after", query.after, 0, 1 << 62)
+    check.integer("wait_ms", query.wait_ms, 0, WAIT_MS_MAX)
+    roads, session, server = _roads(call.service), call["session"], call.service.server
+    if query.wait_ms:
+        server.begin_wait(call.request)
+    data, following, is_over = await server.patiently(
+        lambda wait_ms: roads.take(session, query.after, wait_ms), query.wait_ms
+    )
+    headers = [("Wherry-Next", str(following)), ("Cache-Control", "no-store")]
+    if is_over:
+        headers.append(("Wherry-Over", "true"))
+    return Response(200, [data] if data else [], OCTETS, headers)
+
+
+@TABLE.add("DELETE", SESSIONS + "/{session}", "none", answers={204: None}, admits=_shows_token, headers=SHOWS_TOKEN)
+async def end_stomp_session(call: Ask) -> Answer:
+    """End a session: what it held goes to others."""
+    _roads(call.service).end(call["session"])
+    return Response(204)

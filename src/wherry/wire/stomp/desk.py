@@ -1,0 +1,139 @@
+"""What all STOMP sessions of a node share, whatever road they came over: the bounds, the time, and who was cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from wherry.security.access import Access
+from wherry.wire.amqp.dealing import Dealt
+from wherry.wire.amqp.house import House
+from wherry.wire.amqp.login import Login
+
+if TYPE_CHECKING:
+    from wherry.wire.stomp.session import Session
+
+TICK_S = 0.25
+
+CUT_OFF_REASONS = (
+    *("buffer overrun", "backlog overrun", "nothing read", "no heart-beat", "no login", "frame not whole"),
+    *("too much that is not whole", "key no longer good"),
+)
+
+CUT_OFFS_MAX = 256
+"""Remembered for people, the last ones."""
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client may take. Times in seconds.
+
+    `login_s` until it is let in; `frame_s` until a frame is whole, and a second more for every 100,000 bytes of it;
+    `write_s` without reading anything of what it was sent; `stall_s` with a full buffer that it declared, while more
+    waits; `backlog_bytes` that wait in the queue of a subscription that declared none. For all clients together,
+    `held_bytes` of frames that are not whole.
+    """
+
+    connections: int = 10_000
+    login_s: float = 10.0
+    frame_s: float = 60.0
+    write_s: float = 60.0
+    stall_s: float = 5.0
+    backlog_bytes: int = 1 << 30
+    held_bytes: int = 256 << 20
+
+
+class CutOff(NamedTuple):
+    """A client that was the problem, and why."""
+
+    at_ms: int
+    """Unix milliseconds."""
+    peer: str
+    user: str
+    why: str
+    detail: str
+
+
+class Desk:
+    """The house, who may come in, and who is here."""
+
+    def __init__(
+        self,
+        house: House,
+        access: Access | None = None,
+        bounds: Bounds | None = None,
+        *,
+        any_user: bool = False,
+        names: Iterable[str] = (),
+    ) -> None:
+        self.house, self.bounds = house, bounds or Bounds()
+        self.names = frozenset({"localhost", socket.gethostname(), *names})
+        """Of this machine."""
+        self.sessions: set[Session] = set()
+        self.held = 0
+        """Bytes of frames that are not whole."""
+        self.cut_offs: deque[CutOff] = deque(maxlen=CUT_OFFS_MAX)
+        self.cut_off_counts: Counter[str] = Counter()
+        """By why, since the start."""
+        self.frames = Counter[str]()
+        """Frames of clients by command, since the start."""
+        self._access, self._any_user = access, any_user
+        self._closing = False
+
+    def login(self, certified: str | None) -> Login:
+        """For a client that has shown a certificate, or none."""
+        return Login(self._access, certified, any_user=self._any_user)
+
+    def admit(self, session: Session) -> bool:
+        """Whether a session may be."""
+        self.sessions.add(session)
+        return not self._closing and len(self.sessions) <= self.bounds.connections
+
+    def note(self, session: Session, why: str, detail: str) -> None:
+        """A client is cut off."""
+        self.cut_off_counts[why] += 1
+        self.cut_offs.append(CutOff(time.time_ns() // 1_000_000, session.peer, session.user, why, detail))
+
+    def check_held(self) -> None:
+        """Memory is short: whoever holds the most of it with half a frame has to go."""
+        if self.held > self.bounds.held_bytes:
+            largest = max(self.sessions, key=lambda each: each.held)
+            largest.cut_off("too much that is not whole", f"{largest.held} bytes of one frame")
+
+    def _dealt(self) -> Iterator[Dealt]:
+        for session in self.sessions:
+            yield from session.dealt()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Look after the time of all sessions, until the end; then tell everybody."""
+        self.house.holders.append(self._dealt)
+        ticking = asyncio.create_task(self._tick(), name="wherry stomp ticks")
+        try:
+            yield
+        finally:
+            await self.close()
+            ticking.cancel()
+            await asyncio.gather(ticking, return_exceptions=True)
+            self.house.holders.remove(self._dealt)
+
+    async def close(self) -> None:
+        """Store what came, and tell everybody that this is the end."""
+        self._closing = True
+        await self.house.intake.flush()
+        for session in list(self.sessions):
+            session.shut_down()
+        await self.house.settling.flush()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = time.monotonic()
+            for session in list(self.sessions):
+                session.tick(now)

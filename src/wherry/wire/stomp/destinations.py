@@ -1,0 +1,115 @@
+"""Destinations: what a client calls a place, and the exchange, routing key or queue that it is.
+
+| destination | SEND | SUBSCRIBE |
+|---|---|---|
+| `/queue/x` | to the queue, which is made if it is not there | from the queue, likewise |
+| `/amq/queue/x` | to the queue, if it is there | from the queue, which must be there |
+| `/topic/x` | to `amq.topic` with the key `x` | from a queue of its own, bound with the pattern `x` |
+| `/exchange/e/k` | to the exchange with the key `k` | from a queue of its own, bound with the pattern `k` |
+| `/reply-queue/q` | to the queue that a `reply-to` named | – |
+| `/temp-queue/x` | only as `reply-to`: a queue of the session's own | – |
+
+A slash, a percent sign and whatever is not ASCII are written `%XX` within a name, as in a URL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import Literal, NamedTuple
+from urllib.parse import quote, unquote
+
+from wherry.wire.amqp.names import SHORT_BYTES_MAX, is_short
+from wherry.wire.stomp.codec import StompFault
+
+TOPICS = "amq.topic"
+"""The exchange behind `/topic/`."""
+
+TEMPORARY, REPLY = "/temp-queue/", "/reply-queue/"
+OWN = "stomp-subscription-"
+"""Queues of subscriptions are named so."""
+
+Kind = Literal["queue", "amq-queue", "topic", "exchange", "reply-queue", "temp-queue"]
+
+_PREFIXES: dict[str, Kind] = {
+    "/queue/": "queue",
+    "/amq/queue/": "amq-queue",
+    "/topic/": "topic",
+    "/exchange/": "exchange",
+    REPLY: "reply-queue",
+    TEMPORARY: "temp-queue",
+}
+
+
+class Destination(NamedTuple):
+    """Where messages go: an exchange and a routing key; the key names the queue where the exchange is the default."""
+
+    kind: Kind
+    exchange: str
+    key: str
+
+    @property
+    def is_queue(self) -> bool:
+        """Whether it is one queue, which all share."""
+        return self.kind in ("queue", "amq-queue", "reply-queue")
+
+
+@lru_cache(maxsize=8_192)
+def parsed(text: str) -> Destination:
+    """A destination, or the fault to answer with."""
+    for prefix, kind in _PREFIXES.items():
+        if text.startswith(prefix):
+            return _of_kind(kind, text, text[len(prefix) :])
+    raise StompFault("Unknown destination", f"{text[:120]!r} does not begin with one of {', '.join(_PREFIXES)}")
+
+
+def _of_kind(kind: Kind, text: str, rest: str) -> Destination:
+    if kind == "reply-queue":  # as it was given out, whatever is in it
+        return Destination(kind, "", _checked(text, rest))
+    parts = [unquote(part, errors="surrogateescape") for part in rest.split("/")]
+    if kind == "exchange":
+        if len(parts) > 2 or not parts[0]:
+            raise _invalid(text, "/exchange/name or /exchange/name/key, with %2F for a slash")
+        return Destination(kind, _checked(text, parts[0]), _bounded(text, parts[1]) if len(parts) == 2 else "")
+    if len(parts) != 1:
+        raise _invalid(text, "one name, with %2F for a slash")
+    return Destination(kind, TOPICS if kind == "topic" else "", _checked(text, parts[0]))
+
+
+def _checked(text: str, name: str) -> str:
+    if not name:
+        raise _invalid(text, "a name that is not empty")
+    return _bounded(text, name)
+
+
+def _bounded(text: str, name: str) -> str:
+    if not is_short(name):
+        raise _invalid(text, f"a name of at most {SHORT_BYTES_MAX} bytes, in UTF-8")
+    return name
+
+
+def _invalid(text: str, allowed: str) -> StompFault:
+    return StompFault("Invalid destination", f"{text[:120]!r}; allowed: {allowed}")
+
+
+@lru_cache(maxsize=8_192)
+def written(exchange: str, key: str) -> str:
+    """The destination of a MESSAGE, as though it had come from a SEND."""
+    if exchange == "":
+        return f"/queue/{_escaped(key)}"
+    if exchange == TOPICS:
+        return f"/topic/{_escaped(key)}"
+    return f"/exchange/{_escaped(exchange)}" + (f"/{_escaped(key)}" if key else "")
+
+
+_PLAIN = "".join(chr(code) for code in range(32, 127) if chr(code) not in "/%")
+
+
+def _escaped(name: str) -> str:
+    return quote(name, safe=_PLAIN, errors="surrogateescape")
+
+
+def lasting_name(*parts: str) -> str:
+    """The queue of a durable subscription: the same for the same parts, for ever."""
+    digest = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=16)
+    return OWN + digest.hexdigest()

@@ -1,0 +1,111 @@
+"""CONNECT: which version, who, which virtual host, and how often each side says that it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version as version_of
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, NamedTuple
+
+from wherry.model.errors import Unauthorized
+from wherry.wire.amqp.host import Host
+from wherry.wire.amqp.login import GUEST
+from wherry.wire.amqp.names import ROOT
+from wherry.wire.stomp import codec
+from wherry.wire.stomp.codec import V10, VERSIONS, Frame, StompFault
+
+if TYPE_CHECKING:
+    from wherry.wire.stomp.session import Session
+
+BEAT_MS_MIN = 1_000
+"""We do not promise to send, nor ask for, heart-beats more often."""
+
+BEAT_MS_MAX = 1 << 31
+
+SERVER = f"Wherry/{version_of('wherry')}"
+
+
+class HeartBeats(NamedTuple):
+    """Seconds between two signs of life, from us and from the client; 0 for none."""
+
+    send_s: float
+    expect_s: float
+
+
+def patience_s(expect_s: float) -> float:
+    """How long a client may be silent: two of its intervals, and what a network may take."""
+    return 2 * expect_s + 1.0
+
+
+def connect(session: Session, frame: Frame) -> None:
+    """Let a client in, or raise why not."""
+    headers = frame.headers
+    version = chosen_version(headers.get("accept-version"))
+    if version == V10:  # clients of 1.0 write a space after the colon
+        headers = {name: value.strip(" ") for name, value in headers.items()}
+    ours, theirs = agreed_beats(headers.get("heart-beat")) if session.wants_heart_beats else (0, 0)
+    _log_in(session, headers)
+    host = _host(session, headers.get("host", ROOT))
+    session.client_id = headers.get("client-id", "")
+    session.opened(host, version, HeartBeats(ours / 1000, theirs / 1000))
+    answer = [("version", version), ("session", session.id), ("server", SERVER)]
+    session.write(codec.connected([*answer, ("heart-beat", f"{ours},{theirs}")]))
+    session.receipt(headers.get("receipt"))
+
+
+def _host(session: Session, name: str) -> Host:
+    """A virtual host. Clients of 1.2 name the machine that they have reached if they mean none: that is `/`."""
+    known = session.house.hosts
+    if name not in known and (name in session.desk.names or _is_address(name)):
+        name = ROOT
+    if name not in known:
+        allowed = f"{', '.join(known)}, an address, or a name of this machine (server.names)"
+        raise StompFault("Bad CONNECT", f"virtual host {name[:80]!r} is not known; allowed: {allowed}")
+    return known[name]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def chosen_version(accepted: str | None) -> str:
+    """The newest that both sides know. A client of 1.0 names none."""
+    if accepted is None:
+        return V10
+    known = [version for version in VERSIONS if version in (each.strip() for each in accepted.split(","))]
+    if not known:
+        given = accepted[:80]
+        raise StompFault("Version mismatch", f"accept-version is {given!r}; supported are {','.join(VERSIONS)}")
+    return known[-1]
+
+
+def agreed_beats(offered: str | None) -> tuple[int, int]:
+    """Milliseconds between our heart-beats, and between those of the client: `cx,cy` is what it can send and wants."""
+    if offered is None:
+        return 0, 0
+    can, comma, wants = offered.partition(",")
+    parts = [each.strip() for each in (can, wants)]
+    if not comma or not all(each.isascii() and each.isdecimal() and len(each) < 16 for each in parts):
+        raise StompFault("Bad CONNECT", f"heart-beat is {offered[:80]!r}; allowed: two whole numbers and a comma")
+    theirs, ours = (min(int(each), BEAT_MS_MAX) for each in parts)
+    return max(ours, BEAT_MS_MIN) if ours else 0, max(theirs, BEAT_MS_MIN) if theirs else 0
+
+
+def _log_in(session: Session, headers: Mapping[str, str]) -> None:
+    """The passcode is an API key, the login is for people. Without keys nobody is guest, as everywhere."""
+    name, secret = headers.get("login"), headers.get("passcode")
+    login = session.login
+    try:
+        if name is None and secret is None and login.is_open:
+            if session.certified is not None:
+                login.enter("EXTERNAL", session.certified, "")
+            else:
+                login.enter("PLAIN", GUEST, GUEST)
+        else:
+            login.enter("PLAIN", name or "", secret or "")
+    except Unauthorized as fault:
+        raise StompFault("Bad CONNECT", f"Access refused for user {(name or '')[:80]!r}: {fault}") from None

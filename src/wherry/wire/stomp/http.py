@@ -1,0 +1,44 @@
+"""The two roads over the HTTP port, as the server of that port knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from wherry.wire.stomp.desk import Desk
+from wherry.wire.stomp.polling import Bounds, Opened, Polling, Received, Taken
+from wherry.wire.stomp.websocket import WebSocket, WebSockets
+
+
+class HttpRoads:
+    """WebSockets, and sessions that are polled."""
+
+    def __init__(self, desk: Desk, bounds: Bounds | None = None) -> None:
+        self.sockets, self.polling = WebSockets(desk), Polling(desk, bounds)
+
+    def upgrade(self, headers: Mapping[str, str], *, peer: str, secure: bool) -> WebSocket:
+        """A WebSocket for a request that asks for one, or `InvalidInput`."""
+        return self.sockets.answer(headers)
+
+    def open(self, *, peer: str, secure: bool) -> Opened:
+        """A session that is polled, or `LimitReached`."""
+        return self.polling.open(peer=peer, secure=secure)
+
+    def check(self, session: str, token: str) -> None:
+        """Whether there is such a session with this secret; else `NotFound`."""
+        self.polling.check(session, token)
+
+    async def send(self, session: str, at: int, data: bytes) -> Received:
+        """Bytes from a client that begin at a place; those that came before are not heard again."""
+        return await self.polling.line(session).send(at, data)
+
+    async def take(self, session: str, after: int, wait_ms: int) -> Taken:
+        """What is there for a client behind a place, which says that it has all before it."""
+        return await self.polling.line(session).take(after, wait_ms)
+
+    def end(self, session: str) -> None:
+        """The client is done."""
+        self.polling.end(session)
+
+    def tick(self, now: float) -> None:
+        """About once a second: end the sessions of which nothing is heard."""
+        self.polling.tick(now)

@@ -1,0 +1,189 @@
+"""The queues behind destinations: which there are, which are made, and what the headers of a frame say of them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from wherry.model.errors import AlreadyExists
+from wherry.wire.amqp import queue_terms
+from wherry.wire.amqp.names import full_name
+from wherry.wire.amqp.queue import Queue
+from wherry.wire.amqp.queue_terms import QueueTerms
+from wherry.wire.stomp import translate
+from wherry.wire.stomp.codec import StompFault
+from wherry.wire.stomp.destinations import OWN, TEMPORARY, Destination, lasting_name
+from wherry.wire.stomp.subscriptions import Subscription, Terms
+
+if TYPE_CHECKING:
+    from wherry.wire.stomp.session import Session
+
+ARGUMENTS = frozenset(
+    {"x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-max-priority", "x-delivery-limit"}
+    | {"x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow", "x-queue-type", "x-queue-mode"}
+    | {"x-single-active-consumer"}
+)
+"""Headers of SUBSCRIBE and SEND that are arguments of the queue."""
+
+_NAMES = ("activemq.subscriptionName", "durable-subscription-name", "durable-subscriber-name")
+"""How ActiveMQ and its kin name a durable subscription, together with the `client-id` of CONNECT."""
+
+REPLY_QUEUES_MAX = 100
+"""Of one session."""
+
+
+def arguments_of(headers: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments of a queue, in their types; what does not fit is refused where they are checked."""
+    found: dict[str, Any] = {}
+    for name in headers.keys() & ARGUMENTS:
+        value = headers[name]
+        if name == "x-single-active-consumer":
+            found[name] = translate.flag(headers, name)
+        else:
+            found[name] = int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else value
+    return found
+
+
+def terms_of(session: Session, name: str, headers: Mapping[str, str], usual: QueueTerms) -> QueueTerms:
+    """What a frame asks of a queue that is to be made."""
+    arguments = queue_terms.checked_arguments(session.host.name, name, arguments_of(headers))
+    wanted = QueueTerms(
+        durable=usual.durable,
+        exclusive=translate.flag(headers, "exclusive", default=usual.exclusive),
+        auto_delete=translate.flag(headers, "auto-delete", default=usual.auto_delete),
+        arguments=arguments,
+    )
+    queue_terms.check_type(session.host.name, name, wanted)
+    return wanted
+
+
+async def declare(session: Session, name: str, wanted: QueueTerms, *, is_ours: bool = False) -> Queue:
+    """Have a queue as it is wanted. `is_ours`: the name is one that we chose, for this session alone."""
+    host = session.host
+    if not is_ours:
+        session.check("admin", full_name(host.name, name))
+    if wanted.dead_exchange is not None:  # who could not publish there must not have it done
+        where = wanted.dead_exchange or wanted.dead_key
+        session.check("publish", full_name(host.name, where) if where else "*")
+    try:
+        return await host.declare_queue(name, wanted, session)
+    except AlreadyExists:  # somebody else was faster
+        queue = host.queue_for(name, session)
+        await host.have_subscription(queue)
+        return queue
+
+
+SHARED = QueueTerms(durable=True)
+"""What `/queue/x` is unless told otherwise."""
+
+_OWN = QueueTerms(durable=False, exclusive=True, auto_delete=True)
+_LASTING = QueueTerms(durable=True)
+
+
+async def shared_queue(session: Session, name: str, headers: Mapping[str, str], *, durable: bool = True) -> Queue:
+    """The queue of `/queue/x`, made on first use. One that is there is taken as it is, unless the frame says how."""
+    host = session.host
+    says = bool(headers.keys() & (ARGUMENTS | {"auto-delete", "exclusive", "durable"}))
+    if host.has_queue(name) and not says:
+        queue = host.queue_for(name, session)
+        await host.have_subscription(queue)
+        return queue
+    usual = QueueTerms(durable=durable)
+    return await declare(session, name, terms_of(session, name, headers, usual))
+
+
+def _is_lasting(headers: Mapping[str, str], *, default: bool) -> bool:
+    """`persistent` is another name for `durable`."""
+    return translate.flag(headers, "durable", default=translate.flag(headers, "persistent", default=default))
+
+
+def lasting_of(
+    session: Session, destination: Destination, identity: str | None, headers: Mapping[str, str]
+) -> str | None:
+    """The queue of a durable subscription, if the frame is about one."""
+    if destination.kind not in ("topic", "exchange"):
+        return None
+    place = (destination.exchange, destination.key)
+    for header in _NAMES:
+        if header in headers:
+            if not session.client_id:
+                raise StompFault("Header missing", f"{header} needs the header client-id in CONNECT")
+            return lasting_name("client", session.client_id, headers[header], *place)
+    if not _is_lasting(headers, default=False):
+        return None
+    if "x-queue-name" in headers:
+        return headers["x-queue-name"]
+    if identity is None:
+        raise StompFault("Header missing", "a durable subscription needs the header id")
+    return lasting_name("id", identity, *place)
+
+
+async def queue_of(
+    session: Session, destination: Destination, terms: Terms, headers: Mapping[str, str]
+) -> tuple[Queue, bool]:
+    """The queue of a SUBSCRIBE, and whether it is the subscription's own."""
+    host = session.host
+    if destination.kind == "reply-queue":
+        raise StompFault("Invalid destination", f"{terms.destination[:120]!r}: replies come without a SUBSCRIBE")
+    if destination.kind in ("queue", "amq-queue"):
+        session.check("consume", full_name(host.name, destination.key))
+        if destination.kind == "queue":
+            durable = _is_lasting(headers, default=True)
+            return await shared_queue(session, destination.key, headers, durable=durable), False
+        queue = host.queue_for(destination.key, session)
+        await host.have_subscription(queue)
+        return queue, False
+    host.router.terms(destination.exchange)
+    session.check("consume", full_name(host.name, destination.exchange))
+    lasting = lasting_of(session, destination, terms.id, headers)
+    named = headers.get("x-queue-name") if lasting is None else lasting
+    if named is None:
+        name = OWN + secrets.token_urlsafe(16)
+        wanted = terms_of(session, name, headers, _OWN)
+        wanted = QueueTerms(exclusive=True, auto_delete=wanted.auto_delete, arguments=wanted.arguments)
+        return await _bound(session, name, wanted, destination, is_ours=True), True
+    session.check("consume", full_name(host.name, named))
+    usual = _LASTING if lasting is not None else QueueTerms(durable=False, auto_delete=True)
+    wanted = terms_of(session, named, headers, usual)
+    queue = await _bound(session, named, wanted, destination, is_ours=False)
+    return queue, wanted.exclusive
+
+
+async def _bound(session: Session, name: str, wanted: QueueTerms, destination: Destination, *, is_ours: bool) -> Queue:
+    queue = await declare(session, name, wanted, is_ours=is_ours)
+    try:
+        await session.host.bind(destination.exchange, destination.key, {}, queue=name)
+    except BaseException:
+        if is_ours:
+            await session.host.delete_queue(queue)
+        raise
+    return queue
+
+
+async def delete_lasting(session: Session, name: str) -> None:
+    """A durable subscription goes, with what waits in its queue."""
+    if session.host.has_queue(name):
+        queue = session.host.queue_for(name, session)
+        session.check("admin", queue.topic)
+        await session.host.delete_queue(queue)
+
+
+async def reply_queue(session: Session, name: str) -> str:
+    """The queue that replies to a `/temp-queue/` come to, and a subscription for them; its name."""
+    identity = TEMPORARY + name
+    tag = f"T_{identity}"
+    known = session.subscriptions.get(tag)
+    if known is not None:
+        return known.queue.name
+    count = sum(each.terms.tag.startswith(f"T_{TEMPORARY}") for each in session.subscriptions.values())
+    if count >= REPLY_QUEUES_MAX:
+        raise StompFault("Too many subscriptions", f"a session has at most {REPLY_QUEUES_MAX} queues for replies")
+    queue = await declare(session, "", _OWN, is_ours=True)
+    if session.is_over:
+        await session.host.delete_queue(queue)
+        return queue.name
+    terms = Terms(tag, identity, identity, "auto", prefetch=0, buffer=None, is_own=True)
+    subscription = session.subscriptions[tag] = Subscription(session, terms, queue)
+    queue.join(subscription)
+    return queue.name

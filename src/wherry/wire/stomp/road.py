@@ -1,0 +1,33 @@
+"""What a session asks of the road that its bytes take: TCP, WebSocket or long polling.
+
+    road ── feed(bytes) ──► Session ── write(bytes) ──► road
+         ── over() ────────►        ── close() ───────►
+         ── drained() ─────►        ── waiting_bytes()
+
+A road makes one `Session(desk, road, peer=…, secure=…)` for each client. It feeds what the client sent in whatever
+pieces it came, does not feed while `session.is_full` (`session.when_relieved` calls back once), calls `drained` when
+`waiting_bytes` fell below `LOW_BYTES`, and `over` once when the client is gone or after the road closed. Time is the
+desk's business: it ticks every session, whatever road it came over.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+HIGH_BYTES = 1 << 20
+"""Written and not taken by the client; from here on it gets no more deliveries, until the road has drained."""
+
+LOW_BYTES = HIGH_BYTES // 4
+
+
+class Road(Protocol):
+    """The way to one client."""
+
+    def write(self, data: bytes) -> None:
+        """Bytes to the client: whole frames, or the newline of a heart-beat. Nothing happens on a road that is over."""
+
+    def close(self) -> None:
+        """Close, after what was written went out; within a bound, whether the client reads or not."""
+
+    def waiting_bytes(self) -> int:
+        """Written, but not taken by the client yet."""

@@ -1,0 +1,183 @@
+"""SEND: from a frame to rows of the next batch of each queue that it reaches.
+
+Most producers send with the same headers over and over: what follows from them is worked out once (`Prepared`), and the
+rest of the way is a few calls for each message. All that came in one turn of the loop is one batch for each queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from wherry.model.limits import TIME_MS_MAX
+from wherry.wire.amqp.codec.properties import Skimmed, skim
+from wherry.wire.amqp.envelope import Pairs, prefix, texts
+from wherry.wire.amqp.intake import Incoming
+from wherry.wire.amqp.names import full_name
+from wherry.wire.amqp.placing import delay_ms, placed
+from wherry.wire.amqp.queue import Queue
+from wherry.wire.amqp.refusals import no_queue
+from wherry.wire.stomp import translate
+from wherry.wire.stomp.codec import Frame, Head, StompFault
+from wherry.wire.stomp.destinations import REPLY, TEMPORARY, Destination, parsed
+from wherry.wire.stomp.queues import ARGUMENTS, reply_queue, shared_queue
+
+if TYPE_CHECKING:
+    from wherry.wire.stomp.session import Session
+    from wherry.wire.stomp.transaction import Transaction
+
+PREPARED_MAX = 32
+DECLARED_MAX = 1_024
+
+_QUEUE_HEADERS = ARGUMENTS | {"auto-delete", "exclusive", "durable"}
+
+_NOT_KEPT = frozenset({"receipt", "transaction", "reply-to", "expires", translate.DUE, "x-delay", "user-id"})
+"""A head with one of these is worked out each time: it is seldom the same twice, or depends on the time."""
+
+Work = Coroutine[Any, Any, None]
+
+
+class Prepared(NamedTuple):
+    """What follows from the headers of a SEND alone."""
+
+    head: Head
+    destination: Destination
+    known: Skimmed
+    envelope: bytes
+    key: str | None
+    headers: Pairs | None
+    due: int | None
+
+
+def send(session: Session, frame: Frame, transaction: Transaction | None) -> Work | None:
+    """Take in a message; what is left to do if its queue has to be made first."""
+    known = session.prepared.get(id(frame.head))
+    if known is not None and known.head is frame.head:
+        prepared: Prepared = known
+    else:
+        reply_to = frame.headers.get("reply-to", "")
+        if reply_to.startswith(TEMPORARY):
+            return session.finished(frame, _send_asking(session, frame, transaction), tells=False)
+        prepared = _prepared(session, frame.head)
+    if _must_be_made(session, prepared):
+        return session.finished(frame, _send_later(session, frame, prepared, transaction), tells=False)
+    _put(session, frame, prepared, transaction)
+    return None
+
+
+def _must_be_made(session: Session, prepared: Prepared) -> bool:
+    destination = prepared.destination
+    if destination.kind != "queue":
+        return False
+    return not session.host.has_queue(destination.key) or _said_of_queue(prepared) not in session.declared
+
+
+def _said_of_queue(prepared: Prepared) -> tuple[str, ...]:
+    """The queue and what a frame says of it, if it says anything: checked once in a session."""
+    headers = prepared.head.headers
+    says = headers.keys() & _QUEUE_HEADERS
+    return (prepared.destination.key, *(f"{name}:{headers[name]}" for name in sorted(says))) if says else ()
+
+
+async def _send_later(session: Session, frame: Frame, prepared: Prepared, transaction: Transaction | None) -> None:
+    await _make(session, prepared)
+    _put(session, frame, prepared, transaction)
+
+
+async def _make(session: Session, prepared: Prepared) -> None:
+    queue = await shared_queue(session, prepared.destination.key, prepared.head.headers)
+    if session.is_over and queue.owner is session:
+        await session.host.delete_queue(queue)
+    if len(session.declared) >= DECLARED_MAX:
+        session.declared = {()}
+    session.declared.add(_said_of_queue(prepared))
+
+
+async def _send_asking(session: Session, frame: Frame, transaction: Transaction | None) -> None:
+    """With a queue for replies, whose name goes out in place of what the client calls it."""
+    name = frame.headers["reply-to"].removeprefix(TEMPORARY)
+    if not name or len(name) > 255:
+        raise StompFault("Invalid header", f"reply-to is {frame.headers['reply-to'][:120]!r}; allowed: {TEMPORARY}name")
+    queue = await reply_queue(session, name)
+    head = frame.head._replace(headers={**frame.headers, "reply-to": REPLY + queue})
+    prepared = _prepared(session, head)
+    if _must_be_made(session, prepared):
+        await _make(session, prepared)
+    _put(session, frame, prepared, transaction)
+
+
+def _prepared(session: Session, head: Head) -> Prepared:
+    headers = head.headers
+    text = headers.get("destination")
+    if text is None:
+        raise StompFault("Header missing", "SEND needs the header destination")
+    destination = parsed(text)
+    if destination.kind == "temp-queue":
+        raise StompFault("Invalid destination", f"{text[:120]!r} is for reply-to; answers go where a MESSAGE says")
+    if "message-id" in headers:
+        raise StompFault("Invalid header", "message-id is the broker's to give; amqp-message-id is yours")
+    known = skim(translate.raw_properties(headers, session.now_ms()))
+    if known.user_id is not None and known.user_id != session.user:
+        raise StompFault("Invalid header", f"user-id is {known.user_id[:80]!r}; allowed: {session.user!r}, who you are")
+    exchange, key = destination.exchange, destination.key
+    due = translate.due_ms(headers)
+    if exchange:
+        due = _due_by_exchange(session, exchange, known) if due is None else due
+    prepared = Prepared(
+        head,
+        destination,
+        known,
+        prefix(exchange, key) + known.raw,
+        headers.get(translate.KEY) or (key if exchange else None),
+        texts(known),
+        due,
+    )
+    if not headers.keys() & _NOT_KEPT and destination.kind != "exchange":  # which may be deleted, or made anew
+        if len(session.prepared) >= PREPARED_MAX:
+            session.prepared.clear()
+        session.prepared[id(head)] = prepared
+    return prepared
+
+
+def _due_by_exchange(session: Session, exchange: str, known: Skimmed) -> int | None:
+    """The exchange is there and may be used; one of delayed messages says when they are due."""
+    terms = session.host.router.terms(exchange)
+    if terms.internal:
+        raise StompFault("access_refused", f"cannot publish to internal exchange {exchange!r}")
+    delay = delay_ms(known) if terms.delayed else None
+    return None if delay is None else min(session.now_ms() + delay, TIME_MS_MAX)
+
+
+def _put(session: Session, frame: Frame, prepared: Prepared, transaction: Transaction | None) -> None:
+    if session.is_over:
+        return
+    destination, known, due = prepared.destination, prepared.known, prepared.due
+    targets = session.host.targets(destination.exchange, destination.key, known)
+    if not session.login.is_open:
+        session.check_publish(_asked(session, destination, targets))
+    if destination.kind == "amq-queue" and not targets:
+        raise no_queue(session.host.name, destination.key)
+    identity = known.message_id if due is not None else None
+    message = Incoming(frame.body, prepared.envelope, prepared.key, prepared.headers, identity)
+    rows = [(queue, message, placed(queue, known, due, session.now_ms)) for queue in targets]
+    if transaction is not None:
+        transaction.check(len(rows), len(frame.body))
+        transaction.messages += rows
+        session.receipt(frame.headers.get("receipt"))
+        return
+    ticket = session.receipts.ticket(frame.headers.get("receipt"))
+    for queue, _, place in rows:
+        session.intake.add(queue.topic, message, ticket, place)
+    if not rows:
+        session.intake.note(ticket)
+
+
+def _asked(session: Session, destination: Destination, targets: tuple[Queue, ...]) -> Iterator[str]:
+    """The topics that a client must be allowed to publish to. Queues of one session alone follow from the exchange."""
+    if destination.exchange:
+        yield full_name(session.host.name, destination.exchange)
+    elif destination.kind == "queue" and not targets:
+        yield full_name(session.host.name, destination.key)
+    for queue in targets:
+        if not queue.terms.exclusive or destination.kind not in ("reply-queue", "topic", "exchange"):
+            yield queue.topic

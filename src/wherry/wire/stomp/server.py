@@ -1,0 +1,163 @@
+"""The listener and its connections: STOMP over TCP and TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import cast
+
+from wherry.security.access import Access
+from wherry.wire.amqp.house import House
+from wherry.wire.stomp.desk import Bounds, Desk
+from wherry.wire.stomp.road import HIGH_BYTES, LOW_BYTES
+from wherry.wire.stomp.session import Session
+
+BACKLOG = 1_024
+
+PARTING_S = 5.0
+"""How long a client may take to read the last that was written to it."""
+
+
+class Connection(asyncio.Protocol):
+    """One socket; the road of one session."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._transport: asyncio.Transport
+        self._paused = False
+        self._parting: asyncio.TimerHandle | None = None
+
+    # ------------------------------------------------------------------------------------------------------- the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=HIGH_BYTES // 2, low=LOW_BYTES)
+        self._server.connections.add(self)
+        peer = transport.get_extra_info("peername")
+        self.session = Session(
+            self._server.desk,
+            self,
+            peer=f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer),
+            secure=transport.get_extra_info("ssl_object") is not None,
+            certified=_certified(transport),
+        )
+
+    def connection_lost(self, fault: Exception | None) -> None:
+        if self._parting is not None:
+            self._parting.cancel()
+        self._server.gone(self)
+        self.session.over()
+
+    def data_received(self, data: bytes) -> None:
+        self.session.feed(data)
+        if self.session.is_full:
+            self._pause()
+
+    def resume_writing(self) -> None:
+        self.session.drained()
+
+    def _pause(self) -> None:
+        if not self._paused and not self._transport.is_closing():
+            self._paused = True
+            self._transport.pause_reading()
+            self.session.when_relieved(self._resume)
+
+    def _resume(self) -> None:
+        if not self._paused or self._transport.is_closing():
+            return
+        if self.session.is_full:
+            self.session.when_relieved(self._resume)
+            return
+        self._paused = False
+        self._transport.resume_reading()
+
+    # -------------------------------------------------------------------------------------------------- for the session
+
+    def write(self, data: bytes) -> None:
+        """Bytes to the client."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close, once everything is written, or after a while."""
+        if self._parting is None:
+            self._parting = asyncio.get_running_loop().call_later(PARTING_S, self._transport.abort)
+            self._transport.close()
+
+    def waiting_bytes(self) -> int:
+        """Written, but not taken by the client yet."""
+        return self._transport.get_write_buffer_size()
+
+
+def _certified(transport: asyncio.BaseTransport) -> str | None:
+    """The common name in a certificate that the client has shown and that was verified."""
+    shown = transport.get_extra_info("peercert") or {}
+    names = [value for part in shown.get("subject", ()) for name, value in part if name == "commonName"]
+    return str(names[0]) if names else None
+
+
+class Server:
+    """STOMP on any number of addresses."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.connections: set[Connection] = set()
+        self._listeners: list[asyncio.Server] = []
+        self._nobody = asyncio.Event()
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Serve an address; its port, which the system chooses for 0."""
+        patience_s = None if tls is None else self.desk.bounds.login_s
+        listener = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self), host, port, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=patience_s
+        )
+        self._listeners.append(listener)
+        return int(listener.sockets[0].getsockname()[1])
+
+    def gone(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._nobody.set()
+
+    def stop_listening(self) -> None:
+        """Take no more."""
+        for listener in self._listeners:
+            listener.close()
+
+    async def parted(self, drain_s: float) -> None:
+        """Until everybody has read the last word, or for a while."""
+        self._nobody.clear()
+        if self.connections:
+            try:
+                async with asyncio.timeout(min(drain_s, PARTING_S)):
+                    await self._nobody.wait()
+            except TimeoutError:
+                for connection in list(self.connections):
+                    connection.close()
+
+
+@asynccontextmanager
+async def serve(
+    house: House,
+    *,
+    access: Access | None = None,
+    bounds: Bounds | None = None,
+    any_user: bool = False,
+    names: Iterable[str] = (),
+    drain_s: float = 2.0,
+) -> AsyncIterator[Server]:
+    """STOMP over the virtual hosts of a house that is open, while the `async with` lasts; `listen` on it.
+
+    Other roads make sessions of their own at its `desk`. `names` are those that clients may call this machine by.
+    """
+    server = Server(Desk(house, access, bounds, any_user=any_user, names=names))
+    async with server.desk.open():
+        try:
+            yield server
+        finally:
+            server.stop_listening()
+            await server.desk.close()
+            await server.parted(drain_s)

@@ -1,0 +1,471 @@
+"""A client of STOMP as a state machine. Bytes come and go by its `Road`; what the frames do is in `calls`.
+
+    connecting ──CONNECT──► open ──DISCONNECT, a fault, the end of the road──► over
+                 (who, which host,      (subscriptions, transactions)
+                  which version?)
+
+Frames are handled one after the other; one that takes time is waited for before the next. Every fault is told in an
+ERROR frame and ends the session: so the protocol has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from enum import Enum, auto
+from typing import Any
+
+from wherry.model.errors import Forbidden, Unauthorized, WherryError
+from wherry.model.key import Verb
+from wherry.wire.amqp.dealing import Dealt, Holding
+from wherry.wire.amqp.host import Host
+from wherry.wire.amqp.queue import Queue
+from wherry.wire.amqp.refusals import Refused
+from wherry.wire.stomp import codec, greeting
+from wherry.wire.stomp.calls import CALLS
+from wherry.wire.stomp.codec import VERSIONS, Frame, Reader, StompFault
+from wherry.wire.stomp.desk import Desk
+from wherry.wire.stomp.greeting import HeartBeats
+from wherry.wire.stomp.receipts import Receipts
+from wherry.wire.stomp.road import HIGH_BYTES, Road
+from wherry.wire.stomp.subscriptions import Subscription
+from wherry.wire.stomp.transaction import Transaction
+
+WAITING_MAX = 10_000
+WAITING_BYTES_MAX = 4 << 20
+"""Frames that wait behind one that takes time; beyond it nothing should be fed."""
+
+FRAME_PACE = 100_000
+"""Bytes that win a frame one second more."""
+
+HELD_CHECK_S = 1.0
+
+_log = logging.getLogger("wherry.stomp")
+
+Work = Coroutine[Any, Any, None]
+
+
+class State(Enum):
+    """Where a session is."""
+
+    CONNECTING = auto()
+    OPEN = auto()
+    OVER = auto()
+
+
+LEGAL = {
+    State.CONNECTING: frozenset({"CONNECT", "STOMP"}),
+    State.OPEN: codec.COMMANDS - {"CONNECT", "STOMP"},
+    State.OVER: frozenset[str](),
+}
+"""What a client may say, and when."""
+
+
+class Session:
+    """One client.
+
+    `certified` is the name in a certificate that the client has shown; `heart_beats=False` is for roads that have other
+    means to know that a client is gone: then none are agreed on, whatever the client offers.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        road: Road,
+        *,
+        peer: str,
+        secure: bool = False,
+        certified: str | None = None,
+        heart_beats: bool = True,
+    ) -> None:
+        self.desk, self.peer, self.secure = desk, peer, secure
+        self.house, self.intake, self.settling = desk.house, desk.house.intake, desk.house.settling
+        self.login = desk.login(certified)
+        self.certified = certified
+        self.state = State.CONNECTING
+        self.version = codec.V10
+        self.id = f"session-{secrets.token_urlsafe(16)}"
+        self.host: Host
+        self.client_id = ""
+        """What the client calls itself, for durable subscriptions as ActiveMQ names them."""
+        self.subscriptions: dict[str, Subscription] = {}
+        """By their tags."""
+        self.transactions: dict[str, Transaction] = {}
+        self.holding = Holding(self.wake)
+        """What it was given and has not settled."""
+        self.next_tag = 1
+        self.written = 0
+        """Bytes written since the start."""
+        self.receipts = Receipts(self)
+        self.held = 0
+        """Bytes of a frame that is not whole."""
+        self.was_stuffed = False
+        """Whether a subscription was refused something since the client has not taken what it was sent."""
+        self.wants_heart_beats = heart_beats
+        self.prepared: dict[int, Any] = {}
+        """Of `sending`: what follows from heads that come again."""
+        self.declared: set[tuple[str, ...]] = {()}
+        """Of `sending`: queues, and what SENDs said of them."""
+        self._road, self._reader = road, Reader()
+        self._beats = HeartBeats(0, 0)
+        self._waiting: deque[Frame | StompFault] = deque()
+        self._waiting_bytes = 0
+        self._task: asyncio.Task[None] | None = None
+        self._relief: list[Callable[[], None]] = []
+        self._waits_for_intake = False
+        self._may_publish: set[str] = set()
+        self._began = self._heard = self._said = self._read_at = self._checked_at = time.monotonic()
+        self._frame_began: float | None = None
+        self._taken = 0
+        if not desk.admit(self):
+            self.fail(StompFault("too many connections", f"at most {desk.bounds.connections} are allowed"))
+
+    # ----------------------------------------------------------------------------------------------------- for the road
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is heard or said any more: the road is closing, or is gone."""
+        return self.state is State.OVER
+
+    @property
+    def is_stuffed(self) -> bool:
+        """Whether the client has not taken what it was sent before."""
+        return self._road.waiting_bytes() > HIGH_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more should be fed for now: what was fed is not done yet, or the disk does not keep up."""
+        if self.is_over:
+            return False
+        busy = len(self._waiting) > WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX
+        return busy or self.intake.is_full or self.is_stuffed
+
+    def when_relieved(self, call: Callable[[], None]) -> None:
+        """Call back once when `is_full` may be over."""
+        self._relief.append(call)
+        if self.intake.is_full and not self._waits_for_intake:
+            self._waits_for_intake = True
+            self.intake.when_relieved(self._intake_relieved)
+
+    def feed(self, data: bytes) -> None:
+        """Bytes from the client, in whatever pieces they came."""
+        self._heard = time.monotonic()
+        if self.is_over:
+            return
+        whole = False
+        for event in self._reader.feed(data):
+            whole = True
+            if self._task is not None or self._waiting:
+                self._waiting.append(event)
+                self._waiting_bytes += len(event.body) if isinstance(event, Frame) else 0
+            else:
+                self._start(self._heard_of(event))
+            if self.is_over:
+                return
+        held = self._reader.held
+        if whole or held == 0:
+            self._frame_began = None
+        if held and self._frame_began is None:
+            self._frame_began = self._heard
+        self._count_held(held)
+        self.desk.check_held()
+
+    def drained(self) -> None:
+        """The client took what was written to it, down to `LOW_BYTES`."""
+        if not self.is_over:
+            self.wake()
+            self._relieve()
+
+    def over(self) -> None:
+        """The road is gone."""
+        if not self.is_over:
+            self._end()
+        self._relieve()
+
+    # --------------------------------------------------------------------------------------------------- frame by frame
+
+    def _heard_of(self, event: Frame | StompFault) -> Work | None:
+        """Take in what the client said; what is left to do, if it takes time."""
+        if self.is_over:
+            return None
+        if isinstance(event, StompFault):
+            self.fail(event)
+            return None
+        try:
+            command = event.command
+            self.desk.frames[command] += 1
+            if command not in LEGAL[self.state]:
+                allowed = ", ".join(sorted(LEGAL[self.state]))
+                raise StompFault("Unexpected command", f"{command} is not expected now; allowed: {allowed}")
+            if event.body and command != "SEND" and self.version != codec.V10 and not event.body.isspace():
+                raise StompFault("malformed frame received", f"{command} has a body; only SEND may have one")
+            return CALLS[command](self, event)
+        except Exception as fault:
+            self._failed(event, fault)
+            return None
+
+    def _failed(self, frame: Frame, fault: Exception) -> None:
+        receipt = frame.headers.get("receipt")
+        if isinstance(fault, StompFault):
+            self.fail(fault, receipt)
+        elif isinstance(fault, Refused):
+            self.fail(StompFault(fault.code.name.lower(), fault.detail), receipt)
+        elif isinstance(fault, WherryError):
+            self.fail(StompFault("not_done", str(fault)), receipt)
+        else:
+            _log.error("a fault of the broker", exc_info=fault)
+            self.fail(StompFault("internal_error", "a fault of the broker, which is in its log"), receipt)
+
+    def _start(self, work: Work | None) -> None:
+        if work is not None:
+            self._task = asyncio.get_running_loop().create_task(self._do(work), name="wherry stomp frame")
+
+    async def _do(self, work: Work) -> None:
+        while True:
+            try:
+                await work
+            except Exception:
+                _log.exception("a fault of the broker")
+                self.fail(StompFault("internal_error", "a fault of the broker, which is in its log"))
+            following: Work | None = None
+            while self._waiting and following is None:
+                event = self._waiting.popleft()
+                self._waiting_bytes -= len(event.body) if isinstance(event, Frame) else 0
+                following = self._heard_of(event)
+            if following is None:
+                break
+            work = following
+        self._task = None
+        self._relieve()
+
+    def _relieve(self) -> None:
+        if self._relief and not self.is_full:
+            calls, self._relief = self._relief, []
+            for call in calls:
+                call()
+
+    def _intake_relieved(self) -> None:
+        self._waits_for_intake = False
+        if self._relief:
+            calls, self._relief = self._relief, []
+            for call in calls:  # who finds it full again comes back
+                call()
+
+    # ---------------------------------------------------------------------------------------------------- for the calls
+
+    @property
+    def user(self) -> str:
+        """Who is at the other end; empty until that is known."""
+        return self.login.user
+
+    def now_ms(self) -> int:
+        """The time, in Unix milliseconds."""
+        return self.house.broker.shard.clock.wall_us() // 1000
+
+    def write(self, data: bytes) -> None:
+        """Whole frames to the client."""
+        if not self.is_over and data:
+            self._said = time.monotonic()
+            self.written += len(data)
+            self._road.write(data)
+
+    def receipt(self, receipt_id: str | None) -> None:
+        """A frame is done."""
+        if receipt_id is not None:
+            self.write(codec.receipt(receipt_id, self.version))
+
+    def opened(self, host: Host, version: str, beats: HeartBeats) -> None:
+        """The client is let in."""
+        self.host, self.version, self._beats = host, version, beats
+        self._reader.version = version
+        self.state = State.OPEN
+
+    def finished(self, frame: Frame, work: Work, *, tells: bool = True) -> Work:
+        """Something that takes time; its faults are answered, and its receipt sent when it is done, if it `tells`."""
+
+        async def done() -> None:
+            try:
+                await work
+            except Exception as fault:
+                self._failed(frame, fault)
+            else:
+                self.receipt(frame.headers.get("receipt") if tells else None)
+
+        return done()
+
+    def check(self, verb: Verb, topic: str) -> None:
+        """The fault to answer with if the client has no such right."""
+        try:
+            self.login.check(verb, topic)
+        except (Forbidden, Unauthorized) as fault:
+            raise StompFault("access_refused", str(fault)) from None
+
+    def check_publish(self, topics: Iterable[str]) -> None:
+        """The right to publish to each of these."""
+        if self.login.is_open:
+            return
+        for topic in topics:
+            if topic not in self._may_publish:
+                self.check("publish", topic)
+                self._may_publish.add(topic)
+
+    def wake(self) -> None:
+        """Its subscriptions may have room again."""
+        for subscription in self.subscriptions.values():
+            subscription.queue.wake()
+
+    def taken(self) -> int:
+        """Bytes that the client has taken since the start."""
+        return self.written - self._road.waiting_bytes()
+
+    def dealt(self) -> Iterator[Dealt]:
+        """Deliveries with messages that are out."""
+        for subscription in self.subscriptions.values():
+            for out in subscription.unacked.values():
+                yield out.dealt
+        for transaction in self.transactions.values():
+            for out, _ in transaction.settled:
+                yield out.dealt
+
+    def tidy_queue(self, queue: Queue) -> None:
+        """A queue that deletes itself does so with its last consumer."""
+        if queue.terms.auto_delete and queue.was_consumed and not queue.subscribers:
+            self.house.tidy(self.host.delete_queue(queue))
+
+    # ---------------------------------------------------------------------------------------------------------- endings
+
+    def fail(self, fault: StompFault, receipt_id: str | None = None) -> None:
+        """Tell the client what is wrong, and end."""
+        if self.is_over:
+            return
+        _log.info("fault", extra={"peer": self.peer, "user": self.user, "why": str(fault)})
+        headers = [("message", fault.text), ("content-type", "text/plain"), ("version", ",".join(VERSIONS))]
+        if receipt_id is not None:
+            headers.append(("receipt-id", receipt_id))
+        self.write(codec.frame("ERROR", headers, fault.detail.encode("utf-8", "replace"), version=self.version))
+        self.hang_up()
+
+    def cut_off(self, why: str, detail: str) -> None:
+        """The client is the problem: it goes, and everybody can see why."""
+        if not self.is_over:
+            self.desk.note(self, why, detail)
+            _log.warning("cut off", extra={"peer": self.peer, "user": self.user, "why": why, "detail": detail})
+            self.fail(StompFault(why, detail))
+
+    def lost_subscription(self, subscription: Subscription) -> None:
+        """A queue was deleted under a subscription: STOMP has no other word for it than ERROR."""
+        terms = subscription.terms
+        text = f"the queue of {terms.destination} (subscription {terms.id or ''}) was deleted"
+        self.fail(StompFault("Server cancelled subscription", text))
+
+    def shut_down(self) -> None:
+        """The broker closes."""
+        self.fail(StompFault("connection_forced", "the broker is shutting down"))
+
+    def hang_up(self) -> None:
+        """Close, after what was written went out."""
+        if not self.is_over:
+            self._road.close()
+            self._end()
+
+    def _end(self) -> None:
+        self.state = State.OVER
+        self.desk.sessions.discard(self)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._count_held(0)
+        self._reader = Reader()
+        self.receipts.end()
+        self.house.tidy(self._let_go())
+        self._relieve()
+
+    def _count_held(self, size: int) -> None:
+        """So much of a frame that is not whole is held for this client."""
+        self.desk.held += size - self.held
+        self.held = size
+
+    async def _let_go(self) -> None:
+        """What is out comes back, and what belonged to the session goes."""
+        for transaction in self.transactions.values():
+            self.undo(transaction)
+        self.transactions.clear()
+        subscriptions, self.subscriptions = self.subscriptions, {}
+        for subscription in subscriptions.values():
+            subscription.close()
+        await self.settling.flush()
+        for subscription in subscriptions.values():
+            self.tidy_queue(subscription.queue)
+        if hasattr(self, "host"):
+            for queue in self.host.owned_by(self):
+                await self.host.delete_queue(queue)
+
+    def undo(self, transaction: Transaction) -> None:
+        """Nothing of it. What it settled is out again, or comes back where nobody is left to settle it."""
+        for out, _ in transaction.settled:
+            if out.subscription.is_over:
+                out.subscription.end([out], "requeue")
+            else:
+                out.subscription.hold_again([out])
+        transaction.settled.clear()
+
+    # --------------------------------------------------------------------------------------------------------- the time
+
+    def tick(self, now: float) -> None:
+        """Heart-beats, and whoever takes too long."""
+        overdue = self._overdue(now)
+        if overdue is not None:
+            self.cut_off(*overdue)
+            return
+        if self._beats.send_s and now - self._said >= self._beats.send_s / 2:
+            self.write(codec.HEART_BEAT)
+        if not self.is_stuffed:  # roads tell when they have drained; this is for those that did so in between
+            if self.was_stuffed:
+                self.was_stuffed = False
+                self.wake()
+            self._relieve()
+        if self.is_full:  # nothing was read from it: it cannot be late
+            self._heard = now
+            self._frame_began = None if self._frame_began is None else now
+
+    def _overdue(self, now: float) -> tuple[str, str] | None:
+        bounds = self.desk.bounds
+        if self.state is State.CONNECTING:
+            if now - self._began > bounds.login_s:
+                return "no login", f"no CONNECT within {bounds.login_s} s"
+            return None
+        expected = self._beats.expect_s
+        if expected and now - self._heard > greeting.patience_s(expected):
+            return "no heart-beat", f"nothing was heard for {now - self._heard:.1f} s; agreed: every {expected} s"
+        if self._frame_began is not None:
+            patience_s = bounds.frame_s + self.held / FRAME_PACE
+            if now - self._frame_began > patience_s:
+                return "frame not whole", f"{self.held} bytes of a frame, and no end within {patience_s:.0f} s"
+        return self._overdue_reading(now) or self._overdue_slowly(now)
+
+    def _overdue_reading(self, now: float) -> tuple[str, str] | None:
+        taken, waiting = self.taken(), self._road.waiting_bytes()
+        if waiting == 0 or taken > self._taken:
+            self._taken, self._read_at = taken, now
+        elif now - self._read_at > self.desk.bounds.write_s:
+            return "nothing read", f"{waiting} bytes were sent, and none was read for {now - self._read_at:.0f} s"
+        return None
+
+    def _overdue_slowly(self, now: float) -> tuple[str, str] | None:
+        """What need not be looked at in every tick."""
+        if now - self._checked_at < HELD_CHECK_S:
+            return None
+        self._checked_at = now
+        self._may_publish.clear()  # a key may have other rights by now
+        if not self.login.still_holds():
+            return "key no longer good", "it was deleted, or has expired"
+        most, topics = self.desk.bounds.backlog_bytes, self.house.broker.shard.state.topics
+        for subscription in self.subscriptions.values():
+            topic = topics.get(subscription.queue.number)
+            if subscription.terms.is_own and topic is not None and topic.bytes > most:
+                what = f"{topic.bytes} bytes wait for subscription {subscription.terms.id or ''} of "
+                return "backlog overrun", f"{what}{subscription.terms.destination}; at most {most} are kept"
+        return None

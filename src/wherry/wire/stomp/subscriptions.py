@@ -1,0 +1,298 @@
+"""Subscriptions: what a client is sent, what it has not taken or acked yet, and the buffer that it declared.
+
+A client that declares a buffer (`wherry-buffer-messages`, `wherry-buffer-bytes`) is never sent more than fits into it.
+*Held* is what was sent and not acked, or with `ack:auto` not taken from us by the network. Whoever has a full buffer
+while more waits for it is cut off:
+
+| queue | `ack:auto` | other modes |
+|---|---|---|
+| its own (`/topic/`, `/exchange/`) | at once: nobody else would take what waits | after `stall_s` |
+| shared (`/queue/`, durable subscriptions) | after `stall_s` without a byte taken | after `stall_s` without an ack |
+
+A `prefetch-count` within the buffer says that the client means to be waited for: then it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from wherry.wire.amqp.dealing import Dealt, Row, Said
+from wherry.wire.amqp.queue import PULL_MAX, Queue
+from wherry.wire.stomp import codec
+from wherry.wire.stomp.translate import message_lines
+
+if TYPE_CHECKING:
+    from wherry.wire.stomp.session import Session
+
+LOOK_S, LOOK_S_MAX = 0.005, 0.25
+"""Between two looks at a full buffer, more and more seldom."""
+
+SEPARATOR = "@@"
+
+AckMode = Literal["auto", "client", "client-individual"]
+
+
+class Out(NamedTuple):
+    """A message that is out: its number, a row of a delivery, whose it is, and the bytes that it takes there."""
+
+    tag: int
+    dealt: Dealt
+    row: int
+    subscription: Subscription
+    size: int
+
+
+class Buffer(NamedTuple):
+    """What a client can take, as it says itself; None for any amount."""
+
+    messages: int | None
+    bytes: int | None
+
+    def __str__(self) -> str:
+        parts = (("wherry-buffer-messages", self.messages), ("wherry-buffer-bytes", self.bytes))
+        return ", ".join(f"{name}:{value}" for name, value in parts if value is not None)
+
+
+class Terms(NamedTuple):
+    """What a SUBSCRIBE asks for."""
+
+    tag: str
+    """`T_` and the id; `Q_` and the destination where a client of 1.0 gave no id."""
+    id: str | None
+    destination: str
+    ack: AckMode
+    prefetch: int
+    """Messages that may be out; 0 for any number."""
+    buffer: Buffer | None
+    is_own: bool
+    """Whether the queue is the subscription's own, and goes with it."""
+
+
+class Subscription:
+    """One subscription of a session; a consumer of its queue."""
+
+    priority = 0
+
+    def __init__(self, session: Session, terms: Terms, queue: Queue) -> None:
+        self.session, self.terms, self.queue = session, terms, queue
+        self.unacked: dict[int, Out] = {}
+        """What is out, by number, ascending; empty with `ack:auto`."""
+        self.out = self.out_bytes = 0
+        """Held: sent and not acked, transactions included, or sent and not taken."""
+        self.delivered = 0
+        self.is_over = False
+        self.message_prefix = SEPARATOR.join((terms.tag, session.id, ""))
+        """What its message ids begin with."""
+        self._head, self._middle = _fixed(session.version, terms, self.message_prefix)
+        self._sent: deque[tuple[int, int, int]] = deque()
+        """Of a declared buffer with `ack:auto`: where the road was after a write, its messages, its bytes."""
+        self._is_clogged = False
+        """Whether the next message does not fit into what is left of its bytes."""
+        self._full_since: float | None = None
+        self._look: asyncio.TimerHandle | None = None
+
+    # ---------------------------------------------------------------------------------------------------- for the queue
+
+    def room(self) -> int:
+        """How many messages it may be given now."""
+        session, terms = self.session, self.terms
+        if self.is_over or session.is_over:
+            return 0
+        if session.is_stuffed and not self._is_unpaced():
+            session.was_stuffed = True
+            return 0
+        if terms.ack == "auto":
+            room = PULL_MAX
+        elif terms.prefetch:
+            room = terms.prefetch - self.out
+        else:
+            room = session.holding.room()
+        return room if terms.buffer is None else min(room, self._left(terms.buffer))
+
+    def shares(self) -> None:
+        """With nobody."""
+        return None
+
+    def take(self, dealt: Dealt, rows: list[int], messages: list[Row]) -> None:
+        """Messages to be sent, as one write."""
+        session = self.session
+        frames, kept = self._framed(rows, messages)
+        if len(kept) < len(rows):  # they do not fit into its bytes
+            self._is_clogged = True
+            session.settling.run(dealt.release(rows[len(kept) :]))
+        if kept:
+            self._send(dealt, kept, frames)
+        if self.terms.buffer is not None and self._left(self.terms.buffer) <= 0:
+            self._look_soon(LOOK_S)
+
+    def _send(self, dealt: Dealt, kept: list[int], frames: list[bytes]) -> None:
+        session, auto = self.session, self.terms.ack == "auto"
+        self.delivered += len(kept)
+        if auto:
+            session.settling.say(dealt, "ack", kept)
+        else:
+            dealt.give(kept, session.holding)
+            first = session.next_tag - len(kept)
+            for number, (row, frame) in enumerate(zip(kept, frames, strict=True), first):
+                self.unacked[number] = Out(number, dealt, row, self, len(frame))
+        data = b"".join(frames)
+        session.write(data)
+        if not auto or self.terms.buffer is not None:
+            self.out += len(kept)
+            self.out_bytes += len(data)
+            if auto:
+                self._sent.append((session.written, len(kept), len(data)))
+
+    def _framed(self, rows: list[int], messages: list[Row]) -> tuple[list[bytes], list[int]]:
+        """MESSAGE frames, as many as fit, and the rows that they are."""
+        session = self.session
+        version, tag, head, middle = session.version, session.next_tag, self._head, self._middle
+        buffer = self.terms.buffer
+        limit = None if buffer is None else buffer.bytes
+        size = self.out_bytes
+        frames: list[bytes] = []
+        for row in rows:
+            again, exchange, key, raw, body = messages[row]
+            frame = b"%s%s%sredelivered:%s\ncontent-length:%d\n\n%s\0" % (
+                head,
+                message_lines(exchange, key, raw, version),
+                middle.replace(b"\0", b"%d" % (tag + len(frames))),
+                b"true" if again else b"false",
+                len(body),
+                body,
+            )
+            if limit is not None and size + len(frame) > limit and size:
+                break  # one message above the buffer goes to whoever holds nothing: else nobody would ever get it
+            size += len(frame)
+            frames.append(frame)
+        session.next_tag += len(frames)
+        return frames, rows[: len(frames)]
+
+    def gone(self) -> None:
+        """Its queue is no more: it gets nothing any longer, and must know."""
+        if not self.is_over and not self.session.is_over:
+            self.session.lost_subscription(self)
+
+    # --------------------------------------------------------------------------------------------------------- settling
+
+    def take_out(self, tag: int) -> list[Out]:
+        """What an ACK or NACK is about: one message, or with `ack:client` all up to it. Empty if it is not out."""
+        if tag not in self.unacked:
+            return []
+        if self.terms.ack == "client-individual":
+            return [self.unacked.pop(tag)]
+        tags = []
+        for each in self.unacked:
+            if each > tag:
+                break
+            tags.append(each)
+        return [self.unacked.pop(each) for each in tags]
+
+    def hold_again(self, outs: Iterable[Out]) -> None:
+        """A transaction that settled these was aborted."""
+        self.unacked |= {out.tag: out for out in outs}
+        self.unacked = dict(sorted(self.unacked.items()))
+
+    def end(self, outs: list[Out], said: Said) -> None:
+        """These are no longer out."""
+        if said == "reject" and self.queue.terms.dead_exchange is None:
+            said = "ack"  # nobody wants to see them again
+        rows: dict[Dealt, list[int]] = {}
+        for out in outs:
+            rows.setdefault(out.dealt, []).append(out.row)
+        for dealt, mine in rows.items():
+            self.session.settling.say(dealt, said, mine)
+        self.settled(len(outs), sum(out.size for out in outs))
+
+    def settled(self, messages: int, size: int) -> None:
+        """There is room again."""
+        self.out -= messages
+        self.out_bytes -= size
+        self._full_since, self._is_clogged = None, False
+        self.queue.wake()
+
+    def close(self) -> None:
+        """No more messages; what is out comes back."""
+        self.is_over = True
+        if self._look is not None:
+            self._look.cancel()
+        self.queue.leave(self)
+        outs, self.unacked = list(self.unacked.values()), {}
+        if outs:
+            self.end(outs, "requeue")
+
+    # ---------------------------------------------------------------------------------------------- the declared buffer
+
+    def _is_unpaced(self) -> bool:
+        """Whether its own buffer bounds what waits on the road, and not the road's."""
+        return self.terms.buffer is not None and self.terms.is_own and self.terms.ack == "auto"
+
+    def _left(self, buffer: Buffer) -> int:
+        """How many messages more the client can take."""
+        if self.terms.ack == "auto":
+            self._count_taken()
+        if self._is_clogged or (buffer.bytes is not None and self.out_bytes >= buffer.bytes):
+            return 0
+        return PULL_MAX if buffer.messages is None else buffer.messages - self.out
+
+    def _count_taken(self) -> None:
+        taken, sent = self.session.taken(), self._sent
+        while sent and sent[0][0] <= taken:
+            _, messages, size = sent.popleft()
+            self.out -= messages
+            self.out_bytes -= size
+            self._full_since, self._is_clogged = None, False
+
+    def _look_soon(self, delay_s: float) -> None:
+        if self._look is None and not self.is_over:
+            loop = asyncio.get_running_loop()
+            self._look = loop.call_later(delay_s, self._looked, delay_s)
+
+    def _looked(self, delay_s: float) -> None:
+        """Whether a full buffer has room again, and whether it was full for too long."""
+        self._look = None
+        terms, session = self.terms, self.session
+        if self.is_over or session.is_over or terms.buffer is None:
+            return
+        if self._left(terms.buffer) > 0:
+            self._full_since = None
+            self.queue.wake()
+            return
+        now = asyncio.get_running_loop().time()
+        if self._full_since is None:
+            self._full_since = now
+        if now - self._full_since >= self._patience_s() and self.queue.ready():
+            session.cut_off("buffer overrun", self._overrun())
+            return
+        self._look_soon(min(delay_s * 2, LOOK_S_MAX))
+
+    def _patience_s(self) -> float:
+        terms = self.terms
+        if terms.ack == "auto":
+            return 0.0 if terms.is_own else self.session.desk.bounds.stall_s
+        most = None if terms.buffer is None else terms.buffer.messages
+        if terms.prefetch and most is not None and terms.prefetch <= most:
+            return float("inf")
+        return self.session.desk.bounds.stall_s
+
+    def _overrun(self) -> str:
+        what = "taken" if self.terms.ack == "auto" else "acked"
+        return (
+            f"subscription {self.terms.id or self.terms.destination!r} of {self.terms.destination} declared "
+            f"{self.terms.buffer}: {self.out} messages with {self.out_bytes} bytes are sent and not {what}, "
+            "and more are waiting"
+        )
+
+
+def _fixed(version: str, terms: Terms, message_prefix: str) -> tuple[bytes, bytes]:
+    """The parts of each MESSAGE that are the same: what it begins with, and its ids with NUL for the number."""
+    head = b"MESSAGE\n"
+    if terms.id is not None:
+        head += codec.header("subscription", terms.id, version)
+    names = ["message-id"]
+    if terms.ack != "auto" and version == codec.V12:
+        names.append("ack")
+    return head, b"".join(codec.header(name, message_prefix, version)[:-1] + b"\0\n" for name in names)

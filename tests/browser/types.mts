@@ -1,0 +1,32 @@
+// What `tsc` has to say yes to, and with `@ts-expect-error` no.
+import { connect, type Client, type Message, WherryError } from "wherry";
+
+const client: Client = connect({ url: "https://broker.test", key: "wk_", road: "polling" });
+client.addEventListener("state", ({ detail }) => {
+  const state: "connecting" | "open" | "waiting" | "closed" = detail.state;
+  console.log(state, detail.road, detail.retryMs?.toFixed());
+});
+client.addEventListener("error", ({ detail }) => console.log(detail.fatal));
+const orders = client.subscribe<{ id: number }>(
+  "/queue/orders",
+  async (message: Message<{ id: number }>) => {
+    message.json().id.toFixed();
+    message.nack({ requeue: false });
+  },
+  { durable: true, id: "page", ack: "handler", bufferMessages: 10 },
+);
+await orders.ready;
+await orders.unsubscribe({ forget: true });
+await client.publish("/queue/orders", { id: 1 }, { priority: 3 });
+await client.publish("/queue/orders", new Uint8Array(3));
+await client.publishJson("/queue/orders", [1]);
+try {
+  await client.opened();
+} catch (fault) {
+  if (fault instanceof WherryError) console.log(fault.fatal);
+}
+await client.close({ withinMs: 5 });
+// @ts-expect-error there is no such road
+connect({ road: "pigeon" });
+// @ts-expect-error a handler is missing
+client.subscribe("/queue/orders");

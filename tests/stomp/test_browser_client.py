@@ -1,0 +1,173 @@
+"""wherry.js and `@stomp/stompjs` in node, against a node of ours: over WebSocket, polling and TLS."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from tests.amqp.environments import node as javascript
+from tests.browser.packages import stompjs, tsc
+from tests.stomp.roads import node
+from wherry.node.config import TlsSection
+
+FOLDER = Path(str(files("wherry") / "browser"))
+HERE = Path(__file__).parent
+PATIENCE_S = 120
+
+OURS = """
+const [url, road] = process.argv.slice(2);
+const client = connect({ url, road });
+await client.opened();
+const got = [];
+const topic = client.subscribe("/topic/t", (message) => void got.push(message.json().number));
+await topic.ready;
+const queue = client.subscribe("/queue/q", (message) => void got.push(message.text()));
+await queue.ready;
+await Promise.all(Array.from({ length: 100 }, (_, number) => client.publish("/topic/t", { number })));
+await client.publish("/queue/q", "done");
+while (got.length < 101) await new Promise((done) => setTimeout(done, 10));
+console.log(JSON.stringify([client.road, got.slice(0, 100), got[100]]));
+await client.close();
+"""
+
+THEIRS = """
+const [brokerURL, version] = process.argv.slice(2);
+const stompVersions = new Versions([version]);
+const client = new Client({ brokerURL, stompVersions, heartbeatIncoming: 1000, heartbeatOutgoing: 1000 });
+await new Promise((done, failed) => {
+  client.onConnect = done;
+  client.onStompError = (frame) => failed(new Error(frame.headers.message + frame.body));
+  client.activate();
+});
+const receipt = (id) => new Promise((done) => client.watchForReceipt(id, done));
+const got = [];
+const hear = (message) => { got.push([message.body, message.headers.kind ?? null]); message.ack(); };
+const subscribed = receipt("subscribed");
+client.subscribe("/queue/js", hear, { id: "s", ack: "client-individual", receipt: "subscribed" });
+await subscribed;
+const transaction = client.begin();
+const send = { destination: "/queue/js", headers: { transaction: transaction.id, kind: "in one" } };
+client.publish({ ...send, body: "1" });
+client.publish({ ...send, body: "2" });
+transaction.commit();
+client.publish({ destination: "/queue/js", binaryBody: new TextEncoder().encode("ü"), headers: { receipt: "sent" } });
+await receipt("sent");
+while (got.length < 3) await new Promise((done) => setTimeout(done, 10));
+const beats = Date.now() + 2500;  // two heart-beats each way
+while (Date.now() < beats) await new Promise((done) => setTimeout(done, 100));
+console.log(JSON.stringify([client.connected, client.connectedVersion, got]));
+await client.deactivate();
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    with node(tmp_path_factory.mktemp("js")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    pair = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    where = ["-days", "2", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*pair, *where, *subject], check=True, capture_output=True)
+    with node(folder / "data", tls=TlsSection(certificate=str(certificate), key=str(key))) as found:
+        yield found, certificate
+
+
+def run(folder: Path, script: str, *arguments: str, trusts: Path | None = None):
+    """What a script says, as JSON."""
+    file = folder / "script.mjs"
+    file.write_text(script)
+    trust = {} if trusts is None else {"NODE_EXTRA_CA_CERTS": str(trusts)}
+    done = subprocess.run(
+        [javascript(), str(file), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env={**os.environ, **trust},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return json.loads(done.stdout)
+
+
+def ours() -> str:
+    return f'import {{ connect }} from "{(FOLDER / "wherry.js").as_uri()}";\n{OURS}'
+
+
+def theirs() -> str:
+    return f'import {{ Client, Versions }} from "{(stompjs() / "esm6" / "index.js").as_uri()}";\n{THEIRS}'
+
+
+@pytest.mark.rows("Q16", "Q9", "Q10")
+@pytest.mark.parametrize(("road", "taken"), [("auto", "websocket"), ("polling", "polling")])
+def test_wherry_js_in_node(home, tmp_path, road, taken):
+    assert run(tmp_path, ours(), home.node.url, road) == [taken, list(range(100)), "done"]
+
+
+@pytest.mark.rows("Q16", "Q9", "Q10", "Q13")
+@pytest.mark.parametrize(("road", "taken"), [("auto", "websocket"), ("polling", "polling")])
+def test_wherry_js_over_tls(secure, tmp_path, road, taken):
+    found, certificate = secure
+    assert run(tmp_path, ours(), found.node.url, road, trusts=certificate) == [taken, list(range(100)), "done"]
+
+
+@pytest.mark.rows("Q16", "Q9")
+@pytest.mark.parametrize("stomp", ["1.0", "1.1", "1.2"])
+def test_stompjs_over_websocket(home, tmp_path, stomp):
+    url = home.node.url.replace("http", "ws") + "/ws"
+    connected, spoken, got = run(tmp_path, theirs(), url, stomp)
+    assert (connected, spoken) == (True, stomp)
+    assert got == [["1", "in one"], ["2", "in one"], ["ü", None]]
+
+
+@pytest.mark.rows("Q16", "Q9", "Q13")
+def test_stompjs_over_tls(secure, tmp_path):
+    found, certificate = secure
+    url = found.node.url.replace("https", "wss") + "/stomp"
+    connected, spoken, got = run(tmp_path, theirs(), url, "1.2", trusts=certificate)
+    assert (connected, spoken, len(got)) == (True, "1.2", 3)
+
+
+@pytest.mark.rows("Q16")
+def test_the_client_settles_parses_and_comes_back():
+    script = HERE.parent / "browser" / "client.mjs"
+    command = [javascript(), str(script), str(FOLDER / "wherry.js")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stdout.count("ok ") == len(re.findall(r"^  async \"", script.read_text(), re.MULTILINE))
+
+
+@pytest.mark.rows("Q16")
+def test_the_types_are_true_for_a_program_that_installed_the_package(tmp_path):
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "wherry").symlink_to(FOLDER)
+    sample = tmp_path / "types.mts"
+    sample.write_text((HERE.parent / "browser" / "types.mts").read_text())
+    rules = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom"]
+    command = [javascript(), str(tsc()), *rules, str(sample)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.rows("Q16")
+def test_the_folder_is_a_package_of_npm():
+    package = json.loads((FOLDER / "package.json").read_text())
+    assert version("wherry").startswith(package["version"])
+    assert "dependencies" not in package
+    assert sorted(path.name for path in FOLDER.iterdir()) == sorted([*package["files"], "package.json"])
+    types = (FOLDER / "wherry.d.ts").read_text()
+    module = (FOLDER / "wherry.js").read_text()
+    exported = r"^export (?:class|function) (\w+)"
+    assert set(re.findall(exported, module, re.MULTILINE)) == set(re.findall(exported, types, re.MULTILINE))

@@ -1,0 +1,168 @@
+"""Who is let in, what they may do there, and that nobody listens on the way."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stomp.raw import Raw
+from tests.stomp.serving import done_in, running, until
+from wherry.model.key import Right
+from wherry.node import node as node_module
+from wherry.node.config import TlsSection
+from wherry.node.node import Node
+from wherry.security.keys import make
+from wherry.security.tls import Tls
+
+CERTIFICATES = Path(__file__).parents[1] / "unit/security/certificates"
+
+
+def trusting(certificate: str | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(CERTIFICATES / "authority.pem"))
+    context.check_hostname = False
+    if certificate is not None:
+        context.load_cert_chain(CERTIFICATES / f"{certificate}.pem", CERTIFICATES / f"{certificate}.key")
+    return context
+
+
+def renewed(place: Path, name: str) -> None:
+    """New files in the place of the old, as a renewal does it."""
+    for kind in (".pem", ".key"):
+        fresh = place.with_suffix(".new")
+        shutil.copy(CERTIFICATES / f"{name}{kind}", fresh)
+        fresh.replace(place.with_suffix(kind))
+
+
+@pytest.mark.rows("Q13")
+def test_tls_on_a_port_of_its_own_with_certificates_that_are_renewed(tmp_path, monkeypatch):
+    monkeypatch.setattr(node_module, "Tls", partial(Tls, poll_s=0.05))
+    place = tmp_path / "server"
+    renewed(place, "first")
+    tls = TlsSection(certificate=str(place.with_suffix(".pem")), key=str(place.with_suffix(".key")))
+    with running(tmp_path, tls=tls) as node:
+        port = node.stomp_port or 0
+        assert (node.stomp_url or "").startswith("stomp+ssl://")
+
+        def shown() -> str:
+            with Raw(port, tls=trusting()) as raw:
+                raw.connect()
+                assert isinstance(raw.socket, ssl.SSLSocket)
+                subject: Any = (raw.socket.getpeercert() or {})["subject"]
+                return str(dict(part[0] for part in subject)["commonName"])
+
+        with Raw(port, tls=trusting()) as before:
+            before.connect()
+            before.done("SUBSCRIBE", destination="/queue/a", id="1")
+            assert shown() == "first"
+            renewed(place, "second")
+            until(lambda: shown() == "second")
+            before.send("SEND", b"still there", destination="/queue/a")
+            assert before.bodies(1) == [b"still there"]
+        with Raw(port) as plain:
+            plain.send("CONNECT")
+            assert plain.is_hung_up()
+
+
+@pytest.mark.rows("Q13")
+def test_a_certificate_is_a_name(tmp_path):
+    tls = TlsSection(
+        certificate=str(CERTIFICATES / "first.pem"),
+        key=str(CERTIFICATES / "first.key"),
+        client_ca=str(CERTIFICATES / "authority.pem"),
+    )
+    with running(tmp_path, tls=tls) as node, Raw(node.stomp_port or 0, tls=trusting("second")) as raw:
+        raw.send("CONNECT", accept_version="1.2")
+        raw.expect("CONNECTED")
+        raw.done("SUBSCRIBE", destination="/queue/a", id="1")
+        raw.send("SEND", b"1", destination="/queue/a", user_id="second")
+        assert raw.expect("MESSAGE").headers["user-id"] == "second"
+
+
+# ---------------------------------------------------------------------------------------------------------------- keys
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("locked"), keys=True) as node:
+        yield node
+
+
+def key_for(node: Node, name: str, *rights: Right) -> str:
+    made = make(name, list(rights), now_ms=0)
+    done_in(node, node.broker.put_key(made.key))
+    return made.token
+
+
+def entered(node: Node, token: str) -> Raw:
+    raw = Raw(node.stomp_port or 0)
+    raw.connect(login="anybody", passcode=token)
+    return raw
+
+
+@pytest.mark.parametrize("passcode", ["guest", "", "wk_12345678_" + "x" * 43])
+def test_without_a_key_nobody_is_let_in(locked, passcode):
+    with Raw(locked.stomp_port) as raw:
+        raw.send("CONNECT", accept_version="1.2", login="guest", passcode=passcode)
+        assert "guest" in raw.error().body.decode()
+
+
+def test_rights_are_asked_for(locked):
+    admin = key_for(locked, "admin", Right("admin", "*"))
+    with entered(locked, admin) as raw:
+        raw.done("SUBSCRIBE", destination="/queue/theirs", id="0", x_queue_type="classic")
+        raw.done("SUBSCRIBE", destination="/queue/mine", id="1")
+
+
+REFUSED = [
+    (Right("publish", "mine"), "SEND", {"destination": "/queue/theirs"}, "theirs"),
+    (Right("publish", "mine"), "SEND", {"destination": "/queue/not-there"}, "not-there"),
+    (Right("publish", "mine"), "SUBSCRIBE", {"destination": "/queue/mine", "id": "1"}, "consume"),
+    (Right("consume", "mine"), "SEND", {"destination": "/queue/mine"}, "publish"),
+    (Right("consume", "mine"), "SUBSCRIBE", {"destination": "/queue/theirs", "id": "1"}, "theirs"),
+    (Right("consume", "mine"), "SUBSCRIBE", {"destination": "/topic/a", "id": "1"}, "amq.topic"),
+    (Right("consume", "mine"), "SEND", {"destination": "/topic/a"}, "amq.topic"),
+    (
+        Right("consume", "amq.topic"),
+        "SUBSCRIBE",
+        {"destination": "/topic/a", "id": "1", "x_queue_name": "theirs"},
+        "theirs",
+    ),
+    (
+        Right("consume", "amq.topic"),
+        "SUBSCRIBE",
+        {"destination": "/topic/a", "id": "1", "durable": "true", "auto_delete": "false"},
+        "stomp-subscription-",
+    ),
+]
+
+
+@pytest.mark.parametrize(("right", "command", "headers", "why"), REFUSED)
+def test_what_a_key_has_no_right_to_is_refused(locked, right, command, headers, why):
+    test_rights_are_asked_for(locked)
+    with entered(locked, key_for(locked, "some", right)) as raw:
+        raw.send(command, **headers)
+        found = raw.error()
+        assert found.headers["message"] == "access_refused"
+        assert why in found.body.decode()
+
+
+def test_what_a_key_has_the_right_to_is_done(locked):
+    test_rights_are_asked_for(locked)
+    token = key_for(locked, "worker", Right("consume", "amq.topic"), Right("publish", "amq.topic"))
+    with entered(locked, token) as raw:
+        raw.done("SUBSCRIBE", destination="/topic/a", id="1")
+        raw.send("SEND", b"1", destination="/topic/a", user_id="worker")
+        assert raw.bodies(1) == [b"1"]
+
+
+def test_a_key_that_is_deleted_ends_its_sessions(locked):
+    made = make("passing", [Right("consume", "mine")], now_ms=0)
+    done_in(locked, locked.broker.put_key(made.key))
+    with entered(locked, made.token) as raw:
+        done_in(locked, locked.broker.delete_key(made.key.id))
+        assert raw.error().headers["message"] == "key no longer good"
