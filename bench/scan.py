@@ -1,18 +1,23 @@
-"""`python -m bench.scan URL TOPIC`: reads a whole topic over Flight again and again, until it is ended."""
+"""`python -m bench.scan URL TOPIC files|flight`: reads a whole topic again and again, until it is ended.
+
+With `files` as Spark on this machine does, with `flight` as a reader from elsewhere.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 
-from pyarrow import flight
+from wherry.spark.link import Link
 
 
 def main() -> None:
     """For ever."""
-    client = flight.connect(sys.argv[1])
+    url, topic, way = sys.argv[1:]
+    link = Link(url)
     while True:
-        for endpoint in client.get_flight_info(flight.FlightDescriptor.for_path(sys.argv[2])).endpoints:
-            for _ in client.do_get(endpoint.ticket):
+        for ticket in link.parts({"topic": topic, "columns": ["offset", "key", "published", "payload"]}):
+            for _ in link.read(json.loads(ticket), files=way == "files"):
                 pass
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from pyarrow import flight
@@ -18,6 +20,12 @@ from wherry.model.errors import Closed
 
 LOOK_S = 0.5
 """How often a call that waits looks whether its client is still there."""
+
+LATE_S = 0.001
+"""A loop that needs no longer for a turn has nothing to do."""
+
+WAY_S_MAX = 0.05
+"""So slow a reader of history becomes beside a busy loop, at worst: a batch of 2 MiB each time."""
 
 T = TypeVar("T")
 
@@ -57,6 +65,16 @@ class Bridge:
                 if context.is_cancelled():
                     future.cancel()
         return future.result()
+
+    def give_way(self) -> None:
+        """Wait for a turn of the loop, and as long again as it was late: who reads history waits for who is served."""
+        turned, began = threading.Event(), time.monotonic()
+        with suppress(RuntimeError):  # the loop is closed, and whoever asks it next is told
+            self._loop.call_soon_threadsafe(turned.set)
+            turned.wait(WAY_S_MAX)
+            late = time.monotonic() - began
+            if late > LATE_S:
+                time.sleep(min(late, WAY_S_MAX))
 
     def iterate(self, work: AsyncIterator[T], context: flight.ServerCallContext | None = None) -> Iterator[T]:
         """What the loop makes, one by one."""

@@ -130,6 +130,7 @@ def batches(
                 if context.is_cancelled():
                     return
                 still()
+                bridge.give_way()
                 if batch.num_rows:
                     yield batch
                 at = reached

@@ -1,0 +1,35 @@
+"""The way from threads of Flight to the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from wherry.wire.flight.bridge import Bridge
+
+
+def test_who_reads_history_waits_for_who_is_served():
+    done: list[str] = []
+
+    async def main() -> None:
+        bridge = Bridge(asyncio.get_running_loop())
+
+        def read() -> None:
+            bridge.give_way()
+            done.append("read")
+
+        reading = asyncio.create_task(asyncio.to_thread(read))
+        await asyncio.sleep(0)
+        time.sleep(0.02)  # a busy turn; the reader asks for its own meanwhile
+        done.append("served")
+        await reading
+
+    asyncio.run(main())
+    assert done == ["served", "read"]
+
+
+def test_a_reader_goes_on_when_the_loop_is_closed():
+    loop = asyncio.new_event_loop()
+    bridge = Bridge(loop)
+    loop.close()
+    bridge.give_way()
