@@ -11,6 +11,10 @@ from wherry.wire.flight.bridge import Bridge
 def test_who_reads_history_waits_for_who_is_served():
     done: list[str] = []
 
+    def serve() -> None:
+        time.sleep(0.02)  # a busy turn; the reader asks for its own meanwhile
+        done.append("served")
+
     async def main() -> None:
         bridge = Bridge(asyncio.get_running_loop())
 
@@ -20,8 +24,7 @@ def test_who_reads_history_waits_for_who_is_served():
 
         reading = asyncio.create_task(asyncio.to_thread(read))
         await asyncio.sleep(0)
-        time.sleep(0.02)  # a busy turn; the reader asks for its own meanwhile
-        done.append("served")
+        serve()
         await reading
 
     asyncio.run(main())
