@@ -138,6 +138,6 @@ def banner(node: Node) -> str:
         f"  python -c \"import {imports}; wherry.connect_sync('{node.url}'{key}).publish('jobs', ['hello'])\"",
         f"  wherry{at} publish --create jobs hello",
         "",
-        f"  {node.url}/docs shows every call{flight}{amqp}{stomp}. Ctrl-C stops.",
+        f"  Look at it: {node.url}/console. Every call: {node.url}/docs{flight}{amqp}{stomp}. Ctrl-C stops.",
     ]
     return "\n".join(lines)
