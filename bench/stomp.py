@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench import flow
+from bench import flow, stomp_stalled
 from bench.core import _disk as disk
 from bench.figure import Figure
 from bench.peers.peer import free_port
@@ -55,7 +55,8 @@ def figures(scale: int) -> list[Figure]:
         return []
     rates: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory(dir=disk(), prefix="bench-stomp-") as root, ExitStack() as stack:
-        ports = {}
+        ports: dict[str, int] = {}
+        stalled: list[Figure] = []
         for name, kind in (("wherry", WherryStomp), ("rabbitmq", RabbitStomp)):
             folder = Path(root) / name
             folder.mkdir()
@@ -64,6 +65,8 @@ def figures(scale: int) -> list[Figure]:
             stack.callback(peer.stop)
             peer.start()
             ports[name] = peer.stomp_port
+            if isinstance(peer, WherryStomp):
+                stalled = stomp_stalled.figures(peer.stomp_port, peer.resident_bytes, scale)
         for case, count in COUNTS.items():
             for _ in range(ROUNDS):
                 for who, port in ports.items():
@@ -79,4 +82,4 @@ def figures(scale: int) -> list[Figure]:
             statistics.median(found["rabbitmq"]),
         )
         for case, found in rates.items()
-    ]
+    ] + stalled

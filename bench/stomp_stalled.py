@@ -1,0 +1,116 @@
+"""A subscriber that stops reading while a million messages flow: where it is cut off, and what the others notice.
+
+Raw sockets on this side, so that what is measured is the broker and no client.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from bench.figure import Figure
+from bench.http import _quantile
+
+COUNT, BEFORE = 1_000_000, 100_000
+GROUP = 50
+"""Messages sent at once; the next ones go when these have arrived."""
+
+BUFFER_BYTES = 1_000_000
+"""What the one that stalls says that it has room for."""
+
+DESTINATION = b"/topic/stalled"
+STAMP = 20
+"""Bytes at the end of each message: when it was sent."""
+
+PATIENCE_S = 120.0
+
+
+def figures(port: int, resident_bytes: Callable[[], int], scale: int) -> list[Figure]:
+    """What a good subscriber sees before and during, the node's memory, and what the other was sent until its end."""
+    good = Good(port)
+    good.flow(BEFORE // scale)
+    before, memory = good.flow(BEFORE // scale), resident_bytes()
+    stalled = _connected(port, receive_bytes=4_096)
+    _ask(stalled, b"SUBSCRIBE\nid:1\ndestination:%b\nwherry-buffer-bytes:%d" % (DESTINATION, BUFFER_BYTES))
+    during = good.flow(COUNT // scale)
+    after = resident_bytes()
+    sent = _drained(stalled)
+    good.close()
+    return [
+        Figure(
+            "stomp.stalled_p99", _quantile(during, 0.99), "ms beside one that stalls", "before", _quantile(before, 0.99)
+        ),
+        Figure("stomp.stalled_memory", after / 1e6, "MB, node, then", "before", memory / 1e6),
+        Figure("stomp.stalled_bytes", sent, "bytes until it was cut off", "what it declared", BUFFER_BYTES),
+    ]
+
+
+class Good:
+    """A subscriber that reads, and a sender."""
+
+    def __init__(self, port: int) -> None:
+        self._subscriber, self._sender = _connected(port), _connected(port)
+        _ask(self._subscriber, b"SUBSCRIBE\nid:1\ndestination:%b" % DESTINATION)
+        self._ages: list[float] = []
+        self._got = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def flow(self, count: int) -> list[float]:
+        """Ages of so many messages, in milliseconds."""
+        self._ages = []
+        head = b"SEND\ndestination:%b\n\n" % DESTINATION + b"x" * (256 - STAMP)
+        for _ in range(count // GROUP):
+            self._sender.sendall(b"".join(head + b"%020d\0" % time.monotonic_ns() for _ in range(GROUP)))
+            for _ in range(GROUP):
+                assert self._got.acquire(timeout=PATIENCE_S), "a message did not come"
+        return self._ages
+
+    def _read(self) -> None:
+        rest = b""
+        while data := self._subscriber.recv(1 << 18):
+            now = time.monotonic_ns()
+            *frames, rest = (rest + data).split(b"\0")
+            for frame in frames:
+                if frame.lstrip().startswith(b"MESSAGE"):
+                    self._ages.append((now - int(frame[-STAMP:])) / 1e6)
+                    self._got.release()
+
+    def close(self) -> None:
+        """Both connections."""
+        self._subscriber.shutdown(socket.SHUT_RDWR)
+        self._thread.join(PATIENCE_S)
+        self._subscriber.close()
+        self._sender.close()
+
+
+def _connected(port: int, receive_bytes: int | None = None) -> socket.socket:
+    made = socket.socket()
+    if receive_bytes is not None:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    made.connect(("127.0.0.1", port))
+    made.settimeout(PATIENCE_S)
+    made.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+    assert made.recv(4_096).startswith(b"CONNECTED")
+    return made
+
+
+def _ask(connection: socket.socket, head: bytes) -> None:
+    connection.sendall(head + b"\nreceipt:asked\n\n\0")
+    told = b""
+    while b"receipt-id:asked" not in told:
+        told += connection.recv(200)
+    connection.settimeout(None)
+
+
+def _drained(connection: socket.socket) -> int:
+    """Bytes that were sent to a connection before the ERROR that ended it."""
+    connection.settimeout(PATIENCE_S)
+    data = bytearray()
+    while more := connection.recv(1 << 18):
+        data += more
+    at = data.rfind(b"ERROR\n")
+    assert at >= 0, "it was not cut off"
+    return at
