@@ -150,11 +150,15 @@ class Raw:
         self.call(0, TUNE_OK, struct.pack(">HIH", channel_max or offered[0], frame_max or offered[1], heartbeat_s))
 
     def opened(self, channel_max: int = 0, frame_max: int = 0, heartbeat_s: int = 0, client: bytes = b"") -> Self:
-        """A connection, and channel 1 on it."""
-        self.tuned(channel_max, frame_max, heartbeat_s, client)
-        self.call(0, OPEN, short(self.address.vhost) + short("") + b"\x00")
-        self.expect(OPEN_OK)
-        self.open_channel(1)
+        """A connection, and channel 1 on it; none if that fails."""
+        try:
+            self.tuned(channel_max, frame_max, heartbeat_s, client)
+            self.call(0, OPEN, short(self.address.vhost) + short("") + b"\x00")
+            self.expect(OPEN_OK)
+            self.open_channel(1)
+        except BaseException:
+            self._socket.close()
+            raise
         return self
 
     def open_channel(self, channel: int) -> None:

@@ -8,6 +8,8 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +34,12 @@ def prompt(raw: Raw) -> Raw:
     return raw
 
 
-def transacting(url: str) -> Raw:
-    raw = prompt(Raw(url).opened())
-    raw.call(1, TX_SELECT)
-    raw.expect(TX_SELECT_OK)
-    return raw
+@contextmanager
+def transacting(url: str) -> Iterator[Raw]:
+    with prompt(Raw(url).opened()) as raw:
+        raw.call(1, TX_SELECT)
+        raw.expect(TX_SELECT_OK)
+        yield raw
 
 
 def taken(raw: Raw, queue: str) -> tuple[int, bytes] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
 
 from tests.integration.served import Served, served
+from wherry.wire.http.terms import VISIBLE
 
 SEED = 20_261_115
 TOPIC, SUBSCRIPTION = "orders", "workers"
@@ -134,11 +136,18 @@ def test_the_node_does_what_its_document_says(known: bool, tmp_path: Path, caplo
     assert sum(seen.values()) > 2_000
 
 
+def is_bad(case: Any) -> bool:
+    """Whether a name in the path is one that the document does not allow: steps of a scenario hand on what they like."""
+    names = (case.path_parameters or {}).values()
+    return any(re.search(VISIBLE, str(each)) is None for each in names)
+
+
 def failures(event: events.ScenarioFinished) -> list[str]:
     found = []
     for case_id, checks in event.recorder.checks.items():
         for check in checks:
-            if check.failure_info is not None:
-                curl = event.recorder.cases[case_id].value.as_curl_command()
+            case = event.recorder.cases[case_id].value
+            if check.failure_info is not None and not (check.name == "positive_data_acceptance" and is_bad(case)):
+                curl = case.as_curl_command()
                 found.append(f"{check.name}: {check.failure_info.failure.message}\n{curl[:500]}")
     return found

@@ -296,7 +296,7 @@ async def _get(channel: Channel, method: m.BasicGet) -> Method | None:
         return m.BasicGetEmpty()
     dealt, ((again, exchange, key, raw, body),) = found
     if channel.is_over:  # while we looked
-        session.settling.run(dealt.release([0]))
+        dealt.release([0])
         return None
     tag = channel.next_tag
     channel.next_tag += 1

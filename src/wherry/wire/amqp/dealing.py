@@ -168,7 +168,7 @@ class Dealt:
         else:
             await self._settler.dead_letter(parts, "rejected", "")
 
-    async def release(self, rows: list[int]) -> None:
+    def release(self, rows: list[int]) -> None:
         """These were not handed over after all."""
         self._settler.release(self.parts(rows))
 

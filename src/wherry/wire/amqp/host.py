@@ -15,7 +15,6 @@ from wherry.wire.amqp import exchanges, queue_terms
 from wherry.wire.amqp.codec.faults import Reply
 from wherry.wire.amqp.codec.properties import Skimmed
 from wherry.wire.amqp.codec.table import find
-from wherry.wire.amqp.dealing import Settling
 from wherry.wire.amqp.envelope import headers_of
 from wherry.wire.amqp.exchanges import BUILT_IN, KEPT_SLACK, ExchangeTerms, Router
 from wherry.wire.amqp.names import SUBSCRIPTION, full_name, host_and_name
@@ -32,7 +31,7 @@ RESOLVED_MAX = 65_536
 class Host:
     """One virtual host."""
 
-    def __init__(self, broker: Broker, settling: Settling, name: str) -> None:
+    def __init__(self, broker: Broker, name: str) -> None:
         self.name = name
         topics = broker.shard.state.topics
         self._old = {
@@ -40,7 +39,7 @@ class Host:
         }
         """Where the messages of this run begin: those before may have been handed over in another one."""
         self.router = Router(broker.shard.state.catalog, name)
-        self._broker, self._settling = broker, settling
+        self._broker = broker
         self._catalog = broker.shard.state.catalog
         self._queues: dict[str, Queue] = {}
         self._seen = -1
@@ -58,7 +57,7 @@ class Host:
             raise no_queue(self.name, name)
         if known is None or known.number != number:  # it may have been deleted and made anew over another wire
             terms = queue_terms.terms_of(self._broker.shard.state.topics[number].config)
-            known = Queue(self._broker, self._settling, self.name, name, terms, old_below=self._old.get(number, 0))
+            known = Queue(self._broker, self.name, name, terms, old_below=self._old.get(number, 0))
             self._forget_gone()
             self._queues[name] = known
         return known

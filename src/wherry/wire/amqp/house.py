@@ -39,7 +39,7 @@ class House:
         self.broker = broker
         self.intake = Intake(broker)
         self.settling = Settling()
-        self.hosts = {name: Host(broker, self.settling, name) for name in names}
+        self.hosts = {name: Host(broker, name) for name in names}
         self.replies: dict[str, Channel] = {}
         """Channels that wait for direct replies, by the name that they are reached under."""
         self.sessions: set[Session] = set()

@@ -15,7 +15,7 @@ from wherry.broker.broker import Broker
 from wherry.broker.consumer import Consumer, Delivery
 from wherry.broker.settle import Settler
 from wherry.model.errors import NotFound, WherryError
-from wherry.wire.amqp.dealing import Dealt, Row, Settling, opened_up
+from wherry.wire.amqp.dealing import Dealt, Row, opened_up
 from wherry.wire.amqp.names import SUBSCRIPTION, full_name
 from wherry.wire.amqp.queue_terms import QueueTerms
 
@@ -48,9 +48,7 @@ class Subscriber(Protocol):
 class Queue:
     """One queue of a virtual host, as long as the node knows it."""
 
-    def __init__(
-        self, broker: Broker, settling: Settling, host: str, name: str, terms: QueueTerms, *, old_below: int = 0
-    ) -> None:
+    def __init__(self, broker: Broker, host: str, name: str, terms: QueueTerms, *, old_below: int = 0) -> None:
         self.host, self.name, self.terms = host, name, terms
         self.topic = full_name(host, name)
         self.number = broker.shard.state.catalog.topic(self.topic)
@@ -64,7 +62,7 @@ class Queue:
         self.max_priority, self.ttl_ms = terms.max_priority or None, terms.message_ttl_ms
         self.is_plain = self.max_priority is None and self.ttl_ms is None
         """Whether all messages are alike to it, but for what they say themselves."""
-        self._broker, self._settling, self._settler = broker, settling, Settler(broker.shard)
+        self._broker, self._settler = broker, Settler(broker.shard)
         self._old_below = old_below
         """Messages below were there before this run, and may have been handed over in another one."""
         self._consumer: Consumer | None = None
@@ -154,6 +152,7 @@ class Queue:
                     _log.exception("messages were not handed over", extra={"queue": self.name, "host": self.host})
                     delivery.take_back()
                     await asyncio.sleep(1.0)
+                await asyncio.sleep(0)  # a pull that finds something does not wait: others have their turn
         except WherryError as fault:
             _log.info("no more deliveries", extra={"queue": self.name, "host": self.host, "why": str(fault)})
         except Exception:
@@ -186,7 +185,7 @@ class Queue:
                 if share:
                     taker.take(dealt, share, messages)
         if left:
-            self._settling.run(dealt.release(left))
+            dealt.release(left)  # at once: what comes behind them must not go before them
 
     def _in_turn(self, rows: list[int], takers: list[Subscriber]) -> tuple[list[list[int]], list[int]]:
         """One row for each in turn, as long as they have room: what each gets, and the rows that are left."""

@@ -222,6 +222,11 @@ class Connection(asyncio.Protocol):
 
     # ----------------------------------------------------------------------------------------------- for the session
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether nothing that is written goes out any more."""
+        return self._transport.is_closing()
+
     def write(self, data: bytes) -> None:
         """Bytes to the client."""
         self._said = self._server.time()

@@ -68,6 +68,10 @@ class Wire(Protocol):
 
     is_stuffed: bool
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether nothing that is written goes out any more."""
+
     def write(self, data: bytes) -> None:
         """Bytes to the client."""
 
@@ -134,7 +138,7 @@ class Session:
     @property
     def is_stuffed(self) -> bool:
         """Whether the client has not read what it was sent before."""
-        return self._wire.is_stuffed or self.is_over
+        return self._wire.is_stuffed or self._wire.is_closing or self.is_over
 
     @property
     def user(self) -> str:

@@ -122,7 +122,7 @@ class Subscription:
         frames, kept = self._framed(rows, messages)
         if len(kept) < len(rows):  # they do not fit into its bytes
             self._is_clogged = True
-            session.settling.run(dealt.release(rows[len(kept) :]))
+            dealt.release(rows[len(kept) :])
         if kept:
             self._send(dealt, kept, frames)
         if self.terms.buffer is not None and self._left(self.terms.buffer) <= 0:
