@@ -33,6 +33,7 @@ REASON_CHARS_MAX = 300
 CONF = {"spark.sql.ansi.enabled": "false"}
 """A value that cannot be cast is null: one row does not stop a query."""
 
+_CAUSE = "Caused by: "
 _PYTHON = re.compile(r"(?!org\.|java\.)[\w.]*[A-Z]\w*(Error|Exception|Lost|Found|Input|Unavailable): ")
 
 Tell = Callable[[list[Figures]], None]
@@ -213,10 +214,14 @@ class Pipeline:
 
 
 def reason(fault: BaseException) -> str:
-    """The line of an error of Spark that says what is wrong: the last error of Python in it, else its first line."""
+    """The line of an error of Spark that says what is wrong: the last error of Python in it, or the last cause in Java.
+
+    Else its first line.
+    """
     lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
     python = [line for line in lines if _PYTHON.match(line)]
-    found = python[-1] if python else lines[0] if lines else type(fault).__name__
+    causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
+    found = (python or causes or lines[:1] or [type(fault).__name__])[-1]
     return found[:REASON_CHARS_MAX]
 
 
