@@ -8,13 +8,18 @@ from __future__ import annotations
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import pika
+import stomp
 from playwright.sync_api import sync_playwright
 
 from tests.browsers import FLAGS, chromium
 from tests.console.fill import prepare, traffic
-from tests.integration.served import served
+from tests.integration.served import Served, served
 from wherry.node.config import FlightSection
 
 SHOTS = [
@@ -32,12 +37,35 @@ SHOTS = [
     ("redrive-dark", "dead?topic=payments", "dark", 1360, 860, "text=Redrive … >> nth=0"),
     ("keys", "keys", "light", 1360, 700, ""),
     ("new-topic", "topics?new=1", "light", 1360, 860, ""),
-    ("connections", "connections", "dark", 1360, 700, ""),
+    ("connections", "connections", "dark", 1360, 700, "text=Channels >> nth=1"),
     ("cluster", "cluster", "light", 1360, 700, ""),
     ("pipelines", "pipelines", "light", 1360, 700, ""),
     ("phone", "", "light", 375, 812, ""),
     ("phone-dark", "topics", "dark", 375, 812, ""),
 ]
+
+
+@contextmanager
+def clients(node: Served) -> Iterator[None]:
+    """Three connections of AMQP, one of them with two channels, and two of STOMP."""
+    amqp, stomps = node.node.amqp_url, node.node.stomp_url
+    assert amqp is not None
+    assert stomps is not None
+    with ExitStack() as stack:
+        for number in range(3):
+            connection = pika.BlockingConnection(pika.URLParameters(amqp.replace("amqp://", "amqp://guest:guest@")))
+            stack.callback(connection.close)
+            for _ in range(2 if number == 0 else 1):
+                channel = connection.channel()
+                channel.basic_qos(prefetch_count=20)
+                channel.queue_declare(f"reports-{number}")
+                channel.basic_consume(f"reports-{number}", lambda *_: None)
+        place = urlsplit(stomps)
+        for _ in range(2):
+            session = stomp.Connection12([(place.hostname, place.port)])
+            session.connect("guest", "guest", wait=True)
+            stack.callback(session.disconnect)
+        yield
 
 
 def main(home: Path, warm_s: float = 75) -> None:
@@ -58,7 +86,9 @@ def main(home: Path, warm_s: float = 75) -> None:
             pages[scheme].goto(f"{url}/console#/")
         pages["light"].wait_for_timeout(warm_s * 1000)
         for name, place, scheme, width, height, first in SHOTS:
-            page = pages[scheme]
+            page, connected = pages[scheme], ExitStack()
+            if name == "connections":
+                connected.enter_context(clients(node))
             page.set_viewport_size({"width": width, "height": height})
             page.goto(f"{url}/console#/{place}")
             page.wait_for_timeout(2_500)
@@ -71,6 +101,7 @@ def main(home: Path, warm_s: float = 75) -> None:
                 page.wait_for_timeout(3_500)
             page.screenshot(path=str(home / f"console-{name}.png"))
             page.keyboard.press("Escape")
+            connected.close()
         stop.set()
         for thread in threads:
             thread.join(10)

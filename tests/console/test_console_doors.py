@@ -66,6 +66,27 @@ def test_keys_are_asked_for_made_shown_once_and_deleted(locked: tuple[Served, st
     assert page.evaluate("() => Object.values(localStorage).filter((text) => text.includes('wk_')).length") == 0
 
 
+@pytest.mark.rows("D27")
+def test_the_front_page_asks_for_a_key_and_a_sign_out_leaves_nothing(locked: tuple[Served, str], opened: Opening):
+    node, token = locked
+    page = opened(node.node.url, quiet=False)
+    box = page.get_by_role("dialog")
+    expect(box).to_contain_text("This broker asks for a key")
+    expect(page.locator(".status")).to_have_text("locked")
+    box.get_by_label("API key").fill(token)
+    box.get_by_role("button", name="Sign in").click()
+    expect(page.locator(".status")).to_have_text("live")
+    ask(node.node.url, "PUT /v1/topics/hidden.away", {}, token)
+    expect(page.get_by_role("table", name="Topics")).to_contain_text("hidden.away")
+    page.goto(f"{node.node.url}/console#/messages?topic=hidden.away")
+    expect(page.locator(".copyline code")).to_contain_text('curl -H "Authorization: Bearer $WHERRY_KEY" -X POST')
+    assert token not in page.content()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("dialog")).to_contain_text("This broker asks for a key")
+    assert "hidden.away" not in page.content()
+    assert page.evaluate("() => Object.keys(sessionStorage)") == []
+
+
 def test_one_path_by_keyboard_alone(node: Served, opened: Opening):
     url = node.node.url
     page = opened(url)

@@ -10,7 +10,7 @@ import pytest
 from tests.behaviour.web import Web, web
 from tests.console.conftest import folder
 
-BYTES_MAX = 150_000
+BYTES_MAX = 170_000
 
 
 def on_web(test):

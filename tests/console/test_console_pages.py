@@ -238,7 +238,7 @@ def test_dead_letters_by_reason_are_previewed_redriven_with_progress_and_discard
     page.wait_for_function(
         "() => { const b = document.querySelector('dialog progress'); return b && b.value > 0 && b.value < 1 }"
     )
-    box.get_by_role("button", name="Stop").click()
+    box.get_by_role("button", name="Stop", exact=True).click()
     expect(box).to_contain_text("Stopped.")
     left = ask(url, "GET /v1/topics/bills/dead/reasons?reason=address")["count"]
     assert 0 < left < 30, "what was not sent back is dead still"
@@ -315,7 +315,7 @@ def test_the_overview_lives(node: Served, opened: Opening):
     expect(row.locator("td").nth(5)).to_have_text("40")
     page.wait_for_function("() => document.querySelectorAll('.chart .line')[0].getAttribute('d').split('L').length > 2")
     assert len(page.locator(".spark .line").first.get_attribute("d") or "") > 5
-    tile = page.locator(".tile").filter(has_text="Ready").locator("dd")
+    tile = page.locator(".tile").filter(has=page.get_by_text("Ready", exact=True)).locator("dd")
     expect(tile).not_to_have_text("–")
 
 

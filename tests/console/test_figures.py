@@ -10,6 +10,7 @@ import pytest
 
 from tests.behaviour.test_http_rights import key_of, with_keys
 from tests.behaviour.web import Web, web, with_jobs
+from tests.behaviour.world import VirtualClock
 from wherry.broker.metrics import Metrics
 from wherry.wire.http import sampling
 from wherry.wire.http.message import Stream
@@ -60,6 +61,36 @@ async def test_figures_are_those_of_the_topic_and_count_deliveries(found: Web) -
         {"name": "wherry_cut_off", "about": "Cut off", "labels": {"why": "slow"}, "value": 2}
     ]
     assert said["left_off"] == 0
+
+
+def test_what_is_scheduled_makes_nobody_look_late():
+    async def main() -> None:
+        clock = VirtualClock()
+        async with web(clock) as found:
+            start_ms = found.broker.shard.now().wall_ms
+            for order in ("fifo", "timeline", "priority"):
+                await found.good(f"PUT /v1/topics/{order}", {"order": order})
+                await found.good(f"PUT /v1/topics/{order}/subscriptions/s", {})
+                soon = {"payload": "soon", "due_ms": start_ms + 30_000}
+                later = {"payload": "later", "due_ms": start_ms + 3_600_000}
+                await found.good(f"POST /v1/topics/{order}/messages", [later, soon] if order == "timeline" else [later])
+            clock.advance(100_000)
+            for order in ("fifo", "priority"):
+                await found.good(f"POST /v1/topics/{order}/messages", [{"payload": "now"}])
+            clock.advance(10_000)
+            said = {
+                topic["name"]: topic["subscriptions"][0] for topic in (await found.good("GET /v1/figures"))["topics"]
+            }
+            assert {name: (each["ready"], each["lag_ms"]) for name, each in said.items()} == dict.fromkeys(
+                ("fifo", "timeline", "priority"), (1, 110_000)
+            )
+            assert {name: each["ready_ms"] for name, each in said.items()} == {
+                "fifo": 10_000,
+                "timeline": 80_000,
+                "priority": None,
+            }
+
+    asyncio.run(main())
 
 
 @with_jobs

@@ -1,6 +1,7 @@
 // Calls of /v1 with the key of this tab. The key is sent as a header and kept in sessionStorage; it is in no URL.
 
-const PLACE = "wherry.key";
+const PLACE = "wherry.key", AGAIN = "wherry.again";
+const IDLE_MS = 10_000; // a stream that says nothing for so long, or three times its usual pause, is dead
 
 export class Problem extends Error {
   constructor(status, document) {
@@ -13,11 +14,24 @@ export class Problem extends Error {
 
 let askForKey = () => {};
 export const onLocked = (fn) => (askForKey = fn);
-export const key = () => sessionStorage.getItem(PLACE) || "";
-export function setKey(token) {
-  if (token) sessionStorage.setItem(PLACE, token);
-  else sessionStorage.removeItem(PLACE);
+
+/** What this tab keeps. Where the browser forbids it or has no room, it is kept until the page is left. */
+const aside = new Map();
+export function recall(name) {
+  try { return aside.get(name) ?? sessionStorage.getItem(name); } catch { return aside.get(name) ?? null; }
 }
+export function remember(name, text) {
+  aside.delete(name);
+  try {
+    sessionStorage.removeItem(name);
+    if (text) sessionStorage.setItem(name, text);
+  } catch { if (text) aside.set(name, text); }
+}
+export const key = () => recall(PLACE) || "";
+export const setKey = (token) => remember(PLACE, token);
+/** A message to publish again, between two pages. */
+export const again = () => JSON.parse(recall(AGAIN) || "{}");
+export const setAgain = (message) => remember(AGAIN, message && JSON.stringify(message));
 
 const headers = (more) => ({ ...(key() ? { Authorization: `Bearer ${key()}` } : {}), ...more });
 
@@ -59,22 +73,38 @@ export function query(values) {
   return text ? `?${text}` : "";
 }
 
-/** Server-sent events by fetch, since EventSource cannot send a header. Ends when the stream does. */
+/** Server-sent events by fetch, since EventSource cannot send a header. Ends when the stream does, or falls silent. */
 export async function stream(path, onEvent, signal) {
-  const answer = await fetch(path, { headers: headers({ Accept: "text/event-stream" }), signal, cache: "no-store", credentials: "omit" });
-  if (!answer.ok) throw new Problem(answer.status, await answer.json().catch(() => ({})));
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const parts = (rest + value).split("\n\n");
-    rest = parts.pop();
-    for (const part of parts) {
-      const lines = part.split("\n");
-      const kind = lines.find((line) => line.startsWith("event: "))?.slice(7) || "message";
-      const data = lines.filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("\n");
-      if (data) onEvent(kind, JSON.parse(data));
+  const silent = new AbortController();
+  let timer = 0, reader = null, rest = "", last = 0, usual = 0;
+  const heard = () => { clearTimeout(timer); timer = setTimeout(() => silent.abort(), Math.max(IDLE_MS, 3 * usual)); };
+  const leave = () => silent.abort();
+  signal.addEventListener("abort", leave);
+  heard();
+  try {
+    const answer = await fetch(path, { headers: headers({ Accept: "text/event-stream" }), signal: silent.signal, cache: "no-store", credentials: "omit" });
+    if (!answer.ok) throw new Problem(answer.status, await answer.json().catch(() => ({})));
+    reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      heard();
+      const parts = (rest + value).split("\n\n");
+      rest = parts.pop();
+      for (const part of parts) {
+        const lines = part.split("\n");
+        const kind = lines.find((line) => line.startsWith("event: "))?.slice(7) || "message";
+        const data = lines.filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("\n");
+        if (!data) continue;
+        usual = last ? Date.now() - last : 0;
+        last = Date.now();
+        onEvent(kind, JSON.parse(data));
+      }
     }
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", leave);
+    reader?.cancel().catch(() => {});
+    silent.abort();
   }
 }

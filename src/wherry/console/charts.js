@@ -3,6 +3,8 @@
 import { h, put, s, say } from "./dom.js";
 import { clock } from "./format.js";
 
+const GAP_MS = 5_000; // nothing is known of a longer pause: the line ends and begins anew
+
 const PAD = { left: 46, right: 8, top: 8, bottom: 18 };
 
 /** The next round number above, or the next of these steps. */
@@ -26,10 +28,18 @@ function path(points, x, y) {
   return text;
 }
 
-const SPANS = [60_000, 120_000, 300_000];
+/** Points without a gap between them. A node with very much to look at looks rarely: that is its pace, no gap. */
+function runs(points) {
+  const steps = points.slice(1).map((each, i) => each.at - points[i].at), gap = Math.max(GAP_MS, 3 * Math.min(...steps));
+  const found = [];
+  points.forEach((each, i) => { if (!i || steps[i - 1] > gap) found.push([each]); else found.at(-1).push(each); });
+  return found;
+}
 
-/** Lines over the last minutes. `series`: [{name, label, tone}]; `format` writes a value; `log`: decades, from `floor` up. */
-export function lineChart({ title, series, format, spanMs = null, height = 158, floor = 0, log = false, steps = null }) {
+const SPANS = [1, 2, 3, 4, 5].map((minutes) => minutes * 60_000);
+
+/** Lines over the last minutes. `series`: [{name, label, tone}]; `format` writes a value, `mark` one of the axis; `log`: decades, from `floor` up. */
+export function lineChart({ title, series, format, mark: axisText = format, spanMs = null, height = 158, floor = 0, log = false, steps = null }) {
   const svg = s("svg", { class: "chart", height, role: "img", "aria-label": title });
   const values = series.map(() => h("b", { class: "num" }, "–"));
   const legend = h("ul", { class: "legend" }, series.map((each, i) => h("li", {}, h("i", { class: `dot ${each.tone}` }), each.label, " ", values[i])));
@@ -57,11 +67,11 @@ export function lineChart({ title, series, format, spanMs = null, height = 158, 
     put(grid, marks.map((mark) => s("line", { x1: PAD.left, x2: width - PAD.right, y1: y(mark), y2: y(mark) })));
     const minutes = long / 60_000;
     put(axis,
-      marks.map((mark) => s("text", { x: PAD.left - 6, y: y(mark) + 4, "text-anchor": "end" }, format(mark))),
+      marks.map((mark) => s("text", { x: PAD.left - 6, y: y(mark) + 4, "text-anchor": "end" }, axisText(mark))),
       [0, 0.5, 1].map((part) => s("text", { x: x(begin + part * long), y: height - 4, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle" }, part === 1 ? "now" : `−${(1 - part) * minutes} min`)));
-    lines.forEach((line, i) => line.setAttribute("d", path(seen.map((each) => [each.at, each[series[i].name]]), x, y)));
-    const first = path(seen.map((each) => [each.at, each[series[0].name] ?? 0]), x, y);
-    area.setAttribute("d", seen.length > 1 && !log ? `${first}L${x(seen.at(-1).at).toFixed(1)} ${y(0)}L${x(seen[0].at).toFixed(1)} ${y(0)}Z` : "");
+    const whole = runs(seen);
+    lines.forEach((line, i) => line.setAttribute("d", whole.map((run) => path(run.map((each) => [each.at, each[series[i].name]]), x, y)).join("")));
+    area.setAttribute("d", log ? "" : whole.filter((run) => run.length > 1).map((run) => `${path(run.map((each) => [each.at, each[series[0].name] ?? 0]), x, y)}L${x(run.at(-1).at).toFixed(1)} ${y(0)}L${x(run[0].at).toFixed(1)} ${y(0)}Z`).join(""));
     let shown = points.at(-1);
     if (hover !== null && seen.length) {
       const at = begin + ((hover - PAD.left) / (width - PAD.left - PAD.right)) * long;
@@ -105,7 +115,7 @@ export function stateBar() {
     update(point) {
       const all = names.reduce((sum, name) => sum + (point[name] || 0), 0);
       names.forEach((name, i) => (parts[i].style.flexGrow = all ? (point[name] || 0) / all : 0));
-            const text = names.map((name) => `${point[name] || 0} ${name}`).join(", ");
+      const text = names.map((name) => `${point[name] || 0} ${name}`).join(", ");
       if (el.title !== text) { el.title = text; el.setAttribute("aria-label", text); }
     },
   };

@@ -34,6 +34,15 @@ export function put(node, ...children) {
   return node;
 }
 
+/** Make these the children of an element, in this order; what stands right is not touched, and the focus stays. */
+export function arrange(node, wanted) {
+  const focus = document.activeElement, keep = new Set(wanted);
+  for (const each of [...node.children]) if (!keep.has(each)) each.remove();
+  let at = node.firstElementChild;
+  for (const each of wanted) if (each === at) at = at.nextElementSibling; else node.insertBefore(each, at);
+  if (document.activeElement !== focus && node.contains(focus)) focus.focus({ preventScroll: true });
+}
+
 /** Change the text of an element only where it is another: a live page touches little. */
 export function say(node, text) {
   const wanted = String(text);

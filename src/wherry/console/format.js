@@ -3,6 +3,15 @@
 import { h } from "./dom.js";
 
 const whole = new Intl.NumberFormat("en");
+/** By how much the clock of the node is ahead of ours; less than two seconds is the way here, not the clock. */
+let ahead = 0;
+export function setClock(at) {
+  const found = at - Date.now();
+  if (Math.abs(found - ahead) > 2000) ahead = Math.abs(found) > 2000 ? found : 0;
+}
+/** What time it is for the node. */
+export const nodeNow = () => Date.now() + ahead;
+
 const MINUTE = 60_000, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
 
 export const count = (n) => whole.format(Math.round(n || 0));
@@ -32,6 +41,12 @@ export function seconds(value) {
   return duration(value * 1000);
 }
 
+/** A power of ten as an axis says it: 100 s, 1 s, 10 ms. */
+export function decade(value) {
+  const [size, unit] = value > 0.5 ? [value, "s"] : value > 0.0005 ? [value * 1e3, "ms"] : [value * 1e6, "µs"];
+  return `${whole.format(Number(size.toPrecision(3)))} ${unit}`;
+}
+
 export function duration(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < MINUTE) return `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
@@ -41,20 +56,22 @@ export function duration(ms) {
   return `${Math.round(ms / DAY)} d`;
 }
 
-export function ago(at, now = Date.now()) {
+export function ago(at, now = nodeNow()) {
   const gap = now - at;
   if (Math.abs(gap) < 1500) return "just now";
   return gap > 0 ? `${duration(gap)} ago` : `in ${duration(-gap)}`;
 }
 
-export const exact = (ms) => new Date(ms).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) + ` · ${ms}`;
+/** 16 Nov 2026, 00:11:54, in the time of this place, whose name stands below the pages. */
+export const exact = (ms) => new Date(ms).toLocaleString("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+export const zone = () => Intl.DateTimeFormat().resolvedOptions().timeZone || "local time";
 export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
 
 /** A time: how long ago in the text, the exact one on hover. It keeps itself right. */
 export function when(ms) {
   if (ms === null || ms === undefined) return h("span", { class: "muted" }, "–");
   const date = new Date(ms);
-  return h("time", { dateTime: isNaN(date) ? "" : date.toISOString(), title: exact(ms), "data-at": ms }, ago(ms));
+  return h("time", { dateTime: isNaN(date) ? "" : date.toISOString(), title: `${exact(ms)} · ${ms}`, "data-at": ms }, ago(ms));
 }
 
 setInterval(() => {

@@ -1,6 +1,7 @@
 // One stream of figures for all charts: counters come in, rates and histories come out. Pages listen.
 
-import { Problem, stream } from "./api.js";
+import { Problem, recall, remember, stream } from "./api.js";
+import { setClock } from "./format.js";
 
 const KEPT = 300; // points of the totals: five minutes
 const SPARK = 60; // points of each topic
@@ -11,16 +12,23 @@ export const live = { figures: null, totals: [], topics: new Map(), subs: new Ma
 const listeners = new Set();
 let past = [], ending = null, onLocked = () => {};
 
-/** Hear of every look; the last one is told at once. Returns how to stop. */
-export function listen(fn) {
-  listeners.add(fn);
-  if (live.figures) fn(live);
-  return () => listeners.delete(fn);
+/** Hear of every look, the last one at once; with `always` also of every change of state, figures or not. Returns how to stop. */
+export function listen(fn, always = false) {
+  const each = { fn, always };
+  listeners.add(each);
+  hear(each);
+  return () => listeners.delete(each);
 }
 export const locked = (fn) => (onLocked = fn);
 
+/** A listener that fails is told of as an error of the page; it must not end the stream for the others. */
+function hear({ fn, always }) {
+  if (!live.figures && !always) return;
+  try { fn(live); } catch (fault) { reportError(fault); }
+}
+
 function tell() {
-  for (const fn of [...listeners]) fn(live);
+  for (const each of [...listeners]) if (listeners.has(each)) hear(each);
 }
 
 const counted = (each, name) => (each && each.counters[name]) || 0;
@@ -51,6 +59,8 @@ function ring(map, name, point) {
 }
 
 function take(figures) {
+  setClock(figures.at_ms);
+  const readers = new Set();
   const before = past[0] || null;
   const gap = before ? (figures.at_ms - before.at_ms) / 1000 : 0;
   const old = new Map((before ? before.topics : []).map((each) => [each.name, each]));
@@ -68,11 +78,13 @@ function take(figures) {
         settled: was ? per(settledOf(sub), settledOf(was)) : 0,
         failed: was ? per(counted(sub, "failed"), counted(was, "failed")) : 0,
       };
-      ring(live.subs, JSON.stringify([topic.name, sub.name]), mine);
+      const id = JSON.stringify([topic.name, sub.name]);
+      readers.add(id);
+      ring(live.subs, id, mine);
       for (const name of ["delivered", "settled"]) point[name] += mine[name];
       for (const name of ["ready", "leased", "scheduled", "lag"]) point[name] += sub[name];
       sum.failed += mine.failed;
-      point.lagMs = Math.max(point.lagMs, sub.ready ? sub.lag_ms : 0);
+      point.lagMs = Math.max(point.lagMs, sub.ready_ms ?? 0);
     }
     ring(live.topics, topic.name, point);
     for (const name of ["published", "delivered", "settled", "ready", "leased", "scheduled", "dead", "lag"]) sum[name] += point[name];
@@ -85,7 +97,7 @@ function take(figures) {
   }
   const names = new Set(figures.topics.map((each) => each.name));
   for (const name of live.topics.keys()) if (!names.has(name)) live.topics.delete(name);
-  for (const id of live.subs.keys()) if (!names.has(JSON.parse(id)[0])) live.subs.delete(id);
+  for (const id of live.subs.keys()) if (!readers.has(id)) live.subs.delete(id);
   if (before) live.totals.push(sum);
   if (live.totals.length > KEPT) live.totals.shift();
   live.figures = figures;
@@ -110,10 +122,11 @@ export async function follow() {
       if (mine.signal.aborted) return;
       if (fault.status === 401) {
         live.state = "locked";
-        tell();
-        return onLocked(fault);
+        onLocked(fault);
+        return tell();
       }
     }
+    if (mine.signal.aborted) return;
     live.state = "lost";
     tell();
     await new Promise((done) => setTimeout(done, pause));
@@ -122,19 +135,21 @@ export async function follow() {
 }
 
 /** A new key sees other topics: begin anew. */
-export function forget() {
+export function forget(state = "connecting") {
   ending?.abort();
+  live.state = state;
   past = [];
   live.figures = null;
   live.totals = [];
   live.topics.clear();
   live.subs.clear();
-  sessionStorage.removeItem(PLACE);
+  remember(PLACE, "");
+  tell();
 }
 
-addEventListener("pagehide", () => sessionStorage.setItem(PLACE, JSON.stringify({ totals: live.totals, topics: [...live.topics], subs: [...live.subs] })));
+addEventListener("pagehide", () => remember(PLACE, live.figures ? JSON.stringify({ totals: live.totals, topics: [...live.topics], subs: [...live.subs] }) : ""));
 try {
-  const kept = JSON.parse(sessionStorage.getItem(PLACE) || "null");
+  const kept = JSON.parse(recall(PLACE) || "null");
   if (kept && kept.totals.length && Date.now() - kept.totals.at(-1).at < 60_000) {
     live.totals = kept.totals;
     live.topics = new Map(kept.topics);

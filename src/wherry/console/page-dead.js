@@ -1,13 +1,14 @@
 // Dead letters by what they died of: look at them, send them back at a rate, or throw them away.
 
 import { get, post } from "./api.js";
-import { h, put, say } from "./dom.js";
+import { arrange, h, put, say } from "./dom.js";
 import { bytes, count, exact, plural, seg, when } from "./format.js";
 import { attempt, badge, button, confirmed, dialog, empty, facts, failed, field, input, loading, page, table, toast } from "./parts.js";
 import { bytesOf, payloadView, preview } from "./payload.js";
 import { topicNames } from "./page-messages.js";
 
-const SHOWN = 100;
+const SHOWN = 100, CHOICES = 40;
+const RELOAD_MS = 5_000; // how often the cards follow what dies meanwhile
 const conditions = (group) => ({ subscription: group.subscription, reason: group.reason });
 /** What a redrive or a discard of this kind would mean; an empty subscription is a condition too. */
 const fitting = (path, group) => get(`${path}/reasons?subscription=${seg(group.subscription)}&reason=${seg(group.reason)}`);
@@ -20,31 +21,55 @@ export async function show({ root, query, live, here }) {
   const choice = h("div", { class: "segmented", role: "group", "aria-label": "Topic" }), place = h("div", { class: "section" }), audit = h("div", {});
   put(root, page("Dead letters", "Messages whose attempts were used up, or that did not fit. Each is kept whole, with what happened to it."), choice, place, h("section", { class: "section" }, h("h2", {}, "Who did what"), audit));
   const none = () => put(place, empty("No dead letters", "Every message found its way. One that fails too often, does not fit or expires can stand here; a consumer buries one at once by:", `curl -X POST ${location.origin}/v1/topics/orders/subscriptions/workers/reject -H 'Content-Type: application/json' -d '{"receipts": ["…"], "reason": "…"}'`));
-  let chosen = query.get("topic"), counts = new Map(), drawn = "";
+  let chosen = query.get("topic"), counts = new Map(), loaded = { count: null, at: 0 }, asked = 0;
+  const choices = new Map(), cards = new Map(), box = h("div", { class: "cards" });
   live((now) => {
     counts = dead(now);
     const rows = topics.filter((name) => counts.get(name) || name === chosen);
     const first = chosen === null;
     if (first && rows.length) chosen = rows.reduce((a, b) => ((counts.get(b) || 0) > (counts.get(a) || 0) ? b : a));
-    const told = JSON.stringify([chosen, rows.map((name) => [name, counts.get(name)])]);
-    if (told !== drawn) {
-      drawn = told;
-      put(choice, rows.slice(0, 40).map((name) => h("button", { type: "button", class: "small", "aria-pressed": String(name === chosen), onclick: () => { chosen = name; location.hash = `#/dead?topic=${seg(name)}`; } }, `${name}\u00a0·\u00a0`, h("b", { class: "num" }, count(counts.get(name) || 0)))));
-    }
-    if (first && chosen !== null) load();
+    arrange(choice, rows.slice(0, CHOICES).map(choiceOf));
+    const moved = (counts.get(chosen) || 0) !== loaded.count && Date.now() - loaded.at > RELOAD_MS;
+    if (chosen !== null && (first || (loaded.count !== null && moved))) load();
     if (chosen === null && !place.firstChild) none();
   });
-  if (chosen !== null) load();
+  if (chosen !== null && !asked) load();
+
+  /** The button of a topic: kept by name, so that the focus stays while counts change. */
+  function choiceOf(name) {
+    if (!choices.has(name)) choices.set(name, h("button", { type: "button", class: "small", onclick: () => { location.hash = `#/dead?topic=${seg(name)}`; } }, `${name}\u00a0·\u00a0`, h("b", { class: "num" })));
+    const el = choices.get(name);
+    el.setAttribute("aria-pressed", String(name === chosen));
+    say(el.lastChild, count(counts.get(name) || 0));
+    return el;
+  }
+
+  /** Cards by subscription and reason: one that is the same stays, one that changed hands its focus on. */
+  function draw(path, found) {
+    const wanted = found.reasons.slice(0, 100).map((group) => {
+      const id = JSON.stringify([group.subscription, group.reason]), told = JSON.stringify([group, found.room]), old = cards.get(id);
+      if (old?.told === told) return old.el;
+      const el = card(path, group, found), at = old ? [...old.el.querySelectorAll("button")].indexOf(document.activeElement) : -1;
+      cards.set(id, { told, el });
+      if (at >= 0) { old.el.replaceWith(el); el.querySelectorAll("button")[at].focus({ preventScroll: true }); }
+      return el;
+    });
+    for (const [id, each] of cards) if (!wanted.includes(each.el)) cards.delete(id);
+    if (box.parentNode !== place) put(place, box);
+    arrange(box, wanted);
+  }
 
   async function load() {
-    const path = `/v1/topics/${seg(chosen)}/dead`;
+    const path = `/v1/topics/${seg(chosen)}/dead`, mine = ++asked;
+    loaded = { count: counts.get(chosen) || 0, at: Date.now() };
     try {
       const found = await get(`${path}/reasons`);
-      if (!here()) return;
-      if (found.count) put(place, h("div", { class: "cards" }, found.reasons.slice(0, 100).map((group) => card(path, group, found)))); else none();
-    } catch (fault) { failed(place, fault); }
+      if (!here() || mine !== asked) return;
+      if (found.count) draw(path, found); else none();
+    } catch (fault) { if (here() && mine === asked) failed(place, fault); }
     try {
       const { deeds } = await get(`${path}/audit`, { quiet: true });
+      if (!here() || mine !== asked) return;
       put(audit, deeds.length ? table("Who did what", ["When", "What", "By", "Subscription", { text: "Messages", num: true }], deeds.slice(-20).reverse().map((each) => [when(each.at_ms), each.what, each.by || "–", each.subscription || "(none)", count(each.messages)])) : h("p", { class: "muted" }, "Nothing was sent back or thrown away yet."));
     } catch { put(audit, h("p", { class: "muted" }, "The audit is shown to keys that may administer this topic.")); }
   }
@@ -88,10 +113,11 @@ function redrive(path, group, room, done) {
   const rate = input("rate", { type: "number", min: 1, placeholder: "all at once", value: group.count > 100 ? 100 : "" });
   const by = input("by", { placeholder: "a note for the audit", value: "console" });
   const fits = h("p", { role: "status" }, "…"), bar = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Sent back" }), said = h("p", { class: "num", role: "status" });
-  const go = h("button", { type: "submit", class: "primary" }, "Redrive"), stop = h("button", { type: "button", hidden: true }, "Stop");
+  const go = h("button", { type: "submit", class: "primary" }, "Redrive"), stop = h("button", { type: "button", hidden: true }, "Stop"), shut = button("Close", () => box.close());
   let total = group.count, running = null, ticking = 0;
   const remaining = () => fitting(path, group);
-  const show = (left) => { bar.value = total ? (total - left) / total : 1; say(said, `${count(total - left)} of ${count(total)} sent back`); };
+  const sent = (left) => Math.max(0, total - left); // others may die meanwhile
+  const show = (left) => { bar.value = total ? sent(left) / total : 1; say(said, `${count(sent(left))} of ${count(total)} sent back`); };
   remaining().then((found) => {
     total = found.count;
     put(fits, `${plural(total, "dead letter")} ${total === 1 ? "fits" : "fit"} this filter${total > group.count ? `: the text is in other reasons or errors too` : ""}. `, room !== null && room < total ? badge(`the topic has room for ${count(room)} only`, "warn") : null);
@@ -101,6 +127,7 @@ function redrive(path, group, room, done) {
     running = new AbortController();
     bar.hidden = stop.hidden = false;
     go.disabled = rate.disabled = by.disabled = true;
+    say(shut, "Stop and close");
     show(total);
     ticking = setInterval(() => remaining().then((found) => running && show(found.count), () => {}), 500);
     try {
@@ -114,11 +141,12 @@ function redrive(path, group, room, done) {
       running = null;
       const left = await remaining().catch(() => null);
       if (left) show(left.count);
-      if (fault.name === "AbortError") say(said, `Stopped. ${left ? plural(left.count, "dead letter") : "What was not sent back"} stay${left?.count === 1 ? "s" : ""} here.`); else toast(fault.message, true);
+      const outcome = `Stopped. ${left ? `${plural(sent(left.count), "message")} sent back, ${plural(left.count, "dead letter")}` : "What was not sent back"} stay${!left || left.count === 1 ? "s" : ""} here.`;
+      if (fault.name !== "AbortError") toast(fault.message, true); else if (box.isConnected) say(said, outcome); else toast(outcome);
       stop.hidden = true;
       go.disabled = rate.disabled = by.disabled = false;
-    } finally { clearInterval(ticking); done(); }
+    } finally { clearInterval(ticking); say(shut, "Close"); done(); }
   }
   stop.addEventListener("click", () => running?.abort());
-  dialog(`Redrive: ${group.reason || "(no reason)"}`, (close) => h("form", { onsubmit: start }, fits, h("div", { class: "form" }, field("Messages a second", rate, "Spares whoever failed the first time."), field("By", by)), bar, said, h("footer", {}, button("Close", close), stop, go)), { onclose: () => { clearInterval(ticking); running?.abort(); } });
+  const box = dialog(`Redrive: ${group.reason || "(no reason)"}`, () => h("form", { onsubmit: start }, fits, h("div", { class: "form" }, field("Messages a second", rate, "Spares whoever failed the first time."), field("By", by)), bar, said, h("footer", {}, shut, stop, go)), { onclose: () => { clearInterval(ticking); running?.abort(); } });
 }

@@ -2,8 +2,8 @@
 
 import { lineChart, sparkline, stateBar, TIMES } from "./charts.js";
 import { h, put, say } from "./dom.js";
-import { bytes, count, duration, rate, seconds, seg, short } from "./format.js";
-import { badge, empty, liveTable, page } from "./parts.js";
+import { bytes, count, decade, duration, rate, seconds, seg, short } from "./format.js";
+import { badge, empty, leftOff, liveTable, page } from "./parts.js";
 
 const TILES = [
   ["Published", (t) => rate(t.published)],
@@ -13,7 +13,7 @@ const TILES = [
   ["Leased", (t) => short(t.leased)],
   ["Scheduled", (t) => short(t.scheduled)],
   ["Dead letters", (t) => short(t.dead), (t) => t.dead > 0],
-  ["Oldest waiting", (t) => (t.lagMs ? duration(t.lagMs) : "–"), (t) => t.lagMs > 600_000],
+  ["Oldest ready", (t) => (t.lagMs ? duration(t.lagMs) : "–"), (t) => t.lagMs > 600_000],
 ];
 
 export function topicTable() {
@@ -29,16 +29,17 @@ export function topicTable() {
     { head: "Leased", num: true, text: (row) => short(point(now, row).leased) },
     { head: "Scheduled", num: true, text: (row) => short(point(now, row).scheduled) },
     { head: "Dead", num: true, make: (topic) => { const link = h("a", { href: `#/dead?topic=${seg(topic.name)}` }); return { el: link, update: (row) => { say(link, short(row.dead)); link.className = row.dead ? "bad-text" : "muted"; } }; } },
-    { head: "Oldest", num: true, text: (row) => (point(now, row).lagMs ? duration(point(now, row).lagMs) : "–") },
+    { head: "Oldest ready", num: true, text: (row) => (point(now, row).lagMs ? duration(point(now, row).lagMs) : "–") },
     { head: "Size", num: true, text: (row) => bytes(row.bytes) },
   ], (row) => row.name);
-  return { el: table.el, update(live, keep = () => true) { now = live; table.update(live.figures.topics.filter(keep)); } };
+  const more = h("p", { class: "muted", hidden: true });
+  return { el: h("div", { class: "section" }, table.el, more), update(live, keep = () => true) { now = live; table.update(live.figures.topics.filter(keep)); leftOff(more, live.figures); } };
 }
 
 export function show({ root, live }) {
   const values = TILES.map(([name]) => h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, "–")));
   const rates = lineChart({ title: "Messages a second", format: short, floor: 1, series: [{ name: "published", label: "published", tone: "accent" }, { name: "delivered", label: "delivered", tone: "second" }, { name: "settled", label: "settled", tone: "third" }] });
-  const latency = lineChart({ title: "Latency, 99th percentile", format: seconds, floor: 0.001, log: true, series: [{ name: "publish99", label: "publish", tone: "accent" }, { name: "delivery99", label: "delivery", tone: "second" }, { name: "settle99", label: "settle", tone: "third" }] });
+  const latency = lineChart({ title: "Latency, 99th percentile", format: seconds, mark: decade, floor: 0.001, log: true, series: [{ name: "publish99", label: "publish", tone: "accent" }, { name: "delivery99", label: "delivery", tone: "second" }, { name: "settle99", label: "settle", tone: "third" }] });
   const waiting = lineChart({ title: "Waiting", format: short, floor: 10, series: [{ name: "ready", label: "ready", tone: "accent" }, { name: "leased", label: "leased", tone: "second" }, { name: "scheduled", label: "scheduled", tone: "third" }] });
   const lag = lineChart({ title: "Age of the oldest message that is ready", format: (ms) => (ms ? duration(ms) : "0"), floor: 1000, steps: TIMES, series: [{ name: "lagMs", label: "oldest", tone: "accent" }] });
   const node = h("div", { class: "row muted" }), topics = topicTable(), place = h("div", {});

@@ -12,7 +12,7 @@ export function show({ root, live }) {
     { head: "Subscription", text: (row) => row.name },
     { head: "Topic", make: (row) => h("a", { href: `#/topics/${seg(row.topic)}` }, row.topic) },
     { head: "Not read", num: true, text: (row) => short(row.lag) },
-    { head: "Oldest", num: true, text: (row) => (row.lag ? duration(row.lag_ms) : "–") },
+    { head: "Oldest not read", num: true, text: (row) => (row.lag ? duration(row.lag_ms) : "–") },
     { head: "Committed", num: true, text: (row) => rate(row.point.settled || 0) },
     { head: "So far", num: true, text: (row) => count(row.counters.acked || 0) },
   ], (row) => JSON.stringify([row.topic, row.name]));

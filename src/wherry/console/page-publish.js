@@ -1,8 +1,8 @@
 // Publish by hand: one message, or many alike.
 
-import { post } from "./api.js";
+import { again as kept, post } from "./api.js";
 import { h, put } from "./dom.js";
-import { count, fromInput, localInput, plural, seg } from "./format.js";
+import { count, fromInput, localInput, nodeNow, plural, seg } from "./format.js";
 import { attempt, button, copyLine, empty, field, input, loading, page, select, toast } from "./parts.js";
 import { topicNames } from "./page-messages.js";
 
@@ -13,13 +13,13 @@ export async function show({ root, query, here }) {
   const topics = await topicNames();
   if (!here()) return;
   if (!topics.length) return put(root, page("Publish"), empty("No topics yet", "A message goes to a topic: make one first.", null, h("a", { class: "button primary", href: "#/topics?new=1" }, "New topic")));
-  const again = query.get("again") ? JSON.parse(sessionStorage.getItem("wherry.again") || "{}") : {};
+  const again = query.get("again") ? kept() : {};
   const topic = select("topic", topics.map((each) => each.name), query.get("topic") || topics[0].name);
   const payload = h("textarea", { name: "payload", rows: 7, spellcheck: false, value: again.payload ?? '{"order": 1041, "items": 3}', autofocus: true });
   const format = select("format", [["text", "text or JSON, as it is"], ["base64", "bytes, as base64"]], again.payload_base64 ? "base64" : "text");
   if (again.payload_base64) payload.value = again.payload_base64;
   const key = input("key", { value: again.key || "" }), id = input("id", { placeholder: "given by the broker" });
-  const priority = input("priority", { type: "number", min: 0, max: 65_535, value: again.priority ?? "", placeholder: "32768, the middle" });
+  const priority = input("priority", { type: "number", min: 0, max: 65_535, value: again.priority ?? "", placeholder: "32,768, the middle" });
   const due = input("due", { type: "datetime-local", step: 1 }), expires = input("expires", { type: "datetime-local", step: 1 });
   const many = input("count", { type: "number", min: 1, max: COUNT_MAX, value: 1 });
   const headers = h("div", { class: "section" });
@@ -30,7 +30,7 @@ export async function show({ root, query, here }) {
   };
   Object.entries(again.headers || {}).forEach(([name, value]) => addHeader(name, value));
   const go = h("button", { type: "submit", class: "primary" }, "Publish"), said = h("div", { class: "section", role: "status" });
-  const soon = (ms) => () => { due.value = localInput(Date.now() + ms); };
+  const soon = (ms) => () => { due.value = localInput(nodeNow() + ms); };
 
   function message() {
     const given = {};

@@ -2,14 +2,19 @@
 
 import { del, get, patch, query as asQuery } from "./api.js";
 import { h, put, s } from "./dom.js";
-import { ago, count, exact, fromInput, localInput, plural, seg, when } from "./format.js";
+import { ago, count, exact, fromInput, localInput, nodeNow, plural, seg, when } from "./format.js";
 import { attempt, button, confirmed, dialog, empty, field, input, loading, page, select, table, toast } from "./parts.js";
 import { topicNames } from "./page-messages.js";
 import { preview } from "./payload.js";
 
+const SPAN_MAX = 20 * 31_557_600_000; // twenty years
 const LIMIT = 1_000, LISTED = 100, BINS = 60, MARKS_MAX = 80;
 const SPANS = [["15 min", 900_000], ["1 h", 3_600_000], ["6 h", 21_600_000], ["1 d", 86_400_000], ["7 d", 604_800_000], ["30 d", 2_592_000_000]];
 const HEIGHT = 150, BASE = 122;
+const WHEEL_MS = 150; // after the last turn of the wheel the range is asked for
+const RELOAD_MS = 2_000; // what came due leaves the list, this often at most
+
+const HATCH = () => s("pattern", { id: "hatch", width: 7, height: 7, patternUnits: "userSpaceOnUse" }, s("path", { d: "M0 7L7 0" }));
 
 export async function show({ root, query, here, onleave }) {
   put(root, loading());
@@ -18,16 +23,18 @@ export async function show({ root, query, here, onleave }) {
   if (!topics.length) return put(root, page("Schedule"), empty("No topics yet", "Messages with a due time stand here before they are handed over.", null, h("a", { class: "button primary", href: "#/topics?new=1" }, "New topic")));
   const best = query.get("topic") || (topics.find((each) => each.order === "timeline") || topics[0]).name;
   const topic = select("topic", topics.map((each) => each.name), best), sub = select("subscription", []);
-  const state = { from: Date.now(), span: 3_600_000, rows: [], more: false };
+  const state = { from: nodeNow(), span: 3_600_000, rows: [], until: null, topic: "" };
   const svg = s("svg", { class: "timeline", height: HEIGHT, role: "group", "aria-label": "Timeline", tabindex: 0 });
   const list = h("div", { class: "section" }), said = h("p", { class: "muted num", role: "status" });
-  const spans = h("div", { class: "segmented", role: "group", "aria-label": "How much time to show" }, SPANS.map(([name, ms]) => h("button", { type: "button", class: "small", "data-ms": ms, onclick: () => move(Date.now(), ms) }, name)));
+  const spans = h("div", { class: "segmented", role: "group", "aria-label": "How much time to show" }, SPANS.map(([name, ms]) => h("button", { type: "button", class: "small", "data-ms": ms, onclick: () => move(nodeNow(), ms) }, name)));
   const tools = h("div", { class: "row" }, spans, button("Earlier", () => move(state.from - state.span / 2, state.span), "small"), button("Later", () => move(state.from + state.span / 2, state.span), "small"), button("Zoom in", () => zoom(0.5, 0.5), "small"), button("Zoom out", () => zoom(2, 0.5), "small"));
   put(root, page("Schedule", "What will be handed over, and when. Click a bar to zoom into it."), h("div", { class: "filters" }, field("Topic", topic), field("Subscription", sub)), h("section", { class: "card section" }, tools, svg, said), list);
 
   const x = (at) => 8 + ((at - state.from) / state.span) * ((svg.clientWidth || 600) - 16);
-  function move(from, span) { state.from = Math.max(0, Math.round(from)); state.span = Math.max(1000, Math.round(span)); load(); }
-  function zoom(factor, share) { const span = state.span * factor; move(state.from + (state.span - span) * share, span); }
+  function look(from, span) { state.from = Math.max(0, Math.round(from)); state.span = Math.min(SPAN_MAX, Math.max(1000, Math.round(span))); draw(); }
+  function move(from, span) { look(from, span); load(); }
+  function zoomed(factor, share, go) { const span = state.span * factor; go(state.from + (state.span - span) * share, span); }
+  const zoom = (factor, share) => zoomed(factor, share, move);
 
   function ticks() {
     const steps = [1000, 5000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 10_800_000, 21_600_000, 86_400_000, 604_800_000, 2_592_000_000];
@@ -58,62 +65,96 @@ export async function show({ root, query, here, onleave }) {
   }
 
   function draw() {
-    const now = Date.now(), width = svg.clientWidth || 600;
-    put(svg, ticks(), s("line", { class: "base", x1: 0, x2: width, y1: BASE, y2: BASE }), state.rows.length > MARKS_MAX ? bars() : marks(),
+    const now = nodeNow(), width = svg.clientWidth || 600, end = state.from + state.span;
+    const unknown = state.until !== null && state.until < end ? Math.max(state.until, state.from) : null; // not loaded from here on
+    put(svg, HATCH(), ticks(), unknown !== null && s("rect", { class: "unknown", x: x(unknown), width: Math.max(2, x(end) - x(unknown)), y: 6, height: BASE - 6 }, s("title", {}, `Not loaded: what comes after ${exact(unknown)}. Zoom in.`)), s("line", { class: "base", x1: 0, x2: width, y1: BASE, y2: BASE }), state.rows.length > MARKS_MAX ? bars() : marks(),
       now >= state.from && now < state.from + state.span && s("line", { class: "now", x1: x(now), x2: x(now), y1: 0, y2: BASE + 4 }));
     for (const each of spans.children) each.setAttribute("aria-pressed", String(Number(each.dataset.ms) === state.span));
   }
 
+  /** One call at a time; where the question changed meanwhile its answer is dropped and the new one asked. */
+  let busy = false, stale = false, loadedAt = 0;
+  const question = () => JSON.stringify([topic.value, sub.value, state.from, state.span]);
   async function load() {
-    if (!sub.value) return;
-    draw();
-    const found = await attempt(null, () => get(`/v1/topics/${seg(topic.value)}/subscriptions/${seg(sub.value)}/scheduled${asQuery({ from_ms: Math.max(state.from, Date.now() + 1), to_ms: state.from + state.span, limit: LIMIT })}`));
-    if (!found || !here()) return;
-    state.rows = found.messages;
-    state.more = Boolean(found.next);
-    said.textContent = `${state.more ? "the first " : ""}${plural(state.rows.length, "message")} in this range`;
-    draw();
-    put(list, state.rows.length
-      ? table("Scheduled messages", ["Due", "Exactly", "Id", "Key", { text: "Payload", wide: true }, ""], state.rows.slice(0, LISTED).map((each) => [when(each.at_ms), new Date(each.at_ms).toLocaleString("en-GB"), h("a", { class: "mono", href: `#/messages?topic=${seg(topic.value)}&kind=id&what=${seg(each.id)}` }, each.id), each.key ?? "–", h("span", { class: "mono" }, preview(each)), h("span", { class: "acts" }, button("Re-time", () => retime(each), "small"), button("Cancel", () => cancel(each), "small danger"))]))
-      : empty("Nothing is due in this range", "Look at more time, or publish a message with a due time:", `curl -X POST ${location.origin}/v1/topics/${seg(topic.value)}/messages -H 'Content-Type: application/json' -d '{"payload": "later", "due_ms": ${Date.now() + 600_000}}'`, h("a", { class: "button", href: `#/publish?topic=${seg(topic.value)}` }, "Publish")),
-      state.rows.length > LISTED && h("p", { class: "muted" }, `${count(state.rows.length - LISTED)} more: zoom in to see them.`));
+    stale = busy;
+    if (busy || !sub.value) return;
+    busy = true;
+    const of = question(), name = topic.value;
+    const found = await attempt(null, () => get(`/v1/topics/${seg(name)}/subscriptions/${seg(sub.value)}/scheduled${asQuery({ from_ms: Math.max(state.from, nodeNow() + 1), to_ms: Math.max(state.from + state.span, nodeNow() + 2), limit: LIMIT })}`));
+    busy = false;
+    loadedAt = Date.now();
+    if (!here()) return;
+    if (stale || of !== question()) return load();
+    if (found) fill(name, found);
   }
 
-  const path = (each) => `/v1/topics/${seg(topic.value)}/messages/${seg(each.id)}`;
+  function fill(name, found) {
+    state.topic = name;
+    state.rows = found.messages;
+    state.until = found.next ? state.rows.at(-1)?.at_ms ?? state.from : null;
+    said.textContent = state.until === null ? `${plural(state.rows.length, "message")} in this range` : `the first ${plural(state.rows.length, "message")} in this range, up to ${exact(state.until)}: what is hatched is not loaded, zoom in to see it`;
+    draw();
+    const focus = list.contains(document.activeElement) ? document.activeElement : null, held = focus && [focus.closest("tr")?.dataset.id, focus.textContent];
+    put(list, state.rows.length
+      ? table("Scheduled messages", ["Due", "Exactly", "Id", "Key", { text: "Payload", wide: true }, ""], state.rows.slice(0, LISTED).map((each) => ({ props: { "data-id": each.id }, cells: [when(each.at_ms), exact(each.at_ms), h("a", { class: "mono", href: `#/messages?topic=${seg(name)}&kind=id&what=${seg(each.id)}` }, each.id), each.key ?? "–", h("span", { class: "mono" }, preview(each)), h("span", { class: "acts" }, button("Re-time", () => retime(each), "small"), button("Cancel", () => cancel(each), "small danger"))] })))
+      : empty("Nothing is due in this range", "Look at more time, or publish a message with a due time:", `curl -X POST ${location.origin}/v1/topics/${seg(name)}/messages -H 'Content-Type: application/json' -d '{"payload": "later", "due_ms": ${nodeNow() + 600_000}}'`, h("a", { class: "button", href: `#/publish?topic=${seg(name)}` }, "Publish")),
+      state.rows.length > LISTED && h("p", { class: "muted" }, `${count(state.rows.length - LISTED)} more: zoom in to see them.`));
+    if (held) [...list.querySelectorAll("tr")].find((row) => row.dataset.id === held[0])?.querySelectorAll("button, a").forEach((each) => { if (each.textContent === held[1]) each.focus({ preventScroll: true }); });
+  }
+
+  /** A message belongs to the topic that it was listed for, whatever is chosen now. */
+  const pathIn = (of, each) => `/v1/topics/${seg(of)}/messages/${seg(each.id)}`;
   async function cancel(each) {
-    if (!(await confirmed("Cancel this message?", `${each.id} was to come ${ago(each.at_ms)}. It will not be handed over.`, { action: "Cancel it" }))) return;
-    await attempt(null, async () => { await del(path(each)); toast(`Cancelled ${each.id}.`); load(); });
+    const of = state.topic, path = pathIn(of, each);
+    if (!(await confirmed("Cancel this message?", `${each.id} of ${of} was to come ${ago(each.at_ms)}. It will not be handed over.`, { action: "Cancel it" }))) return;
+    await attempt(null, async () => { await del(path); toast(`Cancelled ${each.id}.`); load(); });
   }
   function retime(each) {
+    const path = pathIn(state.topic, each);
     const due = input("due", { type: "datetime-local", step: 1, required: true, value: localInput(each.at_ms) });
     const go = h("button", { type: "submit", class: "primary" }, "Move");
     const shift = (ms) => () => { due.value = localInput(fromInput(due.value) + ms); };
     dialog(`Re-time ${each.id}`, (close) => h("form", { onsubmit: (event) => {
       event.preventDefault();
-      attempt(go, async () => { await patch(path(each), { due_ms: fromInput(due.value), ...(each.version ? { version: each.version } : {}) }); toast(`Moved ${each.id}.`); close(); load(); });
+      attempt(go, async () => { await patch(path, { due_ms: fromInput(due.value), ...(each.version ? { version: each.version } : {}) }); toast(`Moved ${each.id}.`); close(); load(); });
     } }, h("p", { class: "muted" }, "Due now: ", exact(each.at_ms)), field("New time", due), h("div", { class: "row" }, button("−1 h", shift(-3_600_000), "small"), button("+10 min", shift(600_000), "small"), button("+1 h", shift(3_600_000), "small"), button("+1 d", shift(86_400_000), "small")), h("footer", {}, button("Keep it", close), go)));
   }
 
   async function choose() {
-    const found = await attempt(null, () => get(`/v1/topics/${seg(topic.value)}/subscriptions`));
-    if (!found || !here()) return;
+    const name = topic.value;
+    clear();
+    const found = await attempt(null, () => get(`/v1/topics/${seg(name)}/subscriptions`));
+    if (!found || !here() || name !== topic.value) return;
     put(sub, found.subscriptions.map((each) => h("option", { value: each.config.name }, each.config.name)));
     if (query.get("subscription") && found.subscriptions.some((each) => each.config.name === query.get("subscription"))) sub.value = query.get("subscription");
-    state.rows = [];
-    said.textContent = "";
-    draw();
     if (sub.value) return load();
-    put(list, empty("Nobody subscribes to this topic", "A schedule is what a subscription will be handed.", `curl -X PUT ${location.origin}/v1/topics/${seg(topic.value)}/subscriptions/workers`));
+    put(list, empty("Nobody subscribes to this topic", "A schedule is what a subscription will be handed.", `curl -X PUT ${location.origin}/v1/topics/${seg(name)}/subscriptions/workers`));
+  }
+  function clear() {
+    state.rows = [];
+    state.until = null;
+    said.textContent = "";
+    put(list);
+    put(sub);
+    draw();
   }
   topic.addEventListener("change", choose);
-  sub.addEventListener("change", load);
-  svg.addEventListener("wheel", (event) => { event.preventDefault(); zoom(event.deltaY > 0 ? 1.25 : 0.8, (event.clientX - svg.getBoundingClientRect().left) / (svg.clientWidth || 600)); }, { passive: false });
+  sub.addEventListener("change", () => { put(list, loading()); load(); });
+  let turned = 0;
+  svg.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && document.activeElement !== svg) return; // else the page scrolls, as everywhere
+    event.preventDefault();
+    zoomed(event.deltaY > 0 ? 1.25 : 0.8, (event.clientX - svg.getBoundingClientRect().left) / (svg.clientWidth || 600), look);
+    clearTimeout(turned);
+    turned = setTimeout(load, WHEEL_MS);
+  }, { passive: false });
   svg.addEventListener("keydown", (event) => {
     const act = { ArrowLeft: () => move(state.from - state.span / 4, state.span), ArrowRight: () => move(state.from + state.span / 4, state.span), "+": () => zoom(0.5, 0.5), "-": () => zoom(2, 0.5) }[event.key];
     if (act && event.target === svg) { event.preventDefault(); act(); }
   });
   const watching = new ResizeObserver(draw);
   watching.observe(svg);
-  onleave(() => watching.disconnect());
+  const passing = setInterval(() => { if (state.rows.length && state.rows[0].at_ms <= nodeNow() && Date.now() - loadedAt > RELOAD_MS) load(); }, 500);
+  onleave(() => { watching.disconnect(); clearInterval(passing); clearTimeout(turned); });
   await choose();
 }

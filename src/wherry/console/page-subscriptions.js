@@ -3,20 +3,25 @@
 import { del, get } from "./api.js";
 import { h, put } from "./dom.js";
 import { bytes, count, duration, rate, seg, short, when } from "./format.js";
-import { attempt, badge, button, confirmed, empty, field, input, liveTable, loading, page, table, toast } from "./parts.js";
+import { attempt, badge, button, confirmed, empty, field, input, leftOff, liveTable, loading, page, table, toast } from "./parts.js";
 import { subscriptionForm } from "./topic-form.js";
 
 const SLOW_MS = 60_000, BEHIND_MS = 5_000;
 const SORT_MS = 15_000; // rows change places this often at most: what lives must not jump
 
-/** How a subscription does, as words and a tone: by what is ready, who is there, and where it was a minute ago. */
+/**
+ * How a subscription does, as words and a tone: by what is ready, who is there, and where it was half a minute ago. What is
+ * scheduled counts for nothing. Where the age of the oldest ready message is not known (null), slow is who would
+ * need more than a minute for what is ready.
+ */
 export function standing(live, topic, sub) {
   const points = live.subs.get(JSON.stringify([topic, sub.name])) || [];
   if (!sub.ready && !sub.leased) return ["keeping up", "good"];
   if (!sub.consumers) return ["nobody consumes", "bad"];
-  const then = points.at(-31);
-  if (then && sub.lag_ms > BEHIND_MS && sub.ready > then.ready + 10 && sub.ready > then.ready * 1.1) return ["falling behind", "bad"];
-  if (sub.lag_ms > SLOW_MS && sub.ready) return ["slow", "warn"];
+  const then = points.at(-31), old = sub.ready_ms;
+  if (then && (old === null || old > BEHIND_MS) && sub.ready > then.ready + 10 && sub.ready > then.ready * 1.1) return ["falling behind", "bad"];
+  const pace = points.slice(-30).reduce((sum, each) => sum + each.delivered, 0) / 30;
+  if (sub.ready && (old === null ? then?.ready > 0 && sub.ready > (pace * SLOW_MS) / 1000 : old > SLOW_MS)) return ["slow", "warn"];
   return ["keeping up", "good"];
 }
 
@@ -30,14 +35,14 @@ export function show({ root, live, query }) {
     { head: "Delivered", num: true, text: (row) => rate(row.point.delivered || 0) },
     { head: "Settled", num: true, text: (row) => rate(row.point.settled || 0) },
     { head: "Failed", num: true, text: (row) => short(row.counters.failed || 0) },
-    { head: "Lag", num: true, text: (row) => short(row.lag) },
-    { head: "Oldest", num: true, text: (row) => (row.lag ? duration(row.lag_ms) : "–") },
+    { head: "Unsettled", num: true, text: (row) => short(row.lag) },
+    { head: "Oldest ready", num: true, text: (row) => (row.ready && row.ready_ms !== null ? duration(row.ready_ms) : "–") },
     { head: "Leased", num: true, text: (row) => short(row.leased) },
     { head: "Dead", num: true, text: (row) => short(row.dead) },
   ], (row) => JSON.stringify([row.topic, row.name]), { onrow: (row, line) => open(row, line) });
-  const place = h("div", {}), cut = h("div", {}), refused = h("div", {});
+  const place = h("div", {}), more = h("p", { class: "muted", hidden: true }), cut = h("div", {}), refused = h("div", {});
   put(root, page("Subscriptions", "Each sees every message of its topic; its consumers share them."),
-    h("div", { class: "filters" }, field("Search", search)), place,
+    h("div", { class: "filters" }, field("Search", search)), place, more,
     h("section", { class: "section" }, h("h2", {}, "Cut off"), cut), h("section", { class: "section" }, h("h2", {}, "Bounds that were hit"), refused));
   let last = null, shown = null, sorted = 0, places = new Map();
 
@@ -49,6 +54,7 @@ export function show({ root, live, query }) {
       shown = wanted;
       put(place, wanted === "table" ? rows.el : empty("Nobody subscribes yet", "Make a subscription on the page of a topic, or from a shell:", `curl -X PUT ${location.origin}/v1/topics/orders/subscriptions/workers`));
     }
+    leftOff(more, last.figures);
     const text = search.value.toLowerCase();
     const id = (each) => JSON.stringify([each.topic, each.name]), worst = { bad: 0, warn: 1, good: 2 };
     if (Date.now() - sorted > SORT_MS || all.some((each) => !places.has(id(each)))) {

@@ -10,12 +10,11 @@ import { standing } from "./page-subscriptions.js";
 
 const PARTITIONS = 50;
 
-export async function show({ root, names, live, here }) {
+export async function show({ root, names, live, here, again }) {
   const name = names[1], path = `/v1/topics/${seg(name)}`;
   put(root, loading());
   const { config } = await get(path);
   if (!here()) return;
-  const again = () => here() && show({ root, names, live, here });
   const remove = async () => {
     if (!(await confirmed(`Delete ${name}?`, "Its messages, subscriptions and dead letters go with it. This cannot be undone.", { name }))) return;
     await attempt(null, async () => { await del(path); toast(`Deleted ${name}.`); location.hash = "#/topics"; });
@@ -76,7 +75,7 @@ function subscriptionTable(topic) {
     { head: "Leased", num: true, text: (row) => short(row.leased) },
     { head: "Scheduled", num: true, text: (row) => short(row.scheduled) },
     { head: "Dead", num: true, text: (row) => short(row.dead) },
-    { head: "Lag", num: true, text: (row) => short(row.lag) },
-    { head: "Oldest", num: true, text: (row) => (row.lag ? duration(row.lag_ms) : "–") },
+    { head: "Unsettled", num: true, text: (row) => short(row.lag) },
+    { head: "Oldest ready", num: true, text: (row) => (row.ready && row.ready_ms !== null ? duration(row.ready_ms) : "–") },
   ], (row) => row.name);
 }

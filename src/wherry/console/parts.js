@@ -1,6 +1,8 @@
 // What pages are made of: toasts, dialogs, forms, tables that live, empty states.
 
-import { append, h, put } from "./dom.js";
+import { key } from "./api.js";
+import { append, arrange, h, put, say } from "./dom.js";
+import { count } from "./format.js";
 
 export function toast(text, bad = false) {
   const el = h("div", { class: bad ? "toast bad" : "toast", role: bad ? "alert" : "status" }, h("span", {}, text), h("button", { class: "plain", "aria-label": "Dismiss", onclick: () => el.remove() }, "×"));
@@ -82,8 +84,9 @@ export function select(name, options, chosen, props) {
   return el;
 }
 
-/** A line to copy. */
-export function copyLine(text) {
+/** A line to copy. Where the broker asks for keys a call says who asks, by a variable: a secret belongs on no screen. */
+export function copyLine(line) {
+  const text = key() && line.startsWith("curl ") ? `curl -H "Authorization: Bearer $WHERRY_KEY" ${line.slice(5)}` : line;
   const el = h("button", { type: "button", class: "plain copy", onclick: async () => {
     try { await navigator.clipboard.writeText(text); } catch { return toast("Copying is not allowed here: select the text.", true); }
     toast("Copied.");
@@ -122,16 +125,17 @@ export function liveTable(label, columns, idOf, { onrow } = {}) {
   return {
     el, body,
     update(rows) {
-      const ids = new Set(rows.map(idOf));
-      for (const [id, each] of known) if (!ids.has(id)) { each.line.remove(); each.line.extra?.remove(); known.delete(id); }
-      rows.forEach((row, i) => {
+      const ids = new Set(rows.map(idOf)), wanted = [];
+      for (const id of known.keys()) if (!ids.has(id)) known.delete(id);
+      for (const row of rows) {
         const id = idOf(row);
         if (!known.has(id)) known.set(id, make(row));
         const { line, cells } = known.get(id);
         for (const each of cells) each.update(row);
-        const place = [...body.children].filter((each) => !each.classList.contains("extra"))[i];
-        if (place !== line) body.insertBefore(line, place || null);
-      });
+        wanted.push(line);
+        if (line.extra) wanted.push(line.extra); // what was opened under a row moves with it
+      }
+      arrange(body, wanted);
     },
   };
 }
@@ -147,4 +151,10 @@ export const loading = () => h("p", { class: "muted loading", role: "status" }, 
 export function failed(root, fault) {
   if (fault.name === "AbortError") return;
   put(root, h("div", { class: "empty bad" }, h("h3", {}, "This cannot be shown"), h("p", {}, fault.message)));
+}
+
+/** A line for a node with more topics than are counted one by one. */
+export function leftOff(el, figures) {
+  el.hidden = !figures.left_off;
+  say(el, `${count(figures.topics.length)} of ${count(figures.topics.length + figures.left_off)} topics are shown and counted here.`);
 }

@@ -22,9 +22,16 @@ function textOf(bytes) {
   } catch { return null; }
 }
 
+const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+const EXACT = `number ${Math.random()} `; // before the text of a number that would not survive as a double
+
 function jsonOf(text) {
   if (text === null || !/^\s*[[{"\-\dtfn]/.test(text)) return undefined;
-  try { return JSON.parse(text); } catch { return undefined; }
+  try {
+    const value = JSON.parse(text);
+    if (!/\d{16}/.test(text.replaceAll(".", ""))) return value;
+    return JSON.parse(text.replace(TOKEN, (token) => (token[0] === '"' || String(Number(token)) === token ? token : JSON.stringify(EXACT + token))));
+  } catch { return undefined; }
 }
 
 /** Words that tell what a payload is, in a cell. */
@@ -53,6 +60,7 @@ export function hexView(bytes) {
 
 function leaf(value) {
   if (value === null) return h("span", { class: "j-null" }, "null");
+  if (typeof value === "string" && value.startsWith(EXACT)) return h("span", { class: "j-number" }, value.slice(EXACT.length));
   if (typeof value === "string") return h("span", { class: "j-text" }, JSON.stringify(value));
   return h("span", { class: `j-${typeof value}` }, typeof value === "bigint" ? value.toString() : String(value));
 }

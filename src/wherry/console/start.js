@@ -1,7 +1,8 @@
 // The frame: who looks, where they are, and how they get about. Each page is a module with a function that shows it.
 
-import { get, key, onLocked, setKey } from "./api.js";
+import { get, key, onLocked, setAgain, setKey } from "./api.js";
 import { h, icon, put, say } from "./dom.js";
+import { zone } from "./format.js";
 import { follow, forget, listen, live, locked } from "./live.js";
 import { button, dialog, failed, field, input, toast } from "./parts.js";
 import { show as clusterPage } from "./page-cluster.js";
@@ -37,12 +38,12 @@ const main = h("main", { id: "main", tabIndex: -1 });
 const links = new Map();
 const status = h("span", { class: "status", role: "status" }, h("i", { class: "pulse" }), h("span", {}, "connecting"));
 const deadCount = h("b", { class: "count num", hidden: true });
-const signOut = h("button", { class: "plain tool", type: "button", hidden: true, title: "Forget the key of this tab", "aria-label": "Sign out", onclick: () => { setKey(""); forget(); askForKey(); } }, icon("out"));
+const signOut = h("button", { class: "plain tool", type: "button", hidden: true, title: "Forget the key of this tab", "aria-label": "Sign out", onclick: leaveAll }, icon("out"));
 const nav = h("nav", { id: "nav", "aria-label": "Pages" }, PAGES.map(([path, name, , image]) => {
   const link = h("a", { href: `#/${path}` }, icon(image), h("span", {}, name), path === "dead" && deadCount);
   links.set(path, link);
   return link;
-}));
+}), h("small", { class: "muted zone" }, `Times: ${zone()}`));
 const menu = h("button", { class: "plain tool menu", type: "button", "aria-label": "Menu", "aria-expanded": "false", "aria-controls": "nav", onclick: () => openMenu(!document.body.classList.contains("menu-open")) }, icon("menu"));
 const theme = h("button", { class: "plain tool", type: "button", onclick: switchTheme }, icon("theme"));
 
@@ -57,6 +58,7 @@ put(document.getElementById("app"),
   h("div", { class: "shell" }, nav, main));
 
 listen(() => {
+  document.body.classList.toggle("stale", live.state === "lost" || live.state === "locked");
   const words = { live: "live", lost: "reconnecting …", locked: "locked", connecting: "connecting" };
   status.className = `status ${live.state}`;
   say(status.lastChild, words[live.state]);
@@ -64,7 +66,10 @@ listen(() => {
   deadCount.hidden = !dead;
   say(deadCount, dead > 999 ? "999+" : dead);
   signOut.hidden = !key();
-});
+}, true);
+
+const skip = document.querySelector(".skip");
+skip.addEventListener("click", (event) => { event.preventDefault(); main.focus(); }); // its address is no page
 
 // -------------------------------------------------------------------------------------------------------- light, dark
 
@@ -76,10 +81,11 @@ function paint(name) {
 }
 function switchTheme() {
   const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length];
-  localStorage.setItem("wherry.theme", next);
+  try { localStorage.setItem("wherry.theme", next); } catch { /* it counts until the page is left */ }
   paint(next);
 }
-paint(THEMES.includes(localStorage.getItem("wherry.theme")) ? localStorage.getItem("wherry.theme") : "auto");
+function chosenTheme() { try { return localStorage.getItem("wherry.theme"); } catch { return "auto"; } }
+paint(THEMES.includes(chosenTheme()) ? chosenTheme() : "auto");
 
 // -------------------------------------------------------------------------------------------------------- where we are
 
@@ -101,6 +107,7 @@ function navigate() {
     live: (fn) => here.push(listen(fn)),
     onleave: (fn) => here.push(fn),
     here: () => mine === turn,
+    again: () => { if (mine === turn) navigate(); },
   };
   const view = names[0] === "topics" && names[1] ? topicPage : found[2];
   Promise.resolve().then(() => view(place)).catch((fault) => { if (place.here()) failed(root, fault); });
@@ -109,6 +116,18 @@ function navigate() {
 addEventListener("hashchange", () => { navigate(); main.focus({ preventScroll: true }); scrollTo(0, 0); });
 
 // -------------------------------------------------------------------------------------------------------- who looks
+
+/** What the key showed goes with it: the page, its history, what was to be published again. */
+function leaveAll() {
+  setKey("");
+  setAgain(null);
+  leave.forEach((fn) => fn());
+  leave = [];
+  turn++;
+  put(main);
+  forget("locked");
+  askForKey();
+}
 
 let asking = false;
 function askForKey(why) {

@@ -2,23 +2,27 @@
 
 import { patch, put } from "./api.js";
 import { h } from "./dom.js";
-import { seg } from "./format.js";
+import { count, seg } from "./format.js";
 import { attempt, button, dialog, field, input, select, toast } from "./parts.js";
 
-const whole = (control) => (control.value === "" ? null : Number(control.value));
-const number = (name, value, props) => input(name, { type: "number", min: 0, value: value ?? "", inputMode: "numeric", ...props });
+/** 65,535 and 65535 are the same; what is no number goes to the broker as it is, whose error names the field. */
+const whole = (control) => {
+  const text = control.value.replace(/[,\s]/g, "");
+  return text === "" ? null : /^-?\d+$/.test(text) ? Number(text) : control.value;
+};
+const number = (name, value, props) => input(name, { inputMode: "numeric", ...props, value: value === undefined || value === null ? "" : count(value) });
 
 export function topicForm(config, done) {
   const is = config || { order: "fifo", partitions: 1, persistent: true, overflow: "refuse", keep: "settled", expired: "drop", payload_bytes_max: 65_535, dead_messages_max: 1_000_000 };
   const name = input("name", { value: is.name || "", required: true, disabled: Boolean(config), autofocus: !config, placeholder: "orders.eu" });
   const order = select("order", [["fifo", "fifo: first in, first out"], ["priority", "priority: smallest number first"], ["timeline", "timeline: by due time"]], is.order, { disabled: Boolean(config) });
-  const partitions = number("partitions", is.partitions, { min: config ? is.partitions : 1, max: 65_535, required: true });
-  const messages = number("messages_max", is.messages_max, { min: 1, placeholder: "no bound" });
-  const size = number("bytes_max", is.bytes_max, { min: 1, placeholder: "no bound" });
+  const partitions = number("partitions", is.partitions, { required: true });
+  const messages = number("messages_max", is.messages_max, { placeholder: "no bound" });
+  const size = number("bytes_max", is.bytes_max, { placeholder: "no bound" });
   const overflow = select("overflow", ["refuse", "dead-letter", "drop-oldest", "dead-letter-oldest"], is.overflow);
   const keep = select("keep", [["settled", "until settled (a queue)"], ["age", "by age (a stream)"], ["bytes", "by size (a stream)"]], is.keep);
   const keepMs = number("keep_ms", is.keep_ms), keepBytes = number("keep_bytes", is.keep_bytes);
-  const payload = number("payload_bytes_max", is.payload_bytes_max, { min: 1, max: 1 << 20 });
+  const payload = number("payload_bytes_max", is.payload_bytes_max);
   const dead = number("dead_messages_max", is.dead_messages_max);
   const expired = select("expired", ["drop", "dead-letter"], is.expired);
   const persistent = h("input", { type: "checkbox", checked: is.persistent });
@@ -55,11 +59,11 @@ export function subscriptionForm(topic, config, done) {
   const is = config || { durable: true, acks: true, lease_ms: 30_000, retry: { attempts: 16, first_ms: 1000 }, assignment: "balanced", start: "earliest" };
   const name = input("name", { value: is.name || "", required: true, disabled: Boolean(config), placeholder: "workers" });
   const start = select("start", ["earliest", "latest"], is.start, { disabled: Boolean(config) });
-  const lease = number("lease_ms", is.lease_ms, { min: 1, required: true });
-  const attempts = number("attempts", is.retry.attempts, { min: 1, placeholder: "for ever" });
+  const lease = number("lease_ms", is.lease_ms, { required: true });
+  const attempts = number("attempts", is.retry.attempts, { placeholder: "for ever" });
   const first = number("first_ms", is.retry.first_ms, { required: true });
-  const messages = number("buffer_messages", is.buffer_messages, { min: 1, placeholder: "no bound" });
-  const size = number("buffer_bytes", is.buffer_bytes, { min: 1, placeholder: "no bound" });
+  const messages = number("buffer_messages", is.buffer_messages, { placeholder: "no bound" });
+  const size = number("buffer_bytes", is.buffer_bytes, { placeholder: "no bound" });
   const assignment = select("assignment", ["balanced", "ordered", "shared", "exclusive"], is.assignment, { disabled: Boolean(config) });
   const keyed = h("input", { type: "checkbox", checked: is.key_order, disabled: Boolean(config) });
   const go = h("button", { type: "submit", class: "primary" }, config ? "Save" : "Create");

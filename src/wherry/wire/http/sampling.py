@@ -34,7 +34,11 @@ TOPICS_A_TURN = 50
 
 
 class SubscriptionFigures(msgspec.Struct):
-    """One subscription. `lag` is what it has not settled; `delivered` counts from the start of the process."""
+    """One subscription. `lag` is what it has not settled; `delivered` counts from the start of the process.
+
+    `lag_ms` is the age of the oldest that is not settled, scheduled ones too; `ready_ms` how long the oldest waits that
+    may be handed out, null where that is not known without a look at all that wait.
+    """
 
     name: str
     durable: bool
@@ -45,6 +49,7 @@ class SubscriptionFigures(msgspec.Struct):
     dead: int
     lag: int
     lag_ms: int
+    ready_ms: int | None
     delivered: int
     counters: dict[str, int]
 
@@ -273,9 +278,27 @@ def _subscription(state: SubscriptionState, metrics: Metrics | None, now_ms: int
         found.dead,
         found.lag,
         found.lag_ms,
+        _ready_ms(state, found, now_ms),
         0 if metrics is None else metrics.deliveries[state.number],
         found.counters,
     )
+
+
+def _ready_ms(state: SubscriptionState, found: stats.SubscriptionStats, now_ms: int) -> int | None:
+    """A fifo and a timeline have their oldest in front; elsewhere it is known where nothing is scheduled."""
+    if not found.ready:
+        return 0
+    order = state.topic.config.order
+    if order == "priority" or state.config.key_order:
+        return None if found.scheduled else found.lag_ms
+    since_ms = now_ms
+    for number, reader in state.readers.items():
+        first = reader.waiting.peek(1, now_ms)
+        if not len(first.offset):
+            continue
+        published_ms = int(state.topic.partitions[number].directory.published_of(first.offset)[0]) // 1000
+        since_ms = min(since_ms, max(int(first.rank[0]), published_ms) if order == "timeline" else published_ms)
+    return max(0, now_ms - since_ms)
 
 
 def cut(figures: Figures, names: Iterable[str]) -> bytes:
