@@ -3,7 +3,11 @@
 import assert from "node:assert/strict";
 import { pathToFileURL } from "node:url";
 
-const { connect } = await import(pathToFileURL(process.argv[2]));
+const { connect, Client } = await import(pathToFileURL(process.argv[2]));
+process.on("unhandledRejection", (fault) => {
+  console.error("unhandled", fault);
+  process.exit(1);
+});
 const encoder = new TextEncoder();
 const turn = () => new Promise((done) => setTimeout(done, 5));
 
@@ -26,6 +30,18 @@ class Socket {
     this.readyState = 3;
   }
 
+  breaks() {
+    this.onclose({ code: 1006, reason: "" });
+  }
+
+  /** What a broker says to each frame that asks for a receipt. */
+  confirms(pattern = /^/) {
+    for (const frame of this.heard(pattern)) {
+      const receipt = /\nreceipt:(.*)\n/.exec(frame)?.[1];
+      if (receipt !== undefined) this.says(`RECEIPT\nreceipt-id:${receipt}\n\n\0`);
+    }
+  }
+
   says(text, size = Infinity) {
     const bytes = typeof text === "string" ? encoder.encode(text) : text;
     for (let at = 0; at < bytes.length; at += size) this.onmessage({ data: bytes.slice(at, at + size).buffer });
@@ -43,6 +59,32 @@ async function fresh(options = {}) {
   Socket.all[0].says("CONNECTED\nversion:1.2\n\n\0");
   await client.opened();
   return client;
+}
+
+/** The next connection of the client, greeted. */
+async function again() {
+  const before = Socket.all.length;
+  Socket.all.at(-1).breaks();
+  while (Socket.all.length === before) await turn();
+  return greeted();
+}
+
+async function greeted() {
+  const socket = Socket.all.at(-1);
+  while (!socket.heard(/^CONNECT/).length) await turn();
+  socket.says("CONNECTED\nversion:1.2\n\n\0");
+  return socket;
+}
+
+const message = (tag, { id = tag, redelivered = false } = {}) =>
+  `MESSAGE\nsubscription:s\nmessage-id:${tag}\nack:${tag}\nredelivered:${redelivered}\nwherry-publish-id:${id}\n\n${tag}\0`;
+
+async function until(condition) {
+  for (let count = 0; count < 2_000; count += 1) {
+    if (condition()) return;
+    await turn();
+  }
+  assert.fail(`never: ${condition}`);
 }
 
 const MESSAGE = "\n\r\nMESSAGE\nsubscription:s\nmessage-id:1\nack:1\nredelivered:false\nnote:a\\cb\\\\c\\nd\n";
@@ -156,6 +198,307 @@ const cases = {
     client.subscribe("/topic/a", () => 0, { id: "s" });
     assert.throws(() => client.subscribe("/topic/b", () => 0, { id: "s" }), /subscription s exists/);
     await client.close({ withinMs: 0 });
+  },
+
+  async "what a listener of open says is sent once"() {
+    Socket.all.length = 0;
+    const client = connect({ url: "http://broker.test", WebSocket: Socket, road: "websocket", backoffMs: 1 });
+    const early = client.publish("/queue/q", "early");
+    client.addEventListener("state", ({ detail }) => {
+      if (detail.state !== "open") return;
+      client.subscribe("/topic/a", () => 0, { id: `s${Socket.all.length}` });
+      client.publish("/queue/q", "late").catch(() => undefined);
+    });
+    early.catch(() => undefined);
+    await turn();
+    const first = await greeted();
+    assert.deepEqual(first.heard(/^SEND/).map((frame) => frame.slice(-6, -1)), ["early", "\nlate"]);
+    assert.equal(first.heard(/^SUBSCRIBE/).length, 1);
+    const second = await again();
+    assert.equal(second.heard(/^SEND/).length, 3);
+    assert.equal(second.heard(/^SUBSCRIBE/).length, 2);
+    await client.close({ withinMs: 0 });
+  },
+
+  async "who closes it in a listener of waiting has closed it"() {
+    const client = await fresh();
+    client.addEventListener("state", ({ detail }) => void (detail.state === "waiting" && client.close()));
+    Socket.all[0].breaks();
+    assert.equal(client.state, "closed");
+    for (let count = 0; count < 5; count += 1) await turn();
+    assert.deepEqual([client.state, Socket.all.length], ["closed", 1]);
+  },
+
+  async "what is redriven after a nack, or comes by the next connection, is handed over; what was acked is not"() {
+    const client = await fresh();
+    const got = [];
+    const each = async (message) => {
+      got.push(message.text());
+      if (message.text() === "1") message.nack({ requeue: false });
+      if (message.text() === "4") await new Promise(() => undefined);
+    };
+    client.subscribe("/queue/q", each, { id: "s" });
+    Socket.all[0].says(message(1, { id: "a" }));
+    await until(() => Socket.all[0].heard(/^NACK/).length === 1);
+    Socket.all[0].says(message(2, { id: "a" }));
+    await until(() => Socket.all[0].heard(/^ACK\nid:2/).length === 1);
+    Socket.all[0].says(message(3, { id: "a" }) + message(4, { id: "b" }) + message(5, { id: "b" }));
+    await until(() => got.length === 3);
+    assert.deepEqual(got, ["1", "2", "4"]);
+    assert.deepEqual(Socket.all[0].heard(/^ACK/).length, 3);
+    await client.close({ withinMs: 0 });
+  },
+
+  async "what was in hand when a connection was lost is no repeat, what was acked is one"() {
+    const client = await fresh();
+    const got = [];
+    client.subscribe("/queue/q", (message) => void got.push(message), { id: "s", ack: "client-individual" });
+    Socket.all[0].says(message(1, { id: "a" }) + message(2, { id: "b" }));
+    assert.equal(got[0].ack(), true);
+    const next = await again();
+    next.says(message(3, { id: "a" }) + message(4, { id: "b" }));
+    assert.deepEqual(got.map((message) => message.text()), ["1", "2", "4"]);
+    assert.equal(next.heard(/^ACK\nid:3/).length, 1);
+    assert.equal(got[1].ack(), false);
+    await client.close({ withinMs: 0 });
+  },
+
+  async "with ack client a repeat is not acked by itself, and an ack counts for all before it"() {
+    const client = await fresh();
+    const got = [];
+    client.subscribe("/queue/q", (message) => void got.push(message), { id: "s", ack: "client" });
+    Socket.all[0].says(message(1, { id: "a" }) + message(2, { id: "b" }) + message(3, { id: "a" }));
+    assert.equal(got.length, 2);
+    assert.deepEqual(Socket.all[0].heard(/^ACK/), []);
+    got[1].ack();
+    const next = await again();
+    next.says(message(4, { id: "a" }) + message(5, { id: "c" }) + message(6, { id: "d" }));
+    assert.deepEqual(got.map((message) => message.text()), ["1", "2", "5", "6"]);
+    got[3].nack();
+    next.says(message(7, { id: "c" }));
+    assert.equal(got.length, 5);
+    await client.close({ withinMs: 0 });
+  },
+
+  async "unsubscribe lets the running handler ack, begins no other, and then nothing is settled"() {
+    const client = await fresh();
+    const begun = [];
+    let finish;
+    const jobs = client.subscribe("/queue/q", (message) => {
+      begun.push(message.text());
+      return new Promise((done) => (finish = done));
+    }, { id: "s" });
+    Socket.all[0].says(message(1) + message(2) + message(3));
+    await until(() => begun.length === 1);
+    const left = jobs.unsubscribe();
+    await assert.rejects(jobs.ready, /s was unsubscribed/);
+    Socket.all[0].says(message(4));
+    await turn();
+    assert.deepEqual(Socket.all[0].heard(/^UNSUBSCRIBE/), []);
+    finish();
+    await until(() => Socket.all[0].heard(/^UNSUBSCRIBE/).length === 1);
+    assert.deepEqual(Socket.all[0].sent.slice(-2).map((frame) => frame.split("\n")[0]), ["ACK", "UNSUBSCRIBE"]);
+    assert.throws(() => client.subscribe("/queue/q", () => 0, { id: "s" }), /subscription s exists/);
+    Socket.all[0].says(message(5));
+    Socket.all[0].confirms(/^UNSUBSCRIBE/);
+    await left;
+    assert.deepEqual(begun, ["1"]);
+    assert.equal(Socket.all[0].heard(/^ACK/).length, 1);
+    client.subscribe("/queue/q", () => 0, { id: "s" });
+    await client.close({ withinMs: 0 });
+  },
+
+  async "unsubscribe by the handler itself waits for nobody, and its ack goes first"() {
+    const client = await fresh();
+    let isDone = false;
+    const jobs = client.subscribe("/queue/q", async () => {
+      await jobs.unsubscribe();
+      isDone = true;
+    }, { id: "s" });
+    Socket.all[0].says(message(1) + message(2));
+    await until(() => Socket.all[0].heard(/^UNSUBSCRIBE/).length === 1);
+    assert.equal(isDone, true);
+    assert.deepEqual(Socket.all[0].heard(/^ACK/).length, 1);
+    assert.match(Socket.all[0].sent.at(-2), /^ACK\nid:1/);
+    await client.close({ withinMs: 0 });
+  },
+
+  async "unsubscribe is bounded, settles nothing afterwards, and a connection that is lost is no failure"() {
+    const client = await fresh();
+    const got = [];
+    const jobs = client.subscribe("/queue/q", (message) => (got.push(message), new Promise(() => 0)), { id: "s" });
+    Socket.all[0].says(message(1));
+    await until(() => got.length === 1);
+    const left = jobs.unsubscribe({ withinMs: 5 });
+    await until(() => Socket.all[0].heard(/^UNSUBSCRIBE/).length === 1);
+    assert.equal(got[0].ack(), false);
+    assert.deepEqual(Socket.all[0].heard(/^ACK/), []);
+    const next = await again();
+    await left;
+    assert.deepEqual(next.heard(/SUBSCRIBE/), []);
+    await client.close({ withinMs: 0 });
+  },
+
+  async "what waits behind a slow handler goes with its connection"() {
+    const client = await fresh();
+    const begun = [];
+    let finish;
+    client.subscribe("/queue/q", (message) => {
+      begun.push(message.text());
+      return new Promise((done) => (finish = done));
+    }, { id: "s" });
+    Socket.all[0].says(message(1) + message(2) + message(3));
+    await until(() => begun.length === 1);
+    const next = await again();
+    finish();
+    await turn();
+    assert.deepEqual(begun, ["1"]);
+    next.says(message(4, { id: 1, redelivered: true }) + message(5, { id: 2 }));
+    await until(() => begun.length === 2);
+    finish();
+    await until(() => begun.length === 3);
+    finish();
+    await until(() => next.heard(/^ACK/).length === 2);
+    assert.deepEqual(begun, ["1", "4", "5"]);
+    assert.deepEqual(Socket.all[0].heard(/^ACK/), []);
+    await client.close({ withinMs: 0 });
+  },
+
+  async "a forget while there is no connection is sent on the next one"() {
+    const client = await fresh({ backoffMs: 50 });
+    const owed = client.subscribe("/topic/a", () => 0, { id: "s", durable: true });
+    const plain = client.subscribe("/topic/a", () => 0, { id: "t" });
+    Socket.all[0].confirms(/^SUBSCRIBE/);
+    await owed.ready;
+    Socket.all[0].breaks();
+    assert.equal(client.state, "waiting");
+    await plain.unsubscribe();
+    let isForgotten = false;
+    const forgotten = owed.unsubscribe({ forget: true }).then(() => (isForgotten = true));
+    await until(() => Socket.all.length === 2);
+    const next = await greeted();
+    await until(() => next.heard(/^UNSUBSCRIBE/).length === 1);
+    assert.equal(isForgotten, false);
+    assert.match(next.heard(/^UNSUBSCRIBE/)[0], /\nid:s\ndestination:\/topic\/a\ndurable:true\n/);
+    assert.deepEqual(next.heard(/^SUBSCRIBE/), []);
+    next.confirms(/^UNSUBSCRIBE/);
+    await forgotten;
+    const late = client.subscribe("/topic/a", () => 0, { id: "s", durable: true });
+    Socket.all.at(-1).breaks();
+    const never = late.unsubscribe({ forget: true });
+    client.close({ withinMs: 0 });
+    await assert.rejects(never, /not forgotten: this client is closed/);
+    await assert.rejects(late.ready, /unsubscribed/);
+  },
+
+  async "a publish that every connection is lost with goes alone, is refused in the end, and the others arrive"() {
+    const client = await fresh({ backoffCapMs: 2 });
+    const bad = client.publish("/queue/q", "bad");
+    const good = ["one", "two"].map((body) => client.publish("/queue/q", body));
+    let refused = null;
+    bad.catch((fault) => (refused = fault.message));
+    for (let sends = 1; sends < 10; sends += 1) {
+      const socket = await again();
+      assert.equal(refused, null);
+      assert.equal(socket.heard(/^SEND/).length, sends < 5 ? 3 : 1);
+    }
+    const last = await again();
+    await assert.rejects(bad, /the connection was lost each of the 10 times that it was sent: the WebSocket closed/);
+    assert.deepEqual(last.heard(/\none\0$/).length, 1);
+    last.confirms(/\none\0$/);
+    await good[0];
+    last.confirms(/\ntwo\0$/);
+    await good[1];
+    const after = client.publish("/queue/q", "after");
+    last.confirms(/\nafter\0$/);
+    await after;
+    await client.close({ withinMs: 0 });
+  },
+
+  async "what no frame can carry is refused, with its bound"() {
+    const client = await fresh({ bufferBytes: 64 << 20 });
+    const publish = (body, headers) => client.publish("/queue/q", body, headers);
+    await assert.rejects(publish(new Uint8Array((16 << 20) + 1)), /16777217 bytes; at most 16777216 are allowed/);
+    await assert.rejects(publish("x", { note: "x".repeat(1 << 16) }), /bytes of headers; at most 65536 are allowed/);
+    const many = Object.fromEntries(Array.from({ length: 256 }, (_, number) => [`h${number}`, number]));
+    await assert.rejects(publish("x", many), /headers; at most 256 are allowed/);
+    await assert.rejects(publish("x", { note: "a\0b" }), /the header note has a NUL/);
+    await assert.rejects(publish("x", { "": "a" }), /a header has no name/);
+    await assert.rejects(publish("x", { note: {} }), /the header note is Object; allowed/);
+    for (const name of ["destination", "content-length", "receipt", "wherry-publish-id", "message-id", "subscription", "ack"]) {
+      await assert.rejects(publish("x", { [name]: "1" }), new RegExp(`the header ${name} of SEND is not yours to give`));
+    }
+    for (const body of [new Blob(["x"]), new Map(), new Set(), Promise.resolve(), () => 0, 7n, Symbol("x")]) {
+      await assert.rejects(publish(body), /the body is (Blob|Map|Set|Promise|Function|BigInt|Symbol); allowed/);
+    }
+    await assert.rejects(client.publishJson("/queue/q", undefined), /the body is Undefined; allowed/);
+    assert.deepEqual([client.pending, Socket.all[0].heard(/^SEND/)], [0, []]);
+    for (const body of [{ a: 1 }, [1], null, 7, false, new Date(0)]) publish(body).catch(() => undefined);
+    client.publishJson("/queue/q", "text").catch(() => undefined);
+    const bodies = Socket.all[0].heard(/^SEND/).map((frame) => frame.slice(frame.indexOf("\n\n") + 2, -1));
+    assert.deepEqual(bodies, ['{"a":1}', "[1]", "null", "7", "false", '"1970-01-01T00:00:00.000Z"', '"text"']);
+    await client.close({ withinMs: 0 });
+  },
+
+  async "where a page has no origin, or the url is none, that is said"() {
+    assert.throws(() => new Client(), /url is missing/);
+    globalThis.location = { origin: "null" };
+    assert.throws(() => connect(), /url is missing/);
+    assert.throws(() => connect({ url: "/broker" }), /url is none; allowed/);
+    const client = connect({ url: "wss://broker.test/", WebSocket: Socket });
+    await client.close({ withinMs: 0 });
+    delete globalThis.location;
+    assert.throws(() => connect({ url: "ftp://broker.test" }), /url begins with ftp; allowed: https/);
+    assert.throws(() => connect({ url: "http://broker.test", road: "pigeon" }), /road is pigeon; allowed: auto/);
+  },
+
+  async "a page that polls goes back to a WebSocket, tries one now and then, and ends its session when it is left"() {
+    let isBlocked = true;
+    let tries = 0;
+    class Blocked extends Socket {
+      constructor(...given) {
+        super(...given);
+        tries += 1;
+        if (isBlocked) this.onopen = () => undefined;
+        if (isBlocked) setTimeout(() => this.onerror(), 0);
+      }
+      set onopen(call) {
+        this.opens = isBlocked ? () => undefined : call;
+      }
+      get onopen() {
+        return this.opens;
+      }
+    }
+    const calls = [];
+    const sessions = async (url, { method, signal }) => {
+      calls.push(`${method} ${new URL(url).pathname}`);
+      if (method === "POST" && url.endsWith("/sessions")) return Response.json({ id: "x", token: "t" });
+      if (method !== "GET") return Response.json({});
+      const next = new URL(url).searchParams.get("after") === "0" ? CONNECTED : "";
+      if (next) return new Response(next, { headers: { "wherry-next": `${next.length}` } });
+      return new Promise((_, failed) => signal.addEventListener("abort", () => failed(signal.reason)));
+    };
+    const CONNECTED = "CONNECTED\nversion:1.2\n\n\0";
+    const hear = {};
+    globalThis.addEventListener = (name, call) => (hear[name] = call);
+    globalThis.removeEventListener = (name) => delete hear[name];
+    Socket.all.length = 0;
+    const client = connect({ url: "http://broker.test", WebSocket: Blocked, fetch: sessions, backoffMs: 1, probeMs: 20 });
+    await client.opened();
+    assert.equal(client.road, "polling");
+    await until(() => tries >= 4); // while it polls
+    assert.equal(client.road, "polling");
+    hear.pagehide();
+    assert.equal(calls.at(-1), "DELETE /v1/stomp/sessions/x");
+    await until(() => client.road === "polling");
+    isBlocked = false;
+    await until(() => Socket.all.some((socket) => socket.heard(/^CONNECT/).length));
+    Socket.all.find((socket) => socket.heard(/^CONNECT/).length).says(CONNECTED);
+    assert.equal(client.road, "websocket");
+    await client.close({ withinMs: 0 });
+    assert.deepEqual(hear, {});
+    delete globalThis.addEventListener;
+    delete globalThis.removeEventListener;
   },
 };
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
 
 from tests.browser.packages import stompjs
+from tests.stomp.roads import desk_of
 from tests.stomp.roads import node as served_node
 from wherry.node.config import ServerSection
 
 WITHIN_S = 60
+SESSION_S = 60
+"""A session that is polled lives so long without a call."""
 CONNECT = """async (options) => {
   const { connect } = await import("/wherry.js");
   window.got = [];
@@ -148,6 +152,35 @@ def test_where_the_page_has_no_websocket_it_polls(home, tab, page_factory):
     page.evaluate("client.publish('/topic/polled', 'x'.repeat(900_000))")
     wait(page, "got.length >= 21 && got[20].length === 900_000")
     page.evaluate("client.close()")
+
+
+@pytest.mark.rows("Q16", "Q9", "Q10")
+def test_a_page_that_polls_goes_back_to_a_websocket(home, tab, page_factory):
+    page = page_factory()
+    page.add_init_script("window.Real = WebSocket; window.WebSocket = class { constructor() { throw new Error() } }")
+    page.goto(f"{home.node.url}/healthz")
+    assert page.evaluate(CONNECT, {"probeMs": 100}) == "polling"
+    page.evaluate(SUBSCRIBE, ["/topic/roads", {}])
+    page.evaluate(PUBLISH, ["/topic/roads", "polled"])
+    page.evaluate("void (window.WebSocket = Real)")
+    wait(page, "client.road === 'websocket'")
+    page.evaluate(PUBLISH, ["/topic/roads", "pushed"])
+    wait(page, "got.length >= 2")
+    assert page.evaluate("got") == ["polled", "pushed"]
+    page.evaluate("client.close()")
+
+
+@pytest.mark.rows("Q16", "Q10")
+def test_a_page_that_is_left_ends_its_session(tmp_path, tab):
+    with served_node(tmp_path / "data") as node:
+        page = tab(node.node.url, {"road": "polling"})
+        page.evaluate(SUBSCRIBE, ["/topic/left", {}])
+        assert len(desk_of(node).sessions) == 1
+        page.goto("about:blank")
+        until = time.monotonic() + SESSION_S / 2
+        while desk_of(node).sessions and time.monotonic() < until:
+            page.wait_for_timeout(50)
+        assert not desk_of(node).sessions
 
 
 @contextmanager

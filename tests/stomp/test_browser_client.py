@@ -16,6 +16,7 @@ from tests.amqp.environments import node as javascript
 from tests.browser.packages import stompjs, tsc
 from tests.stomp.roads import node
 from wherry.node.config import TlsSection
+from wherry.wire.stomp.codec import BODY_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX
 
 FOLDER = Path(str(files("wherry") / "browser"))
 HERE = Path(__file__).parent
@@ -35,6 +36,80 @@ await client.publish("/queue/q", "done");
 while (got.length < 101) await new Promise((done) => setTimeout(done, 10));
 console.log(JSON.stringify([client.road, got.slice(0, 100), got[100]]));
 await client.close();
+"""
+
+EDGES = """
+const [url, road] = process.argv.slice(2);
+const until = async (condition) => { while (!condition()) await new Promise((done) => setTimeout(done, 10)); };
+const client = connect({ url, road });
+const errors = [];
+client.addEventListener("error", ({ detail }) => errors.push(detail.message));
+await client.opened();
+const said = {};
+
+const large = [];
+client.subscribe("/queue/large", (message) => void large.push(message.body.length));
+await client.publish("/queue/large", new Uint8Array(16 << 20));
+await until(() => large.length);
+said.large = large[0];
+said.larger = await client.publish("/queue/large", new Uint8Array((16 << 20) + 1)).catch((fault) => fault.message);
+said.head = await client.publish("/queue/large", "", { a: "x".repeat(65_000) }).then(() => "stored");
+
+const pause = { "x-message-ttl": 50, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work" };
+await client.publish("/queue/pause", "old", pause);
+const tries = [];
+client.subscribe("/queue/work", (message) => {
+  if (message.text() === "old") return;
+  tries.push(message.redelivered);
+  if (tries.length < 3) message.nack({ requeue: false });
+}, { headers: { "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "pause" } });
+const terms = { "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "pause" };
+await client.publish("/queue/work", "new", terms);
+await until(() => tries.length === 3);
+said.tries = tries;
+
+const done = [];
+const jobs = client.subscribe("/queue/jobs", async (message) => {
+  await new Promise((next) => setTimeout(next, 5));
+  done.push(message.text());
+});
+await Promise.all(Array.from({ length: 50 }, (_, number) => client.publish("/queue/jobs", `${number}`)));
+await until(() => done.length >= 3);
+await jobs.unsubscribe();
+const first = done.length;
+const rest = [];
+client.subscribe("/queue/jobs", (message) => void rest.push(message.text()));
+await until(() => first + rest.length >= 50);
+said.jobs = new Set([...done, ...rest]).size === 50 && done.length === first && first < 50;
+said.errors = errors;
+await client.close();
+console.log(JSON.stringify(said));
+"""
+
+FORGET = """
+const [url] = process.argv.slice(2);
+const sockets = [];
+class Socket extends WebSocket {
+  constructor(...given) {
+    super(...given);
+    sockets.push(this);
+  }
+}
+const client = connect({ url, WebSocket: Socket, road: "websocket" });
+const got = [];
+const hear = (message) => void got.push(message.text());
+const owed = () => client.subscribe("/topic/owed", hear, { id: "o", durable: true });
+const first = owed();
+await first.ready;
+sockets[0].close();
+while (client.state === "open") await new Promise((done) => setTimeout(done, 1));
+await first.unsubscribe({ forget: true });
+await client.publish("/topic/owed", "for nobody");
+await owed().ready;
+await client.publish("/topic/owed", "kept");
+while (!got.length) await new Promise((done) => setTimeout(done, 10));
+await client.close();
+console.log(JSON.stringify([sockets.length, got]));
 """
 
 THEIRS = """
@@ -102,8 +177,8 @@ def run(folder: Path, script: str, *arguments: str, trusts: Path | None = None):
     return json.loads(done.stdout)
 
 
-def ours() -> str:
-    return f'import {{ connect }} from "{(FOLDER / "wherry.js").as_uri()}";\n{OURS}'
+def ours(script: str = OURS) -> str:
+    return f'import {{ connect }} from "{(FOLDER / "wherry.js").as_uri()}";\n{script}'
 
 
 def theirs() -> str:
@@ -114,6 +189,31 @@ def theirs() -> str:
 @pytest.mark.parametrize(("road", "taken"), [("auto", "websocket"), ("polling", "polling")])
 def test_wherry_js_in_node(home, tmp_path, road, taken):
     assert run(tmp_path, ours(), home.node.url, road) == [taken, list(range(100)), "done"]
+
+
+@pytest.mark.rows("Q16", "Q9", "Q10")
+@pytest.mark.parametrize("road", ["websocket", "polling"])
+def test_the_largest_body_a_retry_by_dead_letters_and_a_goodbye_with_messages_on_the_way(home, tmp_path, road):
+    said = run(tmp_path, ours(EDGES), home.node.url, road)
+    assert (said["large"], said["head"]) == (BODY_BYTES_MAX, "stored")
+    assert said["larger"] == f"the body has {BODY_BYTES_MAX + 1} bytes; at most {BODY_BYTES_MAX} are allowed"
+    assert said["tries"] == [False, False, False]
+    assert (said["jobs"], said["errors"]) == (True, [])
+
+
+@pytest.mark.rows("Q16", "Q9")
+def test_a_durable_subscription_is_forgotten_on_the_next_connection(home, tmp_path):
+    assert run(tmp_path, ours(FORGET), home.node.url) == [2, ["kept"]]
+
+
+@pytest.mark.rows("Q16")
+def test_the_bounds_of_the_client_are_those_of_the_broker():
+    module = (FOLDER / "wherry.js").read_text()
+    for name, value in (("BODY_BYTES_MAX", BODY_BYTES_MAX), ("HEAD_BYTES_MAX", HEAD_BYTES_MAX)):
+        found = re.search(rf"^const {name} = (\d+) << (\d+);", module, re.MULTILINE)
+        assert found is not None
+        assert int(found[1]) << int(found[2]) == value
+    assert f"const HEADERS_MAX = {HEADERS_MAX};" in module
 
 
 @pytest.mark.rows("Q16", "Q9", "Q10", "Q13")

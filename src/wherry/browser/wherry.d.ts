@@ -19,6 +19,8 @@ export interface Options {
   /** What may be published and not confirmed; one more is refused. 10,000 messages and 16 MiB unless told. */
   bufferMessages?: number;
   bufferBytes?: number;
+  /** How often a WebSocket is tried where only polling worked twice, in milliseconds; 180,000 unless told. */
+  probeMs?: number;
   /** For places that have none of their own. */
   WebSocket?: unknown;
   fetch?: typeof fetch;
@@ -26,7 +28,14 @@ export interface Options {
 
 export type State = "connecting" | "open" | "waiting" | "closed";
 export type Road = "websocket" | "polling";
-export type Body = string | ArrayBuffer | ArrayBufferView | object | number | boolean | null;
+/** A string and bytes go as they are, anything else as JSON. */
+export type Body = string | ArrayBuffer | ArrayBufferView | Sayable | number | boolean | null;
+/** What JSON can say: a Blob, a Map, a promise would be `{}` and are refused. */
+export type Sayable = (object | { readonly [name: string]: unknown }) & {
+  readonly [Symbol.toStringTag]?: never;
+  readonly arrayBuffer?: never;
+};
+/** Names that the client gives itself are refused: `docs/browser.md` has them. */
 export type Headers = Record<string, string | number | boolean | undefined>;
 
 export interface StateDetail {
@@ -38,11 +47,13 @@ export interface StateDetail {
 }
 
 export class WherryError extends Error {
+  constructor(message: string, more?: { fatal?: boolean; detail?: string });
   /** Whether trying again would not help. */
   readonly fatal: boolean;
 }
 
 export class Message<T = unknown> {
+  private constructor();
   readonly destination: string;
   readonly headers: Record<string, string>;
   readonly body: Uint8Array;
@@ -79,10 +90,13 @@ export interface SubscribeOptions {
 export interface Subscription {
   readonly id: string;
   readonly destination: string;
-  /** Resolves when the broker has confirmed it, rejects when it is refused. */
+  /** Resolves when the broker has confirmed it, rejects when it is refused or was unsubscribed before. */
   readonly ready: Promise<void>;
-  /** No more messages. The broker keeps a durable one unless `forget`. */
-  unsubscribe(how?: { forget?: boolean }): Promise<void>;
+  /**
+   * No more messages. The handler that runs may finish and ack, within `withinMs`: 5,000 unless told. The broker keeps a
+   * durable one unless `forget`; without a connection that is said on the next one.
+   */
+  unsubscribe(how?: { forget?: boolean; withinMs?: number }): Promise<void>;
 }
 
 export interface ClientEvents {
@@ -91,6 +105,7 @@ export interface ClientEvents {
 }
 
 export class Client extends EventTarget {
+  constructor(options?: Options);
   readonly state: State;
   readonly road: Road | null;
   /** Publishes that are not confirmed. */

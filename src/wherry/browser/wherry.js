@@ -32,21 +32,49 @@ const DEFAULTS = {
   backoffCapMs: 15_000,
   bufferMessages: 10_000,
   bufferBytes: 16 << 20,
+  probeMs: 180_000,
 };
 
 const HEART_BEAT_MS = 10_000;
 const POLL_MS = 25_000;
 const POST_BYTES = 512 << 10;
 const PREFETCH = 100;
-const SENDS_MAX = 10;
 const SEEN_MAX = 10_000;
 const PUBLISH_ID = "wherry-publish-id";
+
+// What the broker takes: a frame beyond it would end every connection that it is sent on.
+const BODY_BYTES_MAX = 16 << 20;
+const HEAD_BYTES_MAX = 64 << 10;
+const HEADERS_MAX = 256;
+
+// A publish that connections are lost with: from so many sends on it goes alone, and after the last one it is refused.
+const SENDS_TOGETHER = 5;
+const SENDS_MAX = 10;
+
+// WebSockets that fail in a row, while polling works, until one is tried every `probeMs` only; sooner before that.
+const SOCKET_FAILURES_MAX = 2;
+const PROBE_SOON_MS = 5_000;
+const PARTING_MS = 1_000;
+
+const ROADS = ["auto", "websocket", "polling"];
+const ACK_MODES = ["handler", "auto", "client", "client-individual"];
+const OF_SEND = ["destination", "receipt", "content-length", "transaction", PUBLISH_ID];
+OF_SEND.push("message-id", "subscription", "ack", "redelivered"); // of a MESSAGE: what is forwarded gets its own
+const OF_SUBSCRIBE = ["destination", "id", "ack", "receipt", "content-length", "transaction", "durable"];
 const REFUSED = new Set(["Bad CONNECT", "Version mismatch"]);
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 const uniqueId = () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-");
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+const wrong = (text) => new WherryError(text, { fatal: true });
+
+/** Until a promise is settled, or the time is over. */
+async function within(promise, ms) {
+  let timer;
+  await Promise.race([promise, new Promise((done) => (timer = setTimeout(done, ms)))]).catch(() => undefined);
+  clearTimeout(timer);
+}
 
 // ------------------------------------------------------------------------------------------------------------- frames
 
@@ -58,17 +86,39 @@ const unescaped = (text) => text.replace(/\\./g, (found) => MEANINGS[found] ?? f
 function encodeFrame(command, headers, body = null) {
   const plain = command === "CONNECT"; // its headers mean what they say
   let head = command + "\n";
+  let count = 1; // with content-length
   for (const [name, value] of Object.entries(headers)) {
     if (value === undefined || value === null) continue;
-    if (plain && /[\n\r]/.test(`${name}${value}`)) throw new WherryError(`the header ${name} has a line end`);
+    checkHeader(name, value, plain);
+    count += 1;
     head += plain ? `${name}:${value}\n` : `${escaped(name)}:${escaped(value)}\n`;
   }
-  if (body === null) return encoder.encode(head + "\n\0");
-  const start = encoder.encode(`${head}content-length:${body.length}\n\n`);
+  if (count > HEADERS_MAX) throw wrong(`${command} has ${count} headers; at most ${HEADERS_MAX} are allowed`);
+  const start = encoder.encode(body === null ? `${head}\n` : `${head}content-length:${body.length}\n\n`);
+  if (start.length > HEAD_BYTES_MAX) {
+    throw wrong(`${command} has ${start.length} bytes of headers; at most ${HEAD_BYTES_MAX} are allowed`);
+  }
+  body ??= new Uint8Array(0);
   const frame = new Uint8Array(start.length + body.length + 1);
   frame.set(start);
   frame.set(body, start.length);
   return frame;
+}
+
+/** What would be no header there, and end the connection. */
+function checkHeader(name, value, plain) {
+  if (name === "") throw wrong("a header has no name");
+  if (!["string", "number", "boolean", "bigint"].includes(typeof value)) {
+    throw wrong(`the header ${name} is ${tagOf(value)}; allowed: a string, a number, a boolean`);
+  }
+  if (`${name}${value}`.includes("\0")) throw wrong(`the header ${name} has a NUL`);
+  if (plain && /[\n\r]/.test(`${name}${value}`)) throw wrong(`the header ${name} has a line end`);
+}
+
+function checkOwn(headers, reserved, command) {
+  for (const name of reserved) {
+    if (headers[name] !== undefined) throw wrong(`the header ${name} of ${command} is not yours to give`);
+  }
 }
 
 /** Bytes, in whatever pieces they come, to frames. */
@@ -356,20 +406,26 @@ export class Message {
 /** What `subscribe` gives: it lives through reconnects until `unsubscribe()`. */
 class Subscription {
   #client;
-  #seen = new Set();
+  #isInside = false; // whether the handler is being called, up to its first `await`
+  #isWorking = false;
+  #left = null;
   #line = Promise.resolve();
+  #waiting = []; // messages behind the one that is handled
+  #run = 0;
+  #hand = new Map(); // what is not settled on connection #run: its ack and its publish id, in order
+  #seen = new Map(); // publish ids: 0 once acked, else the connection on which it is in hand
 
   constructor(client, destination, handler, options) {
     this.#client = client;
     this.destination = destination;
     this.handler = handler;
     const { durable = false, id, headers = {}, bufferMessages, bufferBytes, prefetch } = options;
-    if (durable && id === undefined) throw new WherryError("a durable subscription needs an id that stays the same");
+    if (typeof handler !== "function") throw wrong(`the handler is ${tagOf(handler)}; allowed: a function`);
+    if (durable && id === undefined) throw wrong("a durable subscription needs an id that stays the same");
+    checkOwn(headers, OF_SUBSCRIBE, "SUBSCRIBE");
     this.id = id ?? `wherry-${uniqueId()}`;
     this.ack = options.ack ?? (durable || !destination.startsWith("/topic/") ? "handler" : "auto");
-    if (!["handler", "auto", "client", "client-individual"].includes(this.ack)) {
-      throw new WherryError(`ack is ${this.ack}; allowed: handler, auto, client, client-individual`);
-    }
+    if (!ACK_MODES.includes(this.ack)) throw wrong(`ack is ${this.ack}; allowed: ${ACK_MODES.join(", ")}`);
     const count = prefetch ?? (this.ack === "auto" ? undefined : Math.min(bufferMessages ?? PREFETCH, PREFETCH));
     this.headers = {
       destination,
@@ -381,43 +437,120 @@ class Subscription {
       ...(durable ? { durable: true, "auto-delete": false } : {}),
       ...headers,
     };
+    encodeFrame("SUBSCRIBE", this.headers); // what is wrong with them is told here
     /** Resolves when the broker has confirmed it for the first time. */
     this.ready = new Promise((done, failed) => Object.assign(this, { confirmed: done, refused: failed }));
     this.ready.catch(() => undefined);
+    this.isDurable = durable && !destination.startsWith("/queue/"); // a queue is nobody's to forget
+    this.isOver = false; // no handler begins any more
+    this.isGone = false; // and nothing can be settled
+    this.isForgotten = false;
+    this.run = 0; // the connection on which it was asked for
   }
 
-  /** No more messages. A durable one is kept by the broker unless `{ forget: true }`. */
-  unsubscribe({ forget = false } = {}) {
-    return this.#client._unsubscribe(this, forget);
+  /**
+   * No more messages. A durable one is kept by the broker unless `{ forget: true }`. The handler that runs may finish and
+   * ack within `withinMs`; called by that handler itself it resolves at once, and the rest follows the ack.
+   */
+  unsubscribe({ forget = false, withinMs = 5_000 } = {}) {
+    const isMore = forget && !this.isForgotten && this.isDurable;
+    this.isForgotten ||= isMore;
+    if (!this.isOver) {
+      this.isOver = true;
+      this.refused(new WherryError(`${this.id} was unsubscribed`));
+      this.#left = within(this.#line, withinMs).then(() => this.#client._leave(this));
+    } else if (isMore) this.#left = this.#left.catch(() => undefined).then(() => this.#client._leave(this));
+    this.#left.catch(() => undefined);
+    return this.#isInside ? Promise.resolve() : this.#left;
   }
 
-  _arrived(frame, settle) {
-    const message = new Message(frame, this.ack === "auto" ? undefined : settle);
+  /** Whether nothing would come again if this connection went now. */
+  _isIdle(run) {
+    return run !== this.#run || this.#hand.size === 0;
+  }
+
+  /** `link`: the connection that it came by; `link.settle` is false once that is gone. */
+  _arrived(frame, link) {
+    if (this.isOver) return; // it goes back with the UNSUBSCRIBE
+    if (link.run !== this.#run) {
+      this.#run = link.run;
+      this.#hand.clear();
+      this.#waiting.length = 0; // they come again
+    }
     if (this.#isRepeat(frame)) {
-      message.ack();
+      // With `client` an ack would be one of all before it; the next real one is one of this.
+      if (this.ack !== "auto" && this.ack !== "client") link.settle("ACK", frame, {});
       return;
     }
-    if (this.ack === "handler") this.#line = this.#line.then(() => this.#handled(message));
-    else this.#called(message);
+    this.#remember(frame);
+    const settle = (command, headers) => !this.isGone && this.#settled(command, frame, headers, link);
+    const message = new Message(frame, this.ack === "auto" ? undefined : settle);
+    if (this.ack !== "handler") return this.#called(message);
+    this.#waiting.push({ message, link });
+    if (!this.#isWorking) this.#line = this.#work();
   }
 
-  /** A publish that was sent twice, since its confirmation was lost. What comes again because of us is none. */
+  /**
+   * A publish that was sent twice, since its confirmation was lost: its other copy is in hand, or was acked. What comes
+   * again otherwise (nacked, redriven, from a connection that was lost) is none.
+   */
   #isRepeat(frame) {
     const id = frame.headers[PUBLISH_ID];
     if (id === undefined || frame.headers.redelivered === "true") return false;
-    if (this.#seen.has(id)) return true;
-    this.#seen.add(id);
-    if (this.#seen.size > SEEN_MAX) this.#seen.delete(this.#seen.values().next().value);
-    return false;
+    const run = this.#seen.get(id);
+    return run === 0 || run === this.#run;
+  }
+
+  #remember(frame) {
+    const id = frame.headers[PUBLISH_ID];
+    if (this.ack !== "auto") this.#hand.set(frame.headers.ack, id);
+    if (id === undefined) return;
+    this.#seen.set(id, this.ack === "auto" ? 0 : this.#run);
+    if (this.#seen.size > SEEN_MAX) this.#seen.delete(this.#seen.keys().next().value);
+  }
+
+  #settled(command, frame, headers, link) {
+    if (!link.settle(command, frame, headers)) return false;
+    const mine = frame.headers.ack;
+    const all = this.ack === "client" ? [...this.#hand.keys()] : [mine];
+    for (const tag of all.slice(0, all.indexOf(mine) + 1)) {
+      const id = this.#hand.get(tag);
+      this.#hand.delete(tag);
+      if (id === undefined) continue;
+      if (command === "ACK") this.#seen.set(id, 0);
+      else this.#seen.delete(id);
+    }
+    return true;
+  }
+
+  /** One message after the other. */
+  async #work() {
+    this.#isWorking = true;
+    await null; // what came together is heard first
+    while (this.#waiting.length && !this.isOver) {
+      const { message, link } = this.#waiting.shift();
+      if (link.isOpen()) await this.#handled(message);
+    }
+    this.#waiting.length = 0;
+    this.#isWorking = false;
   }
 
   async #handled(message) {
     try {
-      await this.handler(message);
+      await this.#begun(message);
       if (!message.isSettled) message.ack();
     } catch (fault) {
       if (!message.isSettled) message.nack();
       this.#client._tell("error", new WherryError("a handler failed", { detail: String(fault?.stack ?? fault) }));
+    }
+  }
+
+  #begun(message) {
+    this.#isInside = true;
+    try {
+      return this.handler(message);
+    } finally {
+      this.#isInside = false;
     }
   }
 
@@ -445,25 +578,27 @@ export class Client extends EventTarget {
   #receipt = 0;
   #attempt = 0;
   #heard = 0;
-  #fallback = 0;
+  #socketFailures = 0;
+  #socketTriedAt = 0;
+  #isHeldBack = false; // publishes wait until one that goes alone is confirmed
   #timer = null;
+  #probeTimer = null;
   #isClosing = false;
   #giveUp = null;
   #opened;
 
-  constructor(options) {
+  constructor(options = {}) {
     super();
     this.#options = { ...DEFAULTS, ...options };
-    const here = globalThis.location?.origin;
-    const url = options.url ?? here;
-    if (!url) throw new WherryError("url is missing: where is the broker?");
-    this.#url = new URL(url, here).href.replace(/^ws/, "http").replace(/\/+$/, "");
-    if (/[?#]|\/\/[^/]*@/.test(this.#url)) throw new WherryError("a url has no query and no secrets; give `key`");
+    const { road } = this.#options;
+    if (!ROADS.includes(road)) throw wrong(`road is ${road}; allowed: ${ROADS.join(", ")}`);
+    this.#url = urlOf(options.url);
     this.state = "connecting";
     this.#opened = {};
     this.#opened.promise = new Promise((done, failed) => Object.assign(this.#opened, { done, failed }));
     this.#opened.promise.catch(() => undefined);
     globalThis.addEventListener?.("online", this.#hurry);
+    globalThis.addEventListener?.("pagehide", this.#hide);
     this.#connect();
   }
 
@@ -489,7 +624,11 @@ export class Client extends EventTarget {
   publish(destination, body = "", headers = {}) {
     return new Promise((done, failed) => {
       if (this.state === "closed") throw new WherryError("this client is closed");
+      checkOwn(headers, OF_SEND, "SEND");
       const [bytes, type] = bodyOf(body);
+      if (bytes.length > BODY_BYTES_MAX) {
+        throw wrong(`the body has ${bytes.length} bytes; at most ${BODY_BYTES_MAX} are allowed`);
+      }
       const { bufferMessages, bufferBytes } = this.#options;
       if (this.#publishes.size >= bufferMessages || this.#publishBytes + bytes.length > bufferBytes) {
         const held = `${this.#publishes.size} messages, ${this.#publishBytes} bytes`;
@@ -498,15 +637,16 @@ export class Client extends EventTarget {
       const receipt = `p${(this.#receipt += 1)}`;
       const said = { persistent: "true", "content-type": type, [PUBLISH_ID]: uniqueId(), ...headers };
       const frame = encodeFrame("SEND", { destination, ...said, receipt }, bytes);
-      const publish = { frame, size: bytes.length, done, failed, sends: 0 };
+      const publish = { frame, size: bytes.length, done, failed, sends: 0, run: 0 };
       this.#publishes.set(receipt, publish);
       this.#publishBytes += publish.size;
-      if (this.state === "open") this.#send(publish);
+      if (this.state === "open" && !this.#isHeldBack) this.#send(publish);
     });
   }
 
-  publishJson(destination, value, headers = {}) {
-    return this.publish(destination, JSON.stringify(value), { "content-type": "application/json", ...headers });
+  async publishJson(destination, value, headers = {}) {
+    const text = typeof value === "string" ? JSON.stringify(value) : jsonOf(value);
+    await this.publish(destination, text, { "content-type": "application/json", ...headers });
   }
 
   /**
@@ -525,10 +665,9 @@ export class Client extends EventTarget {
   /** Say goodbye, once what was published is confirmed or `withinMs` are over. */
   async close({ withinMs = 5_000 } = {}) {
     const until = Date.now() + withinMs;
-    const lost = () => undefined;
     while (this.#publishes.size && this.state !== "closed" && Date.now() < until) await sleep(20);
     this.#isClosing = true;
-    if (this.state === "open") await Promise.race([this.#ask("DISCONNECT", {}).catch(lost), sleep(Math.min(withinMs, 1_000))]);
+    if (this.state === "open") await within(this.#ask("DISCONNECT", {}), Math.min(withinMs, PARTING_MS));
     this.#end(new WherryError("this client is closed", { fatal: true }));
   }
 
@@ -547,29 +686,66 @@ export class Client extends EventTarget {
   /** The first road that leads to a CONNECTED. */
   async #open(run) {
     const { road, connectMs } = this.#options;
-    const Socket = this.#options.WebSocket ?? globalThis.WebSocket;
     const fetch = this.#options.fetch ?? globalThis.fetch.bind(globalThis);
-    let roads = [
-      async (on) => openSocket(Socket, this.#url, on, connectMs),
-      (on) => PollingRoad.open(fetch, this.#url, on, connectMs),
-    ];
-    if (road !== "auto") roads = [roads[road === "polling" ? 1 : 0]];
-    // Where only polling worked, a WebSocket is tried again now and then: the network may be another one by now.
-    else if (this.#fallback % 4) roads = [roads[1]];
+    const socket = (on) => this.#socket(on);
+    const polling = (on) => PollingRoad.open(fetch, this.#url, on, connectMs);
+    let roads = { auto: [socket, polling], websocket: [socket], polling: [polling] }[road];
+    if (road === "auto" && this.#probeInMs() > 0) roads = [polling];
     let why;
-    for (const [number, open] of roads.entries()) {
+    for (const each of roads) {
       try {
-        await this.#greet(run, open, connectMs);
-        if (roads.length > 1) this.#fallback = number;
-        else if (this.#fallback) this.#fallback += 1;
+        await this.#greet(run, each, connectMs);
+        if (each === socket) this.#socketFailures = 0;
+        else if (roads.length > 1) this.#socketFailures += 1;
+        if (each === polling && road === "auto" && run === this.#run) this.#probeLater(run);
         return;
       } catch (fault) {
         why = fault;
         if (fault.fatal || run !== this.#run) break;
       }
     }
-    this.#fallback = 0;
+    this.#socketFailures = 0; // nothing works: that says nothing of WebSockets
     throw why;
+  }
+
+  async #socket(on) {
+    this.#socketTriedAt = Date.now();
+    return openSocket(this.#options.WebSocket ?? globalThis.WebSocket, this.#url, on, this.#options.connectMs);
+  }
+
+  /** Until the next WebSocket may be tried, where only polling worked: the network may be another one by then. */
+  #probeInMs() {
+    if (this.#socketFailures === 0) return 0;
+    const { probeMs } = this.#options;
+    const pauseMs = this.#socketFailures < SOCKET_FAILURES_MAX ? Math.min(PROBE_SOON_MS, probeMs) : probeMs;
+    return Math.max(0, this.#socketTriedAt + pauseMs - Date.now());
+  }
+
+  /** While it polls: go back to a WebSocket once one opens and nothing is under way that would come twice. */
+  #probeLater(run) {
+    this.#probeTimer = setTimeout(async () => {
+      const road = await this.#socket({ data: () => undefined, lost: () => undefined }).catch(() => null);
+      road?.close();
+      if (run !== this.#run) return;
+      if (road === null) this.#socketFailures += 1;
+      else if (this.#isIdle()) return this.#changeRoad(run);
+      this.#probeLater(run);
+    }, Math.max(this.#probeInMs(), 10));
+    this.#probeTimer.unref?.();
+  }
+
+  /** What is on the way arrives before the receipt; what is published meanwhile is sent on the next connection. */
+  async #changeRoad(run) {
+    await within(this.#ask("DISCONNECT", {}), PARTING_MS);
+    if (run !== this.#run) return;
+    this.#socketTriedAt = 0; // so it is tried at once
+    this.#lost(run, new WherryError("a WebSocket opens again"));
+    this.#hurry();
+  }
+
+  #isIdle() {
+    if (this.#publishes.size || this.#receipts.size) return false;
+    return [...this.#subscriptions.values()].every((each) => each._isIdle(this.#run));
   }
 
   /** Open a road and say CONNECT; what comes behind the CONNECTED is heard in the same turn. */
@@ -619,8 +795,7 @@ export class Client extends EventTarget {
   }
 
   #isOpen(run) {
-    this.#turn("open");
-    this.#opened.done(this);
+    this.state = "open";
     this.#heard = Date.now();
     const opened = Date.now();
     this.#timer = setInterval(() => {
@@ -631,29 +806,42 @@ export class Client extends EventTarget {
       }
     }, HEART_BEAT_MS / 2);
     this.#timer.unref?.();
-    for (const subscription of this.#subscriptions.values()) this.#subscribe(subscription);
-    for (const publish of this.#publishes.values()) this.#send(publish);
+    for (const subscription of this.#subscriptions.values()) if (!subscription.isOver) this.#subscribe(subscription);
+    this.#sendAll();
+    this.#opened.done(this);
+    this.#turn("open"); // last: what its listeners say is sent as they say it
   }
 
   #lost(run, why) {
     if (run !== this.#run || this.state === "closed") return;
     if (why.fatal || this.#isClosing) return this.#end(why);
+    this.#refuseOldest(run, why);
     this.#drop();
     this.#run += 1;
     const { backoffMs, backoffCapMs } = this.#options;
     const most = Math.min(backoffCapMs, backoffMs * 2 ** this.#attempt);
     const retryMs = Math.round(most * (0.5 + Math.random() / 2));
     this.#attempt = Math.min(this.#attempt + 1, 30);
+    this.#timer = setTimeout(() => this.#connect(), retryMs); // before its listeners, who may close it
     this.#turn("waiting", { error: why, retryMs });
-    this.#timer = setTimeout(() => this.#connect(), retryMs);
+  }
+
+  /** The broker takes them in order: it is the oldest that a connection was lost with, if one of them is to blame. */
+  #refuseOldest(run, why) {
+    const [receipt, oldest] = this.#publishes.entries().next().value ?? [];
+    if (oldest?.run !== run || oldest.sends < SENDS_MAX) return;
+    const text = `the connection was lost each of the ${oldest.sends} times that it was sent`;
+    this.#settle(receipt).failed(new WherryError(text, { fatal: true, detail: why.message }));
   }
 
   #drop() {
     if (this.#road === null) this.#giveUp?.(new WherryError("given up"));
     clearInterval(this.#timer);
     clearTimeout(this.#timer);
+    clearTimeout(this.#probeTimer);
     this.#road?.close();
     this.#road = null;
+    this.#isHeldBack = false;
     for (const { failed } of this.#receipts.values()) failed(new WherryError("the connection was lost"));
     this.#receipts.clear();
   }
@@ -664,16 +852,23 @@ export class Client extends EventTarget {
     this.#connect();
   };
 
+  /** A session that is polled would live on without its page. A page that is shown again comes back. */
+  #hide = () => {
+    if (this.road === "polling") this.#lost(this.#run, new WherryError("the page was left"));
+  };
+
   #end(why) {
     if (this.state === "closed") return;
     this.#run += 1;
     this.#drop();
     globalThis.removeEventListener?.("online", this.#hurry);
+    globalThis.removeEventListener?.("pagehide", this.#hide);
     this.#turn("closed", { error: why });
     this.#opened.failed(why);
     for (const { failed } of this.#publishes.values()) failed(why);
     for (const { refused } of this.#subscriptions.values()) refused(why);
     this.#publishes.clear();
+    this.#publishBytes = 0;
     this.#subscriptions.clear();
   }
 
@@ -690,19 +885,32 @@ export class Client extends EventTarget {
 
   #send(publish) {
     publish.sends += 1;
+    publish.run = this.#run;
     this.#road.send(publish.frame);
+  }
+
+  /** What is not sent on this connection. One that several connections were lost with goes alone. */
+  #sendAll() {
+    this.#isHeldBack = false;
+    for (const publish of this.#publishes.values()) {
+      if (publish.run !== this.#run) this.#send(publish);
+      this.#isHeldBack = publish.sends > SENDS_TOGETHER;
+      if (this.#isHeldBack) return;
+    }
   }
 
   /** A frame with a receipt. Rejects when the connection is lost before it came. */
   #ask(command, headers) {
     return new Promise((done, failed) => {
       const receipt = `r${(this.#receipt += 1)}`;
+      const frame = encodeFrame(command, { ...headers, receipt });
       this.#receipts.set(receipt, { done, failed });
-      this.#road.send(encodeFrame(command, { ...headers, receipt }));
+      this.#road.send(frame);
     });
   }
 
   #subscribe(subscription) {
+    subscription.run = this.#run;
     this.#ask("SUBSCRIBE", subscription.headers).then(subscription.confirmed, (fault) => {
       if (!fault.fatal) return; // it is subscribed to again
       this.#subscriptions.delete(subscription.id);
@@ -710,15 +918,38 @@ export class Client extends EventTarget {
     });
   }
 
-  async _unsubscribe(subscription, forget) {
-    if (!this.#subscriptions.delete(subscription.id) || this.state !== "open") return;
-    const { id, destination, durable } = subscription.headers;
-    if (durable && !forget) {
-      // UNSUBSCRIBE of a durable subscription without `durable` ends the delivery and keeps the queue.
-      await this.#ask("UNSUBSCRIBE", { id });
-    } else {
-      await this.#ask("UNSUBSCRIBE", { id, destination, durable });
+  /** Its id is free again when this resolves: until then messages of it may come. */
+  async _leave(subscription) {
+    subscription.isGone = true;
+    const { id, destination, durable, "x-queue-name": queue } = subscription.headers;
+    const left = () => (subscription.isForgotten ? { id, destination, durable, "x-queue-name": queue } : { id });
+    const isKnown = this.#subscriptions.get(id) === subscription;
+    try {
+      while (this.state !== "closed") {
+        const isHere = isKnown && this.state === "open" && subscription.run === this.#run;
+        if (!isHere && !subscription.isForgotten) return; // a connection that is lost has unsubscribed
+        if (this.state !== "open") await this.#nextState();
+        else if (await this.#isLeft(left())) return;
+      }
+      if (subscription.isForgotten) throw new WherryError(`${id} is not forgotten: this client is closed`);
+    } finally {
+      if (this.#subscriptions.get(id) === subscription) this.#subscriptions.delete(id);
     }
+  }
+
+  /** UNSUBSCRIBE; with `durable` the broker forgets the queue too. False if the connection was lost meanwhile. */
+  async #isLeft(headers) {
+    try {
+      await this.#ask("UNSUBSCRIBE", headers);
+      return true;
+    } catch (fault) {
+      if (fault.fatal) throw fault;
+      return false;
+    }
+  }
+
+  #nextState() {
+    return new Promise((done) => this.addEventListener("state", done, { once: true }));
   }
 
   #frame(run, frame) {
@@ -729,15 +960,20 @@ export class Client extends EventTarget {
 
   #message(run, frame) {
     const subscription = this.#subscriptions.get(frame.headers.subscription);
-    subscription?._arrived(frame, (command, headers) => {
-      if (run !== this.#run || this.state !== "open") return false;
-      this.#road.send(encodeFrame(command, { id: frame.headers.ack, ...headers }));
-      return true;
+    subscription?._arrived(frame, {
+      run,
+      isOpen: () => run === this.#run && this.state === "open",
+      settle: (command, { headers: { ack } }, headers) => {
+        if (run !== this.#run || this.state !== "open") return false;
+        this.#road.send(encodeFrame(command, { id: ack, ...headers }));
+        return true;
+      },
     });
   }
 
   #confirmed(receipt) {
     this.#settle(receipt)?.done();
+    if (this.#isHeldBack) this.#sendAll();
     const asked = this.#receipts.get(receipt);
     this.#receipts.delete(receipt);
     asked?.done();
@@ -760,9 +996,6 @@ export class Client extends EventTarget {
     const asked = this.#receipts.get(receipt);
     this.#receipts.delete(receipt);
     asked?.failed(refusal);
-    if (receipt === undefined) {
-      for (const [name, { sends }] of this.#publishes) if (sends >= SENDS_MAX) this.#settle(name).failed(refusal);
-    }
     this._tell("error", said);
     this.#lost(run, said);
   }
@@ -778,5 +1011,35 @@ function bodyOf(body) {
   if (body instanceof Uint8Array) return [body, undefined];
   if (body instanceof ArrayBuffer) return [new Uint8Array(body), undefined];
   if (ArrayBuffer.isView(body)) return [new Uint8Array(body.buffer, body.byteOffset, body.byteLength), undefined];
-  return [encoder.encode(JSON.stringify(body)), "application/json"];
+  return [encoder.encode(jsonOf(body)), "application/json"];
+}
+
+/** A Blob, a Map, a promise and their like would be `{}`: they are refused. */
+function jsonOf(value) {
+  const isJson = ["Object", "Array", "Null", "Number", "Boolean"].includes(tagOf(value));
+  if (!isJson && typeof value?.toJSON !== "function") {
+    throw wrong(`the body is ${tagOf(value)}; allowed: a string, bytes, or what JSON can say`);
+  }
+  return JSON.stringify(value);
+}
+
+/** What a value is, in one word, as in Map. */
+function tagOf(value) {
+  return Object.prototype.toString.call(value).slice(8, -1);
+}
+
+/** Where the broker is. A page in a sandbox or of a file has no origin: it says "null". */
+function urlOf(given) {
+  const origin = globalThis.location?.origin;
+  const here = origin === "null" ? undefined : origin;
+  if (!(given ?? here)) throw wrong("url is missing: where is the broker?");
+  let url;
+  try {
+    url = new URL(given ?? here, here).href.replace(/^ws/, "http").replace(/\/+$/, "");
+  } catch {
+    throw wrong("url is none; allowed: one as in https://mq.example.org");
+  }
+  if (!/^https?:/.test(url)) throw wrong(`url begins with ${url.split(":")[0]}; allowed: https, http, wss, ws`);
+  if (/[?#]|\/\/[^/]*@/.test(url)) throw wrong("a url has no query and no secrets; give `key`");
+  return url;
 }
