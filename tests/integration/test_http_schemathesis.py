@@ -137,7 +137,7 @@ def test_the_node_does_what_its_document_says(known: bool, tmp_path: Path, caplo
 
 
 def is_bad(case: Any) -> bool:
-    """Whether a name in the path is one that the document does not allow: steps of a scenario hand on what they like."""
+    """Whether a name in the path is one that the document does not allow: steps of a scenario hand on anything."""
     names = (case.path_parameters or {}).values()
     return any(re.search(VISIBLE, str(each)) is None for each in names)
 

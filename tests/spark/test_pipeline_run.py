@@ -311,6 +311,6 @@ def test_the_reason_is_a_line():
     said = "An exception\nTraceback (most recent call last):\n  File\nValueError: not today\n\tat org.apache"
     assert reason(Exception(said)) == "ValueError: not today"
     assert reason(Exception("[ERROR] first\nsecond")) == "[ERROR] first"
-    lost = "Job aborted: Task 0 failed\n\tat org.apache.X\nCaused by: java.io.IOException: pipe\nCaused by: java.io.EOFException"
+    lost = "Job aborted\n\tat org.apache.X\nCaused by: java.io.IOException: pipe\nCaused by: java.io.EOFException"
     assert reason(Exception(lost)) == "java.io.EOFException"
     assert reason(KeyError()) == "KeyError"

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from wherry.journal.store import CACHE_BYTES_MAX
 from wherry.node.config import (
     Config,
     FlightSection,
@@ -42,12 +43,13 @@ def running(
     *,
     tls: TlsSection | None = None,
     keys: bool = False,
+    cache_bytes: int = CACHE_BYTES_MAX,
 ) -> Iterator[Node]:
     """A node with STOMP and AMQP on ports of their own."""
     config = Config(
         server=ServerSection(port=0, drain_s=1.0),
         flight=FlightSection(enabled=False),
-        storage=StorageSection(path=str(folder / "data")),
+        storage=StorageSection(path=str(folder / "data"), cache_bytes=cache_bytes),
         stomp=stomp or StompSection(),
         tls=tls or TlsSection(),
         security=SecuritySection(keys="on" if keys else "off"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,10 @@ import pytest
 
 from tests.stomp.roads import CONNECT, PATIENCE_S, Polled, ask, desk_of, frame, node, roads_of
 from wherry.node.config import ServerSection, StompSection
+from wherry.wire.stomp import polling
 from wherry.wire.stomp.polling import Bounds, Polling
+from wherry.wire.stomp.road import FEED_BYTES
+from wherry.wire.stomp.session import WAITING_MAX
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +153,7 @@ def test_an_error_can_still_be_read_and_then_it_is_over(home):
     assert session.post(b"\n", at=session.sent).json["over"] is True
     again = session.look(after=session.after)
     assert (again.body, again.headers["wherry-over"]) == (b"", "true")
-    assert session.end().status == 204
+    assert session.end().status in {204, 404}  # the broker lets go of it by itself, too
     assert session.end().status == 404
 
 
@@ -217,10 +221,67 @@ def test_a_client_that_takes_nothing_is_cut_off_at_its_bound(tmp_path):
         session.send(CONNECT + frame("SUBSCRIBE", id="1", destination="/queue/flood", ack="auto", receipt="s"))
         session.until(b"receipt-id:s\n")
         session.send(frame("SEND", b"f" * 150_000, destination="/queue/flood"))
+        session.until(b"f\0")  # one message above the bound passes
+        assert desk_of(home).sessions
+        for _ in range(2):
+            answer = session.post(frame("SEND", b"f" * 150_000, destination="/queue/flood"))
+            session.sent = answer.json["received"]
         eventually(lambda: not desk_of(home).sessions)
         assert desk_of(home).cut_off_counts["nothing read"] == 1
         assert b"bytes are not confirmed" in session.until(b"ERROR\n")
         assert session.over
+
+
+@pytest.mark.rows("Q10")
+def test_those_who_were_never_let_in_are_bounded_apart(tmp_path):
+    with node(tmp_path / "data") as home:
+        roads_of(home).polling.bounds = Bounds(strangers=2)
+        friend, stranger = Polled(home.node.url), Polled(home.node.url)
+        full = ask(home.node.url, "POST", "/v1/stomp/sessions")
+        assert (full.status, full.json["code"]) == (429, "limit-reached")
+        friend.send(CONNECT)
+        friend.until(b"CONNECTED")
+        Polled(home.node.url)
+        assert ask(home.node.url, "POST", "/v1/stomp/sessions").status == 429
+        stranger.post(frame("NONSENSE"))
+        stranger.until(b"ERROR")
+        stranger.look()  # says that it has the ERROR: nobody is waited for
+        Polled(home.node.url)
+
+
+@pytest.mark.rows("Q10")
+def test_sessions_that_are_over_are_let_go_whatever_is_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(polling, "PARTING_S", 0.5)
+    with node(tmp_path / "data") as home:
+        done, kept = Polled(home.node.url), Polled(home.node.url)
+        for each in (done, kept):
+            each.send(CONNECT)
+            each.until(b"CONNECTED")
+            each.post(frame("NONSENSE"))
+        done.until(b"ERROR")
+        done.look()
+        eventually(lambda: done.look().status == 404)
+        eventually(lambda: kept.look().status == 404)  # it never says that it has the ERROR
+        assert not len(roads_of(home).polling)
+
+
+@pytest.mark.rows("Q10")
+def test_a_large_call_is_heard_in_pieces_as_the_session_has_room(home, session):
+    small = frame("SEND", destination="/topic/nobody")
+    slow = frame("SUBSCRIBE", id="1", destination="/queue/slow")
+    data = slow + small * 30_000 + frame("SEND", destination="/topic/nobody", receipt="end")
+    line = roads_of(home).polling.line(session.path.rsplit("/", 1)[1])
+
+    async def most() -> int:
+        sending, seen = asyncio.create_task(line.send(session.sent, data)), 0
+        while not sending.done():
+            seen = max(seen, len(line._session._waiting))
+            await asyncio.sleep(0)
+        assert (await sending).received == session.sent + len(data)
+        return seen
+
+    assert 0 < home.run(most()) <= WAITING_MAX + FEED_BYTES // len(small) + 1
+    session.until(b"receipt-id:end\n")
 
 
 @pytest.mark.rows("Q10", "Q16")

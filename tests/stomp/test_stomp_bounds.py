@@ -245,9 +245,11 @@ def _sent(source: Raw, destination: str, count: int, body: bytes) -> None:
 
 
 @pytest.mark.rows("Q2", "Q3")
-def test_what_waits_for_a_topic_subscriber_that_declared_nothing_is_bounded_too(tmp_path):
-    section = StompSection(backlog_bytes=1 << 20, write_s=600.0)
-    with running(tmp_path, section) as node, deaf(node.stomp_port or 0) as plain, Raw(node.stomp_port or 0) as source:
+@pytest.mark.parametrize(("bound", "cache_bytes"), [(1 << 20, 256 << 20), (None, 64 << 20)])
+def test_what_waits_for_a_topic_subscriber_that_declared_nothing_is_bounded_too(tmp_path, bound, cache_bytes):
+    section = StompSection(backlog_bytes=bound, write_s=600.0)
+    running_node = running(tmp_path, section, cache_bytes=cache_bytes)
+    with running_node as node, deaf(node.stomp_port or 0) as plain, Raw(node.stomp_port or 0) as source:
         plain.sendall(frame("CONNECT", accept_version="1.2") + frame("SUBSCRIBE", id="d", destination="/topic/long"))
         source.connect()
         until(lambda: node.desk is not None and any(each.subscriptions for each in node.desk.sessions))
@@ -257,4 +259,33 @@ def test_what_waits_for_a_topic_subscriber_that_declared_nothing_is_bounded_too(
             if cut_off(node, "backlog overrun"):
                 break
         until(lambda: cut_off(node, "backlog overrun") == 1)
+        assert node.desk is not None
+        assert f"at most {bound or 8 << 20} are kept" in node.desk.cut_offs[-1].detail
         source.done("SEND", b"on", destination="/topic/long")
+
+
+@pytest.mark.rows("Q2", "Q3")
+@pytest.mark.parametrize("subscriptions", [1, 3])
+def test_no_declared_buffer_takes_more_than_its_share_of_the_memory(tmp_path, subscriptions):
+    most = 0
+    section = StompSection(write_s=600.0, stall_s=600.0)
+    with running(tmp_path, section) as node, deaf(node.stomp_port or 0) as plain, Raw(node.stomp_port or 0) as source:
+        desk = node.desk
+        assert desk is not None
+        plain.sendall(frame("CONNECT", accept_version="1.2"))
+        for each in range(subscriptions):
+            terms = {"id": f"d{each}", "destination": "/topic/large", "wherry_buffer_bytes": str(1 << 40)}
+            plain.sendall(frame("SUBSCRIBE", **terms))
+        until(lambda: any(len(each.subscriptions) == subscriptions for each in desk.sessions))
+        (session,) = (each for each in desk.sessions if each.subscriptions)
+        source.connect()
+        one = frame("SEND", b"x" * 100_000, destination="/topic/large")
+        for _ in range(100):
+            source.socket.sendall(one * 10)
+            source.done("SEND", b"", destination="/queue/pace")
+            most = max(most, 0 if session.is_over else session.waiting_bytes())
+            if cut_off(node, "buffer overrun"):
+                break
+        until(lambda: cut_off(node, "buffer overrun") == 1)
+        assert "at most 16777216 wait" in desk.cut_offs[-1].detail
+        assert most <= (16 << 20) + (subscriptions + 1) * (5 << 20)

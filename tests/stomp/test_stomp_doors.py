@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.stomp.raw import Raw
@@ -18,6 +19,8 @@ from wherry.node.config import TlsSection
 from wherry.node.node import Node
 from wherry.security.keys import make
 from wherry.security.tls import Tls
+from wherry.wire.stomp.desk import Desk
+from wherry.wire.stomp.session import Session
 
 CERTIFICATES = Path(__file__).parents[1] / "unit/security/certificates"
 
@@ -166,3 +169,77 @@ def test_a_key_that_is_deleted_ends_its_sessions(locked):
     with entered(locked, made.token) as raw:
         done_in(locked, locked.broker.delete_key(made.key.id))
         assert raw.error().headers["message"] == "key no longer good"
+
+
+@pytest.mark.rows("Q3")
+@pytest.mark.parametrize(
+    ("destination", "kept", "lost"),
+    [
+        ("/queue/mine", Right("consume", "other"), "mine"),
+        ("/topic/a", Right("consume", "mine"), "amq.topic"),
+    ],
+)
+def test_a_key_that_loses_a_right_loses_its_subscriptions(locked, destination, kept, lost):
+    test_rights_are_asked_for(locked)
+    made = make("changing", [Right("consume", "mine"), Right("consume", "amq.topic")], now_ms=0)
+    done_in(locked, locked.broker.put_key(made.key))
+    with entered(locked, made.token) as raw, entered(locked, made.token) as other:
+        raw.done("SUBSCRIBE", destination=destination, id="1")
+        done_in(locked, locked.broker.put_key(msgspec.structs.replace(made.key, rights=(kept,))))
+        found = raw.error()
+        assert found.headers["message"] == "key no longer good"
+        assert lost in found.body.decode()
+        other.done("BEGIN", transaction="1")  # it has lost nothing that it uses
+
+
+LASTING = {"destination": "/topic/a", "id": "1", "durable": "true", "auto_delete": "false"}
+
+
+@pytest.mark.parametrize(
+    ("key", "pattern", "refused"),
+    [
+        ("mary", "stomp-subscription-mary:*", False),
+        ("mary/ann", "stomp-subscription-mary%2Fann:*", False),
+        ("mary-ann", "stomp-subscription-mary:*", True),
+        ("mary:ann", "stomp-subscription-mary:*", True),
+    ],
+)
+def test_durable_subscriptions_are_given_by_the_name_of_a_key(locked, key, pattern, refused):
+    token = key_for(locked, key, Right("consume", "amq.topic"), Right("admin", pattern))
+    with entered(locked, token) as raw:
+        if refused:
+            raw.send("SUBSCRIBE", **LASTING)
+            assert raw.error().headers["message"] == "access_refused"
+        else:
+            raw.done("SUBSCRIBE", **LASTING)
+            raw.done("UNSUBSCRIBE", **LASTING)
+
+
+def test_a_key_whose_name_is_too_long_for_a_queue_is_told_so(locked):
+    with entered(locked, key_for(locked, "x" * 250, Right("admin", "*"))) as raw:
+        raw.send("SUBSCRIBE", **LASTING)
+        assert "at most 203 bytes" in raw.error().body.decode()
+
+
+def test_a_broker_that_closes_says_so_to_who_comes(locked):
+    class Heard:
+        said = b""
+
+        def write(self, data: bytes) -> None:
+            self.said += data
+
+        def close(self) -> None:
+            pass
+
+        def waiting_bytes(self) -> int:
+            return 0
+
+    async def late(desk: Desk, road: Heard) -> None:
+        await desk.close()
+        Session(desk, road, peer="late")
+
+    assert locked.desk is not None
+    road = Heard()
+    done_in(locked, late(Desk(locked.desk.house), road))
+    assert b"connection_forced" in road.said
+    assert b"too many" not in road.said

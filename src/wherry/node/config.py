@@ -76,8 +76,8 @@ class StompSection(msgspec.Struct, frozen=True, kw_only=True):
 
     Its virtual hosts and users are those of AMQP: `amqp.hosts`, `amqp.any_user`. A client has `login_s` to be let in,
     `frame_s` for a frame to be whole, `write_s` to read something of what it was sent, `stall_s` with a full buffer
-    that it declared. `backlog_bytes` may wait for a subscription to a topic, `held_bytes` be held for all clients of
-    frames that are not whole.
+    that it declared. `backlog_bytes` may wait for a subscription to a topic, an eighth of `storage.cache_bytes` unless
+    told; `held_bytes` be held for all clients of frames that are not whole.
     """
 
     enabled: bool = True
@@ -87,7 +87,7 @@ class StompSection(msgspec.Struct, frozen=True, kw_only=True):
     frame_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 60.0
     write_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 60.0
     stall_s: Seconds = 5.0
-    backlog_bytes: Annotated[int, msgspec.Meta(ge=1 << 10, le=1 << 44)] = 1 << 30
+    backlog_bytes: Annotated[int, msgspec.Meta(ge=1 << 10, le=1 << 44)] | None = None
     held_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 44)] = 256 << 20
 
     def port_beside(self, server: ServerSection, *, tls: bool) -> int:

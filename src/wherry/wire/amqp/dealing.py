@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
@@ -44,11 +44,11 @@ class Holding:
     Who names a limit of its own (prefetch) is counted and not held up. The bounds may be passed by one delivery.
     """
 
-    __slots__ = ("_relieved", "bytes", "messages")
+    __slots__ = ("_failed", "_relieved", "bytes", "messages")
 
-    def __init__(self, relieved: Callable[[], None]) -> None:
+    def __init__(self, relieved: Callable[[], None], failed: Callable[[WherryError], None] | None = None) -> None:
         self.messages = self.bytes = 0
-        self._relieved = relieved
+        self._relieved, self._failed = relieved, failed
 
     def room(self) -> int:
         """How many messages more it may be given."""
@@ -66,6 +66,11 @@ class Holding:
         self.bytes -= size
         if was_full and self.room():
             self._relieved()
+
+    def failed(self, fault: WherryError) -> None:
+        """What it said of some was not done: they will come again."""
+        if self._failed is not None:
+            self._failed(fault)
 
 
 class Dealt:
@@ -114,14 +119,18 @@ class Dealt:
 
     def let_go(self, rows: list[int]) -> None:
         """These rows are held no more."""
+        for holding, mine in self._held(rows):
+            holding.remove(len(mine), self._size(mine))
+
+    def _held(self, rows: list[int]) -> Iterator[tuple[Holding, list[int] | npt.NDArray[np.int64]]]:
+        """Who has which of these rows, or had them."""
         if self._holder_of_row is None:
             for holding in self._holders:
-                holding.remove(len(rows), self._size(rows))
+                yield holding, rows
             return
         holder_of_row = self._holder_of_row[rows]
         for number in np.unique(holder_of_row[holder_of_row >= 0]).tolist():
-            mine = np.array(rows)[holder_of_row == number]
-            self._holders[number].remove(len(mine), self._size(mine))
+            yield self._holders[number], np.array(rows)[holder_of_row == number]
 
     def _size(self, rows: list[int] | npt.NDArray[np.int64]) -> int:
         if self._sizes is None or len(rows) == self.count:
@@ -151,6 +160,14 @@ class Dealt:
         said, self._said = self._said, {}
         for rows in said.values():
             self.let_go(rows)
+        try:
+            await self._settle_all(said)
+        except WherryError as fault:
+            for holding, _ in self._held([row for rows in said.values() for row in rows]):
+                holding.failed(fault)
+            raise
+
+    async def _settle_all(self, said: dict[Said, list[int]]) -> None:
         for what, rows in said.items():
             try:
                 await self._settle(what, rows)
@@ -170,7 +187,8 @@ class Dealt:
 
     def release(self, rows: list[int]) -> None:
         """These were not handed over after all."""
-        self._settler.release(self.parts(rows))
+        with suppress(StaleLease):  # then they wait already
+            self._settler.release(self.parts(rows))
 
     def renew(self) -> None:
         """More time for those that are out."""

@@ -117,10 +117,14 @@ class Server:
         while True:
             await asyncio.sleep(TICK_S)
             now = self.time()
-            for connection in list(self._connections):
-                connection.tick(now)
+            guests: list[Guest | Roads] = [*self._connections]
             if self.roads is not None:
-                self.roads.tick(now)
+                guests.append(self.roads)
+            for guest in guests:
+                try:
+                    guest.tick(now)
+                except Exception:  # one that fails shall not stop the time of the others
+                    _log.exception("a tick failed")
 
     # --------------------------------------------------------------------------------------- what a connection asks
 

@@ -15,7 +15,7 @@ from wherry.wire.stomp.codec import V10, Frame, StompFault
 from wherry.wire.stomp.destinations import TEMPORARY, parsed
 from wherry.wire.stomp.queues import delete_lasting, lasting_of, queue_of
 from wherry.wire.stomp.sending import send
-from wherry.wire.stomp.subscriptions import SEPARATOR, AckMode, Buffer, Out, Subscription, Terms
+from wherry.wire.stomp.subscriptions import SEPARATOR, AckMode, Buffer, Out, Subscription, Terms, by_subscription
 from wherry.wire.stomp.transaction import OPEN_MAX, Transaction
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ def disconnect(session: Session, frame: Frame) -> Work:
 
     async def leave() -> None:
         await session.receipts.all_stored()
-        await session.settling.flush()
+        await session.all_settled()
         session.receipt(frame.headers.get("receipt"))
         session.hang_up()
 
-    return leave()
+    return session.finished(frame, leave(), tells=False)
 
 
 # -------------------------------------------------------------------------------------------------------- subscriptions
@@ -146,8 +146,10 @@ def unsubscribe(session: Session, frame: Frame) -> Work:
         if subscription is not None:
             del session.subscriptions[subscription.terms.tag]
             subscription.close()
-            await session.settling.flush()
-            session.tidy_queue(subscription.queue)
+            try:
+                await session.all_settled()
+            finally:
+                session.tidy_queue(subscription.queue)
         if lasting is not None:
             await delete_lasting(session, lasting)
         await session.house.tidied()
@@ -186,7 +188,7 @@ def _settle(session: Session, frame: Frame, said: Said) -> Work | None:
     else:
         subscription.end(outs, said)
         if "receipt" in headers:
-            return session.finished(frame, session.settling.flush())
+            return session.finished(frame, session.all_settled())
     session.receipt(headers.get("receipt"))
     return None
 
@@ -224,7 +226,7 @@ def begin(session: Session, frame: Frame) -> None:
         raise StompFault("Transaction already begun", f"{name[:120]!r} is open; COMMIT or ABORT comes first")
     if len(session.transactions) >= OPEN_MAX:
         raise StompFault("Too many transactions", f"a session has at most {OPEN_MAX} open")
-    session.transactions[name] = Transaction()
+    session.transactions[name] = Transaction(session.desk)
     session.receipt(frame.headers.get("receipt"))
 
 
@@ -240,10 +242,16 @@ def commit(session: Session, frame: Frame) -> Work:
         except BaseException:
             session.undo(transaction)
             raise
+        finally:
+            transaction.drop_messages()
+        theirs: dict[Said, list[Out]] = {}
         for out, said in others:
-            out.subscription.end([out], said)
+            theirs.setdefault(said, []).append(out)
+        for said, outs in theirs.items():
+            for subscription, mine in by_subscription(outs).items():
+                subscription.end(mine, said)
         if others:
-            await session.settling.flush()
+            await session.all_settled()
 
     return session.finished(frame, done())
 

@@ -151,11 +151,7 @@ class Reader:
 
     def _next_head(self, buffer: bytes | bytearray, at: int) -> tuple[Head, int] | None:
         search = max(at, self._scanned - 2)
-        end = buffer.find(b"\n\n", search)
-        with_return = buffer.find(b"\n\r\n", search, len(buffer) if end < 0 else end + 1)
-        start = end + 2
-        if with_return >= 0:
-            end, start = with_return, with_return + 3
+        end, start = _empty_line(buffer, search, at + HEAD_BYTES_MAX + 3)
         known = len(buffer) if end < 0 else end
         _check_head(buffer, at, known, search, is_whole=end >= 0)
         if end < 0:
@@ -204,6 +200,15 @@ def _after_eols(buffer: bytes | bytearray, at: int) -> int:
         else:
             break
     return at
+
+
+_EMPTY_LINE = re.compile(rb"\n\r?\n")
+
+
+def _empty_line(buffer: bytes | bytearray, search: int, most: int) -> tuple[int, int]:
+    """Where headers end and the body begins; -1 twice if that is not there yet. Looks at nothing beyond `most`."""
+    found = _EMPTY_LINE.search(buffer, search, most)
+    return (-1, -1) if found is None else found.span()
 
 
 def _check_head(buffer: bytes | bytearray, at: int, end: int, search: int, *, is_whole: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import time
 from collections import Counter, deque
@@ -16,6 +17,7 @@ from wherry.security.access import Access
 from wherry.wire.amqp.dealing import Dealt
 from wherry.wire.amqp.house import House
 from wherry.wire.amqp.login import Login
+from wherry.wire.stomp.codec import StompFault
 
 if TYPE_CHECKING:
     from wherry.wire.stomp.session import Session
@@ -24,11 +26,21 @@ TICK_S = 0.25
 
 CUT_OFF_REASONS = (
     *("buffer overrun", "backlog overrun", "nothing read", "no heart-beat", "no login", "frame not whole"),
-    *("too much that is not whole", "key no longer good"),
+    *("too much that is not whole", "too much in transactions", "key no longer good", "websocket"),
 )
+
+STAGED_BYTES_MAX = 256 << 20
+"""Bytes of memory that transactions of all clients together may take."""
+
+BACKLOG_SHARE = 8
+"""The part of the memory for recent messages that may wait for one subscription where no bound is configured."""
+
+CLOSING = StompFault("connection_forced", "the broker is shutting down")
 
 CUT_OFFS_MAX = 256
 """Remembered for people, the last ones."""
+
+_log = logging.getLogger("wherry.stomp")
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +48,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     `login_s` until it is let in; `frame_s` until a frame is whole, and a second more for every 100,000 bytes of it;
     `write_s` without reading anything of what it was sent; `stall_s` with a full buffer that it declared, while more
-    waits; `backlog_bytes` that wait in the queue of a subscription that declared none. For all clients together,
-    `held_bytes` of frames that are not whole.
+    waits; `backlog_bytes` that wait in the own queue of a subscription, None for an eighth of the memory for recent
+    messages: they are in memory. For all clients together, `held_bytes` of frames that are not whole.
     """
 
     connections: int = 10_000
@@ -45,7 +57,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     frame_s: float = 60.0
     write_s: float = 60.0
     stall_s: float = 5.0
-    backlog_bytes: int = 1 << 30
+    backlog_bytes: int | None = None
     held_bytes: int = 256 << 20
 
 
@@ -58,6 +70,11 @@ class CutOff(NamedTuple):
     user: str
     why: str
     detail: str
+
+
+def _staged(session: Session) -> int:
+    """Bytes of memory that its open transactions take."""
+    return sum(each.size for each in session.transactions.values())
 
 
 class Desk:
@@ -73,11 +90,14 @@ class Desk:
         names: Iterable[str] = (),
     ) -> None:
         self.house, self.bounds = house, bounds or Bounds()
+        self.backlog_bytes = self.bounds.backlog_bytes or house.broker.shard.store.cache_bytes_max // BACKLOG_SHARE
         self.names = frozenset({"localhost", socket.gethostname(), *names})
         """Of this machine."""
         self.sessions: set[Session] = set()
         self.held = 0
         """Bytes of frames that are not whole."""
+        self.staged = 0
+        """Bytes of memory that transactions take."""
         self.cut_offs: deque[CutOff] = deque(maxlen=CUT_OFFS_MAX)
         self.cut_off_counts: Counter[str] = Counter()
         """By why, since the start."""
@@ -90,10 +110,14 @@ class Desk:
         """For a client that has shown a certificate, or none."""
         return Login(self._access, certified, any_user=self._any_user)
 
-    def admit(self, session: Session) -> bool:
-        """Whether a session may be."""
+    def admit(self, session: Session) -> StompFault | None:
+        """Take in a session; why it may not be, if so."""
         self.sessions.add(session)
-        return not self._closing and len(self.sessions) <= self.bounds.connections
+        if self._closing:
+            return CLOSING
+        if len(self.sessions) > self.bounds.connections:
+            return StompFault("too many connections", f"at most {self.bounds.connections} are allowed")
+        return None
 
     def note(self, session: Session, why: str, detail: str) -> None:
         """A client is cut off."""
@@ -105,6 +129,12 @@ class Desk:
         if self.held > self.bounds.held_bytes:
             largest = max(self.sessions, key=lambda each: each.held)
             largest.cut_off("too much that is not whole", f"{largest.held} bytes of one frame")
+
+    def check_staged(self) -> None:
+        """The same with open transactions."""
+        if self.staged > STAGED_BYTES_MAX:
+            largest = max(self.sessions, key=_staged)
+            largest.cut_off("too much in transactions", f"{_staged(largest)} bytes are not committed")
 
     def _dealt(self) -> Iterator[Dealt]:
         for session in self.sessions:
@@ -136,4 +166,7 @@ class Desk:
             await asyncio.sleep(TICK_S)
             now = time.monotonic()
             for session in list(self.sessions):
-                session.tick(now)
+                try:
+                    session.tick(now)
+                except Exception:  # one that fails shall not stop the time of the others
+                    _log.exception("a tick failed")

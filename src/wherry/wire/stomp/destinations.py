@@ -48,11 +48,6 @@ class Destination(NamedTuple):
     exchange: str
     key: str
 
-    @property
-    def is_queue(self) -> bool:
-        """Whether it is one queue, which all share."""
-        return self.kind in ("queue", "amq-queue", "reply-queue")
-
 
 @lru_cache(maxsize=8_192)
 def parsed(text: str) -> Destination:
@@ -109,7 +104,18 @@ def _escaped(name: str) -> str:
     return quote(name, safe=_PLAIN, errors="surrogateescape")
 
 
-def lasting_name(*parts: str) -> str:
-    """The queue of a durable subscription: the same for the same parts, for ever."""
+def lasting_name(owner: str | None, *parts: str) -> str:
+    """The queue of a durable subscription: the same for the same parts, for ever.
+
+    It begins with the name of its key where there are keys. The colon is in no name that is written so: a right to
+    `stomp-subscription-mary:*` is one to what is Mary's, and to nobody else's.
+    """
     digest = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=16)
-    return OWN + digest.hexdigest()
+    if owner is None:
+        return OWN + digest.hexdigest()
+    name = f"{OWN}{quote(owner, safe='')}:{digest.hexdigest()}"
+    if not is_short(name):
+        most = SHORT_BYTES_MAX - len(name) + len(quote(owner, safe=""))
+        text = f"the key is {owner[:80]!r}; a durable subscription needs one with a name of at most {most} bytes"
+        raise StompFault("Not supported", f"{text}, in letters, digits, - . _ ~ or %XX")
+    return name

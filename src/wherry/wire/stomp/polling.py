@@ -21,22 +21,27 @@ import msgspec
 
 from wherry.model.errors import InvalidInput, LimitReached, NotFound
 from wherry.wire.stomp.desk import Desk
-from wherry.wire.stomp.road import LOW_BYTES
+from wherry.wire.stomp.road import FEED_BYTES, LOW_BYTES
 from wherry.wire.stomp.session import Session
 
 ID_BYTES, TOKEN_BYTES = 12, 32
 TAKE_BYTES = 1 << 20
 """Of one answer; more is taken with the next."""
 
+PARTING_S = 10.0
+"""How long what was said last can be fetched from a session that is closed."""
+
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """What sessions that are polled may take.
 
-    `idle_s` without a request ends one; `waiting_bytes` that a client does not take cut it off; `full_s` is how long
-    bytes may wait for a session that is full before they are refused.
+    `strangers` of the `sessions` may be of clients that were never let in; `idle_s` without a request ends one; whoever
+    has `waiting_bytes` to take when more comes is cut off; `full_s` is how long bytes may wait for a session that is
+    full before they are refused.
     """
 
     sessions: int = 1_000
+    strangers: int = 100
     idle_s: float = 60.0
     waiting_bytes: int = 16 << 20
     full_s: float = 20.0
@@ -74,6 +79,7 @@ class Line:
         """The place of the oldest byte that is kept, and the one behind the newest."""
         self._received = 0
         self._is_closed = self._is_stuffed = False
+        self._closed_at = 0.0
         self._polls = 0
         self._taker: asyncio.Future[None] | None = None
         self._feeding = asyncio.Lock()
@@ -86,19 +92,19 @@ class Line:
         """Bytes for the client, which fetches them."""
         if self._is_closed:
             return
+        before = self.waiting_bytes()  # one write may be larger than the bound: it goes to whoever takes what it gets
         self._chunks.append(data)
         self._next += len(data)
         self._wake()
-        if self.waiting_bytes() > self._bounds.waiting_bytes and not self._is_stuffed:
+        if before > self._bounds.waiting_bytes and not self._is_stuffed:
             self._is_stuffed = True  # the ERROR is written here too
             most = self._bounds.waiting_bytes
-            self._session.cut_off(
-                "nothing read", f"{self.waiting_bytes()} bytes are not confirmed; at most {most} are kept"
-            )
+            self._session.cut_off("nothing read", f"{before} bytes are not confirmed, and more came; allowed: {most}")
 
     def close(self) -> None:
-        """Nothing more is said; what was can still be fetched."""
+        """Nothing more is said; what was can still be fetched for a while."""
         self._is_closed = True
+        self._closed_at = time.monotonic()
         self._wake()
         asyncio.get_running_loop().call_soon(self._release)
 
@@ -117,18 +123,19 @@ class Line:
         async with self._feeding:
             if at > self._received:
                 raise InvalidInput("at", at, f"0 to {self._received}: so many bytes came before, and none is missing")
-            if not await self._relieved():
-                raise LimitReached("what this session has not done yet", self._received, self._received + len(data))
-            fresh = data[self._received - at :]
-            if fresh and not self._is_closed:
-                self._received += len(fresh)
-                self._session.feed(fresh)
+            end, until = at + len(data), time.monotonic() + self._bounds.full_s
+            while self._received < end and not self._is_closed:
+                if not await self._relieved(until):
+                    raise LimitReached("what this session has not done yet", self._received, end)
+                here = self._received - at
+                piece = data[here : here + FEED_BYTES]
+                self._received += len(piece)
+                self._session.feed(piece)
         self.heard = time.monotonic()
         return Received(self._received, self._is_closed)
 
-    async def _relieved(self) -> bool:
-        """Wait until the session can hear more, within a bound; whether it can."""
-        until = time.monotonic() + self._bounds.full_s
+    async def _relieved(self, until: float) -> bool:
+        """Wait until the session can hear more, up to a time; whether it can."""
         while self._session.is_full and not self._is_closed:
             relief = asyncio.Event()
             self._session.when_relieved(relief.set)
@@ -195,6 +202,17 @@ class Line:
         """Whether it is closed and the client knows all that was said."""
         return self._is_closed and not self.waiting_bytes()
 
+    @property
+    def is_stranger(self) -> bool:
+        """Whether its client was never let in."""
+        return not hasattr(self._session, "host")
+
+    def is_gone(self, now: float) -> bool:
+        """Whether nobody is waited for any longer: all is said, or nothing was heard, or asked for in time."""
+        if self._is_closed:
+            return self.is_done or now - self._closed_at > PARTING_S
+        return not self.is_polled and now - self.heard > self._bounds.idle_s
+
     def end(self) -> None:
         """At once: the client is gone, or takes nothing."""
         self._is_closed = True
@@ -216,11 +234,20 @@ class Polling:
 
     def open(self, *, peer: str, secure: bool) -> Opened:
         """A new session."""
-        if len(self._lines) >= self.bounds.sessions:
-            raise LimitReached("sessions that are polled", self.bounds.sessions, len(self._lines) + 1)
+        bounds, strangers = self.bounds, self._strangers()
+        if len(self._lines) >= bounds.sessions or strangers >= bounds.strangers:
+            self.tick(time.monotonic())
+            strangers = self._strangers()
+        if len(self._lines) >= bounds.sessions:
+            raise LimitReached("sessions that are polled", bounds.sessions, len(self._lines) + 1)
+        if strangers >= bounds.strangers:
+            raise LimitReached("sessions that are polled without a CONNECT", bounds.strangers, strangers + 1)
         name, token = secrets.token_urlsafe(ID_BYTES), secrets.token_urlsafe(TOKEN_BYTES)
         self._lines[name] = (_digest(token), Line(self._desk, self.bounds, peer=peer, secure=secure))
         return Opened(name, token)
+
+    def _strangers(self) -> int:
+        return sum(line.is_stranger for _, line in self._lines.values())
 
     def check(self, name: str, token: str) -> None:
         """Whether there is such a session with this secret: which of the two is wrong, nobody is told."""
@@ -242,13 +269,8 @@ class Polling:
         line.end()
 
     def tick(self, now: float) -> None:
-        """Let go of those of which nothing is heard."""
-        idle = [
-            name
-            for name, (_, line) in self._lines.items()
-            if not line.is_polled and now - line.heard > self.bounds.idle_s
-        ]
-        for name in idle:
+        """Let go of those that are over, or of which nothing is heard."""
+        for name in [name for name, (_, line) in self._lines.items() if line.is_gone(now)]:
             self.end(name)
 
 

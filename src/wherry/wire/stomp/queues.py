@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from wherry.model.errors import AlreadyExists
 from wherry.wire.amqp import queue_terms
-from wherry.wire.amqp.names import full_name
+from wherry.wire.amqp.names import SHORT_BYTES_MAX, full_name, is_short
 from wherry.wire.amqp.queue import Queue
 from wherry.wire.amqp.queue_terms import QueueTerms
 from wherry.wire.stomp import translate
 from wherry.wire.stomp.codec import StompFault
-from wherry.wire.stomp.destinations import OWN, TEMPORARY, Destination, lasting_name
+from wherry.wire.stomp.destinations import OWN, TEMPORARY, Destination, lasting_name, parsed
 from wherry.wire.stomp.subscriptions import Subscription, Terms
 
 if TYPE_CHECKING:
@@ -74,9 +74,6 @@ async def declare(session: Session, name: str, wanted: QueueTerms, *, is_ours: b
         return queue
 
 
-SHARED = QueueTerms(durable=True)
-"""What `/queue/x` is unless told otherwise."""
-
 _OWN = QueueTerms(durable=False, exclusive=True, auto_delete=True)
 _LASTING = QueueTerms(durable=True)
 
@@ -98,6 +95,15 @@ def _is_lasting(headers: Mapping[str, str], *, default: bool) -> bool:
     return translate.flag(headers, "durable", default=translate.flag(headers, "persistent", default=default))
 
 
+def _queue_name(headers: Mapping[str, str]) -> str | None:
+    """What a frame calls its queue, if it does."""
+    name = headers.get("x-queue-name")
+    if name is not None and not (name and is_short(name)):
+        allowed = f"a name of 1 to {SHORT_BYTES_MAX} bytes, in UTF-8"
+        raise StompFault("Invalid header", f"x-queue-name is {name[:80]!r}; allowed: {allowed}")
+    return name
+
+
 def lasting_of(
     session: Session, destination: Destination, identity: str | None, headers: Mapping[str, str]
 ) -> str | None:
@@ -105,18 +111,20 @@ def lasting_of(
     if destination.kind not in ("topic", "exchange"):
         return None
     place = (destination.exchange, destination.key)
+    owner = None if session.login.is_open else session.user
     for header in _NAMES:
         if header in headers:
             if not session.client_id:
                 raise StompFault("Header missing", f"{header} needs the header client-id in CONNECT")
-            return lasting_name("client", session.client_id, headers[header], *place)
+            return lasting_name(owner, "client", session.client_id, headers[header], *place)
     if not _is_lasting(headers, default=False):
         return None
-    if "x-queue-name" in headers:
-        return headers["x-queue-name"]
+    named = _queue_name(headers)
+    if named is not None:
+        return named
     if identity is None:
         raise StompFault("Header missing", "a durable subscription needs the header id")
-    return lasting_name("id", identity, *place)
+    return lasting_name(owner, "id", identity, *place)
 
 
 async def queue_of(
@@ -137,17 +145,40 @@ async def queue_of(
     host.router.terms(destination.exchange)
     session.check("consume", full_name(host.name, destination.exchange))
     lasting = lasting_of(session, destination, terms.id, headers)
-    named = headers.get("x-queue-name") if lasting is None else lasting
+    named = _queue_name(headers) if lasting is None else lasting
     if named is None:
         name = OWN + secrets.token_urlsafe(16)
         wanted = terms_of(session, name, headers, _OWN)
-        wanted = QueueTerms(exclusive=True, auto_delete=wanted.auto_delete, arguments=wanted.arguments)
+        wanted = QueueTerms(exclusive=True, auto_delete=True, arguments=wanted.arguments)
         return await _bound(session, name, wanted, destination, is_ours=True), True
     session.check("consume", full_name(host.name, named))
     usual = _LASTING if lasting is not None else QueueTerms(durable=False, auto_delete=True)
     wanted = terms_of(session, named, headers, usual)
+    if wanted.exclusive and lasting is None:  # its own: nobody else could use what it leaves behind
+        wanted = QueueTerms(exclusive=True, auto_delete=True, arguments=wanted.arguments)
     queue = await _bound(session, named, wanted, destination, is_ours=False)
     return queue, wanted.exclusive
+
+
+def lost_right(session: Session) -> str | None:
+    """Which right to consume a session has no longer, though it is subscribed."""
+    if session.login.is_open:
+        return None
+    for topic in {topic for each in session.subscriptions.values() for topic in _consumed(each)}:
+        try:
+            session.check("consume", topic)
+        except StompFault as fault:
+            return fault.detail
+    return None
+
+
+def _consumed(subscription: Subscription) -> Iterator[str]:
+    """The topics that a subscription needs the right to consume from, as `queue_of` asks for it."""
+    queue, destination = subscription.queue, parsed(subscription.terms.destination)
+    if destination.kind in ("topic", "exchange"):
+        yield full_name(queue.host, destination.exchange)
+    if destination.kind != "temp-queue" and not queue.terms.exclusive:
+        yield queue.topic
 
 
 async def _bound(session: Session, name: str, wanted: QueueTerms, destination: Destination, *, is_ours: bool) -> Queue:

@@ -19,6 +19,12 @@ HIGH_BYTES = 1 << 20
 
 LOW_BYTES = HIGH_BYTES // 4
 
+NEVER_BYTES = 1 << 62
+"""Waiting on a road that is closing: nothing more is taken there, so nothing more is given to it."""
+
+FEED_BYTES = 64 << 10
+"""Fed at once at most: between two pieces a road looks whether the session is full."""
+
 
 class Road(Protocol):
     """The way to one client."""
@@ -30,4 +36,4 @@ class Road(Protocol):
         """Close, after what was written went out; within a bound, whether the client reads or not."""
 
     def waiting_bytes(self) -> int:
-        """Written, but not taken by the client yet."""
+        """Written, but not taken by the client yet; `NEVER_BYTES` where what is written now would be dropped."""

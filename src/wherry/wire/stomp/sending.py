@@ -21,10 +21,10 @@ from wherry.wire.stomp import translate
 from wherry.wire.stomp.codec import Frame, Head, StompFault
 from wherry.wire.stomp.destinations import REPLY, TEMPORARY, Destination, parsed
 from wherry.wire.stomp.queues import ARGUMENTS, reply_queue, shared_queue
+from wherry.wire.stomp.transaction import Transaction, size_of
 
 if TYPE_CHECKING:
     from wherry.wire.stomp.session import Session
-    from wherry.wire.stomp.transaction import Transaction
 
 PREPARED_MAX = 32
 DECLARED_MAX = 1_024
@@ -161,7 +161,7 @@ def _put(session: Session, frame: Frame, prepared: Prepared, transaction: Transa
     message = Incoming(frame.body, prepared.envelope, prepared.key, prepared.headers, identity)
     rows = [(queue, message, placed(queue, known, due, session.now_ms)) for queue in targets]
     if transaction is not None:
-        transaction.check(len(rows), len(frame.body))
+        transaction.check(len(rows), size_of(message))
         transaction.messages += rows
         session.receipt(frame.headers.get("receipt"))
         return

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import cast
 
 from wherry.security.access import Access
 from wherry.wire.amqp.house import House
 from wherry.wire.stomp.desk import Bounds, Desk
-from wherry.wire.stomp.road import HIGH_BYTES, LOW_BYTES
+from wherry.wire.stomp.road import HIGH_BYTES, LOW_BYTES, NEVER_BYTES
 from wherry.wire.stomp.session import Session
 
 BACKLOG = 1_024
@@ -34,6 +35,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_BYTES // 2, low=LOW_BYTES)
+        # Without heart-beats nothing else finds out that the machine of an idle client is gone.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._server.connections.add(self)
         peer = transport.get_extra_info("peername")
         self.session = Session(
@@ -43,6 +46,11 @@ class Connection(asyncio.Protocol):
             secure=transport.get_extra_info("ssl_object") is not None,
             certified=_certified(transport),
         )
+
+    def eof_received(self) -> None:
+        """The client says no more: the session ends now, so that it is given nothing that the socket would drop."""
+        self.session.over()
+        self.close()
 
     def connection_lost(self, fault: Exception | None) -> None:
         if self._parting is not None:
@@ -88,7 +96,7 @@ class Connection(asyncio.Protocol):
 
     def waiting_bytes(self) -> int:
         """Written, but not taken by the client yet."""
-        return self._transport.get_write_buffer_size()
+        return NEVER_BYTES if self._transport.is_closing() else self._transport.get_write_buffer_size()
 
 
 def _certified(transport: asyncio.BaseTransport) -> str | None:
@@ -159,5 +167,13 @@ async def serve(
             yield server
         finally:
             server.stop_listening()
+            await _stored(server.desk, drain_s)
             await server.desk.close()
             await server.parted(drain_s)
+
+
+async def _stored(desk: Desk, drain_s: float) -> None:
+    """Until what came is stored, and whoever asked for a receipt has it; within a bound."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(drain_s):
+            await asyncio.gather(*(session.receipts.all_stored() for session in desk.sessions))

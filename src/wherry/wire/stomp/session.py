@@ -28,11 +28,12 @@ from wherry.wire.amqp.refusals import Refused
 from wherry.wire.stomp import codec, greeting
 from wherry.wire.stomp.calls import CALLS
 from wherry.wire.stomp.codec import VERSIONS, Frame, Reader, StompFault
-from wherry.wire.stomp.desk import Desk
+from wherry.wire.stomp.desk import CLOSING, Desk
 from wherry.wire.stomp.greeting import HeartBeats
+from wherry.wire.stomp.queues import lost_right
 from wherry.wire.stomp.receipts import Receipts
 from wherry.wire.stomp.road import HIGH_BYTES, Road
-from wherry.wire.stomp.subscriptions import Subscription
+from wherry.wire.stomp.subscriptions import Subscription, by_subscription
 from wherry.wire.stomp.transaction import Transaction
 
 WAITING_MAX = 10_000
@@ -95,8 +96,10 @@ class Session:
         self.subscriptions: dict[str, Subscription] = {}
         """By their tags."""
         self.transactions: dict[str, Transaction] = {}
-        self.holding = Holding(self.wake)
+        self.holding = Holding(self.wake, self._not_settled)
         """What it was given and has not settled."""
+        self._unsettled: WherryError | None = None
+        """Why something that it said of messages was not done; it is told with the next receipt, or the next tick."""
         self.next_tag = 1
         self.written = 0
         """Bytes written since the start."""
@@ -121,8 +124,9 @@ class Session:
         self._began = self._heard = self._said = self._read_at = self._checked_at = time.monotonic()
         self._frame_began: float | None = None
         self._taken = 0
-        if not desk.admit(self):
-            self.fail(StompFault("too many connections", f"at most {desk.bounds.connections} are allowed"))
+        refusal = desk.admit(self)
+        if refusal is not None:
+            self.fail(refusal)
 
     # ----------------------------------------------------------------------------------------------------- for the road
 
@@ -322,6 +326,10 @@ class Session:
         """Bytes that the client has taken since the start."""
         return self.written - self._road.waiting_bytes()
 
+    def waiting_bytes(self) -> int:
+        """Bytes that were written and that the client has not taken yet."""
+        return self._road.waiting_bytes()
+
     def dealt(self) -> Iterator[Dealt]:
         """Deliveries with messages that are out."""
         for subscription in self.subscriptions.values():
@@ -330,6 +338,15 @@ class Session:
         for transaction in self.transactions.values():
             for out, _ in transaction.settled:
                 yield out.dealt
+
+    async def all_settled(self) -> None:
+        """Until all that was said of messages is done; the fault if some of it could not be."""
+        await self.settling.flush()
+        if self._unsettled is not None:
+            raise self._unsettled
+
+    def _not_settled(self, fault: WherryError) -> None:
+        self._unsettled = fault
 
     def tidy_queue(self, queue: Queue) -> None:
         """A queue that deletes itself does so with its last consumer."""
@@ -364,7 +381,7 @@ class Session:
 
     def shut_down(self) -> None:
         """The broker closes."""
-        self.fail(StompFault("connection_forced", "the broker is shutting down"))
+        self.fail(CLOSING)
 
     def hang_up(self) -> None:
         """Close, after what was written went out."""
@@ -379,6 +396,8 @@ class Session:
         self._waiting_bytes = 0
         self._count_held(0)
         self._reader = Reader()
+        for transaction in self.transactions.values():
+            transaction.drop_messages()
         self.receipts.end()
         self.house.tidy(self._let_go())
         self._relieve()
@@ -390,12 +409,12 @@ class Session:
 
     async def _let_go(self) -> None:
         """What is out comes back, and what belonged to the session goes."""
-        for transaction in self.transactions.values():
-            self.undo(transaction)
-        self.transactions.clear()
         subscriptions, self.subscriptions = self.subscriptions, {}
         for subscription in subscriptions.values():
             subscription.close()
+        for transaction in self.transactions.values():  # after them: nothing is held again only to come back
+            self.undo(transaction)
+        self.transactions.clear()
         await self.settling.flush()
         for subscription in subscriptions.values():
             self.tidy_queue(subscription.queue)
@@ -405,17 +424,21 @@ class Session:
 
     def undo(self, transaction: Transaction) -> None:
         """Nothing of it. What it settled is out again, or comes back where nobody is left to settle it."""
-        for out, _ in transaction.settled:
-            if out.subscription.is_over:
-                out.subscription.end([out], "requeue")
+        for subscription, outs in by_subscription(out for out, _ in transaction.settled).items():
+            if subscription.is_over:
+                subscription.end(outs, "requeue")
             else:
-                out.subscription.hold_again([out])
+                subscription.hold_again(outs)
         transaction.settled.clear()
+        transaction.drop_messages()
 
     # --------------------------------------------------------------------------------------------------------- the time
 
     def tick(self, now: float) -> None:
         """Heart-beats, and whoever takes too long."""
+        if self._unsettled is not None:
+            self.fail(StompFault("not_done", str(self._unsettled)))
+            return
         overdue = self._overdue(now)
         if overdue is not None:
             self.cut_off(*overdue)
@@ -460,9 +483,10 @@ class Session:
             return None
         self._checked_at = now
         self._may_publish.clear()  # a key may have other rights by now
-        if not self.login.still_holds():
-            return "key no longer good", "it was deleted, or has expired"
-        most, topics = self.desk.bounds.backlog_bytes, self.house.broker.shard.state.topics
+        lost = lost_right(self) if self.login.still_holds() else "it was deleted, or has expired"
+        if lost is not None:
+            return "key no longer good", lost
+        most, topics = self.desk.backlog_bytes, self.house.broker.shard.state.topics
         for subscription in self.subscriptions.values():
             topic = topics.get(subscription.queue.number)
             if subscription.terms.is_own and topic is not None and topic.bytes > most:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 LOOK_S, LOOK_S_MAX = 0.005, 0.25
 """Between two looks at a full buffer, more and more seldom."""
 
+UNPACED_BYTES_MAX = 16 << 20
+"""Bytes that may wait on the road of a client for its subscriptions of the kind that nobody waits for, whatever buffer
+it declared; passed by one delivery at most."""
+
 SEPARATOR = "@@"
 
 AckMode = Literal["auto", "client", "client-individual"]
@@ -79,7 +83,9 @@ class Subscription:
     def __init__(self, session: Session, terms: Terms, queue: Queue) -> None:
         self.session, self.terms, self.queue = session, terms, queue
         self.unacked: dict[int, Out] = {}
-        """What is out, by number, ascending; empty with `ack:auto`."""
+        """What is out, by number; empty with `ack:auto`."""
+        self._order: deque[int] = deque()
+        """With `ack:client`: their numbers, ascending."""
         self.out = self.out_bytes = 0
         """Held: sent and not acked, transactions included, or sent and not taken."""
         self.delivered = 0
@@ -101,9 +107,13 @@ class Subscription:
         session, terms = self.session, self.terms
         if self.is_over or session.is_over:
             return 0
-        if session.is_stuffed and not self._is_unpaced():
-            session.was_stuffed = True
-            return 0
+        if session.is_stuffed:
+            if not self._is_unpaced():
+                session.was_stuffed = True
+                return 0
+            if self._is_capped():
+                self._look_soon(LOOK_S)
+                return 0
         if terms.ack == "auto":
             room = PULL_MAX
         elif terms.prefetch:
@@ -118,11 +128,10 @@ class Subscription:
 
     def take(self, dealt: Dealt, rows: list[int], messages: list[Row]) -> None:
         """Messages to be sent, as one write."""
-        session = self.session
         frames, kept = self._framed(rows, messages)
         if len(kept) < len(rows):  # they do not fit into its bytes
             self._is_clogged = True
-            dealt.release(rows[len(kept) :])
+            dealt.release(rows[len(kept) :])  # before the queue pulls again: else later ones would come first
         if kept:
             self._send(dealt, kept, frames)
         if self.terms.buffer is not None and self._left(self.terms.buffer) <= 0:
@@ -138,6 +147,8 @@ class Subscription:
             first = session.next_tag - len(kept)
             for number, (row, frame) in enumerate(zip(kept, frames, strict=True), first):
                 self.unacked[number] = Out(number, dealt, row, self, len(frame))
+            if self.terms.ack == "client":
+                self._order.extend(range(first, session.next_tag))
         data = b"".join(frames)
         session.write(data)
         if not auto or self.terms.buffer is not None:
@@ -184,17 +195,20 @@ class Subscription:
             return []
         if self.terms.ack == "client-individual":
             return [self.unacked.pop(tag)]
-        tags = []
-        for each in self.unacked:
-            if each > tag:
-                break
-            tags.append(each)
-        return [self.unacked.pop(each) for each in tags]
+        outs, order = [], self._order
+        while order and order[0] <= tag:
+            outs.append(self.unacked.pop(order.popleft()))
+        return outs
 
-    def hold_again(self, outs: Iterable[Out]) -> None:
-        """A transaction that settled these was aborted."""
+    def hold_again(self, outs: list[Out]) -> None:
+        """A transaction that settled these was aborted. All of one subscription at once: they are put in order."""
         self.unacked |= {out.tag: out for out in outs}
-        self.unacked = dict(sorted(self.unacked.items()))
+        if self.terms.ack == "client":
+            tags = sorted(out.tag for out in outs)
+            if self._order and tags[-1] > self._order[0]:
+                self._order = deque(sorted((*self._order, *tags)))
+            else:
+                self._order.extendleft(reversed(tags))
 
     def end(self, outs: list[Out], said: Said) -> None:
         """These are no longer out."""
@@ -221,6 +235,7 @@ class Subscription:
             self._look.cancel()
         self.queue.leave(self)
         outs, self.unacked = list(self.unacked.values()), {}
+        self._order.clear()
         if outs:
             self.end(outs, "requeue")
 
@@ -230,11 +245,15 @@ class Subscription:
         """Whether its own buffer bounds what waits on the road, and not the road's."""
         return self.terms.buffer is not None and self.terms.is_own and self.terms.ack == "auto"
 
+    def _is_capped(self) -> bool:
+        """Whether so much waits on the road already that no declared buffer counts."""
+        return self._is_unpaced() and self.session.waiting_bytes() >= UNPACED_BYTES_MAX
+
     def _left(self, buffer: Buffer) -> int:
         """How many messages more the client can take."""
         if self.terms.ack == "auto":
             self._count_taken()
-        if self._is_clogged or (buffer.bytes is not None and self.out_bytes >= buffer.bytes):
+        if self._is_clogged or self._is_capped() or (buffer.bytes is not None and self.out_bytes >= buffer.bytes):
             return 0
         return PULL_MAX if buffer.messages is None else buffer.messages - self.out
 
@@ -279,12 +298,26 @@ class Subscription:
         return self.session.desk.bounds.stall_s
 
     def _overrun(self) -> str:
+        if self._is_capped():
+            return (
+                f"{self.session.waiting_bytes()} bytes are sent and not taken, and more are waiting for subscription "
+                f"{self.terms.id or ''} of {self.terms.destination}; at most {UNPACED_BYTES_MAX} wait, "
+                "whatever buffer is declared"
+            )
         what = "taken" if self.terms.ack == "auto" else "acked"
         return (
             f"subscription {self.terms.id or self.terms.destination!r} of {self.terms.destination} declared "
             f"{self.terms.buffer}: {self.out} messages with {self.out_bytes} bytes are sent and not {what}, "
             "and more are waiting"
         )
+
+
+def by_subscription(outs: Iterable[Out]) -> dict[Subscription, list[Out]]:
+    """Whose they are."""
+    found: dict[Subscription, list[Out]] = {}
+    for out in outs:
+        found.setdefault(out.subscription, []).append(out)
+    return found
 
 
 def _fixed(version: str, terms: Terms, message_prefix: str) -> tuple[bytes, bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from wherry.broker.broker import Broker
 from wherry.wire.amqp import transaction as amqp
 from wherry.wire.amqp.dealing import Dealt, Said
@@ -11,24 +13,46 @@ from wherry.wire.amqp.queue import Queue
 from wherry.wire.stomp.codec import StompFault
 from wherry.wire.stomp.subscriptions import Out
 
+if TYPE_CHECKING:
+    from wherry.wire.stomp.desk import Desk
+
 OPEN_MAX = 100
 """Transactions of one session."""
+
+ROW_BYTES, PAIR_BYTES = 512, 192
+"""What a message of a queue, or an ACK, and a header take in memory beside their bytes."""
+
+
+def size_of(message: Incoming) -> int:
+    """Bytes of memory that a message takes."""
+    return ROW_BYTES + len(message.payload) + len(message.envelope) + PAIR_BYTES * len(message.headers or ())
 
 
 class Transaction:
     """What was said in it so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
         self.messages: list[tuple[Queue, Incoming, Place]] = []
         self.settled: list[tuple[Out, Said]] = []
-        self._size = 0
+        self.size = 0
+        """Bytes of memory, of which the desk counts those of all."""
 
-    def check(self, count: int, size: int = 0) -> None:
-        """A transaction does not grow for ever."""
+    def check(self, count: int, row_size: int = ROW_BYTES) -> None:
+        """A transaction does not grow for ever, nor do all together. A message counts for each queue it reaches."""
         most, most_bytes = amqp.TRANSACTION_MAX, amqp.TRANSACTION_BYTES_MAX
-        if len(self.messages) + len(self.settled) + count > most or self._size + size > most_bytes:
-            raise StompFault("Transaction too large", f"at most {most} frames and {most_bytes} bytes of bodies")
-        self._size += size
+        size = count * row_size
+        if len(self.messages) + len(self.settled) + count > most or self.size + size > most_bytes:
+            raise StompFault("Transaction too large", f"at most {most} messages and acks, and {most_bytes} bytes")
+        self.size += size
+        self._desk.staged += size
+        self._desk.check_staged()
+
+    def drop_messages(self) -> None:
+        """They are not needed any more, and what it took is free."""
+        self.messages.clear()
+        self._desk.staged -= self.size
+        self.size = 0
 
     async def commit(self, broker: Broker, intake: Intake) -> list[tuple[Out, Said]]:
         """All messages and acks at once, or none of them; durable on return. What else is left to be said of messages.

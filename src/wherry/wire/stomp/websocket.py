@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
@@ -27,7 +28,7 @@ from websockets.typing import Subprotocol
 from wherry.model.errors import InvalidInput
 from wherry.wire.stomp.codec import BODY_BYTES_MAX, HEAD_BYTES_MAX
 from wherry.wire.stomp.desk import Desk
-from wherry.wire.stomp.road import HIGH_BYTES, LOW_BYTES
+from wherry.wire.stomp.road import FEED_BYTES, HIGH_BYTES, LOW_BYTES, NEVER_BYTES
 from wherry.wire.stomp.session import Session
 
 SUBPROTOCOLS = tuple(Subprotocol(name) for name in ("v12.stomp", "v11.stomp", "v10.stomp"))
@@ -47,6 +48,8 @@ PARTING_S = 2.0
 """How long a client may take to answer a close."""
 
 DATA = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
+PONG = 0x80 | Opcode.PONG
+"""The first byte of one."""
 
 _log = logging.getLogger("wherry.stomp")
 _quiet = logging.getLogger("wherry.stomp.websocket")
@@ -63,10 +66,13 @@ class WebSocket(asyncio.Protocol):
         self._parting_since: float | None = None
         self._part_since: float | None = None
         self._is_paused = False
-        self._kept: list[bytes] = []
+        self._goodbye = (CloseCode.NORMAL_CLOSURE, "")
+        self._ending: asyncio.Task[None] | None = None
+        self._kept: deque[bytes] = deque()
         """What was read before the session was full, in order."""
+        self._kept_bytes = 0
         self.held = 0
-        """Bytes of a frame of the WebSocket that is not whole."""
+        """Bytes of a frame of the WebSocket that is not whole, and of what is kept."""
 
     def begin(self, transport: asyncio.Transport, rest: bytes, left: Callable[[], None]) -> None:
         """Go on with a connection: `rest` is what came behind the request."""
@@ -86,54 +92,83 @@ class WebSocket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._heard = time.monotonic()
         self._protocol.receive_data(data)
-        self._count_held(len(self._protocol.reader.buffer))
         events = self._protocol.events_received()
-        fed = [bytes(event.data) for event in events if isinstance(event, Frame) and event.opcode in DATA]
-        if fed:
-            self._feed(fed)
+        self._answer_pings()
+        for event in events:
+            if isinstance(event, Frame) and event.opcode in DATA:
+                self._keep(event.data)
+        self._feed()
         self._flush()
         if self._protocol.close_expected():
+            self._session.over()
             self._part()
         self._sockets.check_held()
 
-    def _count_held(self, size: int) -> None:
+    def _answer_pings(self) -> None:
+        """The last ping of a read is answered, which RFC 6455 allows: a flood of them costs one small write."""
+        said = [data for data in self._protocol.data_to_send() if data != SEND_EOF]
+        pongs = [data for data in said if data[0] == PONG]
+        said = pongs[-1:] + [data for data in said if data[0] != PONG]
+        if said and not self._transport.is_closing():
+            self._transport.write(b"".join(said))
+
+    def _keep(self, data: bytes | bytearray | memoryview) -> None:
+        view = memoryview(data)
+        self._kept.extend(bytes(view[at : at + FEED_BYTES]) for at in range(0, len(view), FEED_BYTES))
+        self._kept_bytes += len(view)
+
+    def _count_held(self) -> None:
+        part = len(self._protocol.reader.buffer)
+        size = part + self._kept_bytes
         self._sockets.held += size - self.held
         self.held = size
-        if not size:
+        if not part:
             self._part_since = None
         elif self._part_since is None:
             self._part_since = self._heard
 
-    def _feed(self, pieces: list[bytes]) -> None:
-        """To the session, unless it is full: then nothing more is read until it is not."""
-        self._kept += pieces
-        session, fed = self._session, 0
-        for piece in self._kept:
-            if session.is_full or session.is_over:
-                break
+    def _feed(self) -> None:
+        """What is kept to the session, unless it is full: then nothing more is read until it is not.
+
+        What came with a close is fed whatever is full: there is no later.
+        """
+        session, is_last = self._session, self._protocol.state is not State.OPEN
+        session.feed(b"")  # a part of a frame, or a ping, is a sign of life too
+        while self._kept and not session.is_over and (is_last or not session.is_full):
+            piece = self._kept.popleft()
+            self._kept_bytes -= len(piece)
             session.feed(piece)
-            fed += 1
-        del self._kept[:fed]
         if session.is_over:
-            self._kept.clear()
+            self._drop_kept()
         elif session.is_full and not self._is_paused and not self._transport.is_closing():
             self._is_paused = True
             self._transport.pause_reading()
             session.when_relieved(self._on_relief)
+        self._count_held()
+
+    def _drop_kept(self) -> None:
+        self._kept.clear()
+        self._kept_bytes = 0
 
     def _on_relief(self) -> None:
         self._is_paused = False
-        self._feed([])
+        self._feed()
         if not self._is_paused and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def eof_received(self) -> bool:
+        """The client says no more: the session ends now, so that it is given nothing that would be dropped."""
         self._protocol.receive_eof()
+        self._session.over()
+        self._part()
         return False
 
     def connection_lost(self, fault: Exception | None) -> None:
-        self._kept.clear()
-        self._count_held(0)
+        if self._ending is not None:
+            self._ending.cancel()
+        self._drop_kept()
+        self._sockets.held -= self.held
+        self.held = 0
         self._sockets.open.discard(self)
         self._session.over()
         self._left()
@@ -160,17 +195,16 @@ class WebSocket(asyncio.Protocol):
 
     def close(self) -> None:
         """Say that it is over, and wait a moment for the client to say so too."""
-        self._close(CloseCode.NORMAL_CLOSURE)
+        with suppress(InvalidState):  # it is closing already
+            self._protocol.send_close(*self._goodbye)
+        self._flush()
+        self._part()
 
     def waiting_bytes(self) -> int:
         """Written, but not taken by the network."""
+        if self._protocol.state is not State.OPEN or self._transport.is_closing():
+            return NEVER_BYTES
         return self._transport.get_write_buffer_size()
-
-    def _close(self, code: CloseCode, reason: str = "") -> None:
-        with suppress(InvalidState):  # it is closing already
-            self._protocol.send_close(code, reason)
-        self._flush()
-        self._part()
 
     def _part(self) -> None:
         """Once both sides have said goodbye, or ours alone because the client broke a rule, the connection ends."""
@@ -202,8 +236,15 @@ class WebSocket(asyncio.Protocol):
         return self._sockets.desk.bounds.frame_s + self.held / FRAME_PACE
 
     def finish(self) -> None:
-        """The server goes."""
-        self._close(CloseCode.GOING_AWAY, "the broker is closing")
+        """The server goes: once what came is stored, and so confirmed, the session ends, and then the road."""
+        self._goodbye = (CloseCode.GOING_AWAY, "the broker is closing")
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end_stored(), name="wherry websocket end")
+
+    async def _end_stored(self) -> None:
+        await self._session.receipts.all_stored()
+        self._session.over()  # before the close: behind that one everything would be dropped
+        self.close()
 
     def abort(self) -> None:
         """Go at once."""
