@@ -23,7 +23,7 @@ from wherry.core.audit import audit
 from wherry.journal import codec
 from wherry.journal.disk import DiskEngine
 from wherry.journal.memory import MemoryEngine
-from wherry.journal.realfiles import RealFiles
+from wherry.journal.realfiles import PARTIAL_SUFFIX, RealFiles
 from wherry.model import ops
 from wherry.sim import loop as sim
 
@@ -130,7 +130,8 @@ class Home:
 
     def _copy(self) -> Path:
         self._copies += 1
-        return Path(shutil.copytree(self.path, self._root / f"copy-{self._copies}"))
+        partial = shutil.ignore_patterns(f"*{PARTIAL_SUFFIX}")  # one may get its name while we copy
+        return Path(shutil.copytree(self.path, self._root / f"copy-{self._copies}", ignore=partial))
 
     async def journal(self) -> list[ops.AnyOp]:
         """Every operation that the journal has now."""
