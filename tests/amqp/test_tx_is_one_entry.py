@@ -25,7 +25,9 @@ from wherry.wire.amqp import transaction as transaction_module
 
 TX_SELECT, TX_SELECT_OK, TX_COMMIT, TX_COMMIT_OK = (90, 10), (90, 11), (90, 20), (90, 21)
 
-KILLS, BETWEEN_S, MESSAGES = 4, 0.4, 500
+KILLS, MESSAGES = 4, 500
+LEAST = 10
+"""Commits between two kills: on a slow machine, work and not time makes the load."""
 
 
 def prompt(raw: Raw) -> Raw:
@@ -108,6 +110,7 @@ def test_where_the_publishes_are_on_disk_the_acks_are_too(tmp_path, monkeypatch)
 def test_over_kills_each_message_is_in_one_queue_once(tmp_path):
     port = free_port()
     url = f"amqp://guest:guest@127.0.0.1:{port}/"
+    commits: list[bytes] = []
 
     def move_until(ended: threading.Event) -> None:
         """One message after the other from queue to queue, through any number of ends of the connection."""
@@ -120,6 +123,7 @@ def test_over_kills_each_message_is_in_one_queue_once(tmp_path):
                         raw.publish("out", found[1], LASTING)
                         ack(raw, found[0])
                         commit(raw)
+                        commits.append(found[1])
             except (OSError, AssertionError):  # it was killed
                 time.sleep(0.01)
 
@@ -142,7 +146,10 @@ def test_over_kills_each_message_is_in_one_queue_once(tmp_path):
             ended = threading.Event()
             moving = asyncio.create_task(asyncio.to_thread(move_until, ended))
             for _ in range(KILLS):
-                await asyncio.sleep(BETWEEN_S)
+                least = len(commits) + LEAST
+                async with asyncio.timeout(30):
+                    while len(commits) < least:  # noqa: ASYNC110  another thread counts
+                        await asyncio.sleep(0.01)
                 await node.kill()
                 await node.start()
             ended.set()

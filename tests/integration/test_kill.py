@@ -17,8 +17,14 @@ LIVES = 50
 WORKER = Path(__file__).with_name("worker.py")
 
 
-def one_life(path, life, seconds):
-    """Start a worker, kill it after a while, and return the whole lines it had written."""
+PATIENCE_S = 60
+
+
+def one_life(path, life, least, seconds):
+    """Start a worker, kill it a moment after it told `least` lines, and return the whole lines it had written.
+
+    Lines and not seconds make a life: on a slow disk the first confirmed publish may come late.
+    """
     process = subprocess.Popen([sys.executable, WORKER, path, str(life)], stdout=subprocess.PIPE)
     told = process.stdout
     assert told is not None
@@ -26,10 +32,12 @@ def one_life(path, life, seconds):
         assert told.readline() == b"open\n"
         os.set_blocking(told.fileno(), False)
         written = bytearray()
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        until = time.monotonic() + PATIENCE_S
+        while written.count(b"\n") < least:
+            assert time.monotonic() < until, f"life {life} told less than {least} lines: {written!r}"
+            time.sleep(0.002)
             written += told.read() or b""
-            time.sleep(0.005)
+        time.sleep(seconds)
     finally:
         process.send_signal(signal.SIGKILL)
     process.wait()
@@ -54,7 +62,7 @@ def test_fifty_kills_lose_nothing_and_bring_nothing_back(tmp_path):
     acking: set[str] = set()
     acked: set[str] = set()
     for life in range(LIVES):
-        for words in one_life(tmp_path / "data", life, random.uniform(0.02, 0.25)):
+        for words in one_life(tmp_path / "data", life, random.randrange(16), random.uniform(0, 0.05)):
             if words[0] == "published":
                 first, count = int(words[2]), int(words[3])
                 published |= {f"{words[1]}/{number}" for number in range(first, first + count)}
@@ -65,7 +73,7 @@ def test_fifty_kills_lose_nothing_and_bring_nothing_back(tmp_path):
             else:
                 acked.update(words[1:])
     left = asyncio.run(drain(tmp_path / "data"))
-    assert len(published) > LIVES, "hardly anything was published"  # how much depends on the machine
+    assert published, "nothing was ever published"
     assert acked, "the consumers never got anywhere"
     assert len(set(left)) == len(left), "a message waits twice"
     assert not acked.intersection(left), "acked, and waits again"

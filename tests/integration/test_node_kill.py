@@ -18,7 +18,8 @@ from tests.integration.worlds import Node
 
 KILLS = 20
 PRODUCERS = CONSUMERS = 4
-BETWEEN_S = 0.25
+LEAST = 100
+"""Messages stored between two kills: on a slow machine, work and not time makes the load."""
 
 
 class Ledger:
@@ -59,6 +60,11 @@ async def _consume(client: wherry.Client, ledger: Ledger) -> None:
             ledger.confirmed.update(payloads)
 
 
+async def _stored(ledger: Ledger, least: int) -> None:
+    while len(ledger.stored) < least:  # noqa: ASYNC110  a ledger has nobody to wake
+        await asyncio.sleep(0.01)
+
+
 async def _all_received(ledger: Ledger) -> None:
     while not ledger.stored <= ledger.received.keys():  # noqa: ASYNC110  a ledger has nobody to wake
         await asyncio.sleep(0.05)
@@ -76,7 +82,7 @@ def test_twenty_kills_lose_nothing_that_was_acknowledged(tmp_path: Path):
             consumers = [asyncio.create_task(each) for each in work]
             producers = [asyncio.create_task(_produce(client, f"p{n}", ledger)) for n in range(PRODUCERS)]
             for _ in range(KILLS):
-                await asyncio.sleep(BETWEEN_S)
+                await _stored(ledger, len(ledger.stored) + LEAST)
                 await node.kill()
                 await node.start()
             ledger.over = True
@@ -88,7 +94,6 @@ def test_twenty_kills_lose_nothing_that_was_acknowledged(tmp_path: Path):
         return ledger
 
     ledger = asyncio.run(main())
-    assert len(ledger.stored) > KILLS * 50, "it was hardly under load"
     assert ledger.stored <= ledger.received.keys()
     assert ledger.late == []
     again = sum(count - 1 for count in ledger.received.values())

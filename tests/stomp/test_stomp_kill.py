@@ -13,7 +13,6 @@ from tests.spark.brokers import free_port
 from tests.stomp.raw import Raw, frame
 
 KILLS = 5
-BETWEEN_S = 0.7
 SENT = 3
 """Messages of a transaction to each of two queues."""
 

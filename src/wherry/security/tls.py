@@ -79,6 +79,7 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
     context.set_ciphers(CIPHERS)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.set_alpn_protocols(["http/1.1"])
+    context.num_tickets = 0  # or a client's first read meets its first write: threads of stomp.py lost the write
     _load(context, files)
     if files.client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED if files.client_required else ssl.CERT_OPTIONAL

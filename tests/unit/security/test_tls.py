@@ -5,6 +5,7 @@ The certificates beside this file were made for these tests, hold for a hundred 
 
 import shutil
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -120,3 +121,18 @@ def test_files_that_do_not_serve_are_told_at_the_start(name, told):
 def test_a_missing_authority_is_told_at_the_start(files):
     with pytest.raises(InvalidInput, match="No such file"):
         Tls(TlsFiles(files.certificate, files.key, files.key.with_name("none")))
+
+
+def test_nothing_follows_the_handshake_by_itself(files):
+    """A client that reads in one thread and writes in another would meet both in OpenSSL at its very first frame."""
+    served = Tls(files).context
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = served.wrap_bio(to_server, to_client, server_side=True)
+    theirs = client().wrap_bio(to_client, to_server, server_hostname="localhost")
+    for side in (theirs, ours, theirs):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    assert to_client.pending == 0
+    ours.do_handshake()
+    assert theirs.version() == "TLSv1.3"
+    assert to_client.pending == 0
