@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from bench.figure import Figure
 from bench.http import _quantile
@@ -106,11 +107,11 @@ def _ask(connection: socket.socket, head: bytes) -> None:
 
 
 def _drained(connection: socket.socket) -> int:
-    """Bytes that were sent to a connection before the ERROR that ended it."""
+    """Bytes that reached a connection before it was ended; the ERROR behind them waits only so long for a reader."""
     connection.settimeout(PATIENCE_S)
     data = bytearray()
-    while more := connection.recv(1 << 18):
-        data += more
+    with suppress(ConnectionResetError):
+        while more := connection.recv(1 << 18):
+            data += more
     at = data.rfind(b"ERROR\n")
-    assert at >= 0, "it was not cut off"
-    return at
+    return at if at >= 0 else len(data)

@@ -237,6 +237,24 @@ def test_who_stops_reading_is_cut_off_and_others_get_everything(strict, destinat
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
+@pytest.mark.rows("Q3", "Q4")
+@pytest.mark.parametrize("destination", ["/topic/declared", "/queue/declared"])
+def test_who_stops_reading_was_sent_no_more_than_the_bytes_that_it_declared(strict, destination):
+    before, declared = cut_off(strict, "buffer overrun"), 300_000
+    with deaf(strict.stomp_port) as plain, Raw(strict.stomp_port) as source:
+        plain.sendall(frame("CONNECT", accept_version="1.2"))
+        plain.sendall(frame("SUBSCRIBE", id="d", destination=destination, wherry_buffer_bytes=str(declared)))
+        until(lambda: any(each.subscriptions for each in strict.desk.sessions))
+        source.connect()
+        _sent(source, destination, 4_000, b"x" * 1_000)
+        until(lambda: cut_off(strict, "buffer overrun") == before + 1)
+        plain.settimeout(10)
+        seen = b"".join(iter(lambda: plain.recv(1 << 16), b""))
+    messages, end = seen.split(b"MESSAGE", 1)[1].rsplit(b"ERROR\n", 1)
+    assert b"buffer overrun" in end
+    assert declared / 2 < len(messages) <= declared
+
+
 def _sent(source: Raw, destination: str, count: int, body: bytes) -> None:
     one = frame("SEND", body, destination=destination)
     for _ in range(count // 100):

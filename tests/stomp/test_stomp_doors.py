@@ -234,6 +234,8 @@ def test_a_broker_that_closes_says_so_to_who_comes(locked):
         def waiting_bytes(self) -> int:
             return 0
 
+        unread_bytes = waiting_bytes
+
     async def late(desk: Desk, road: Heard) -> None:
         await desk.close()
         Session(desk, road, peer="late")

@@ -115,6 +115,8 @@ class Line:
         """Written, but not confirmed by the client."""
         return self._next - self._first
 
+    unread_bytes = waiting_bytes
+
     # ------------------------------------------------------------------------------------------------ for the client
 
     async def send(self, at: int, data: bytes) -> Received:

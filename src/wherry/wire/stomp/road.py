@@ -2,7 +2,7 @@
 
     road ── feed(bytes) ──► Session ── write(bytes) ──► road
          ── over() ────────►        ── close() ───────►
-         ── drained() ─────►        ── waiting_bytes()
+         ── drained() ─────►        ── waiting_bytes(), unread_bytes()
 
 A road makes one `Session(desk, road, peer=…, secure=…)` for each client. It feeds what the client sent in whatever
 pieces it came, does not feed while `session.is_full` (`session.when_relieved` calls back once), calls `drained` when
@@ -12,6 +12,10 @@ desk's business: it ticks every session, whatever road it came over.
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
+import struct
+import termios
 from typing import Protocol
 
 HIGH_BYTES = 1 << 20
@@ -36,4 +40,16 @@ class Road(Protocol):
         """Close, after what was written went out; within a bound, whether the client reads or not."""
 
     def waiting_bytes(self) -> int:
-        """Written, but not taken by the client yet; `NEVER_BYTES` where what is written now would be dropped."""
+        """Written, but not taken from us yet; `NEVER_BYTES` where what is written now would be dropped."""
+
+    def unread_bytes(self) -> int:
+        """`waiting_bytes`, and what was taken from us but is not known to have reached the client's machine."""
+
+
+def in_kernel(transport: asyncio.Transport) -> int:
+    """Bytes that our kernel has taken for a peer, and that the peer's has not acknowledged; some megabytes at most."""
+    try:
+        said = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:  # a system that does not tell it of sockets
+        return 0
+    return int(struct.unpack("i", said)[0])

@@ -12,7 +12,7 @@ from typing import cast
 from wherry.security.access import Access
 from wherry.wire.amqp.house import House
 from wherry.wire.stomp.desk import Bounds, Desk
-from wherry.wire.stomp.road import HIGH_BYTES, LOW_BYTES, NEVER_BYTES
+from wherry.wire.stomp.road import HIGH_BYTES, LOW_BYTES, NEVER_BYTES, in_kernel
 from wherry.wire.stomp.session import Session
 
 BACKLOG = 1_024
@@ -99,8 +99,13 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def waiting_bytes(self) -> int:
-        """Written, but not taken by the client yet."""
+        """Written, but not taken by our kernel yet."""
         return NEVER_BYTES if self._transport.is_closing() else self._transport.get_write_buffer_size()
+
+    def unread_bytes(self) -> int:
+        """Written, but not known to have reached the client's machine."""
+        waiting = self.waiting_bytes()
+        return waiting if waiting == NEVER_BYTES else waiting + in_kernel(self._transport)
 
 
 def _certified(transport: asyncio.BaseTransport) -> str | None:

@@ -323,8 +323,8 @@ class Session:
             subscription.queue.wake()
 
     def taken(self) -> int:
-        """Bytes that the client has taken since the start."""
-        return self.written - self._road.waiting_bytes()
+        """Bytes that have reached the client's machine since the start."""
+        return self.written - self._road.unread_bytes()
 
     def waiting_bytes(self) -> int:
         """Bytes that were written and that the client has not taken yet."""
@@ -470,7 +470,7 @@ class Session:
         return self._overdue_reading(now) or self._overdue_slowly(now)
 
     def _overdue_reading(self, now: float) -> tuple[str, str] | None:
-        taken, waiting = self.taken(), self._road.waiting_bytes()
+        taken, waiting = self.taken(), self._road.unread_bytes()
         if waiting == 0 or taken > self._taken:
             self._taken, self._read_at = taken, now
         elif now - self._read_at > self.desk.bounds.write_s:

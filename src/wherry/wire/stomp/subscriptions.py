@@ -1,12 +1,12 @@
 """Subscriptions: what a client is sent, what it has not taken or acked yet, and the buffer that it declared.
 
 A client that declares a buffer (`wherry-buffer-messages`, `wherry-buffer-bytes`) is never sent more than fits into it.
-*Held* is what was sent and not acked, or with `ack:auto` not taken from us by the network. Whoever has a full buffer
-while more waits for it is cut off:
+*Held* is what was sent and not acked, or with `ack:auto` not known to have reached the client's machine. Whoever has a
+full buffer while more waits for it is cut off:
 
 | queue | `ack:auto` | other modes |
 |---|---|---|
-| its own (`/topic/`, `/exchange/`) | at once: nobody else would take what waits | after `stall_s` |
+| its own (`/topic/`, `/exchange/`) | after `GRACE_S` without a byte taken: nobody else takes it | after `stall_s` |
 | shared (`/queue/`, durable subscriptions) | after `stall_s` without a byte taken | after `stall_s` without an ack |
 
 A `prefetch-count` within the buffer says that the client means to be waited for: then it is.
@@ -27,8 +27,11 @@ from wherry.wire.stomp.translate import message_lines
 if TYPE_CHECKING:
     from wherry.wire.stomp.session import Session
 
-LOOK_S, LOOK_S_MAX = 0.005, 0.25
+LOOK_S, LOOK_S_MAX = 0.001, 0.25
 """Between two looks at a full buffer, more and more seldom."""
+
+GRACE_S = 0.5
+"""A long line needs this to say that something has arrived; a client that stands still uses it up."""
 
 UNPACED_BYTES_MAX = 16 << 20
 """Bytes that may wait on the road of a client for its subscriptions of the kind that nobody waits for, whatever buffer
@@ -291,7 +294,8 @@ class Subscription:
     def _patience_s(self) -> float:
         terms = self.terms
         if terms.ack == "auto":
-            return 0.0 if terms.is_own else self.session.desk.bounds.stall_s
+            stall_s = self.session.desk.bounds.stall_s
+            return min(GRACE_S, stall_s) if terms.is_own else stall_s
         most = None if terms.buffer is None else terms.buffer.messages
         if terms.prefetch and most is not None and terms.prefetch <= most:
             return float("inf")

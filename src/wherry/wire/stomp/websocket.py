@@ -28,7 +28,7 @@ from websockets.typing import Subprotocol
 from wherry.model.errors import InvalidInput
 from wherry.wire.stomp.codec import BODY_BYTES_MAX, HEAD_BYTES_MAX
 from wherry.wire.stomp.desk import Desk
-from wherry.wire.stomp.road import FEED_BYTES, HIGH_BYTES, LOW_BYTES, NEVER_BYTES
+from wherry.wire.stomp.road import FEED_BYTES, HIGH_BYTES, LOW_BYTES, NEVER_BYTES, in_kernel
 from wherry.wire.stomp.session import Session
 
 SUBPROTOCOLS = tuple(Subprotocol(name) for name in ("v12.stomp", "v11.stomp", "v10.stomp"))
@@ -201,10 +201,15 @@ class WebSocket(asyncio.Protocol):
         self._part()
 
     def waiting_bytes(self) -> int:
-        """Written, but not taken by the network."""
+        """Written, but not taken by our kernel yet."""
         if self._protocol.state is not State.OPEN or self._transport.is_closing():
             return NEVER_BYTES
         return self._transport.get_write_buffer_size()
+
+    def unread_bytes(self) -> int:
+        """Written, but not known to have reached the client's machine."""
+        waiting = self.waiting_bytes()
+        return waiting if waiting == NEVER_BYTES else waiting + in_kernel(self._transport)
 
     def _part(self) -> None:
         """Once both sides have said goodbye, or ours alone because the client broke a rule, the connection ends."""
