@@ -30,6 +30,9 @@ CONF = {JAVA: f"{QUIET[JAVA]} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """A driver does not live long here: it has to start quickly."""
 
 
+TOLD_MAX = 10_000
+
+
 def digest(rows: Iterable[tuple[str, bytes]]) -> tuple[int, str]:
     """How many rows, and a hash of all of them in whatever order."""
     lines = sorted(f"{key} ".encode() + payload for key, payload in rows)
@@ -44,13 +47,19 @@ def run(spark: SparkSession, job: dict[str, Any]) -> dict[str, str]:
         try:
             begun[name] = _begun(spark, job, name)
         except PySparkException as fault:
-            errors[name] = reason(fault)
+            errors[name] = _told(fault)
     for name, query in begun.items():
         try:
             query.awaitTermination()
         except PySparkException as fault:
-            errors[name] = reason(fault)
+            errors[name] = _told(fault)
     return errors
+
+
+def _told(fault: PySparkException) -> str:
+    """Why, in a line; all that Spark says goes to the log."""
+    print(str(fault)[:TOLD_MAX], file=sys.stderr, flush=True)
+    return reason(fault)
 
 
 def _begun(spark: SparkSession, job: dict[str, Any], name: str) -> StreamingQuery:
