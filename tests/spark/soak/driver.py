@@ -22,6 +22,7 @@ from tests.spark.soak.points import OPTION, PointsSource, passing
 from wherry.spark.pipelines.run import reason
 from wherry.spark.pipelines.run_place import Place
 from wherry.spark.pipelines.run_session import QUIET, opened
+from wherry.spark.session import steady
 
 COLUMNS = "key string, payload binary"
 SEEN = "cast(concat('seen ', cast(payload AS string)) AS binary) AS payload"
@@ -96,6 +97,7 @@ def main() -> None:
     master = sys.argv[1]
     with opened("soak", master, Place(""), CONF) as spark:
         spark.dataSource.register(PointsSource)
+        steady(spark, "points")
         print(json.dumps("ready"), file=answers, flush=True)
         for line in sys.stdin:
             name, job = json.loads(line)
