@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -12,6 +13,7 @@ from tests.amqp.raw import Raw
 from tests.console.asking import ask, bury
 from tests.console.conftest import Opening
 from tests.integration.served import Served
+from tests.stomp.raw import Raw as Stomp
 
 PAGES = ["", "topics", "subscriptions", "messages", "publish", "schedule", "dead", "keys", "connections", "cluster"]
 PAGES.append("pipelines")
@@ -375,6 +377,30 @@ def test_connections_of_amqp_are_listed_with_their_channels(node: Served, opened
         expect(row).to_contain_text("AMQP 0-9-1")
         row.get_by_role("button", name="Channels").click()
         expect(page.get_by_role("table", name="Channels").locator("tbody tr")).to_have_count(1)
+
+
+def test_sessions_of_stomp_are_listed_with_what_they_hold_and_who_was_cut_off(node: Served, opened: Opening):
+    url, place = node.node.url, urlsplit(node.node.stomp_url or "")
+    with Stomp(place.port or 0) as good, Stomp(place.port or 0) as bad:
+        for client in (good, bad):
+            client.connect()
+        good.done("SUBSCRIBE", id="4", destination="/queue/looked-at", ack="client")
+        good.send("SEND", b"one", destination="/queue/looked-at")
+        good.expect("MESSAGE")
+        page = opened(url, "connections")
+        row = page.get_by_role("table", name="Sessions").locator("tbody tr").first
+        expect(row).to_contain_text("tcp")
+        row.get_by_role("button", name="Subscriptions").click()
+        held = page.get_by_role("table", name="Subscriptions").locator("tbody tr")
+        expect(held).to_contain_text("/queue/looked-at")
+        expect(held).to_contain_text("1 · ")
+        bad.done("SUBSCRIBE", id="5", destination="/queue/overrun", ack="client", wherry_buffer_messages="1")
+        for _ in range(2):
+            good.send("SEND", b"much", destination="/queue/overrun")
+        while bad.next().command != "ERROR":
+            pass
+        page.get_by_role("button", name="Refresh STOMP").click()
+        expect(page.get_by_role("table", name="Cut off")).to_contain_text("buffer overrun")
 
 
 def test_nothing_jumps_while_it_lives(node: Served, opened: Opening):

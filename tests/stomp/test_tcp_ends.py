@@ -31,7 +31,7 @@ def joined(home: Node) -> Raw:
 
 
 def road_of(session: Session) -> Connection:
-    return cast(Connection, session._road)
+    return cast(Connection, session.road)
 
 
 def in_loop(home: Node, call: Callable[[], T]) -> T:

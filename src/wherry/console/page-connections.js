@@ -1,25 +1,31 @@
-// Who is connected: over HTTP and STOMP as a count, over AMQP one by one where the node serves it.
+// Who is connected: over HTTP as a count, over AMQP and STOMP one by one where the node serves it; and who was cut off.
 
 import { get } from "./api.js";
 import { h, put, say } from "./dom.js";
-import { count } from "./format.js";
+import { bytes, count, duration, when } from "./format.js";
 import { attempt, badge, button, copyLine, loading, page, table } from "./parts.js";
 
 export async function show({ root, live, here }) {
   const tiles = ["HTTP connections", "Requests under way", "Waiting requests", "STOMP sessions"].map((name) => h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, "–")));
-  const place = h("div", { class: "section" }, loading());
-  put(root, page("Connections", "Clients that hold a connection to this node."), h("dl", { class: "tiles" }, tiles), h("section", { class: "section" }, h("header", {}, h("h2", {}, "AMQP"), button("Refresh", load, "small")), place));
+  const amqp = section("AMQP", "/api/connections", drawAmqp), stomp = section("STOMP", "/v1/stomp/sessions", drawStomp);
+  const gone = h("div", { class: "section" });
+  put(root, page("Connections", "Clients that hold a connection to this node."), h("dl", { class: "tiles" }, tiles), amqp.el, stomp.el, h("section", { class: "section" }, h("header", {}, h("h2", {}, "Cut off")), gone));
   live(({ figures: { broker } }) => [broker?.connections, broker?.requests, broker?.waits, broker?.gauges.wherry_stomp_sessions].forEach((n, i) => say(tiles[i].lastChild, n === undefined ? "–" : count(n))));
 
-  async function load() {
-    let found;
-    try {
-      found = await get("/api/connections");
-    } catch (fault) {
-      if (fault.status === 404) return put(place, h("p", { class: "muted" }, "This node serves no AMQP: it is switched on in the section amqp of its configuration."));
-      return put(place, h("p", { class: "bad-text" }, fault.message));
+  function section(name, path, draw) {
+    const place = h("div", { class: "section" }, loading());
+    async function load() {
+      try {
+        const found = await get(path);
+        if (here()) draw(found, place);
+      } catch (fault) {
+        if (here()) put(place, h("p", { class: fault.status === 404 ? "muted" : "bad-text" }, fault.status === 404 ? `This node serves no ${name}: it is switched on in the section ${name.toLowerCase()} of its configuration.` : fault.message));
+      }
     }
-    if (!here()) return;
+    return { load, el: h("section", { class: "section" }, h("header", {}, h("h2", {}, name), h("button", { type: "button", class: "small", "aria-label": `Refresh ${name}`, onclick: load }, "Refresh")), place) };
+  }
+
+  function drawAmqp(found, place) {
     const client = (each) => [each.client_properties?.product, each.client_properties?.version].filter(Boolean).join(" ") || "–";
     put(place, found.length
       ? table("Connections", ["Name", "Protocol", "Client", "User", "Host", { text: "Channels", num: true }, "State", ""], found.map((each) => [h("span", { class: "mono" }, each.name), each.protocol || "–", client(each), each.user || "–", each.vhost ?? "–", count(each.channels || 0), badge(each.state || "running", each.state === "running" || !each.state ? "good" : "warn"), button("Channels", (event) => channels(each, event.currentTarget.closest("tr")), "small")]))
@@ -27,12 +33,39 @@ export async function show({ root, live, here }) {
   }
 
   async function channels(each, line) {
-    if (line.extra) { line.extra.remove(); line.extra = null; return; }
-    const all = await attempt(null, () => get("/api/channels"));
+    const all = line.extra ? [] : await attempt(null, () => get("/api/channels"));
     if (!all) return;
     const found = all.filter((channel) => channel.name.startsWith(`${each.name} (`));
-    line.extra = h("tr", { class: "extra" }, h("td", { colSpan: 8 }, found.length ? table("Channels", ["Channel", { text: "Consumers", num: true }, { text: "Unacked", num: true }, { text: "Prefetch", num: true }, "Mode"], found.map((channel) => [String(channel.number), count(channel.consumer_count), count(channel.messages_unacknowledged), channel.prefetch_count ? count(channel.prefetch_count) : "no bound", channel.transactional ? "transactions" : channel.confirm ? "confirms" : "plain"])) : h("p", { class: "muted" }, "It has no channel open.")));
-    line.after(line.extra);
+    below(line, found.length ? table("Channels", ["Channel", { text: "Consumers", num: true }, { text: "Unacked", num: true }, { text: "Prefetch", num: true }, "Mode"], found.map((channel) => [String(channel.number), count(channel.consumer_count), count(channel.messages_unacknowledged), channel.prefetch_count ? count(channel.prefetch_count) : "no bound", channel.transactional ? "transactions" : channel.confirm ? "confirms" : "plain"])) : h("p", { class: "muted" }, "It has no channel open."));
   }
-  await load();
+
+  function drawStomp({ sessions, left_off: more, cut_offs: cut }, place) {
+    put(place,
+      sessions.length
+        ? table("Sessions", ["Client", "Road", "Version", "User", "Host", { text: "Since", num: true }, { text: "Not read yet", num: true }, "State", ""], sessions.map((each) => [h("span", { class: "mono" }, each.peer), each.secure ? `${each.road}, TLS` : each.road, each.version || "–", each.user || "–", each.host ?? "–", duration(each.age_ms), bytes(each.unread_bytes), standing(each), button("Subscriptions", (event) => below(event.currentTarget.closest("tr"), subscriptions(each)), "small")]))
+        : h("div", { class: "section" }, h("p", { class: "muted" }, "Nobody is connected. A page connects like this:"), copyLine(`import { connect } from "${location.origin}/wherry.js"`)),
+      more ? h("p", { class: "muted" }, `${count(more)} more are not shown.`) : null);
+    put(gone, cut.length
+      ? table("Cut off", ["Client", "User", "When", "Why", { text: "In detail", wide: true }], cut.map((each) => [h("span", { class: "mono" }, each.peer), each.user || "–", when(each.at_ms), badge(each.why, "warn"), each.detail]))
+      : h("p", { class: "muted" }, "Nobody was cut off. A client of STOMP that overruns the buffer it declared, reads nothing, or is not heard of any more stands here."));
+  }
+
+  const full = (each) => (each.buffer_messages !== null && each.held_messages >= each.buffer_messages) || (each.buffer_bytes !== null && each.held_bytes >= each.buffer_bytes);
+  const standing = (each) => each.version === null ? badge("logging in", "warn") : each.subscriptions.some(full) ? badge("buffer full", "warn") : badge("running", "good");
+  const room = (most, text) => (most === null ? "no bound" : text(most));
+
+  function subscriptions({ subscriptions: found }) {
+    return found.length
+      ? table("Subscriptions", ["Id", "Destination", "Ack", { text: "Holds", num: true }, { text: "Buffer", num: true }, { text: "Waits", num: true }, { text: "Delivered", num: true }], found.map((each) => [each.id ?? "–", h("span", { class: "mono" }, each.destination), each.ack, `${count(each.held_messages)} · ${bytes(each.held_bytes)}`, `${room(each.buffer_messages, count)} · ${room(each.buffer_bytes, bytes)}`, count(each.ready), count(each.delivered)]))
+      : h("p", { class: "muted" }, "It subscribes to nothing.");
+  }
+
+  await Promise.all([amqp.load(), stomp.load()]);
+}
+
+/** A line below a row of a table, or none if it is there. */
+function below(line, what) {
+  if (line.extra) { line.extra.remove(); line.extra = null; return; }
+  line.extra = h("tr", { class: "extra" }, h("td", { colSpan: line.cells.length }, what));
+  line.after(line.extra);
 }

@@ -3,9 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Annotated, Protocol
 
+import msgspec
+
+from wherry.wire.http.terms import told
 from wherry.wire.http.upgrade import Upgrade
+
+Count = Annotated[int, told(minimum=0)]
+
+
+class StompSubscriber(msgspec.Struct):
+    """A subscription over STOMP. `ready` is what waits for it, and for whoever shares its queue.
+
+    *Held* is what it was sent and has not acked; with `ack:auto` and a declared buffer, what has not reached it.
+    """
+
+    id: str | None
+    destination: str
+    ack: str
+    held_messages: Count
+    held_bytes: Count
+    buffer_messages: int | None
+    buffer_bytes: int | None
+    delivered: Count
+    ready: Count
+
+
+class StompHere(msgspec.Struct):
+    """A session of STOMP; `version` and `host` are null until it is let in.
+
+    `unread_bytes` were sent and have not reached the client's machine.
+    """
+
+    id: str
+    peer: str
+    road: str
+    version: str | None
+    user: str
+    host: str | None
+    secure: bool
+    age_ms: Count
+    unread_bytes: Count
+    transactions: Count
+    subscriptions: list[StompSubscriber]
+
+
+class StompCutOff(msgspec.Struct):
+    """A client that was cut off, and why. `at_ms` is Unix time."""
+
+    at_ms: int
+    peer: str
+    user: str
+    why: str
+    detail: str
+
+
+class StompView(msgspec.Struct):
+    """At most 1,000 sessions, the oldest first, and how many were left off; the last 256 that were cut off."""
+
+    sessions: list[StompHere]
+    left_off: Count
+    cut_offs: list[StompCutOff]
 
 
 class Roads(Protocol):
@@ -34,6 +93,9 @@ class Roads(Protocol):
 
     def end(self, session: str) -> None:
         """The client is done."""
+
+    def seen(self) -> StompView:
+        """Who is here over STOMP, on any road, and who was cut off."""
 
     def tick(self, now: float) -> None:
         """About once a second, by the steady clock: end the sessions of which nothing is heard."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from wherry.wire.http.roads import StompView
+from wherry.wire.stomp import views
 from wherry.wire.stomp.desk import Desk
 from wherry.wire.stomp.polling import Bounds, Opened, Polling, Received, Taken
 from wherry.wire.stomp.websocket import WebSocket, WebSockets
@@ -13,6 +15,7 @@ class HttpRoads:
     """WebSockets, and sessions that are polled."""
 
     def __init__(self, desk: Desk, bounds: Bounds | None = None) -> None:
+        self._desk = desk
         self.sockets, self.polling = WebSockets(desk), Polling(desk, bounds)
 
     def upgrade(self, headers: Mapping[str, str], *, peer: str, secure: bool) -> WebSocket:
@@ -38,6 +41,10 @@ class HttpRoads:
     def end(self, session: str) -> None:
         """The client is done."""
         self.polling.end(session)
+
+    def seen(self) -> StompView:
+        """Who is here over STOMP, on any road, and who was cut off."""
+        return views.seen(self._desk)
 
     def tick(self, now: float) -> None:
         """About once a second: end the sessions of which nothing is heard."""

@@ -72,6 +72,8 @@ class Received(NamedTuple):
 class Line:
     """A road: one session that is polled."""
 
+    name = "polling"
+
     def __init__(self, desk: Desk, bounds: Bounds, *, peer: str, secure: bool) -> None:
         self._bounds = bounds
         self._chunks: deque[bytes] = deque()

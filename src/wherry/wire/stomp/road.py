@@ -33,6 +33,10 @@ FEED_BYTES = 64 << 10
 class Road(Protocol):
     """The way to one client."""
 
+    @property
+    def name(self) -> str:
+        """What people call it: `tcp`, `websocket` or `polling`."""
+
     def write(self, data: bytes) -> None:
         """Bytes to the client: whole frames, or the newline of a heart-beat. Nothing happens on a road that is over."""
 

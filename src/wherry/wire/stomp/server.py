@@ -24,6 +24,8 @@ PARTING_S = 5.0
 class Connection(asyncio.Protocol):
     """One socket; the road of one session."""
 
+    name = "tcp"
+
     def __init__(self, server: Server) -> None:
         self._server = server
         self._transport: asyncio.Transport

@@ -113,7 +113,7 @@ class Session:
         """Of `sending`: what follows from heads that come again."""
         self.declared: set[tuple[str, ...]] = {()}
         """Of `sending`: queues, and what SENDs said of them."""
-        self._road, self._reader = road, Reader()
+        self.road, self._reader = road, Reader()
         self._beats = HeartBeats(0, 0)
         self._waiting: deque[Frame | StompFault] = deque()
         self._waiting_bytes = 0
@@ -121,7 +121,7 @@ class Session:
         self._relief: list[Callable[[], None]] = []
         self._waits_for_intake = False
         self._may_publish: set[str] = set()
-        self._began = self._heard = self._said = self._read_at = self._checked_at = time.monotonic()
+        self.began_s = self._heard = self._said = self._read_at = self._checked_at = time.monotonic()
         self._frame_began: float | None = None
         self._taken = 0
         refusal = desk.admit(self)
@@ -138,7 +138,7 @@ class Session:
     @property
     def is_stuffed(self) -> bool:
         """Whether the client has not taken what it was sent before."""
-        return self._road.waiting_bytes() > HIGH_BYTES
+        return self.road.waiting_bytes() > HIGH_BYTES
 
     @property
     def is_full(self) -> bool:
@@ -275,7 +275,7 @@ class Session:
         if not self.is_over and data:
             self._said = time.monotonic()
             self.written += len(data)
-            self._road.write(data)
+            self.road.write(data)
 
     def receipt(self, receipt_id: str | None) -> None:
         """A frame is done."""
@@ -324,11 +324,11 @@ class Session:
 
     def taken(self) -> int:
         """Bytes that have reached the client's machine since the start."""
-        return self.written - self._road.unread_bytes()
+        return self.written - self.road.unread_bytes()
 
     def waiting_bytes(self) -> int:
         """Bytes that were written and that the client has not taken yet."""
-        return self._road.waiting_bytes()
+        return self.road.waiting_bytes()
 
     def dealt(self) -> Iterator[Dealt]:
         """Deliveries with messages that are out."""
@@ -386,7 +386,7 @@ class Session:
     def hang_up(self) -> None:
         """Close, after what was written went out."""
         if not self.is_over:
-            self._road.close()
+            self.road.close()
             self._end()
 
     def _end(self) -> None:
@@ -457,7 +457,7 @@ class Session:
     def _overdue(self, now: float) -> tuple[str, str] | None:
         bounds = self.desk.bounds
         if self.state is State.CONNECTING:
-            if now - self._began > bounds.login_s:
+            if now - self.began_s > bounds.login_s:
                 return "no login", f"no CONNECT within {bounds.login_s} s"
             return None
         expected = self._beats.expect_s
@@ -470,7 +470,7 @@ class Session:
         return self._overdue_reading(now) or self._overdue_slowly(now)
 
     def _overdue_reading(self, now: float) -> tuple[str, str] | None:
-        taken, waiting = self.taken(), self._road.unread_bytes()
+        taken, waiting = self.taken(), self.road.unread_bytes()
         if waiting == 0 or taken > self._taken:
             self._taken, self._read_at = taken, now
         elif now - self._read_at > self.desk.bounds.write_s:

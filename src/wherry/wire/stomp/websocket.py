@@ -59,6 +59,8 @@ _quiet.setLevel(logging.ERROR)  # the library tells each frame to a logger that 
 class WebSocket(asyncio.Protocol):
     """A road, and the protocol of a transport that was one of HTTP before."""
 
+    name = "websocket"
+
     def __init__(self, sockets: WebSockets, answer: bytes) -> None:
         self._sockets, self._answer = sockets, answer
         self._protocol = Protocol(Side.SERVER, max_size=(MESSAGE_BYTES_MAX, FRAGMENT_BYTES_MAX), logger=_quiet)

@@ -9,7 +9,7 @@ import msgspec
 from wherry.model import check
 from wherry.wire.http.message import OCTETS, Answer, Request, Response, json_response
 from wherry.wire.http.problem import HttpError
-from wherry.wire.http.roads import Roads
+from wherry.wire.http.roads import Roads, StompView
 from wherry.wire.http.routing import Table
 from wherry.wire.http.service import Ask, Service
 from wherry.wire.http.terms import WAIT_MS_MAX, Sequence, WaitMs, told
@@ -83,6 +83,12 @@ async def websocket(call: Ask) -> Answer:
 async def websocket_at_stomp(call: Ask) -> Answer:
     """STOMP over a WebSocket, the same as `/ws`."""
     return await _websocket(call)
+
+
+@TABLE.add("GET", SESSIONS, "admin", answers={200: StompView}, codes=("not-found",))
+async def list_stomp_sessions(call: Ask) -> Answer:
+    """Who is here over STOMP, on any road, what they hold, and the last that were cut off."""
+    return json_response(_roads(call.service).seen(), headers=[("Cache-Control", "no-store")])
 
 
 @TABLE.add("POST", SESSIONS, "none", answers={201: StompSession}, codes=("not-found", "limit-reached", "too-large"))

@@ -1,0 +1,62 @@
+"""Who is here, what they hold, and who was cut off, as the HTTP port tells it."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from tests.stomp.raw import Raw
+from tests.stomp.serving import running, until
+from wherry.node.config import StompSection
+
+
+def view(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{url}/v1/stomp/sessions", timeout=10) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+@pytest.mark.rows("Q3", "A13")
+def test_sessions_tell_what_they_hold(tmp_path):
+    with running(tmp_path) as node, Raw(node.stomp_port or 0) as raw, Raw(node.stomp_port or 0) as silent:
+        raw.connect()
+        for number in range(3):
+            raw.done("SEND", b"%d" % number, destination="/queue/shown")
+        raw.done("SUBSCRIBE", id="7", destination="/queue/shown", ack="client", wherry_buffer_messages="2")
+        until(lambda: view(node.url)["sessions"][0]["subscriptions"][0]["held_messages"] == 2)
+        one, other = view(node.url)["sessions"]
+        assert (one["road"], one["version"], one["user"], one["host"]) == ("tcp", "1.2", "guest", "/")
+        assert one["peer"].startswith("127.0.0.1:")
+        (subscription,) = one["subscriptions"]
+        assert subscription["held_bytes"] > 2
+        assert {name: subscription[name] for name in ("id", "destination", "ack", "buffer_messages", "ready")} == {
+            "id": "7",
+            "destination": "/queue/shown",
+            "ack": "client",
+            "buffer_messages": 2,
+            "ready": 1,
+        }
+        assert (other["version"], other["host"], other["subscriptions"]) == (None, None, [])
+        silent.socket.close()
+        until(lambda: len(view(node.url)["sessions"]) == 1)
+
+
+@pytest.mark.rows("Q3")
+def test_who_was_cut_off_is_told_with_the_reason(tmp_path):
+    with running(tmp_path, StompSection(login_s=0.3)) as node, Raw(node.stomp_port or 0) as raw:
+        assert raw.next().command == "ERROR"
+        (cut,) = view(node.url)["cut_offs"]
+        assert (cut["why"], cut["detail"]) == ("no login", "no CONNECT within 0.3 s")
+
+
+@pytest.mark.rows("D27")
+def test_only_who_may_administer_sees_others(tmp_path):
+    with running(tmp_path, keys=True) as node:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            view(node.url)
+        with refused.value:
+            assert refused.value.code == 401
