@@ -5,9 +5,10 @@ python -m tests.console.shoot docs/images
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -37,7 +38,7 @@ SHOTS = [
     ("redrive-dark", "dead?topic=payments", "dark", 1360, 860, "text=Redrive … >> nth=0"),
     ("keys", "keys", "light", 1360, 700, ""),
     ("new-topic", "topics?new=1", "light", 1360, 860, ""),
-    ("connections", "connections", "dark", 1360, 700, "text=Channels >> nth=1"),
+    ("connections", "connections", "dark", 1360, 860, "button:has-text('Subscriptions') >> nth=1"),
     ("cluster", "cluster", "light", 1360, 700, ""),
     ("pipelines", "pipelines", "light", 1360, 700, ""),
     ("phone", "", "light", 375, 812, ""),
@@ -47,7 +48,7 @@ SHOTS = [
 
 @contextmanager
 def clients(node: Served) -> Iterator[None]:
-    """Three connections of AMQP, one of them with two channels, and two of STOMP."""
+    """Three connections of AMQP, one of them with two channels, and two of STOMP with what they hold."""
     amqp, stomps = node.node.amqp_url, node.node.stomp_url
     assert amqp is not None
     assert stomps is not None
@@ -61,14 +62,20 @@ def clients(node: Served) -> Iterator[None]:
                 channel.queue_declare(f"reports-{number}")
                 channel.basic_consume(f"reports-{number}", lambda *_: None)
         place = urlsplit(stomps)
-        for _ in range(2):
+        for number in range(2):
             session = stomp.Connection12([(place.hostname, place.port)])
             session.connect("guest", "guest", wait=True)
             stack.callback(session.disconnect)
+            buffer = {"wherry-buffer-messages": "100"}
+            session.subscribe(f"/queue/reports-{number}", id="1", ack="client", headers=buffer)
+            session.subscribe("/topic/prices.*", id="2", ack="auto")
+        for _ in range(7):
+            session.send("/queue/reports-1", "{}")
+        time.sleep(1)  # it has arrived
         yield
 
 
-def main(home: Path, warm_s: float = 75) -> None:
+def main(home: Path, warm_s: float = 75, only: str = "") -> None:
     stop = threading.Event()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -85,7 +92,7 @@ def main(home: Path, warm_s: float = 75) -> None:
             pages[scheme] = context.new_page()
             pages[scheme].goto(f"{url}/console#/")
         pages["light"].wait_for_timeout(warm_s * 1000)
-        for name, place, scheme, width, height, first in SHOTS:
+        for name, place, scheme, width, height, first in (each for each in SHOTS if only in each[0]):
             page, connected = pages[scheme], ExitStack()
             if name == "connections":
                 connected.enter_context(clients(node))
@@ -109,4 +116,9 @@ def main(home: Path, warm_s: float = 75) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images"), float(sys.argv[2]) if len(sys.argv) > 2 else 75)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("home", type=Path, nargs="?", default=Path("docs/images"), help="where they go (docs/images)")
+    parser.add_argument("--warm-s", type=float, default=75, help="traffic before the first, for full charts (75)")
+    parser.add_argument("--only", default="", help="those with this in their name")
+    given = parser.parse_args()
+    main(given.home, given.warm_s, given.only)
