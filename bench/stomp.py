@@ -66,7 +66,7 @@ def figures(scale: int) -> list[Figure]:
             peer.start()
             ports[name] = peer.stomp_port
             if isinstance(peer, WherryStomp):
-                stalled = stomp_stalled.figures(peer.stomp_port, peer.resident_bytes, scale)
+                stalled = stomp_stalled.figures(peer, scale)
         for case, count in COUNTS.items():
             for _ in range(ROUNDS):
                 for who, port in ports.items():

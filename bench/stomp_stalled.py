@@ -5,11 +5,13 @@ Raw sockets on this side, so that what is measured is the broker and no client.
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
+from urllib.request import urlopen
 
 from bench.figure import Figure
 from bench.http import _quantile
@@ -28,16 +30,28 @@ STAMP = 20
 PATIENCE_S = 120.0
 
 
-def figures(port: int, resident_bytes: Callable[[], int], scale: int) -> list[Figure]:
+class Node(Protocol):
+    """What is asked of a node that runs."""
+
+    port: int
+    stomp_port: int
+
+    def resident_bytes(self) -> int:
+        """Of its memory."""
+
+
+def figures(node: Node, scale: int) -> list[Figure]:
     """What a good subscriber sees before and during, the node's memory, and what the other was sent until its end."""
+    port = node.stomp_port
     good = Good(port)
     good.flow(BEFORE // scale)
-    before, memory = good.flow(BEFORE // scale), resident_bytes()
+    before, memory = good.flow(BEFORE // scale), node.resident_bytes()
     stalled = _connected(port, receive_bytes=4_096)
     _ask(stalled, b"SUBSCRIBE\nid:1\ndestination:%b\nwherry-buffer-bytes:%d" % (DESTINATION, BUFFER_BYTES))
     during = good.flow(COUNT // scale)
-    after = resident_bytes()
+    after = node.resident_bytes()
     sent = _drained(stalled)
+    assert _cut_off(node.port) == ["buffer overrun"]
     good.close()
     return [
         Figure(
@@ -85,6 +99,12 @@ class Good:
         self._thread.join(PATIENCE_S)
         self._subscriber.close()
         self._sender.close()
+
+
+def _cut_off(port: int) -> list[str]:
+    """Why clients were cut off."""
+    with urlopen(f"http://127.0.0.1:{port}/v1/stomp/sessions", timeout=PATIENCE_S) as answer:
+        return [each["why"] for each in json.load(answer)["cut_offs"]]
 
 
 def _connected(port: int, receive_bytes: int | None = None) -> socket.socket:

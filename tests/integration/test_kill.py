@@ -73,7 +73,7 @@ def test_fifty_kills_lose_nothing_and_bring_nothing_back(tmp_path):
             else:
                 acked.update(words[1:])
     left = asyncio.run(drain(tmp_path / "data"))
-    assert published, "nothing was ever published"
+    assert len(published) > LIVES, "hardly anything was published"
     assert acked, "the consumers never got anywhere"
     assert len(set(left)) == len(left), "a message waits twice"
     assert not acked.intersection(left), "acked, and waits again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 import urllib.request
 from contextlib import suppress
 
@@ -14,6 +15,8 @@ from tests.stomp.raw import Raw, frame
 from tests.stomp.serving import running, until
 from wherry.node.config import StompSection
 from wherry.node.node import Node
+from wherry.wire.stomp import session as session_module
+from wherry.wire.stomp.road import ON_THE_LINE_BYTES
 
 
 def cut_off(node: Node, why: str) -> int:
@@ -252,7 +255,25 @@ def test_who_stops_reading_was_sent_no_more_than_the_bytes_that_it_declared(stri
         seen = b"".join(iter(lambda: plain.recv(1 << 16), b""))
     messages, end = seen.split(b"MESSAGE", 1)[1].rsplit(b"ERROR\n", 1)
     assert b"buffer overrun" in end
-    assert declared / 2 < len(messages) <= declared
+    assert declared / 2 < len(messages) <= declared + ON_THE_LINE_BYTES
+
+
+@pytest.mark.rows("Q3", "Q4")
+def test_who_reads_slowly_but_steadily_is_not_cut_off(tmp_path):
+    """One message takes it longer than the patience with one that reads nothing."""
+    count, patience = 4, StompSection(stall_s=0.2)
+    with running(tmp_path, patience) as node, deaf(node.stomp_port or 0) as plain, Raw(node.stomp_port or 0) as source:
+        plain.sendall(frame("CONNECT", accept_version="1.2"))
+        plain.sendall(frame("SUBSCRIBE", id="d", destination="/topic/steady", wherry_buffer_bytes="450000"))
+        until(lambda: node.desk is not None and any(each.subscriptions for each in node.desk.sessions))
+        source.connect()
+        source.socket.sendall(frame("SEND", b"x" * 200_000, destination="/topic/steady") * count)
+        plain.settimeout(10)
+        seen = b""
+        while seen.count(b"x\0") < count:
+            seen += plain.recv(20_000)
+            assert b"ERROR\n" not in seen
+            time.sleep(0.01)
 
 
 def _sent(source: Raw, destination: str, count: int, body: bytes) -> None:
@@ -280,6 +301,22 @@ def test_what_waits_for_a_topic_subscriber_that_declared_nothing_is_bounded_too(
         assert node.desk is not None
         assert f"at most {bound or 8 << 20} are kept" in node.desk.cut_offs[-1].detail
         source.done("SEND", b"on", destination="/topic/long")
+
+
+@pytest.mark.rows("Q2", "Q3")
+def test_who_reads_nothing_costs_no_publisher_a_message_however_fast_it_is(tmp_path, monkeypatch):
+    """The memory is full before the next look at the clock; it holds the backlog, and all that may be under way."""
+    monkeypatch.setattr(session_module, "HELD_CHECK_S", 600.0)
+    running_node = running(tmp_path, StompSection(write_s=600.0), cache_bytes=96 << 20)
+    with running_node as node, deaf(node.stomp_port or 0) as plain, Raw(node.stomp_port or 0) as source:
+        plain.sendall(frame("CONNECT", accept_version="1.2") + frame("SUBSCRIBE", id="d", destination="/topic/flood"))
+        until(lambda: node.desk is not None and any(each.subscriptions for each in node.desk.sessions))
+        source.connect()
+        one = frame("SEND", b"x" * 100_000, destination="/topic/flood")
+        for _ in range(150):
+            source.socket.sendall(one * 10)
+        source.done("SEND", b"last", destination="/topic/flood")
+        assert cut_off(node, "backlog overrun") == 1
 
 
 @pytest.mark.rows("Q2", "Q3")

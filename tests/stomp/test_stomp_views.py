@@ -11,11 +11,17 @@ import pytest
 
 from tests.stomp.raw import Raw
 from tests.stomp.serving import running, until
+from tests.stomp.test_stomp_doors import key_for
+from wherry.model.key import Right
 from wherry.node.config import StompSection
+from wherry.wire.stomp import views
 
 
-def view(url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{url}/v1/stomp/sessions", timeout=10) as answer:
+def view(url: str, key: str | None = None) -> dict[str, Any]:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{url}/v1/stomp/sessions", headers=headers), timeout=10
+    ) as answer:
         found: dict[str, Any] = json.load(answer)
     return found
 
@@ -45,6 +51,25 @@ def test_sessions_tell_what_they_hold(tmp_path):
         until(lambda: len(view(node.url)["sessions"]) == 1)
 
 
+def test_what_has_arrived_is_not_held_and_each_road_has_its_name(tmp_path, monkeypatch):
+    with running(tmp_path) as node, Raw(node.stomp_port or 0) as raw:
+        raw.connect()
+        for name in ("1", "2"):
+            raw.done("SUBSCRIBE", id=name, destination="/topic/arrived", wherry_buffer_messages="3")
+        raw.send("SEND", b"one", destination="/topic/arrived")
+        for _ in range(2):
+            raw.expect("MESSAGE")
+        urllib.request.urlopen(f"{node.url}/v1/stomp/sessions", b"", timeout=10).close()
+        one, other = view(node.url)["sessions"]
+        assert [(each["held_messages"], each["delivered"]) for each in one["subscriptions"]] == [(0, 1), (0, 1)]
+        assert (one["road"], one["left_off"], other["road"], other["version"]) == ("tcp", 0, "polling", None)
+        monkeypatch.setattr(views, "SUBSCRIPTIONS_MAX", 1)
+        one, other = view(node.url)["sessions"]
+        assert (len(one["subscriptions"]), one["left_off"], other["left_off"]) == (1, 1, 0)
+        monkeypatch.setattr(views, "SHOWN_MAX", 1)
+        assert view(node.url)["left_off"] == 1
+
+
 @pytest.mark.rows("Q3")
 def test_who_was_cut_off_is_told_with_the_reason(tmp_path):
     with running(tmp_path, StompSection(login_s=0.3)) as node, Raw(node.stomp_port or 0) as raw:
@@ -56,7 +81,9 @@ def test_who_was_cut_off_is_told_with_the_reason(tmp_path):
 @pytest.mark.rows("D27")
 def test_only_who_may_administer_sees_others(tmp_path):
     with running(tmp_path, keys=True) as node:
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            view(node.url)
-        with refused.value:
-            assert refused.value.code == 401
+        for key, code in ((None, 401), (key_for(node, "reader", Right("consume", "*")), 403)):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                view(node.url, key)
+            with refused.value:
+                assert refused.value.code == code
+        assert view(node.url, key_for(node, "boss", Right("admin", "*")))["sessions"] == []

@@ -3,13 +3,13 @@
 import { get } from "./api.js";
 import { h, put, say } from "./dom.js";
 import { bytes, count, duration, when } from "./format.js";
-import { attempt, badge, button, copyLine, loading, page, table } from "./parts.js";
+import { attempt, badge, copyLine, loading, page, table } from "./parts.js";
 
 export async function show({ root, live, here }) {
   const tiles = ["HTTP connections", "Requests under way", "Waiting requests", "STOMP sessions"].map((name) => h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, "–")));
   const amqp = section("AMQP", "/api/connections", drawAmqp), stomp = section("STOMP", "/v1/stomp/sessions", drawStomp);
-  const gone = h("div", { class: "section" });
-  put(root, page("Connections", "Clients that hold a connection to this node."), h("dl", { class: "tiles" }, tiles), amqp.el, stomp.el, h("section", { class: "section" }, h("header", {}, h("h2", {}, "Cut off")), gone));
+  const gone = h("div", { class: "section" }), cut = h("section", { class: "section", hidden: true }, h("header", {}, h("h2", {}, "Cut off over STOMP")), gone);
+  put(root, page("Connections", "Clients that hold a connection to this node."), h("dl", { class: "tiles" }, tiles), amqp.el, stomp.el, cut);
   live(({ figures: { broker } }) => [broker?.connections, broker?.requests, broker?.waits, broker?.gauges.wherry_stomp_sessions].forEach((n, i) => say(tiles[i].lastChild, n === undefined ? "–" : count(n))));
 
   function section(name, path, draw) {
@@ -28,7 +28,7 @@ export async function show({ root, live, here }) {
   function drawAmqp(found, place) {
     const client = (each) => [each.client_properties?.product, each.client_properties?.version].filter(Boolean).join(" ") || "–";
     put(place, found.length
-      ? table("Connections", ["Name", "Protocol", "Client", "User", "Host", { text: "Channels", num: true }, "State", ""], found.map((each) => [h("span", { class: "mono" }, each.name), each.protocol || "–", client(each), each.user || "–", each.vhost ?? "–", count(each.channels || 0), badge(each.state || "running", each.state === "running" || !each.state ? "good" : "warn"), button("Channels", (event) => channels(each, event.currentTarget.closest("tr")), "small")]))
+      ? table("Connections", ["Name", "Protocol", "Client", "User", "Host", { text: "Channels", num: true }, "State", ""], found.map((each) => [h("span", { class: "mono" }, each.name), each.protocol || "–", client(each), each.user || "–", each.vhost ?? "–", count(each.channels || 0), badge(each.state || "running", each.state === "running" || !each.state ? "good" : "warn"), toggle("Channels", each.name, (line) => channels(each, line))]))
       : h("div", { class: "section" }, h("p", { class: "muted" }, "Nobody is connected. Clients of RabbitMQ connect to the AMQP port of this node, such as with pika:"), copyLine(`pika.BlockingConnection(pika.URLParameters("amqp://${location.hostname}:5672/"))`)));
   }
 
@@ -39,14 +39,15 @@ export async function show({ root, live, here }) {
     below(line, found.length ? table("Channels", ["Channel", { text: "Consumers", num: true }, { text: "Unacked", num: true }, { text: "Prefetch", num: true }, "Mode"], found.map((channel) => [String(channel.number), count(channel.consumer_count), count(channel.messages_unacknowledged), channel.prefetch_count ? count(channel.prefetch_count) : "no bound", channel.transactional ? "transactions" : channel.confirm ? "confirms" : "plain"])) : h("p", { class: "muted" }, "It has no channel open."));
   }
 
-  function drawStomp({ sessions, left_off: more, cut_offs: cut }, place) {
+  function drawStomp({ sessions, left_off: more, cut_offs: ended }, place) {
     put(place,
       sessions.length
-        ? table("Sessions", ["Client", "Road", "Version", "User", "Host", { text: "Since", num: true }, { text: "Not read yet", num: true }, "State", ""], sessions.map((each) => [h("span", { class: "mono" }, each.peer), each.secure ? `${each.road}, TLS` : each.road, each.version || "–", each.user || "–", each.host ?? "–", duration(each.age_ms), bytes(each.unread_bytes), standing(each), button("Subscriptions", (event) => below(event.currentTarget.closest("tr"), subscriptions(each)), "small")]))
+        ? table("Sessions", ["Client", "Road", "Version", "User", "Host", { text: "Since", num: true }, { text: "Not read yet", num: true }, "State", ""], sessions.map((each) => [h("span", { class: "mono" }, each.peer), each.secure ? `${each.road}, TLS` : each.road, each.version || "–", each.user || "–", each.host ?? "–", duration(each.age_ms), bytes(each.unread_bytes), standing(each), toggle("Subscriptions", each.peer, (line) => below(line, subscriptions(each)))]))
         : h("div", { class: "section" }, h("p", { class: "muted" }, "Nobody is connected. A page connects like this:"), copyLine(`import { connect } from "${location.origin}/wherry.js"`)),
       more ? h("p", { class: "muted" }, `${count(more)} more are not shown.`) : null);
-    put(gone, cut.length
-      ? table("Cut off", ["Client", "User", "When", "Why", { text: "In detail", wide: true }], cut.map((each) => [h("span", { class: "mono" }, each.peer), each.user || "–", when(each.at_ms), badge(each.why, "warn"), each.detail]))
+    cut.hidden = false;
+    put(gone, ended.length
+      ? table("Cut off", ["Client", "User", "When", "Why", { text: "In detail", wide: true }], ended.map((each) => [h("span", { class: "mono" }, each.peer), each.user || "–", when(each.at_ms), badge(each.why, "warn"), each.detail]))
       : h("p", { class: "muted" }, "Nobody was cut off. A client of STOMP that overruns the buffer it declared, reads nothing, or is not heard of any more stands here."));
   }
 
@@ -61,6 +62,17 @@ export async function show({ root, live, here }) {
   }
 
   await Promise.all([amqp.load(), stomp.load()]);
+}
+
+/** A button of a row that shows a line below it, and takes it away again. */
+function toggle(label, whose, show) {
+  const shows = h("button", { type: "button", class: "small", "aria-expanded": "false", "aria-label": `${label} of ${whose}` }, label);
+  shows.addEventListener("click", async () => {
+    const line = shows.closest("tr");
+    await show(line);
+    shows.setAttribute("aria-expanded", String(Boolean(line.extra)));
+  });
+  return shows;
 }
 
 /** A line below a row of a table, or none if it is there. */

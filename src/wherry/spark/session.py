@@ -96,15 +96,18 @@ def steady(spark: SparkSession, source: str = "wherry") -> None:
     The thread of each query adds the same names to one map that all readers of a source share (Spark 4.3, its runner of
     streaming sources). Two at once can leave a map that counts more than it holds: from then on each task of the
     session fails to be read, with `OptionalDataException`. Names that are there already are replaced, which is safe.
-    Sessions that are not made by `session` can be given to this; those of Spark Connect keep the map to themselves.
+    Sessions that are not made by `session` can be given to this, and each source that is registered by hand once it is;
+    those of Spark Connect keep the map to themselves.
     """
+    if not hasattr(spark, "_jsparkSession"):  # Spark Connect
+        return
     try:
         manager = spark._jsparkSession.sessionState().dataSourceManager()  # there is no public way
         variables = manager.lookupDataSource(source).dataSourceCls().envVars()
         for name in ADDED_BY_STREAMS:
             variables.putIfAbsent(name, "")
     except Exception:  # another version of Spark; streams work all the same, if not begun together
-        _log.warning("streams of this session should not be started at the same moment", exc_info=True)
+        _log.warning("streams of %s should not be started at the same moment here", source, exc_info=True)
 
 
 def _check_connect(master: str) -> None:

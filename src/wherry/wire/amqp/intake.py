@@ -127,6 +127,8 @@ class Intake:
         self._relief: list[Callable[[], None]] = []
         self.held = 0
         """Bytes that are not durable yet."""
+        self.watched: dict[str, Callable[[], None]] = {}
+        """By topic: called when messages were added to it, for whoever must not let too many wait there."""
 
     @property
     def is_full(self) -> bool:
@@ -229,6 +231,8 @@ class Intake:
             last = max(last, position)
             for ticket in dead:
                 refused.setdefault(ticket.producer, set()).add(ticket.number)
+            if group.topic in self.watched:
+                self.watched[group.topic]()
         return last, refused
 
     async def _publish(self, group: _Group) -> tuple[int, list[Ticket]]:

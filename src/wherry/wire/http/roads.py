@@ -33,7 +33,8 @@ class StompSubscriber(msgspec.Struct):
 class StompHere(msgspec.Struct):
     """A session of STOMP; `version` and `host` are null until it is let in.
 
-    `unread_bytes` were sent and have not reached the client's machine.
+    `unread_bytes` were sent and have not reached the client's machine; the last 64 KiB do not count. `left_off` is how
+    many subscriptions are not shown: at most 10,000 are, of all sessions.
     """
 
     id: str
@@ -47,6 +48,7 @@ class StompHere(msgspec.Struct):
     unread_bytes: Count
     transactions: Count
     subscriptions: list[StompSubscriber]
+    left_off: Count
 
 
 class StompCutOff(msgspec.Struct):

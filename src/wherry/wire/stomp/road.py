@@ -26,6 +26,9 @@ LOW_BYTES = HIGH_BYTES // 4
 NEVER_BYTES = 1 << 62
 """Waiting on a road that is closing: nothing more is taken there, so nothing more is given to it."""
 
+ON_THE_LINE_BYTES = 64 << 10
+"""One segment of the loopback interface, many of any other."""
+
 FEED_BYTES = 64 << 10
 """Fed at once at most: between two pieces a road looks whether the session is full."""
 
@@ -47,13 +50,16 @@ class Road(Protocol):
         """Written, but not taken from us yet; `NEVER_BYTES` where what is written now would be dropped."""
 
     def unread_bytes(self) -> int:
-        """`waiting_bytes`, and what was taken from us but is not known to have reached the client's machine."""
+        """`waiting_bytes`, and beyond `ON_THE_LINE_BYTES` what is not known to have reached the client's machine."""
 
 
 def in_kernel(transport: asyncio.Transport) -> int:
-    """Bytes that our kernel has taken for a peer, and that the peer's has not acknowledged; some megabytes at most."""
+    """Bytes that our kernel has taken for a peer, and that the peer's has not acknowledged; some megabytes at most.
+
+    The last `ON_THE_LINE_BYTES` do not count: a peer that has read them may wait 40 ms before it says so.
+    """
     try:
         said = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
-    except OSError:  # a system that does not tell it of sockets
+    except (OSError, ValueError, AttributeError):  # a system that does not tell it of sockets, or a socket that is gone
         return 0
-    return int(struct.unpack("i", said)[0])
+    return max(0, int(struct.unpack("i", said)[0]) - ON_THE_LINE_BYTES)

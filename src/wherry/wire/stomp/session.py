@@ -470,7 +470,8 @@ class Session:
         return self._overdue_reading(now) or self._overdue_slowly(now)
 
     def _overdue_reading(self, now: float) -> tuple[str, str] | None:
-        taken, waiting = self.taken(), self.road.unread_bytes()
+        waiting = self.road.waiting_bytes()
+        taken = self.written - waiting
         if waiting == 0 or taken > self._taken:
             self._taken, self._read_at = taken, now
         elif now - self._read_at > self.desk.bounds.write_s:
@@ -486,10 +487,6 @@ class Session:
         lost = lost_right(self) if self.login.still_holds() else "it was deleted, or has expired"
         if lost is not None:
             return "key no longer good", lost
-        most, topics = self.desk.backlog_bytes, self.house.broker.shard.state.topics
-        for subscription in self.subscriptions.values():
-            topic = topics.get(subscription.queue.number)
-            if subscription.terms.is_own and topic is not None and topic.bytes > most:
-                what = f"{topic.bytes} bytes wait for subscription {subscription.terms.id or ''} of "
-                return "backlog overrun", f"{what}{subscription.terms.destination}; at most {most} are kept"
+        for subscription in list(self.subscriptions.values()):
+            subscription.check_backlog()  # of what came over other wires; what came over ours is looked at as it comes
         return None

@@ -27,11 +27,11 @@ from wherry.wire.stomp.translate import message_lines
 if TYPE_CHECKING:
     from wherry.wire.stomp.session import Session
 
-LOOK_S, LOOK_S_MAX = 0.001, 0.25
-"""Between two looks at a full buffer, more and more seldom."""
+LOOK_S, LOOK_S_MAX = 0.001, {"auto": 0.02, "client": 0.25, "client-individual": 0.25}
+"""Between two looks at a full buffer, more and more seldom; nobody tells us what the network has taken."""
 
-GRACE_S = 0.5
-"""A long line needs this to say that something has arrived; a client that stands still uses it up."""
+GRACE_S = 2.0
+"""A long line may need this to say that something has arrived; a client that stands still uses it up."""
 
 UNPACED_BYTES_MAX = 16 << 20
 """Bytes that may wait on the road of a client for its subscriptions of the kind that nobody waits for, whatever buffer
@@ -101,7 +101,11 @@ class Subscription:
         self._is_clogged = False
         """Whether the next message does not fit into what is left of its bytes."""
         self._full_since: float | None = None
+        self._taken = 0
+        """With `ack:auto`: what of the road had been taken at the last look at a full buffer."""
         self._look: asyncio.TimerHandle | None = None
+        if terms.is_own:
+            session.intake.watched[queue.topic] = self.check_backlog
 
     # ---------------------------------------------------------------------------------------------------- for the queue
 
@@ -234,6 +238,8 @@ class Subscription:
     def close(self) -> None:
         """No more messages; what is out comes back."""
         self.is_over = True
+        if self.terms.is_own:
+            self.session.intake.watched.pop(self.queue.topic, None)
         if self._look is not None:
             self._look.cancel()
         self.queue.leave(self)
@@ -241,6 +247,14 @@ class Subscription:
         self._order.clear()
         if outs:
             self.end(outs, "requeue")
+
+    def check_backlog(self) -> None:
+        """What waits in its own queue is in memory that publishers need: who lets too much wait there is cut off."""
+        most = self.session.desk.backlog_bytes
+        topic = self.session.house.broker.shard.state.topics.get(self.queue.number)
+        if self.terms.is_own and topic is not None and topic.bytes > most:
+            what = f"{topic.bytes} bytes wait for subscription {self.terms.id or ''} of {self.terms.destination}"
+            self.session.cut_off("backlog overrun", f"{what}; at most {most} are kept")
 
     # ---------------------------------------------------------------------------------------------- the declared buffer
 
@@ -259,6 +273,12 @@ class Subscription:
         if self._is_clogged or self._is_capped() or (buffer.bytes is not None and self.out_bytes >= buffer.bytes):
             return 0
         return PULL_MAX if buffer.messages is None else buffer.messages - self.out
+
+    def held(self) -> tuple[int, int]:
+        """Messages and bytes that it holds now."""
+        if self.terms.ack == "auto":
+            self._count_taken()
+        return self.out, self.out_bytes
 
     def _count_taken(self) -> None:
         taken, sent = self.session.taken(), self._sent
@@ -284,15 +304,18 @@ class Subscription:
             self.queue.wake()
             return
         now = asyncio.get_running_loop().time()
-        if self._full_since is None:
-            self._full_since = now
+        taken = session.taken() if terms.ack == "auto" else self._taken
+        if self._full_since is None or taken > self._taken:  # also in the middle of what was one write
+            self._full_since, self._taken = now, taken
         if now - self._full_since >= self._patience_s() and self.queue.ready():
             session.cut_off("buffer overrun", self._overrun())
             return
-        self._look_soon(min(delay_s * 2, LOOK_S_MAX))
+        self._look_soon(min(delay_s * 2, LOOK_S_MAX[terms.ack]))
 
     def _patience_s(self) -> float:
         terms = self.terms
+        if self._is_capped():
+            return 0.0
         if terms.ack == "auto":
             stall_s = self.session.desk.bounds.stall_s
             return min(GRACE_S, stall_s) if terms.is_own else stall_s

@@ -6,25 +6,32 @@ import time
 
 from wherry.wire.http.roads import StompCutOff, StompHere, StompSubscriber, StompView
 from wherry.wire.stomp.desk import Desk
+from wherry.wire.stomp.road import NEVER_BYTES
 from wherry.wire.stomp.session import Session, State
 from wherry.wire.stomp.subscriptions import Subscription
 
-SHOWN_MAX = 1_000
-"""Sessions, each with its subscriptions, which are bounded; how many more there are is told."""
+SHOWN_MAX, SUBSCRIPTIONS_MAX = 1_000, 10_000
+"""Sessions, and subscriptions of all of them together; how many more there are is told."""
 
 
 def seen(desk: Desk) -> StompView:
     """All of it, as it is now; the oldest sessions first, the last cut off first."""
     here = sorted((each for each in desk.sessions if not each.is_over), key=lambda each: each.began_s)
+    room = SUBSCRIPTIONS_MAX
+    shown: list[StompHere] = []
+    for session in here[:SHOWN_MAX]:
+        shown.append(_here(session, room))
+        room -= len(shown[-1].subscriptions)
     return StompView(
-        sessions=[_here(each) for each in here[:SHOWN_MAX]],
+        sessions=shown,
         left_off=max(0, len(here) - SHOWN_MAX),
         cut_offs=[StompCutOff(*each) for each in reversed(desk.cut_offs)],
     )
 
 
-def _here(session: Session) -> StompHere:
+def _here(session: Session, room: int) -> StompHere:
     mine, is_let_in = list(session.subscriptions.values()), session.state is State.OPEN
+    unread = session.road.unread_bytes()
     return StompHere(
         id=session.id,
         peer=session.peer,
@@ -34,20 +41,21 @@ def _here(session: Session) -> StompHere:
         host=session.host.name if is_let_in else None,
         secure=session.secure,
         age_ms=int((time.monotonic() - session.began_s) * 1_000),
-        unread_bytes=session.road.unread_bytes(),
+        unread_bytes=0 if unread >= NEVER_BYTES else unread,
         transactions=len(session.transactions),
-        subscriptions=[_subscriber(each) for each in mine],
+        subscriptions=[_subscriber(each) for each in mine[:room]],
+        left_off=max(0, len(mine) - room),
     )
 
 
 def _subscriber(subscription: Subscription) -> StompSubscriber:
-    terms = subscription.terms
+    terms, (messages, size) = subscription.terms, subscription.held()
     return StompSubscriber(
         id=terms.id,
         destination=terms.destination,
         ack=terms.ack,
-        held_messages=subscription.out,
-        held_bytes=subscription.out_bytes,
+        held_messages=messages,
+        held_bytes=size,
         buffer_messages=None if terms.buffer is None else terms.buffer.messages,
         buffer_bytes=None if terms.buffer is None else terms.buffer.bytes,
         delivered=subscription.delivered,
