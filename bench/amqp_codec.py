@@ -21,15 +21,18 @@ COUNT = 1000
 BODY = bytes(256)
 FRAME_MAX = 131072
 PLAIN = Properties(content_type="text/plain", delivery_mode=2)
-TASK = Properties(
-    content_type="application/json",
-    content_encoding="utf-8",
-    headers={"lang": "py", "task": "tasks.add", "id": "5f3c", "retries": 0, "eta": None, "timelimit": [None, None]},
-    delivery_mode=2,
-    priority=0,
-    correlation_id="5f3c4b1e-8a45-4b1c-9f58-3e0f1f0a3c55",
-    reply_to="c2b5d6a4-7f3e-3a2b-9d1c-0e8f7a6b5c4d",
-)
+TASKS = [
+    Properties(
+        content_type="application/json",
+        content_encoding="utf-8",
+        headers={"lang": "py", "task": "tasks.add", "id": "5f3c", "retries": 0, "eta": None, "timelimit": [None, None]},
+        delivery_mode=2,
+        priority=0,
+        correlation_id=f"{number:08x}-8a45-4b1c-9f58-3e0f1f0a3c55",
+        reply_to="c2b5d6a4-7f3e-3a2b-9d1c-0e8f7a6b5c4d",
+    )
+    for number in range(COUNT)
+]
 
 
 def measure(run: Callable[[], object], count: int = COUNT, rounds: int = 25) -> float:
@@ -69,18 +72,21 @@ def ours() -> dict[str, float]:
     numbered = [Properties(delivery_mode=2, message_id=f"{number:032x}") for number in range(COUNT)]
     acks = b"".join(writer.ack(1, tag) for tag in range(1, COUNT + 1))
     raw = properties.encode(PLAIN)
-    rows = [(tag, False, "", "jobs", raw, BODY) for tag in range(1, COUNT + 1)]
+    label = (False, "", "jobs", raw)
+    alike = [(label, BODY)] * COUNT
+    unlike = [((False, "", "jobs", properties.encode(each)), BODY) for each in numbered]
     deliveries = writer.DeliveryWriter(1, "ctag1.0b2f4d", FRAME_MAX)
-    task = properties.encode(TASK)
+    task = properties.encode(TASKS[0])
     declare = writer.frame(1, QueueDeclare(queue="jobs", durable=True, arguments={"x-max-priority": 10})) * COUNT
     return {
         "publish parsed": measure(reading(publishes([PLAIN]))),
         "publish parsed, own message ids": measure(reading(publishes(numbered))),
-        "publish parsed, as of Celery": measure(reading(publishes([TASK]))),
+        "publish parsed, as of Celery": measure(reading(publishes(TASKS))),
         "publish parsed, frames cut": measure(reading(publishes([PLAIN]), chunk=150), rounds=10),
         "ack parsed": measure(reading(acks)),
         "queue.declare parsed": measure(reading(declare), rounds=10),
-        "delivery encoded": measure(lambda: deliveries.pieces(rows)),
+        "delivery encoded": measure(lambda: deliveries.pieces(1, alike)),
+        "delivery encoded, own message ids": measure(lambda: deliveries.pieces(1, unlike)),
         "confirm encoded": measure(lambda: [writer.ack(1, tag) for tag in range(COUNT)]),
         "properties skimmed, known": measure(lambda: [properties.skim(raw) for _ in range(COUNT)]),
         "properties skimmed, as of Celery": measure(lambda: [properties.skim(task) for _ in range(COUNT)]),
@@ -118,7 +124,7 @@ def theirs() -> dict[str, float]:
     acks = b"".join(frame.marshal(commands.Basic.Ack(tag), 1) for tag in range(1, COUNT + 1))
     return {
         "publish parsed": measure(parse(publishes([PLAIN])), rounds=5),
-        "publish parsed, as of Celery": measure(parse(publishes([TASK])), rounds=5),
+        "publish parsed, as of Celery": measure(parse(publishes(TASKS)), rounds=5),
         "ack parsed": measure(parse(acks), rounds=5),
         "delivery encoded": measure(deliver, rounds=5),
         "confirm encoded": measure(

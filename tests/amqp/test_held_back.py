@@ -143,7 +143,7 @@ def test_what_comes_behind_a_call_that_takes_time_is_bounded_by_its_bytes(monkey
                 sending = asyncio.create_task(asyncio.to_thread(publish_all, eager, "q"))
                 connection = connection_of(server, eager)
                 await until(lambda: not is_reading(connection))
-                held = sum(len(event.body) for event in connection._waiting if isinstance(event, Publish))
+                held = sum(sum(map(len, event.bodies)) for event in connection._waiting if isinstance(event, Publish))
                 assert 0 < held < WAITING_BYTES_MAX + READ_BYTES
                 assert not sending.done()
                 await is_served(broker, other, b"meanwhile")

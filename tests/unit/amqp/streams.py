@@ -9,7 +9,7 @@ from wherry.wire.amqp.codec.faults import AmqpFault
 from wherry.wire.amqp.codec.frames import HEAD, HEADER
 from wherry.wire.amqp.codec.methods import BasicPublish
 from wherry.wire.amqp.codec.properties import Properties
-from wherry.wire.amqp.codec.reader import Event, Reader
+from wherry.wire.amqp.codec.reader import Event, Publish, Reader
 
 FRAME_MAX = 131072
 
@@ -39,11 +39,22 @@ def byte_by_byte(data: bytes) -> list[bytes]:
     return [data[at : at + 1] for at in range(len(data))]
 
 
+def alone(events: Iterable[Event]) -> list[Event]:
+    """Runs of publishes taken apart: what came together depends on how the bytes were cut, the messages do not."""
+    apart: list[Event] = []
+    for event in events:
+        if isinstance(event, Publish):
+            apart += [Publish(event.channel, event.route, event.properties, [body]) for body in event.bodies]
+        else:
+            apart.append(event)
+    return apart
+
+
 def comparable(events: list[Event]) -> list[object]:
-    """Faults compare by identity: here by what they say."""
+    """Faults compare by identity: here by what they say. Runs are taken apart."""
     return [
         (event.code, event.text, event.channel, event.class_id, event.method_id, event.hard)
         if isinstance(event, AmqpFault)
         else event
-        for event in events
+        for event in alone(events)
     ]

@@ -101,7 +101,7 @@ def check_events(events: list[Event]) -> None:
             assert len(event.text.encode("utf-8", "surrogateescape")) <= 255
         elif isinstance(event, Publish):
             assert 0 < event.channel <= CHANNEL_MAX
-            assert len(event.body) <= BODY_MAX
+            assert 0 <= max(map(len, event.bodies)) <= BODY_MAX
             properties.decode(event.properties.raw)  # what came in can be read by whoever gets it
 
 

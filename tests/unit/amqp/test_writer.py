@@ -36,11 +36,12 @@ def frames(data: bytes) -> list[tuple[int, int, bytes]]:
 
 
 def test_delivery_has_these_bytes_in_both_ways_to_write_it():
-    row = (258, True, "e", "k", b"\x10\x00\x02", b"hello")
-    assert DeliveryWriter(7, "t", FRAME_MAX).pieces([row, row]) == [DELIVERY * 2]
+    row = ((True, "e", "k", b"\x10\x00\x02"), b"hello")
+    next_tag = DELIVERY.replace(b"\x01\x02\x01", b"\x01\x03\x01")
+    assert DeliveryWriter(7, "t", FRAME_MAX).pieces(258, [row, row]) == [DELIVERY + next_tag]
     method = m.BasicDeliver("t", 258, True, "e", "k")
     assert b"".join(writer.content(7, method, b"\x10\x00\x02", b"hello", FRAME_MAX)) == DELIVERY
-    assert DeliveryWriter(7, "t", FRAME_MAX).pieces([]) == []
+    assert DeliveryWriter(7, "t", FRAME_MAX).pieces(1, []) == []
 
 
 def test_confirms_and_heartbeat_have_these_bytes():
@@ -57,10 +58,12 @@ def test_confirms_and_heartbeat_have_these_bytes():
 @pytest.mark.parametrize("size", [0, 1, 4088, 4089, 65536, 65537, 131064, 131065, 1_000_000])
 def test_bodies_are_split_into_frames_that_fit(size, frame_max):
     body = bytes(number % 251 for number in range(size))
-    row = (1, False, "e", "k", properties.NONE, body)
-    pieces = DeliveryWriter(7, "t", frame_max).pieces([row, row])
-    assert b"".join(pieces) == 2 * b"".join(
-        writer.content(7, m.BasicDeliver("t", 1, False, "e", "k"), properties.NONE, body, frame_max)
+    row = ((False, "e", "k", properties.NONE), body)
+    pieces = DeliveryWriter(7, "t", frame_max).pieces(1, [row, row])
+    assert b"".join(pieces) == b"".join(
+        piece
+        for tag in (1, 2)
+        for piece in writer.content(7, m.BasicDeliver("t", tag, False, "e", "k"), properties.NONE, body, frame_max)
     )
     found = frames(b"".join(pieces))
     assert [kind for kind, _, _ in found[: len(found) // 2]] == [1, 2] + [3] * (len(found) // 2 - 2)
@@ -73,7 +76,7 @@ def test_bodies_are_split_into_frames_that_fit(size, frame_max):
 
 def test_large_bodies_stay_where_they_are():
     body = bytes(1_000_000)
-    pieces = DeliveryWriter(7, "t", FRAME_MAX).pieces([(1, False, "e", "k", properties.NONE, body)])
+    pieces = DeliveryWriter(7, "t", FRAME_MAX).pieces(1, [((False, "e", "k", properties.NONE), body)])
     apart = [piece for piece in pieces if isinstance(piece, memoryview)]
     assert all(piece.obj is body for piece in apart)
     assert sum(len(piece) for piece in apart) >= 1_000_000 - writer.APART
@@ -81,7 +84,7 @@ def test_large_bodies_stay_where_they_are():
 
 def test_routes_change_within_one_consumer_and_are_bounded():
     deliveries = DeliveryWriter(7, "t", FRAME_MAX)
-    rows = [(tag, False, "e", str(tag), properties.NONE, b"x") for tag in range(3000)]
-    methods = [payload for kind, _, payload in frames(b"".join(deliveries.pieces(rows))) if kind == 1]
+    rows = [((False, "e", str(tag), properties.NONE), b"x") for tag in range(3000)]
+    methods = [payload for kind, _, payload in frames(b"".join(deliveries.pieces(0, rows))) if kind == 1]
     assert methods == [m.encode_method(m.BasicDeliver("t", tag, False, "e", str(tag))) for tag in range(3000)]
     assert len(deliveries._routes) <= 1024

@@ -294,7 +294,7 @@ async def _get(channel: Channel, method: m.BasicGet) -> Method | None:
     found = await queue.get()
     if found is None:
         return m.BasicGetEmpty()
-    dealt, ((again, exchange, key, raw, body),) = found
+    dealt, (((again, exchange, key, raw), body),) = found
     if channel.is_over:  # while we looked
         dealt.release([0])
         return None

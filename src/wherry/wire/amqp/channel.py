@@ -10,7 +10,7 @@ from wherry.broker.broker import Broker
 from wherry.model.limits import TIME_MS_MAX
 from wherry.wire.amqp.codec import properties, writer
 from wherry.wire.amqp.codec.faults import Reply
-from wherry.wire.amqp.codec.methods import BasicCancel, BasicDeliver, BasicReturn
+from wherry.wire.amqp.codec.methods import BasicCancel, BasicReturn
 from wherry.wire.amqp.codec.properties import Skimmed, skim
 from wherry.wire.amqp.codec.reader import Publish
 from wherry.wire.amqp.codec.table import without
@@ -80,8 +80,8 @@ class Consumer:
             dealt.give(rows, channel.session.holding)
             for tag, row in enumerate(rows, first):
                 channel.unacked[tag] = Out(tag, dealt, row, self.queue, self)
-        pieces = self._writer.pieces((tag, *messages[row]) for tag, row in enumerate(rows, first))
-        channel.session.send_all(pieces)
+        mine = messages if len(rows) == len(messages) else [messages[row] for row in rows]
+        channel.session.send_all(self._writer.pieces(first, mine))
 
     def gone(self) -> None:
         """Its queue is no more: who can be told is told."""
@@ -118,32 +118,33 @@ class Channel:
         self.reply_consumer: str | None = None
         """The consumer tag of direct replies."""
         self.reply_name = ""
+        self._reply_writer: DeliveryWriter | None = None
 
     # ------------------------------------------------------------------------------------------------------- publishing
 
     def publish(self, event: Publish) -> None:
-        """A message came."""
+        """Messages came, that differ in nothing but their bodies."""
+        (exchange, key, mandatory, immediate), known, due = event.route, event.properties, None
         ticket = None
         if self.confirms:
-            self.published += 1
+            self.published += len(event.bodies)
             ticket = Ticket(self, self.published)
-        known, due = event.properties, None
-        if event.immediate:
+        if immediate:
             raise refused(Reply.NOT_IMPLEMENTED, "immediate=true", hard=True)
-        if event.exchange:
-            due = self._checked_exchange(event.exchange, known)
+        if exchange:
+            due = self._checked_exchange(exchange, known)
         self._check_user(known)
         if known.reply_to == REPLY_TO:
             known = self._with_reply_name(known)
-        if event.exchange == "" and event.routing_key.startswith(REPLY_TO + "."):
+        if exchange == "" and key.startswith(REPLY_TO + "."):
             self._reply(event, known, ticket)
             return
         session = self.session
-        targets = session.host.targets(event.exchange, event.routing_key, known)
+        targets = session.host.targets(exchange, key, known)
         if known.headers and b"BCC" in known.headers:
             known = skim(properties.replaced(known.raw, "headers", without(known.headers, ("BCC",))))
         if not targets:
-            if event.mandatory:
+            if mandatory:
                 self._return(event, known)
             if ticket is not None:
                 session.intake.note(ticket)
@@ -154,18 +155,17 @@ class Channel:
     def _put(
         self, event: Publish, known: Skimmed, due: int | None, targets: Iterable[Queue], ticket: Ticket | None
     ) -> None:
-        exchange, key = event.exchange, event.routing_key
+        exchange, key = event.route.exchange, event.route.key
         identity = known.message_id if due is not None else None
         words = (key if exchange else None, texts(known), identity)
-        message = Incoming(event.body, prefix(exchange, key) + known.raw, *_sayable(words))
+        messages = Incoming(event.bodies, prefix(exchange, key) + known.raw, *_sayable(words))
         intake, now_ms = self.session.intake, self.session.now_ms
         for queue in targets:
             place = placed(queue, known, due, now_ms)
             if self.transaction is not None:
-                self.transaction.check(len(event.body))
-                self.transaction.messages.append((queue, message, place))
+                self.transaction.add(queue, messages, place)
             else:
-                intake.add(queue.topic, message, ticket, place)
+                intake.add(queue.topic, messages, ticket, place)
 
     def _checked_exchange(self, exchange: str, known: Skimmed) -> int | None:
         """When a message is due, where its exchange knows of such a time; the exchange is there and may be used."""
@@ -184,8 +184,9 @@ class Channel:
             raise refused(Reply.PRECONDITION_FAILED, text)
 
     def _return(self, event: Publish, known: Skimmed) -> None:
-        method = BasicReturn(exchange=event.exchange, routing_key=event.routing_key)
-        self.session.send_all(writer.content(self.number, method, known.raw, event.body, self.session.frame_max))
+        method = BasicReturn(exchange=event.route.exchange, routing_key=event.route.key)
+        for body in event.bodies:
+            self.session.send_all(writer.content(self.number, method, known.raw, body, self.session.frame_max))
 
     def confirmed(self, last: int, refused: set[int]) -> None:
         """Publishes up to `last` are over: one word for each stretch of the same fate."""
@@ -218,35 +219,32 @@ class Channel:
         if self.reply_consumer is not None:
             raise refused(Reply.PRECONDITION_FAILED, "reply consumer already set")
         self.reply_consumer = tag
+        self._reply_writer = DeliveryWriter(self.number, tag, self.session.frame_max)
         self.reply_name = f"{REPLY_TO}.{secrets.token_urlsafe(18)}"
         self.session.replies[self.reply_name] = self
 
     def forget_replies(self) -> None:
         """No more of them."""
         self.session.replies.pop(self.reply_name, None)
-        self.reply_consumer = None
+        self.reply_consumer = self._reply_writer = None
 
     def _reply(self, event: Publish, known: Skimmed, ticket: Ticket | None) -> None:
-        asker = self.session.replies.get(event.routing_key)
+        asker = self.session.replies.get(event.route.key)
         if asker is not None and not asker.session.is_over:
-            asker.take_reply(event, known)
-        elif event.mandatory:
+            asker.take_replies(event, known)
+        elif event.route.mandatory:
             self._return(event, known)
         if ticket is not None:
             self.session.intake.note(ticket)
 
-    def take_reply(self, event: Publish, known: Skimmed) -> None:
-        """A reply for whoever asked on this channel. Who does not read loses it, as with any transient message."""
-        if self.session.is_stuffed:
+    def take_replies(self, event: Publish, known: Skimmed) -> None:
+        """Replies for whoever asked on this channel. Who does not read loses them, as with any transient message."""
+        if self._reply_writer is None or self.session.is_stuffed:
             return
-        method = BasicDeliver(
-            consumer_tag=self.reply_consumer or "",
-            delivery_tag=self.next_tag,
-            exchange=event.exchange,
-            routing_key=event.routing_key,
-        )
-        self.next_tag += 1
-        self.session.send_all(writer.content(self.number, method, known.raw, event.body, self.session.frame_max))
+        label = (False, event.route.exchange, event.route.key, known.raw)
+        first = self.next_tag
+        self.next_tag += len(event.bodies)
+        self.session.send_all(self._reply_writer.pieces(first, [(label, body) for body in event.bodies]))
 
     # --------------------------------------------------------------------------------------------------------- settling
 
@@ -259,7 +257,7 @@ class Channel:
             raise refused(Reply.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
         if self.transaction is not None:
             for each in tags:
-                self.transaction.check()
+                self.transaction.check(1)
                 self.transaction.settled.append((self.unacked.pop(each), said))
             return
         for each in tags:

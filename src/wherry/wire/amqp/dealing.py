@@ -21,13 +21,14 @@ from wherry.broker.settle import Part, Settler
 from wherry.model.errors import StaleLease, WherryError
 from wherry.wire.amqp.codec.properties import replaced, skim
 from wherry.wire.amqp.codec.table import Int64, with_entries
+from wherry.wire.amqp.codec.writer import Label
 from wherry.wire.amqp.envelope import MARK, from_elsewhere, opened
 
 Said = Literal["ack", "requeue", "reject"]
 """Done with; comes back at once; a dead letter."""
 
-Row: TypeAlias = tuple[bool, str, str, bytes, bytes]
-"""Redelivered, exchange, routing key, raw properties, body."""
+Row: TypeAlias = tuple[Label, bytes]
+"""Label and body. Rows that are alike share one label."""
 
 HELD_MAX = 1 << 18
 """Messages that one connection may hold unsettled where its consumers name no limit of their own."""
@@ -206,29 +207,33 @@ def opened_up(
     """
     present = delivery.present
     bodies: list[bytes] = present.column("payload").to_pylist()
-    offsets: list[int] = present.column("offset").to_pylist()
     attempts: list[int] = present.column("attempt").to_pylist()
+    old: list[bool] = (present.column("offset").to_numpy() < old_below).tolist()
     known = "envelope" in present.schema.names
     envelopes = present.column("envelope").to_pylist() if known else [None] * len(bodies)
-    foreign = _Foreign(delivery)
-    rows: list[Row] = []
-    last, exchange, key, at = b"\0", "", "", 0
-    for number, (envelope, body) in enumerate(zip(envelopes, bodies, strict=True)):
-        again = attempts[number] > 1 or offsets[number] < old_below
-        try:
-            if envelope is None or envelope[:1] != MARK:
-                raise ValueError  # as if it were no envelope of ours
-            if not envelope.startswith(last) or len(envelope) < at + 2:
-                exchange, key, at = opened(envelope)
-                last = envelope[:at]
-        except ValueError:
-            rows.append((again, "", queue, foreign.properties(number), body))
-            continue
-        raw = envelope[at:]
-        if counted and attempts[number] > 1:
-            raw = _with_count(raw, attempts[number] - 1)
-        rows.append((again, exchange, key, raw, body))
-    return Dealt(settler, delivery, bodies), rows
+    foreign = _Foreign(delivery, queue)
+    labels: list[Label] = []
+    label, last = None, None
+    for row, seen in enumerate(zip(envelopes, attempts, old, strict=True)):
+        if label is None or seen != last:  # most are like the one before
+            envelope, attempt, is_old = last = seen
+            label = _label(envelope, attempt, is_old, counted=counted)
+        labels.append(label or foreign.label(row, seen[1] > 1 or seen[2]))
+    return Dealt(settler, delivery, bodies), list(zip(labels, bodies, strict=True))
+
+
+def _label(envelope: bytes | None, attempt: int, is_old: bool, *, counted: bool) -> Label | None:
+    """What goes out with a message; None if it came over another wire."""
+    if envelope is None or envelope[:1] != MARK:
+        return None
+    try:
+        exchange, key, at = opened(envelope)
+    except ValueError:
+        return None
+    raw = envelope[at:]
+    if counted and attempt > 1:
+        raw = _with_count(raw, attempt - 1)
+    return attempt > 1 or is_old, exchange, key, raw
 
 
 def _with_count(raw: bytes, count: int) -> bytes:
@@ -239,16 +244,16 @@ def _with_count(raw: bytes, count: int) -> bytes:
 class _Foreign:
     """Messages that came over another wire, as this one would have them."""
 
-    def __init__(self, delivery: Delivery) -> None:
-        self._delivery = delivery
+    def __init__(self, delivery: Delivery, queue: str) -> None:
+        self._delivery, self._queue = delivery, queue
         self._columns: tuple[list[Any], list[Any]] | None = None
 
-    def properties(self, row: int) -> bytes:
-        """Raw properties made of headers."""
+    def label(self, row: int, again: bool) -> Label:
+        """With properties made of headers."""
         if self._columns is None:
             batch = self._delivery.batch
             self._columns = batch.column("headers").to_pylist(), batch.column("id").to_pylist()
-        return from_elsewhere(self._columns[0][row], self._columns[1][row])
+        return again, "", self._queue, from_elsewhere(self._columns[0][row], self._columns[1][row])
 
 
 class Settling:

@@ -14,8 +14,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 import pyarrow as pa
 
 from wherry.broker.broker import Broker
@@ -48,21 +50,34 @@ class Producer(Protocol):
         """All up to `last` are over: stored, except those that were refused."""
 
 
-class Incoming(NamedTuple):
-    """A message on its way to some queues."""
+class Incoming(msgspec.Struct, gc=False):
+    """Messages on their way to some queues, that differ in nothing but their payloads: one, or what came together."""
 
-    payload: bytes
+    payloads: list[bytes]
     envelope: bytes
     key: str | None
     headers: list[tuple[str, str]] | None
     id: str | None = None
+    size: int = 0
+    """Bytes that all of them count."""
+
+    def __post_init__(self) -> None:
+        self.size = sum(map(len, self.payloads)) + len(self.payloads) * (len(self.envelope) + ROW_BYTES)
 
 
 class Ticket(NamedTuple):
-    """Which publish of which channel a row was."""
+    """Which publishes of which channel some messages are: as many as there are payloads, up to `last`."""
 
     producer: Producer
-    number: int
+    last: int
+
+
+class _Run(NamedTuple):
+    """Messages of a group that came together."""
+
+    messages: Incoming
+    place: Place
+    ticket: Ticket | None
 
 
 @dataclass(slots=True)
@@ -74,31 +89,51 @@ class _Group:
     size: int = 0
     plain: bool = True
     """Whether no message has more than a payload and an envelope."""
-    messages: list[Incoming] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
-    tickets: list[Ticket | None] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+    runs: list[_Run] = field(default_factory=list)
 
-    def add(self, message: Incoming, place: Place) -> None:
-        """One message more."""
-        self.messages.append(message)
-        self.places.append(place)
-        if message[2:] != _NO_MORE or place[1:] != _NO_MORE:
+    def add(self, messages: Incoming, place: Place, ticket: Ticket | None = None) -> None:
+        """Some messages more."""
+        self.payloads += messages.payloads
+        self.runs.append(_Run(messages, place, ticket))
+        self.size += messages.size
+        if (messages.key, messages.headers, messages.id) != _NO_MORE or place[1:] != _NO_MORE:
             self.plain = False
 
     def batch(self) -> pa.RecordBatch:
         """As the broker takes it, without the columns that say nothing."""
-        messages = self.messages
-        columns: dict[str, list[Any]] = {"payload": [each.payload for each in messages]}
-        columns["envelope"] = [each.envelope for each in messages]
+        columns: dict[str, list[Any]] = {"payload": self.payloads}
+        columns["envelope"] = self._spread([run.messages.envelope for run in self.runs])
         if not self.plain:
-            for rows, names in ((messages, ("key", "headers", "id")), (self.places, ("priority", "expires", "due"))):
+            incoming, places = [run.messages for run in self.runs], [run.place for run in self.runs]
+            for runs, names in ((incoming, ("key", "headers", "id")), (places, ("priority", "expires", "due"))):
                 for name in names:
-                    values = [getattr(row, name) for row in rows]
+                    values = [getattr(run, name) for run in runs]
                     if any(value is not None for value in values):
-                        columns[name] = values
+                        columns[name] = self._spread(values)
         return pa.RecordBatch.from_arrays(
             [pa.array(values, MESSAGE.field(name).type) for name, values in columns.items()], names=list(columns)
         )
+
+    def _spread(self, values: list[Any]) -> list[Any]:
+        """A value of each run, for each of its messages."""
+        if len(values) == len(self.payloads):
+            return values
+        counts = [len(run.messages.payloads) for run in self.runs]
+        return list(chain.from_iterable(map(repeat, values, counts)))
+
+    def publishes(self) -> list[tuple[Producer, int] | None]:
+        """Of each message, which publish of whom it was; None where nobody wants to know."""
+        return [
+            None if ticket is None else (ticket.producer, number)
+            for messages, _, ticket in self.runs
+            for number in _numbers(ticket, len(messages.payloads))
+        ]
+
+
+def _numbers(ticket: Ticket | None, count: int) -> range:
+    last = count if ticket is None else ticket.last
+    return range(last - count + 1, last + 1)
 
 
 @dataclass(slots=True)
@@ -142,43 +177,39 @@ class Intake:
     def add(
         self,
         topic: str,
-        message: Incoming,
+        messages: Incoming,
         ticket: Ticket | None,
         place: Place,
     ) -> None:
-        """A message for a topic. Of one that is persistent and one that is not, neither overtakes the other."""
-        size = len(message.payload) + len(message.envelope) + ROW_BYTES
-        persistent = place.persistent
+        """Messages for a topic. Of those that are persistent and those that are not, none overtakes another."""
+        size, persistent = messages.size, place.persistent
         group = self._open.get((topic, persistent))
         if group is None or group.size + size > BATCH_BYTES_MAX:
             group = self._open[topic, persistent] = _Group(topic, persistent)
             self._open.pop((topic, not persistent), None)
             self._turn.groups.append(group)
-        group.add(message, place)
-        group.tickets.append(ticket)
-        group.size += size
+        group.add(messages, place, ticket)
         self._turn.size += size
         self.held += size
         if ticket is not None:
-            self._turn.last[ticket.producer] = ticket.number
+            self._turn.last[ticket.producer] = ticket.last
         self._schedule()
 
     def note(self, ticket: Ticket) -> None:
-        """A publish that went nowhere is over with the turn that it came in."""
-        self._turn.last[ticket.producer] = ticket.number
+        """Publishes that went nowhere are over with the turn that they came in."""
+        self._turn.last[ticket.producer] = ticket.last
         self._schedule()
 
-    def batches(self, messages: Iterable[tuple[Queue, Incoming, Place]]) -> list[tuple[str, pa.RecordBatch]]:
+    def batches(self, incoming: Iterable[tuple[Queue, Incoming, Place]]) -> list[tuple[str, pa.RecordBatch]]:
         """Messages by topic, for whoever publishes them in another way."""
         groups: list[_Group] = []
         filling: dict[str, _Group] = {}
-        for queue, message, place in messages:
+        for queue, messages, place in incoming:
             group = filling.get(queue.topic)
             if group is None or group.size > BATCH_BYTES_MAX:
                 group = filling[queue.topic] = _Group(queue.topic, persistent=True)
                 groups.append(group)
-            group.add(message, place)
-            group.size += len(message.payload) + len(message.envelope) + ROW_BYTES
+            group.add(messages, place)
         return [(group.topic, group.batch()) for group in groups]
 
     def _schedule(self) -> None:
@@ -227,38 +258,39 @@ class Intake:
                 position, dead = await self._publish(group)
             except Exception:  # whatever it is: others must not wait for it for ever
                 _log.exception("publishes failed")
-                position, dead = 0, [ticket for ticket in group.tickets if ticket is not None]
+                position, dead = 0, list(range(len(group.payloads)))
             last = max(last, position)
-            for ticket in dead:
-                refused.setdefault(ticket.producer, set()).add(ticket.number)
+            publishes = group.publishes() if dead else []
+            for publish in (publishes[row] for row in dead):
+                if publish is not None:
+                    refused.setdefault(publish[0], set()).add(publish[1])
             if group.topic in self.watched:
                 self.watched[group.topic]()
         return last, refused
 
-    async def _publish(self, group: _Group) -> tuple[int, list[Ticket]]:
-        """Where the journal will be when the group is durable, and which publishes were refused."""
+    async def _publish(self, group: _Group) -> tuple[int, list[int]]:
+        """Where the journal will be when the group is durable, and which messages were refused."""
         options = _LASTING if group.persistent else _PASSING
         position, start = 0, 0
-        refused: list[Ticket | None] = []
-        batch = group.batch()
-        for part in _fitting(self._broker, group.topic, batch):
-            tickets = group.tickets[start : start + part.num_rows]
-            start += part.num_rows
+        refused: list[int] = []
+        for part in _fitting(self._broker, group.topic, group.batch()):
+            rows = range(start, start + part.num_rows)
+            start = rows.stop
             at, answer = await self._submitted(group.topic, part, options)
             position = max(position, at)
             if isinstance(answer, InvalidInput) and part.num_rows > 1:  # of one of them: the others are good
                 at, wrong = await self._one_by_one(group.topic, part, options)
                 position = max(position, at)
-                refused += [tickets[row] for row in wrong]
+                refused += [rows[row] for row in wrong]
                 continue
             if isinstance(answer, NotFound):
                 continue  # the queue was deleted on the way: as if it had been before
             if isinstance(answer, WherryError):
                 _log.info("publish refused", extra={"topic": group.topic, "rows": part.num_rows, "why": str(answer)})
-                refused += tickets
+                refused += rows
             elif answer.dead:
-                refused += tickets[len(tickets) - answer.dead :]
-        return position, [ticket for ticket in refused if ticket is not None]
+                refused += rows[len(rows) - answer.dead :]
+        return position, refused
 
     async def _one_by_one(self, topic: str, batch: pa.RecordBatch, options: PublishOptions) -> tuple[int, list[int]]:
         """The same, message by message; the rows that were refused."""

@@ -33,7 +33,7 @@ TRANSACTION_MAX = 65_536
 """Publishes and acks of one transaction."""
 
 TRANSACTION_BYTES_MAX = 64 << 20
-"""Bodies of one transaction."""
+"""Bodies of one transaction, and what else its messages take."""
 
 LEASES_MAX = 1_024
 """Leases that the acks of one transaction with publishes are of: each is an operation of the one entry, and nobody else
@@ -49,14 +49,20 @@ class Transaction:
     def __init__(self) -> None:
         self.messages: list[tuple[Queue, Incoming, Place]] = []
         self.settled: list[tuple[Out, Said]] = []
-        self._size = 0
+        self._count = self._size = 0
 
-    def check(self, size: int = 0) -> None:
+    def add(self, queue: Queue, messages: Incoming, place: Place) -> None:
+        """Messages for a queue."""
+        self.check(len(messages.payloads), messages.size)
+        self.messages.append((queue, messages, place))
+
+    def check(self, count: int, size: int = 0) -> None:
         """A transaction does not grow for ever."""
-        if len(self.messages) + len(self.settled) >= TRANSACTION_MAX or self._size + size > TRANSACTION_BYTES_MAX:
+        self._count += count
+        self._size += size
+        if self._count > TRANSACTION_MAX or self._size > TRANSACTION_BYTES_MAX:
             text = f"a transaction has at most {TRANSACTION_MAX} publishes and acks, and {TRANSACTION_BYTES_MAX} bytes"
             raise refused(Reply.RESOURCE_ERROR, text)
-        self._size += size
 
     def parted(self) -> tuple[list[Out], list[tuple[Out, Said]]]:
         """What is done with, and what is said of other messages."""

@@ -158,7 +158,7 @@ def _put(session: Session, frame: Frame, prepared: Prepared, transaction: Transa
     if destination.kind == "amq-queue" and not targets:
         raise no_queue(session.host.name, destination.key)
     identity = known.message_id if due is not None else None
-    message = Incoming(frame.body, prepared.envelope, prepared.key, prepared.headers, identity)
+    message = Incoming([frame.body], prepared.envelope, prepared.key, prepared.headers, identity)
     rows = [(queue, message, placed(queue, known, due, session.now_ms)) for queue in targets]
     if transaction is not None:
         transaction.check(len(rows), size_of(message))

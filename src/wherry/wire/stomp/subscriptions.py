@@ -173,7 +173,7 @@ class Subscription:
         size = self.out_bytes
         frames: list[bytes] = []
         for row in rows:
-            again, exchange, key, raw, body = messages[row]
+            (again, exchange, key, raw), body = messages[row]
             frame = b"%s%s%sredelivered:%s\ncontent-length:%d\n\n%s\0" % (
                 head,
                 message_lines(exchange, key, raw, version),

@@ -1,7 +1,8 @@
 """Bytes from a client in, events out: what a server reads.
 
-The frames of one publish become one event. The usual case, in which its three frames lie in the buffer one behind the
-other, is read in one go; every other case takes the longer way through `_frame`, with the same result.
+The frames of one publish become one event, and so do those of a run of publishes that differ only in their bodies, as a
+producer in a hurry sends them. The usual case, in which the three frames of a publish lie in the buffer one behind the
+other, is read in one go; every other case takes the longer way through `_frame`, with the same messages in that order.
 
 A broken rule is an event as well, in its place among the others: what came before it counts, however the bytes were
 cut. Behind a hard fault the reader still looks for the end of the connection, and for nothing else.
@@ -10,7 +11,7 @@ cut. Behind a hard fault the reader still looks for the end of the connection, a
 from __future__ import annotations
 
 import struct
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -65,17 +66,23 @@ class Called(msgspec.Struct, frozen=True, gc=False):
     method: Method
 
 
-class Publish(msgspec.Struct, frozen=True, gc=False):
-    """A whole message: `basic.publish`, its header and its body."""
+class Route(NamedTuple):
+    """What a `basic.publish` says."""
 
-    channel: int
     exchange: str
-    routing_key: str
+    key: str
     mandatory: bool
     immediate: bool
+
+
+class Publish(msgspec.Struct, frozen=True, gc=False):
+    """A whole message, which is `basic.publish`, header and body; or more of them that differ only in their bodies."""
+
+    channel: int
+    route: Route
     properties: Skimmed
     """Checked; `properties.raw` is what must go out again."""
-    body: bytes
+    bodies: list[bytes]
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
@@ -100,16 +107,13 @@ _ACK = struct.Struct(">IQB")
 _CONTENT = struct.Struct(">HHQ")
 _ROUTES_AT_MOST = 256
 
-_Route: TypeAlias = tuple[str, str, bool, bool]
-"""Exchange, routing key, mandatory, immediate."""
-
 
 class _Content:
     """A publish whose header or body is not all there yet."""
 
     __slots__ = ("body", "properties", "route", "size")
 
-    def __init__(self, route: _Route) -> None:
+    def __init__(self, route: Route) -> None:
         self.route = route
         self.properties: Skimmed | None = None
         self.size = 0
@@ -141,7 +145,7 @@ class Reader:
         self._unfinished: dict[int, _Content | None] = {}
         """By channel; None for one that is muted."""
         self._held = 0
-        self._routes: dict[bytes, _Route] = {}
+        self._routes: dict[bytes, Route] = {}
         """By the payload of a `basic.publish`: producers repeat the same one again and again."""
 
     @property
@@ -209,7 +213,7 @@ class Reader:
                         at = stop + 1
                         continue
                 route = routes.get(data[start:stop])
-                if route is not None and (after := self._publish(data, stop + 1, channel, route, events)):
+                if route is not None and (after := self._publishes(data, at, stop + 1, channel, route, events)):
                     at = after
                     continue
             at = stop + 1
@@ -219,8 +223,11 @@ class Reader:
         self._need = OVERHEAD
         return at
 
-    def _publish(self, data: bytes, at: int, channel: int, route: _Route, events: list[Event]) -> int:
-        """Header and body, if both lie here and nothing is wrong with them: tells where they end, else 0."""
+    def _publishes(self, data: bytes, start: int, at: int, channel: int, route: Route, events: list[Event]) -> int:
+        """A publish whose frames all lie here, with nothing wrong, and what follows that is the same up to the body.
+
+        Its method's frame lies from `start` to `at`. Tells where the last of them ends; 0 if this is for `_frame`.
+        """
         end = len(data)
         if at + 19 > end:
             return 0
@@ -239,12 +246,16 @@ class Reader:
             or data[stop] != END
         ):
             return 0
-        try:
-            properties = skim(data[at + 19 : body - 8])
-        except AmqpFault:
+        bodies = _run(events, channel, route, data[at + 19 : body - 8])
+        if bodies is None:
             return 0
-        events.append(Publish(channel, *route, properties, data[body:stop]))
-        return stop + 1
+        bodies.append(data[body:stop])
+        head, offset, step = data[start:body], body - start, stop + 1 - start
+        start += step
+        while data.startswith(head, start) and start + step <= end and data[start + step - 1] == END:
+            bodies.append(data[start + offset : start + step - 1])
+            start += step
+        return start
 
     def _frame(self, kind: int, channel: int, payload: bytes, events: list[Event]) -> None:
         """One whole frame, of whatever kind."""
@@ -297,7 +308,7 @@ class Reader:
             code = Reply.COMMAND_INVALID if channel else Reply.CHANNEL_ERROR
             raise AmqpFault(code, f"{name_of(type(method))} on channel {channel}", ids=method.ids)
         if type(method) is BasicPublish:
-            route = (method.exchange, method.routing_key, method.mandatory, method.immediate)
+            route = Route(method.exchange, method.routing_key, method.mandatory, method.immediate)
             if len(self._routes) >= _ROUTES_AT_MOST:
                 self._routes.clear()
             self._routes[payload] = route
@@ -345,7 +356,7 @@ class Reader:
     def _finished(self, channel: int, content: _Content, body: bytes) -> Publish:
         self._forget(channel)
         assert content.properties is not None
-        return Publish(channel, *content.route, content.properties, body)
+        return Publish(channel, content.route, content.properties, [body])
 
     def _forget(self, channel: int) -> None:
         content = self._unfinished.pop(channel, None)
@@ -385,11 +396,24 @@ class Reader:
         return end if self._deaf else at
 
 
-_NOTHING = _Content(("", "", False, False))
+_NOTHING = _Content(Route("", "", False, False))
 """In place of the content of a channel that has none."""
 
 _CHANNEL_ENDS = frozenset(struct.pack(">HH", *kind.ids) for kind in (ChannelClose, ChannelCloseOk))
 _CONNECTION_ENDS = frozenset(struct.pack(">HH", *kind.ids) for kind in (ConnectionClose, ConnectionCloseOk))
+
+
+def _run(events: list[Event], channel: int, route: Route, raw: bytes) -> list[bytes] | None:
+    """The bodies that one with such properties belongs to: the last event's or a new one's; None if they are wrong."""
+    last = events[-1] if events else None
+    if type(last) is Publish and last.route is route and last.channel == channel and last.properties.raw == raw:
+        return last.bodies
+    try:
+        new = Publish(channel, route, skim(raw), [])
+    except AmqpFault:
+        return None
+    events.append(new)
+    return new.bodies
 
 
 def _unexpected(kind: int, content: _Content) -> AmqpFault:

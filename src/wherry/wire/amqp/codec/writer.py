@@ -30,15 +30,18 @@ from wherry.wire.amqp.codec.table import encode_short
 
 Piece: TypeAlias = bytes | memoryview
 
-Delivery: TypeAlias = tuple[int, bool, str, str, bytes, bytes]
-"""Delivery tag, redelivered, exchange, routing key, raw properties, body."""
+Label: TypeAlias = tuple[bool, str, str, bytes]
+"""Redelivered, exchange, routing key, raw properties."""
+
+Delivery: TypeAlias = tuple[Label, bytes]
+"""With its body. Those that are alike had better share one label: it is encoded once for all that follow each other."""
 
 APART = 64 * 1024
 
 HEARTBEAT_FRAME = HEAD.pack(HEARTBEAT, 0, 0) + END_BYTE
 
 _CONFIRM = struct.Struct(">BHIIQBB")
-_TAG = struct.Struct(">QB")
+_TAG = struct.Struct(">Q")
 _BETWEEN = struct.Struct(">BBHI")
 """The end of the header's frame and the head of the body's."""
 
@@ -80,38 +83,44 @@ class DeliveryWriter:
     def __init__(self, channel: int, consumer_tag: str, frame_max: int) -> None:
         self._channel = channel
         self._frame_max = frame_max
+        self._small = min(frame_max - OVERHEAD, APART) if frame_max else APART
+        """Bytes of a body that is one frame and need not lie apart."""
         self._tag = struct.pack(">I", DELIVER_WORD) + encode_short(consumer_tag)
         self._routes: dict[tuple[str, str], tuple[bytes, bytes]] = {}
 
-    def pieces(self, deliveries: Iterable[Delivery]) -> list[Piece]:
-        """Method, header and body of each delivery, in order."""
-        channel = self._channel
-        most = self._frame_max - OVERHEAD if self._frame_max else 1 << 62
-        most = min(most, APART)
-        routes = self._routes
+    def pieces(self, first: int, deliveries: Iterable[Delivery]) -> list[Piece]:
+        """Method, header and body of each delivery, in order; `first` is the delivery tag of the first of them."""
         pieces: list[Piece] = []
         small: list[Piece] = []
-        for tag, redelivered, exchange, routing_key, properties, body in deliveries:
-            route = routes.get((exchange, routing_key))
-            if route is None:
-                route = self._route(exchange, routing_key)
-            before, after = route
-            length = len(body)
-            small += (
-                before,
-                _TAG.pack(tag, redelivered),
-                after,
-                CONTENT_HEAD.pack(CONTENT_HEADER, channel, 12 + len(properties), BASIC, 0, length),
-                properties,
-            )
-            if 0 < length <= most:
-                small += (_BETWEEN.pack(END, CONTENT_BODY, channel, length), body, END_BYTE)
+        before = behind = b""
+        last: Label | None = None
+        length = -1
+        for tag, (label, body) in enumerate(deliveries, first):
+            if label is not last or len(body) != length:
+                last, length = label, len(body)
+                before, behind = self._around_tag(label, length)
+            if 0 < length <= self._small:
+                small += (before, _TAG.pack(tag), behind, body, END_BYTE)
             else:
-                small.append(END_BYTE)
-                _add_body(channel, body, self._frame_max, small, pieces)
+                small += (before, _TAG.pack(tag), behind)
+                _add_body(self._channel, body, self._frame_max, small, pieces)
         if small:
             pieces.append(b"".join(small))
         return pieces
+
+    def _around_tag(self, label: Label, length: int) -> tuple[bytes, bytes]:
+        """What stands before the delivery tag, and what between it and a small body, or the frames of another one."""
+        channel = self._channel
+        redelivered, exchange, routing_key, properties = label
+        before, after = self._routes.get((exchange, routing_key)) or self._route(exchange, routing_key)
+        parts = (
+            b"\1" if redelivered else b"\0",
+            after,
+            CONTENT_HEAD.pack(CONTENT_HEADER, channel, 12 + len(properties), BASIC, 0, length),
+            properties,
+            _BETWEEN.pack(END, CONTENT_BODY, channel, length) if 0 < length <= self._small else END_BYTE,
+        )
+        return before, b"".join(parts)
 
     def _route(self, exchange: str, routing_key: str) -> tuple[bytes, bytes]:
         """What stands before and behind the delivery tag."""
