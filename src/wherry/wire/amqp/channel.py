@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -260,8 +261,7 @@ class Channel:
                 self.transaction.check(1)
                 self.transaction.settled.append((self.unacked.pop(each), said))
             return
-        for each in tags:
-            self.end(self.unacked.pop(each), said)
+        self.end([self.unacked.pop(each) for each in tags], said)
 
     def _tags_to(self, tag: int) -> list[int]:
         """All tags up to one; 0 stands for all there are."""
@@ -276,16 +276,26 @@ class Channel:
             tags.append(each)
         return tags
 
-    def end(self, out: Out, said: Said) -> None:
-        """A message is no longer out."""
-        if said == "reject" and out.queue.terms.dead_exchange is None:
-            said = "ack"  # nobody wants to see it again
-        self.session.settling.say(out.dealt, said, (out.row,))
-        if out.consumer is not None:
-            out.consumer.out -= 1
-        for consumer in self.consumers.values() if self.limit else (out.consumer,):
+    def end(self, outs: Iterable[Out], said: Said) -> None:
+        """Messages are no longer out."""
+        rows: dict[tuple[Dealt, Queue], list[int]] = {}
+        holders: dict[Consumer | None, int] = {}
+        for _, dealt, row, queue, consumer in outs:
+            rows.setdefault((dealt, queue), []).append(row)
+            holders[consumer] = holders.get(consumer, 0) + 1
+        for (dealt, queue), mine in rows.items():
+            unwanted = said == "reject" and queue.terms.dead_exchange is None  # nobody wants to see them again
+            self.session.settling.say(dealt, "ack" if unwanted else said, mine)
+        self._freed(holders)
+
+    def _freed(self, holders: dict[Consumer | None, int]) -> None:
+        """Who held messages, and how many, has room again."""
+        for consumer, count in holders.items():
             if consumer is not None:
+                consumer.out -= count
                 consumer.queue.wake()
+        for consumer in self.consumers.values() if self.limit else ():
+            consumer.queue.wake()
 
     def out(self) -> Iterable[Out]:
         """Everything that is out, transactions included."""
@@ -295,8 +305,7 @@ class Channel:
     def requeue_all(self) -> None:
         """All that is out comes back to its queues."""
         unacked, self.unacked = self.unacked, {}
-        for out in unacked.values():
-            self.end(out, "requeue")
+        self.end(unacked.values(), "requeue")
 
     # ----------------------------------------------------------------------------------------------------- transactions
 
@@ -315,13 +324,9 @@ class Channel:
             raise
         for dealt, mine in rows.items():
             dealt.let_go(mine)
-        for out in acked:
-            if out.consumer is not None:
-                out.consumer.out -= 1
-        for consumer in self.consumers.values():
-            consumer.queue.wake()
+        self._freed(Counter(out.consumer for out in acked))
         for out, said in others:
-            self.end(out, said)
+            self.end((out,), said)
         await self.session.settling.flush()
 
     def _hold_again(self, undone: Transaction) -> None:
