@@ -25,6 +25,7 @@ from wherry.wire.amqp.house import House
 from wherry.wire.amqp.login import Login
 from wherry.wire.amqp.names import ROOT
 from wherry.wire.amqp.session import Session, State, Work
+from wherry.wire.peer import certified, place
 
 TICK_S = 0.5
 BACKLOG = 1_024
@@ -86,8 +87,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self.peer, ours = (transport.get_extra_info(name) for name in ("peername", "sockname"))
-        login = Login(self._server.access, _certified(transport), any_user=self._server.any_user)
-        self.session = Session(self._server.house, self, login, f"{_place(self.peer)} -> {_place(ours)}")
+        login = Login(self._server.access, certified(transport), any_user=self._server.any_user)
+        self.session = Session(self._server.house, self, login, f"{place(self.peer)} -> {place(ours)}")
         if not self._server.admit(self):
             self._transport.abort()
 
@@ -293,17 +294,6 @@ class Connection(asyncio.Protocol):
         if state is State.OPEN and not self.session.login.still_holds():
             return "its key is no longer good"
         return None
-
-
-def _place(address: object) -> str:
-    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
-
-
-def _certified(transport: asyncio.BaseTransport) -> str | None:
-    """The common name in a certificate that the client has shown and that was verified."""
-    shown = transport.get_extra_info("peercert") or {}
-    names = [value for part in shown.get("subject", ()) for name, value in part if name == "commonName"]
-    return str(names[0]) if names else None
 
 
 class Server:

@@ -53,13 +53,15 @@ class Road(Protocol):
         """`waiting_bytes`, and beyond `ON_THE_LINE_BYTES` what is not known to have reached the client's machine."""
 
 
-def in_kernel(transport: asyncio.Transport) -> int:
-    """Bytes that our kernel has taken for a peer, and that the peer's has not acknowledged; some megabytes at most.
+def unread(waiting: int, transport: asyncio.Transport) -> int:
+    """What waits here, and what our kernel has taken for a peer whose own has not acknowledged it: some megabytes more.
 
     The last `ON_THE_LINE_BYTES` do not count: a peer that has read them may wait 40 ms before it says so.
     """
+    if waiting == NEVER_BYTES:
+        return waiting
     try:
         said = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
     except (OSError, ValueError, AttributeError):  # a system that does not tell it of sockets, or a socket that is gone
-        return 0
-    return max(0, int(struct.unpack("i", said)[0]) - ON_THE_LINE_BYTES)
+        return waiting
+    return waiting + max(0, int(struct.unpack("i", said)[0]) - ON_THE_LINE_BYTES)

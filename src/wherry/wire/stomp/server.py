@@ -11,8 +11,9 @@ from typing import cast
 
 from wherry.security.access import Access
 from wherry.wire.amqp.house import House
+from wherry.wire.peer import certified, place
 from wherry.wire.stomp.desk import Bounds, Desk
-from wherry.wire.stomp.road import HIGH_BYTES, LOW_BYTES, NEVER_BYTES, in_kernel
+from wherry.wire.stomp.road import HIGH_BYTES, LOW_BYTES, NEVER_BYTES, unread
 from wherry.wire.stomp.session import Session
 
 BACKLOG = 1_024
@@ -44,13 +45,12 @@ class Connection(asyncio.Protocol):
             # Else a client with Nagle's algorithm (stomp.py) holds CONNECT back some 40 ms after the TLS handshake.
             wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         self._server.connections.add(self)
-        peer = transport.get_extra_info("peername")
         self.session = Session(
             self._server.desk,
             self,
-            peer=f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer),
+            peer=place(transport.get_extra_info("peername")),
             secure=transport.get_extra_info("ssl_object") is not None,
-            certified=_certified(transport),
+            certified=certified(transport),
         )
 
     def eof_received(self) -> None:
@@ -106,15 +106,7 @@ class Connection(asyncio.Protocol):
 
     def unread_bytes(self) -> int:
         """Written, but not known to have reached the client's machine."""
-        waiting = self.waiting_bytes()
-        return waiting if waiting == NEVER_BYTES else waiting + in_kernel(self._transport)
-
-
-def _certified(transport: asyncio.BaseTransport) -> str | None:
-    """The common name in a certificate that the client has shown and that was verified."""
-    shown = transport.get_extra_info("peercert") or {}
-    names = [value for part in shown.get("subject", ()) for name, value in part if name == "commonName"]
-    return str(names[0]) if names else None
+        return unread(self.waiting_bytes(), self._transport)
 
 
 class Server:

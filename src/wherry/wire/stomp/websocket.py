@@ -26,9 +26,10 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from wherry.model.errors import InvalidInput
+from wherry.wire.peer import certified, place
 from wherry.wire.stomp.codec import BODY_BYTES_MAX, HEAD_BYTES_MAX
 from wherry.wire.stomp.desk import Desk
-from wherry.wire.stomp.road import FEED_BYTES, HIGH_BYTES, LOW_BYTES, NEVER_BYTES, in_kernel
+from wherry.wire.stomp.road import FEED_BYTES, HIGH_BYTES, LOW_BYTES, NEVER_BYTES, unread
 from wherry.wire.stomp.session import Session
 
 SUBPROTOCOLS = tuple(Subprotocol(name) for name in ("v12.stomp", "v11.stomp", "v10.stomp"))
@@ -84,7 +85,11 @@ class WebSocket(asyncio.Protocol):
         transport.write(self._answer)
         secure = transport.get_extra_info("ssl_object") is not None
         self._session = Session(
-            self._sockets.desk, self, peer=_place(transport), secure=secure, certified=_certified(transport)
+            self._sockets.desk,
+            self,
+            peer=place(transport.get_extra_info("peername")),
+            secure=secure,
+            certified=certified(transport),
         )
         if rest:
             self.data_received(rest)
@@ -210,8 +215,7 @@ class WebSocket(asyncio.Protocol):
 
     def unread_bytes(self) -> int:
         """Written, but not known to have reached the client's machine."""
-        waiting = self.waiting_bytes()
-        return waiting if waiting == NEVER_BYTES else waiting + in_kernel(self._transport)
+        return unread(self.waiting_bytes(), self._transport)
 
     def _part(self) -> None:
         """Once both sides have said goodbye, or ours alone because the client broke a rule, the connection ends."""
@@ -303,15 +307,3 @@ def _is_text(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _place(transport: asyncio.BaseTransport) -> str:
-    address = transport.get_extra_info("peername")
-    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
-
-
-def _certified(transport: asyncio.BaseTransport) -> str | None:
-    """The common name in a certificate that the client has shown and that was verified."""
-    shown = transport.get_extra_info("peercert") or {}
-    names = [value for part in shown.get("subject", ()) for name, value in part if name == "commonName"]
-    return str(names[0]) if names else None
