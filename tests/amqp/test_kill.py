@@ -11,7 +11,7 @@ import pytest
 
 from tests.amqp.environments import python_with
 from tests.integration.worlds import Node
-from tests.spark.brokers import free_port
+from tests.ports import free_port
 
 SCRIPT = Path(__file__).parent / "clients" / "ledger.py"
 KILLS = 20

@@ -19,7 +19,7 @@ import wherry
 from tests.amqp.raw import ACK, CLOSE, GET, GET_EMPTY, GET_OK, NACK, QUEUE_DELETE, QUEUE_DELETE_OK, Raw, short
 from tests.amqp.wires import LASTING, counts, declared, durable, number, served, text, until
 from tests.integration.worlds import Node
-from tests.spark.brokers import free_port
+from tests.ports import free_port
 from wherry.broker.broker import Broker
 from wherry.wire.amqp import transaction as transaction_module
 

@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 
 from tests.browsers import browser, page_factory  # noqa: F401
+from tests.ports import free_port
 
 
 class NodeProcess:
     """A node as people run it; after a kill it starts again on the same port."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
-        self._folder, self._flags = folder, flags
+        self._folder, self._flags, self._port = folder, flags, free_port()
         self._process: subprocess.Popen[str] | None = None
         self.url = ""
 
     def start(self) -> NodeProcess:
-        port = self.url.rpartition(":")[2] or "0"
-        command = [sys.executable, "-m", "wherry", "serve", "--data", str(self._folder / "data"), "--port", port]
-        command += ["--log-format", "json", *self._flags]
+        command = [sys.executable, "-m", "wherry", "serve", "--data", str(self._folder / "data")]
+        command += ["--port", str(self._port), "--log-format", "json", *self._flags]
         log = self._folder / "log"
         with log.open("w") as written:
             self._process = subprocess.Popen(

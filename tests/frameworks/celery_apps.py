@@ -9,9 +9,9 @@ import subprocess
 from pathlib import Path
 from typing import Any, Self
 
-from tests.frameworks.brokers import free_port
 from tests.frameworks.programs import APPS, PATIENCE_S, Caller, Program
 from tests.frameworks.venvs import programs
+from tests.ports import free_port
 
 QUICK = ("--without-mingle", "--without-gossip")
 """A worker that does not look for others first is there a second earlier."""

@@ -17,6 +17,7 @@ from typing import Any, Self
 import pytest
 
 import wherry
+from tests.ports import free_port
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Node:
 
     def __init__(self, data: Path, *flags: str) -> None:
         self._data, self._flags = data, flags
-        self._port = 0
+        self._port = free_port()
 
     async def __aenter__(self) -> Self:
         try:
@@ -81,7 +82,6 @@ class Node:
             assert line, "the node did not start"
             said += line
         self.url = said.split()[3].decode()
-        self._port = int(self.url.rpartition(":")[2])
 
     async def kill(self) -> None:
         if self._process.returncode is None:

@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,15 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.ports import free_port
 from wherry.spark.link import Link
 
 PATIENCE_S = 60
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Broker:

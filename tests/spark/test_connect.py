@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.integration.shell import CERTIFICATES, TLS
+from tests.ports import free_port
 from tests.spark.brokers import broker as started
-from tests.spark.brokers import free_port
 from wherry.model.errors import InvalidInput
 from wherry.spark import session
 from wherry.spark.java import java_home

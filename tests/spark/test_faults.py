@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from tests.ports import free_port
 from tests.spark.brokers import broker as started
-from tests.spark.brokers import free_port
 from wherry.model.errors import HistoryLost, InvalidInput, NotFound, Unavailable, WherryError
 from wherry.spark.faults import error_of, passes
 from wherry.spark.link import Link

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.integration.worlds import Node
-from tests.spark.brokers import free_port
+from tests.ports import free_port
 from tests.stomp.raw import Raw, frame
 
 KILLS = 5

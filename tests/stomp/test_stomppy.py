@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.worlds import Node
-from tests.spark.brokers import free_port
+from tests.ports import free_port
 from tests.stomp.environments import python_with_stomp
 from tests.stomp.raw import Raw
 from tests.stomp.serving import running

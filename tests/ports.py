@@ -1,0 +1,22 @@
+"""Ports for servers that must be found again where they were."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+FIRST, LAST = 20_000, 32_000
+"""Below what systems give to whoever asks for any port: what is free here is not taken by a client in the meantime."""
+
+
+def free_port() -> int:
+    """One that nobody listens on."""
+    chance = random.SystemRandom()
+    while True:
+        port = chance.randint(FIRST, LAST)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
