@@ -45,12 +45,12 @@ def measure(run: Callable[[], object], count: int = COUNT, rounds: int = 25) -> 
     return best / count * 1e6
 
 
-def publishes(kinds: list[Properties]) -> bytes:
+def publishes(kinds: list[Properties], bodies: list[bytes] | None = None) -> bytes:
     """A stream of publishes."""
     method = BasicPublish(exchange="", routing_key="jobs")
     return b"".join(
-        b"".join(writer.content(1, method, properties.encode(kinds[number % len(kinds)]), BODY, FRAME_MAX))
-        for number in range(COUNT)
+        b"".join(writer.content(1, method, properties.encode(kinds[number % len(kinds)]), body, FRAME_MAX))
+        for number, body in enumerate(bodies or [BODY] * COUNT)
     )
 
 
@@ -74,18 +74,21 @@ def ours() -> dict[str, float]:
     raw = properties.encode(PLAIN)
     label = (False, "", "jobs", raw)
     alike = [(label, BODY)] * COUNT
+    bodies = [bytes(200 + number % 112) for number in range(COUNT)]
     unlike = [((False, "", "jobs", properties.encode(each)), BODY) for each in numbered]
     deliveries = writer.DeliveryWriter(1, "ctag1.0b2f4d", FRAME_MAX)
     task = properties.encode(TASKS[0])
     declare = writer.frame(1, QueueDeclare(queue="jobs", durable=True, arguments={"x-max-priority": 10})) * COUNT
     return {
         "publish parsed": measure(reading(publishes([PLAIN]))),
+        "publish parsed, own sizes": measure(reading(publishes([PLAIN], bodies))),
         "publish parsed, own message ids": measure(reading(publishes(numbered))),
         "publish parsed, as of Celery": measure(reading(publishes(TASKS))),
         "publish parsed, frames cut": measure(reading(publishes([PLAIN]), chunk=150), rounds=10),
         "ack parsed": measure(reading(acks)),
         "queue.declare parsed": measure(reading(declare), rounds=10),
         "delivery encoded": measure(lambda: deliveries.pieces(1, alike)),
+        "delivery encoded, own sizes": measure(lambda: deliveries.pieces(1, [(label, body) for body in bodies])),
         "delivery encoded, own message ids": measure(lambda: deliveries.pieces(1, unlike)),
         "confirm encoded": measure(lambda: [writer.ack(1, tag) for tag in range(COUNT)]),
         "properties skimmed, known": measure(lambda: [properties.skim(raw) for _ in range(COUNT)]),

@@ -12,7 +12,7 @@ FIRST, LAST = 20_000, 32_000
 def free_port() -> int:
     """One that nobody listens on."""
     chance = random.SystemRandom()
-    while True:
+    for _ in range(100):
         port = chance.randint(FIRST, LAST)
         with socket.socket() as probe:
             try:
@@ -20,3 +20,4 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+    raise OSError("no port of 127.0.0.1 can be had")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -66,6 +68,7 @@ class Raw:
         self.address = Address.of(url)
         self._socket = socket.create_connection((self.address.host, self.address.port), timeout=20)
         self._seen = b""
+        self._kept: list[bytes] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -80,7 +83,20 @@ class Raw:
         return str(host), int(port)
 
     def send(self, raw: bytes) -> None:
-        self._socket.sendall(raw)
+        if self._kept is None:
+            self._socket.sendall(raw)
+        else:
+            self._kept.append(raw)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is said meanwhile goes out in one write."""
+        self._kept = []
+        try:
+            yield
+        finally:
+            kept, self._kept = self._kept, None
+            self.send(b"".join(kept))
 
     def frame(self, kind: int, channel: int, payload: bytes) -> None:
         self.send(struct.pack(">BHI", kind, channel, len(payload)) + payload + END)

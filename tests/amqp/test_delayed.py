@@ -25,7 +25,8 @@ from tests.amqp.raw import (
 from tests.amqp.wires import served
 from wherry.model.errors import NotFound, NotWaiting
 
-DELAY_MS = 400
+DELAY_MS = 2_000
+"""Long enough for a slow machine to look twice before it is over."""
 
 
 def prepared(url: str) -> Raw:

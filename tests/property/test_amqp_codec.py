@@ -233,11 +233,17 @@ def frames_of(data: bytes) -> list[bytes]:
     return frames
 
 
-@given(st.integers(1, 0xFFFF), short_texts, st.lists(st.tuples(st.booleans(), publishes, bodies), max_size=6))
-def test_deliveries_are_what_the_methods_encode_to(channel, consumer_tag, parts):
-    first = 7
-    labels = [(again, event.route.exchange, event.route.key, event.properties.raw) for again, event, _ in parts]
-    rows = [(label, body) for label, (_, _, some) in zip(labels, parts, strict=True) for body in some]
+@given(
+    st.integers(1, 0xFFFF),
+    short_texts,
+    st.integers(0, (1 << 64) - 100),
+    st.lists(st.tuples(st.booleans(), publishes, bodies), max_size=6),
+)
+def test_deliveries_are_what_the_methods_encode_to(channel, consumer_tag, first, parts):
+    rows = []
+    for again, event, more in parts:
+        label = (again, event.route.exchange, event.route.key, event.properties.raw)
+        rows += [(label, body) for body in (*more, *event.bodies, *more)]
     pieces = DeliveryWriter(channel, consumer_tag, FRAME_MAX).pieces(first, rows)
     one_by_one = [
         writer.content(channel, m.BasicDeliver(consumer_tag, tag, again, exchange, key), raw, body, FRAME_MAX)

@@ -44,6 +44,7 @@ def alone(events: Iterable[Event]) -> list[Event]:
     apart: list[Event] = []
     for event in events:
         if isinstance(event, Publish):
+            assert event.bodies
             apart += [Publish(event.channel, event.route, event.properties, [body]) for body in event.bodies]
         else:
             apart.append(event)

@@ -35,6 +35,8 @@ FRAMES = [
     writer.HEARTBEAT_FRAME,
 ]
 
+PUBLISHES = [publish(bytes(size)) for size in (1, 5, 5, 5, 5, 300)]
+
 PUBLISH = writer.frame(1, BasicPublish(exchange="e", routing_key="k"))
 
 INTERESTING = b"\x00\x01\x02\x03\x08\x7f\x80\xce\xff" + b"tbBsuUIilLfdDSATFVx"
@@ -59,12 +61,15 @@ def mutated(chance: random.Random, data: bytes) -> bytes:
 
 
 def stream(chance: random.Random) -> bytes:
-    """A greeting, then frames: as they should be, of broken payloads, broken themselves, or noise."""
+    """A greeting, then frames: as they should be, of broken payloads, broken themselves, in runs, or noise."""
     parts = [HEADER if chance.random() < 0.98 else mutated(chance, HEADER)]
     for _ in range(chance.randrange(1, 6)):
-        what = chance.randrange(6)
+        what = chance.randrange(7)
         if what <= 2:
             parts.append(chance.choice(FRAMES))
+        elif what == 6:
+            run = b"".join(chance.choices(PUBLISHES, k=chance.randrange(2, 9)))
+            parts.append(run if chance.random() < 0.5 else mutated(chance, run))
         elif what == 3:
             payload = mutated(chance, chance.choice(PAYLOADS))
             parts.append(raw_frame(1, chance.choice((0, 1, 1, 2, 9)), payload))
@@ -101,7 +106,8 @@ def check_events(events: list[Event]) -> None:
             assert len(event.text.encode("utf-8", "surrogateescape")) <= 255
         elif isinstance(event, Publish):
             assert 0 < event.channel <= CHANNEL_MAX
-            assert 0 <= max(map(len, event.bodies)) <= BODY_MAX
+            assert event.bodies
+            assert max(map(len, event.bodies)) <= BODY_MAX
             properties.decode(event.properties.raw)  # what came in can be read by whoever gets it
 
 

@@ -156,6 +156,14 @@ def test_publishes_that_differ_only_in_their_bodies_are_one_event():
     assert [event.properties.delivery_mode for event in events if isinstance(event, Publish)] == [2, 2, 2, 1, 1]
 
 
+def test_a_run_ends_where_a_rule_is_broken():
+    made = reader()
+    made.feed(GOLDEN)  # by now the route is known
+    events = made.feed(GOLDEN * 3 + GOLDEN[:-1] + b"\0")
+    assert alone(events[:-1]) == [GOLDEN_EVENT] * 3
+    assert (fault(events).code, fault(events).hard) == (Reply.FRAME_ERROR, True)
+
+
 def test_remembered_routes_are_bounded():
     made = reader()
     frames = [

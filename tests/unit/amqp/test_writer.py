@@ -74,6 +74,18 @@ def test_bodies_are_split_into_frames_that_fit(size, frame_max):
     assert all(payload for kind, _, payload in found if kind == 3), "an empty body has no frame"
 
 
+@pytest.mark.parametrize("frame_max", [0, 4096, 131072])
+def test_messages_of_one_label_and_many_sizes_tell_each_its_own(frame_max):
+    label = (False, "e", "k", b"\x10\x00\x02")
+    bodies = [bytes(size) for size in (5, 5, 70_000, 5, 0, 0, 5, 200_000, 70_000, 6, 5)]
+    written = b"".join(DeliveryWriter(7, "t", frame_max).pieces(2**40, [(label, body) for body in bodies]))
+    one_by_one = [
+        writer.content(7, m.BasicDeliver("t", 2**40 + number, False, "e", "k"), label[3], body, frame_max)
+        for number, body in enumerate(bodies)
+    ]
+    assert written == b"".join(piece for pieces in one_by_one for piece in pieces)
+
+
 def test_large_bodies_stay_where_they_are():
     body = bytes(1_000_000)
     pieces = DeliveryWriter(7, "t", FRAME_MAX).pieces(1, [((False, "e", "k", properties.NONE), body)])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from wherry.broker.broker import Broker
@@ -15,8 +17,8 @@ from wherry.wire.amqp.codec.methods import BasicCancel, BasicReturn
 from wherry.wire.amqp.codec.properties import Skimmed, skim
 from wherry.wire.amqp.codec.reader import Publish
 from wherry.wire.amqp.codec.table import without
-from wherry.wire.amqp.codec.writer import DeliveryWriter
-from wherry.wire.amqp.dealing import Dealt, Row, Said
+from wherry.wire.amqp.codec.writer import DeliveryWriter, Piece, Row
+from wherry.wire.amqp.dealing import Dealt, Said
 from wherry.wire.amqp.envelope import Pairs, is_text, prefix, texts
 from wherry.wire.amqp.intake import Incoming, Ticket
 from wherry.wire.amqp.names import REPLY_TO
@@ -27,6 +29,10 @@ from wherry.wire.amqp.transaction import Transaction, commit
 
 if TYPE_CHECKING:
     from wherry.wire.amqp.session import Session
+
+
+REPLIES_MAX = 100
+"""Direct replies that are sent before we look again whether the asker reads them."""
 
 
 class Out(NamedTuple):
@@ -186,8 +192,10 @@ class Channel:
 
     def _return(self, event: Publish, known: Skimmed) -> None:
         method = BasicReturn(exchange=event.route.exchange, routing_key=event.route.key)
+        pieces: list[Piece] = []
         for body in event.bodies:
-            self.session.send_all(writer.content(self.number, method, known.raw, body, self.session.frame_max))
+            pieces += writer.content(self.number, method, known.raw, body, self.session.frame_max)
+        self.session.send_all(pieces)
 
     def confirmed(self, last: int, refused: set[int]) -> None:
         """Publishes up to `last` are over: one word for each stretch of the same fate."""
@@ -240,12 +248,13 @@ class Channel:
 
     def take_replies(self, event: Publish, known: Skimmed) -> None:
         """Replies for whoever asked on this channel. Who does not read loses them, as with any transient message."""
-        if self._reply_writer is None or self.session.is_stuffed:
-            return
         label = (False, event.route.exchange, event.route.key, known.raw)
-        first = self.next_tag
-        self.next_tag += len(event.bodies)
-        self.session.send_all(self._reply_writer.pieces(first, [(label, body) for body in event.bodies]))
+        for start in range(0, len(event.bodies), REPLIES_MAX):
+            if self._reply_writer is None or self.session.is_stuffed:
+                return
+            rows = [(label, body) for body in event.bodies[start : start + REPLIES_MAX]]
+            self.session.send_all(self._reply_writer.pieces(self.next_tag, rows))
+            self.next_tag += len(rows)
 
     # --------------------------------------------------------------------------------------------------------- settling
 
@@ -278,14 +287,14 @@ class Channel:
 
     def end(self, outs: Iterable[Out], said: Said) -> None:
         """Messages are no longer out."""
-        rows: dict[tuple[Dealt, Queue], list[int]] = {}
+        rows: dict[tuple[Dealt, Said], list[int]] = {}
         holders: dict[Consumer | None, int] = {}
         for _, dealt, row, queue, consumer in outs:
-            rows.setdefault((dealt, queue), []).append(row)
+            unwanted = said == "reject" and queue.terms.dead_exchange is None  # nobody wants to see it again
+            rows.setdefault((dealt, "ack" if unwanted else said), []).append(row)
             holders[consumer] = holders.get(consumer, 0) + 1
-        for (dealt, queue), mine in rows.items():
-            unwanted = said == "reject" and queue.terms.dead_exchange is None  # nobody wants to see them again
-            self.session.settling.say(dealt, "ack" if unwanted else said, mine)
+        for (dealt, what), mine in rows.items():
+            self.session.settling.say(dealt, what, mine)
         self._freed(holders)
 
     def _freed(self, holders: dict[Consumer | None, int]) -> None:
@@ -325,8 +334,8 @@ class Channel:
         for dealt, mine in rows.items():
             dealt.let_go(mine)
         self._freed(Counter(out.consumer for out in acked))
-        for out, said in others:
-            self.end((out,), said)
+        for said, some in groupby(others, key=itemgetter(1)):
+            self.end([out for out, _ in some], said)
         await self.session.settling.flush()
 
     def _hold_again(self, undone: Transaction) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +21,11 @@ from wherry.broker.settle import Part, Settler
 from wherry.model.errors import StaleLease, WherryError
 from wherry.wire.amqp.codec.properties import replaced, skim
 from wherry.wire.amqp.codec.table import Int64, with_entries
-from wherry.wire.amqp.codec.writer import Label
+from wherry.wire.amqp.codec.writer import Label, Row
 from wherry.wire.amqp.envelope import MARK, from_elsewhere, opened
 
 Said = Literal["ack", "requeue", "reject"]
 """Done with; comes back at once; a dead letter."""
-
-Row: TypeAlias = tuple[Label, bytes]
-"""Label and body. Rows that are alike share one label."""
 
 HELD_MAX = 1 << 18
 """Messages that one connection may hold unsettled where its consumers name no limit of their own."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
 import pyarrow as pa
 
 from wherry.broker.broker import Broker
@@ -50,7 +49,8 @@ class Producer(Protocol):
         """All up to `last` are over: stored, except those that were refused."""
 
 
-class Incoming(msgspec.Struct, gc=False):
+@dataclass(slots=True)
+class Incoming:
     """Messages on their way to some queues, that differ in nothing but their payloads: one, or what came together."""
 
     payloads: list[bytes]
@@ -58,11 +58,13 @@ class Incoming(msgspec.Struct, gc=False):
     key: str | None
     headers: list[tuple[str, str]] | None
     id: str | None = None
-    size: int = 0
-    """Bytes that all of them count."""
+    body_bytes: int = field(init=False)
+    size: int = field(init=False)
+    """Bytes that all of them count: bodies, envelopes and `ROW_BYTES` each."""
 
     def __post_init__(self) -> None:
-        self.size = sum(map(len, self.payloads)) + len(self.payloads) * (len(self.envelope) + ROW_BYTES)
+        self.body_bytes = sum(map(len, self.payloads))
+        self.size = self.body_bytes + len(self.payloads) * (len(self.envelope) + ROW_BYTES)
 
 
 class Ticket(NamedTuple):
@@ -89,12 +91,10 @@ class _Group:
     size: int = 0
     plain: bool = True
     """Whether no message has more than a payload and an envelope."""
-    payloads: list[bytes] = field(default_factory=list)
     runs: list[_Run] = field(default_factory=list)
 
     def add(self, messages: Incoming, place: Place, ticket: Ticket | None = None) -> None:
         """Some messages more."""
-        self.payloads += messages.payloads
         self.runs.append(_Run(messages, place, ticket))
         self.size += messages.size
         if (messages.key, messages.headers, messages.id) != _NO_MORE or place[1:] != _NO_MORE:
@@ -102,7 +102,9 @@ class _Group:
 
     def batch(self) -> pa.RecordBatch:
         """As the broker takes it, without the columns that say nothing."""
-        columns: dict[str, list[Any]] = {"payload": self.payloads}
+        columns: dict[str, list[Any]] = {
+            "payload": list(chain.from_iterable(run.messages.payloads for run in self.runs))
+        }
         columns["envelope"] = self._spread([run.messages.envelope for run in self.runs])
         if not self.plain:
             incoming, places = [run.messages for run in self.runs], [run.place for run in self.runs]
@@ -117,8 +119,6 @@ class _Group:
 
     def _spread(self, values: list[Any]) -> list[Any]:
         """A value of each run, for each of its messages."""
-        if len(values) == len(self.payloads):
-            return values
         counts = [len(run.messages.payloads) for run in self.runs]
         return list(chain.from_iterable(map(repeat, values, counts)))
 
@@ -258,7 +258,7 @@ class Intake:
                 position, dead = await self._publish(group)
             except Exception:  # whatever it is: others must not wait for it for ever
                 _log.exception("publishes failed")
-                position, dead = 0, list(range(len(group.payloads)))
+                position, dead = 0, list(range(len(group.publishes())))
             last = max(last, position)
             publishes = group.publishes() if dead else []
             for publish in (publishes[row] for row in dead):

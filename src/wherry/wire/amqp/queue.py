@@ -15,7 +15,8 @@ from wherry.broker.broker import Broker
 from wherry.broker.consumer import Consumer, Delivery
 from wherry.broker.settle import Settler
 from wherry.model.errors import NotFound, WherryError
-from wherry.wire.amqp.dealing import Dealt, Row, opened_up
+from wherry.wire.amqp.codec.writer import Row
+from wherry.wire.amqp.dealing import Dealt, opened_up
 from wherry.wire.amqp.names import SUBSCRIPTION, full_name
 from wherry.wire.amqp.queue_terms import QueueTerms
 

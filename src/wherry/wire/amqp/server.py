@@ -34,7 +34,7 @@ WRITE_HIGH_BYTES = 1 << 20
 """Bytes that a client has not read; beyond it it gets no more deliveries, and nothing more is read from it."""
 
 WAITING_MAX = 10_000
-"""What a client has asked for and what waits behind a call that takes time; beyond it nothing is read."""
+"""Events that wait behind a call that takes time; beyond it nothing is read. Publishes that are alike are one."""
 
 WAITING_BYTES_MAX = 1 << 20
 """The same in bytes, for messages may be among it."""

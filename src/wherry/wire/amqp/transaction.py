@@ -33,7 +33,7 @@ TRANSACTION_MAX = 65_536
 """Publishes and acks of one transaction."""
 
 TRANSACTION_BYTES_MAX = 64 << 20
-"""Bodies of one transaction, and what else its messages take."""
+"""Bodies of one transaction."""
 
 LEASES_MAX = 1_024
 """Leases that the acks of one transaction with publishes are of: each is an operation of the one entry, and nobody else
@@ -53,7 +53,7 @@ class Transaction:
 
     def add(self, queue: Queue, messages: Incoming, place: Place) -> None:
         """Messages for a queue."""
-        self.check(len(messages.payloads), messages.size)
+        self.check(len(messages.payloads), messages.body_bytes)
         self.messages.append((queue, messages, place))
 
     def check(self, count: int, size: int = 0) -> None:

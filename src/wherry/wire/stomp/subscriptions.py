@@ -19,7 +19,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from wherry.wire.amqp.dealing import Dealt, Row, Said
+from wherry.wire.amqp.codec.writer import Row
+from wherry.wire.amqp.dealing import Dealt, Said
 from wherry.wire.amqp.queue import PULL_MAX, Queue
 from wherry.wire.stomp import codec
 from wherry.wire.stomp.translate import message_lines

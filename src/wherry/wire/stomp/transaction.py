@@ -25,7 +25,7 @@ ROW_BYTES, PAIR_BYTES = 512, 192
 
 def size_of(message: Incoming) -> int:
     """Bytes of memory that a message takes."""
-    return ROW_BYTES + sum(map(len, message.payloads)) + len(message.envelope) + PAIR_BYTES * len(message.headers or ())
+    return ROW_BYTES + message.body_bytes + len(message.envelope) + PAIR_BYTES * len(message.headers or ())
 
 
 class Transaction:

@@ -1,8 +1,8 @@
 """Bytes from a client in, events out: what a server reads.
 
-The frames of one publish become one event, and so do those of a run of publishes that differ only in their bodies, as a
-producer in a hurry sends them. The usual case, in which the three frames of a publish lie in the buffer one behind the
-other, is read in one go; every other case takes the longer way through `_frame`, with the same messages in that order.
+The frames of one publish become one event. The usual case, in which its three frames lie in the buffer one behind the
+other, is read in one go, and with it what follows that differs only in the body, as a producer in a hurry sends it.
+Every other case takes the longer way through `_frame`, an event each. Messages and their order are the same in both.
 
 A broken rule is an event as well, in its place among the others: what came before it counts, however the bytes were
 cut. Behind a hard fault the reader still looks for the end of the connection, and for nothing else.

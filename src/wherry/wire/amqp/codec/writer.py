@@ -33,8 +33,8 @@ Piece: TypeAlias = bytes | memoryview
 Label: TypeAlias = tuple[bool, str, str, bytes]
 """Redelivered, exchange, routing key, raw properties."""
 
-Delivery: TypeAlias = tuple[Label, bytes]
-"""With its body. Those that are alike had better share one label: it is encoded once for all that follow each other."""
+Row: TypeAlias = tuple[Label, bytes]
+"""A message to be delivered, with its body. Neighbours with one and the same label have it encoded once."""
 
 APART = 64 * 1024
 
@@ -88,14 +88,14 @@ class DeliveryWriter:
         self._tag = struct.pack(">I", DELIVER_WORD) + encode_short(consumer_tag)
         self._routes: dict[tuple[str, str], tuple[bytes, bytes]] = {}
 
-    def pieces(self, first: int, deliveries: Iterable[Delivery]) -> list[Piece]:
-        """Method, header and body of each delivery, in order; `first` is the delivery tag of the first of them."""
+    def pieces(self, first: int, rows: Iterable[Row]) -> list[Piece]:
+        """Method, header and body of each message, in order; `first` is the delivery tag of the first of them."""
         pieces: list[Piece] = []
         small: list[Piece] = []
         before = behind = b""
         last: Label | None = None
         length = -1
-        for tag, (label, body) in enumerate(deliveries, first):
+        for tag, (label, body) in enumerate(rows, first):
             if label is not last or len(body) != length:
                 last, length = label, len(body)
                 before, behind = self._around_tag(label, length)
