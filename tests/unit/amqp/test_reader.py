@@ -156,12 +156,26 @@ def test_publishes_that_differ_only_in_their_bodies_are_one_event():
     assert [event.properties.delivery_mode for event in events if isinstance(event, Publish)] == [2, 2, 2, 1, 1]
 
 
-def test_a_run_ends_where_a_rule_is_broken():
-    made = reader()
+NO_BODY = METHOD_FRAME + HEADER_FRAME.replace(b"\x05\x10", b"\x00\x10") + raw_frame(3, 1, b"")
+TEN, ELEVEN = (GOLDEN.replace(b"\x05", bytes([size])).replace(b"hello", bytes(size)) for size in (10, 11))
+
+
+@pytest.mark.parametrize(
+    ("broken", "code", "more"),
+    [
+        (GOLDEN[:-1] + b"\0", Reply.FRAME_ERROR, 0),
+        (NO_BODY, Reply.UNEXPECTED_FRAME, 1),
+        (ELEVEN, Reply.CONTENT_TOO_LARGE, 0),
+    ],
+    ids=["wrong frame end", "a body frame where there is no body", "above the bound"],
+)
+def test_a_run_ends_where_a_rule_is_broken(broken, code, more):
+    made = reader(body_max=10)
     made.feed(GOLDEN)  # by now the route is known
-    events = made.feed(GOLDEN * 3 + GOLDEN[:-1] + b"\0")
-    assert alone(events[:-1]) == [GOLDEN_EVENT] * 3
-    assert (fault(events).code, fault(events).hard) == (Reply.FRAME_ERROR, True)
+    events = made.feed(GOLDEN * 2 + TEN + GOLDEN + broken)
+    bodies = [event.bodies for event in alone(events[:-1]) if isinstance(event, Publish)]
+    assert bodies == [[b"hello"], [b"hello"], [bytes(10)], [b"hello"], *[[b""]] * more]
+    assert fault(events).code == code
 
 
 def test_remembered_routes_are_bounded():

@@ -105,6 +105,7 @@ BODY_MAX = 128 * 1024 * 1024
 
 _ACK = struct.Struct(">IQB")
 _CONTENT = struct.Struct(">HHQ")
+_SIZE = struct.Struct(">Q")
 _ROUTES_AT_MOST = 256
 
 
@@ -250,11 +251,26 @@ class Reader:
         if bodies is None:
             return 0
         bodies.append(data[body:stop])
-        head, offset, step = data[start:body], body - start, stop + 1 - start
-        start += step
-        while data.startswith(head, start) and start + step <= end and data[start + step - 1] == END:
-            bodies.append(data[start + offset : start + step - 1])
-            start += step
+        if len(bodies) == 1:  # by the second we know that it is a run
+            return stop + 1
+        before, between = data[start : at + 11], data[at + 19 : body - 4]  # the body's size stands behind each
+        most = min(self.frame_max, self.body_max)
+        while data.startswith(before, start := stop + 1):
+            at = start + len(before)
+            body = at + 12 + len(between)
+            if body >= end:
+                break
+            length = _SIZE.unpack_from(data, at)[0]
+            stop = body + length
+            if (
+                stop >= end
+                or not 0 < length <= most
+                or not data.startswith(between, at + 8)
+                or data[body - 4 : body] != data[at + 4 : at + 8]
+                or data[stop] != END
+            ):
+                break
+            bodies.append(data[body:stop])
         return start
 
     def _frame(self, kind: int, channel: int, payload: bytes, events: list[Event]) -> None:
