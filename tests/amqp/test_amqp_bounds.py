@@ -92,12 +92,10 @@ def test_whoever_does_not_log_in_is_cut_off():
     ("deed", "code"),
     [
         (lambda raw: raw.send(struct.pack(">BHI", METHOD, 1, 1 << 30) + b"\0"), 501),
-        (lambda raw: raw.call(4_000, (20, 10), short("")), 530),
         (lambda raw: raw.frame(METHOD, 1, struct.pack(">HH", *QUEUE_DECLARE) + b"\0\0\0\0" + nested(200)), 501),
     ],
     ids=[
         "a frame that is announced too large",
-        "a channel beyond those that were agreed",
         "a table in a table in a table",
     ],
 )
@@ -111,13 +109,27 @@ def test_what_is_too_much_ends_the_connection(deed, code):
     assert over()(client) == code
 
 
+def test_any_numbers_of_channels_may_be_open_but_no_more_than_were_agreed():
+    def client(url: str) -> tuple[int, bytes]:
+        with Raw(url) as raw:
+            raw.opened(channel_max=3)
+            for number in (65_535, 4_000):
+                raw.open_channel(number)
+            raw.call(2, (20, 10), short(""))
+            found = raw.expect(CLOSE)
+            return found.code, found.arguments[3 : 3 + found.arguments[2]]
+
+    text = b"NOT_ALLOWED - number of channels opened (3) has reached the negotiated channel_max (3)"
+    assert over()(client) == (530, text)
+
+
 def test_a_body_beyond_the_bound_ends_its_channel_and_no_more():
     def client(url: str) -> tuple[int, bytes]:
         with Raw(url) as raw:
             raw.opened()
             name = raw.queue()
             raw.call(1, PUBLISH, b"\0\0" + short("") + short(name) + b"\0")
-            raw.frame(CONTENT, 1, struct.pack(">HHQ", 60, 0, 17 << 20) + b"\0\0")
+            raw.frame(CONTENT, 1, struct.pack(">HHQ", 60, 0, (24 << 20) + 1) + b"\0\0")
             code = raw.expect(CHANNEL_CLOSE).code
             raw.call(1, (20, 41))
             raw.open_channel(1)

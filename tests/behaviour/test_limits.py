@@ -1,9 +1,12 @@
 """Hard limits of names, counts and sizes, each at both edges."""
 
 import asyncio
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import wherry
 from tests.behaviour.world import Home, bodies, drain, in_loop, reader_of
 from wherry import (
     AlreadyExists,
@@ -15,6 +18,7 @@ from wherry import (
     Retry,
 )
 from wherry.model import limits
+from wherry.model.schema import MESSAGE
 
 
 @pytest.mark.rows("D21")
@@ -63,9 +67,32 @@ async def test_a_body_has_at_most_65535_bytes_unless_the_topic_asks_for_more(hom
     broker = await home.again(how)
     for topic, fits in (("t", 65_535), ("large", 2_097_152), ("tiny", 1)):
         assert [len(body) for body in await drain(await broker.consumer(topic, "readers"))] == [fits]
-    for wrong in (0, 16_777_217, -1):
+    for wrong in (0, 25_165_825, -1):
         with pytest.raises(InvalidInput, match="payload_bytes_max"):
             await broker.create_topic("other", payload_bytes_max=wrong)
+
+
+@pytest.mark.rows("D22")
+def test_the_largest_body_fits_with_the_largest_of_all_else(tmp_path: Path):
+    columns = {
+        "payload": [bytes(limits.PAYLOAD_BYTES_MAX)],
+        "envelope": [bytes(limits.ENVELOPE_BYTES_MAX)],
+        "key": ["k" * limits.KEY_BYTES_MAX],
+        "id": ["i" * limits.MESSAGE_ID_BYTES_MAX],
+        "headers": [[("h", "v" * (limits.HEADERS_BYTES_MAX - 1))]],
+    }
+    arrays = [pa.array(values, MESSAGE.field(name).type) for name, values in columns.items()]
+
+    async def main() -> None:
+        async with wherry.open(tmp_path) as broker:
+            await broker.create_topic("t", payload_bytes_max=limits.PAYLOAD_BYTES_MAX)
+            await broker.subscribe("t", "readers")
+            await broker.publish("t", pa.RecordBatch.from_arrays(arrays, names=list(columns)))
+        async with wherry.open(tmp_path) as broker:
+            found = await drain(await broker.consumer("t", "readers"))
+            assert [len(body) for body in found] == [limits.PAYLOAD_BYTES_MAX]
+
+    asyncio.run(main())
 
 
 @pytest.mark.rows("D22")

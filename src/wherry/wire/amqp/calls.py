@@ -15,7 +15,7 @@ from wherry.wire.amqp.codec.methods import Method
 from wherry.wire.amqp.names import REPLY_TO, full_name
 from wherry.wire.amqp.queue import Queue
 from wherry.wire.amqp.queue_terms import QueueTerms
-from wherry.wire.amqp.refusals import no_queue, refused
+from wherry.wire.amqp.refusals import no_queue, on_default_exchange, refused
 from wherry.wire.amqp.transaction import Transaction
 
 CONSUMERS_MAX = 10_000
@@ -81,11 +81,11 @@ def _wake(channel: Channel) -> None:
 @call(m.ExchangeDeclare)
 async def _exchange_declare(channel: Channel, method: m.ExchangeDeclare) -> Method:
     session = channel.session
+    if method.exchange == "":
+        raise on_default_exchange()
     if method.passive:
         session.host.router.terms(method.exchange)
         return m.ExchangeDeclareOk()
-    if method.exchange == "":
-        raise refused(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
     session.check("admin", full_name(session.host.name, method.exchange))
     wanted = exchanges.checked_terms(
         method.type,
@@ -115,7 +115,7 @@ async def _exchange_bind(channel: Channel, method: m.ExchangeBind) -> Method:
     session.check("admin", full_name(session.host.name, method.destination))
     session.check("consume", full_name(session.host.name, method.source))
     if method.destination == "":
-        raise refused(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
+        raise on_default_exchange()
     await session.host.bind(method.source, method.routing_key, method.arguments, to=method.destination)
     return m.ExchangeBindOk()
 
@@ -124,6 +124,8 @@ async def _exchange_bind(channel: Channel, method: m.ExchangeBind) -> Method:
 async def _exchange_unbind(channel: Channel, method: m.ExchangeUnbind) -> Method:
     session = channel.session
     session.check("admin", full_name(session.host.name, method.destination))
+    if method.destination == "":
+        raise on_default_exchange()
     await session.flush()
     await session.host.unbind(method.source, method.routing_key, method.arguments, to=method.destination)
     return m.ExchangeUnbindOk()
@@ -146,7 +148,7 @@ async def _queue_declare(channel: Channel, method: m.QueueDeclare) -> Method:
     else:
         session.check("admin", full_name(session.host.name, name))
         wanted = QueueTerms(
-            durable=method.durable,
+            durable=method.durable and not method.exclusive,  # one that ends with its connection does not last
             exclusive=method.exclusive,
             auto_delete=method.auto_delete,
             arguments=queue_terms.checked_arguments(session.host.name, name, method.arguments),

@@ -20,7 +20,7 @@ from wherry.wire.amqp.exchanges import BUILT_IN, KEPT_SLACK, ExchangeTerms, Rout
 from wherry.wire.amqp.names import SUBSCRIPTION, full_name, host_and_name
 from wherry.wire.amqp.queue import Queue
 from wherry.wire.amqp.queue_terms import QueueTerms
-from wherry.wire.amqp.refusals import check_equal, no_queue, refused
+from wherry.wire.amqp.refusals import check_equal, locked, no_queue, on_default_exchange, refused
 
 RESERVED = "amq."
 """Names that begin so are the server's to give."""
@@ -81,8 +81,7 @@ class Host:
         """A queue that a connection may use; `RESOURCE_LOCKED` for one that is exclusive to another."""
         queue = self.queue(name)
         if queue.terms.exclusive and queue.owner is not connection:
-            text = f"cannot obtain exclusive access to locked queue '{name}' in vhost '{self.name}'. "
-            raise refused(Reply.RESOURCE_LOCKED, text + "It could be originally declared on another connection")
+            raise locked(self.name, name)
         return queue
 
     async def declare_queue(self, name: str, wanted: QueueTerms, connection: object) -> Queue:
@@ -94,6 +93,8 @@ class Host:
             raise refused(Reply.ACCESS_REFUSED, text)
         elif self.has_queue(name):
             queue = self.queue_for(name, connection)
+            if queue.terms.exclusive != wanted.exclusive:
+                raise locked(self.name, name)
             check_equal("queue", self.name, name, queue_terms.compared(queue.terms, wanted))
             queue.used_at = time.monotonic()
             await self.have_subscription(queue)
@@ -171,8 +172,10 @@ class Host:
     async def delete_exchange(self, name: str, *, if_unused: bool) -> None:
         """An exchange goes. One that is not there is no error."""
         if name in BUILT_IN:
-            what = "default exchange" if name == "" else f"exchange '{name}' in vhost '{self.name}'"
-            raise refused(Reply.ACCESS_REFUSED, f"operation not permitted on the {what}")
+            if name == "":
+                raise on_default_exchange()
+            text = f"deletion of system exchange '{name}' in vhost '{self.name}' not allowed"
+            raise refused(Reply.ACCESS_REFUSED, text)
         full = full_name(self.name, name)
         route = self._catalog.routes.get(full)
         if route is None:
@@ -218,7 +221,7 @@ class Host:
     ) -> None:
         """Undo a binding. One that is not there is no error."""
         if exchange == "":
-            raise refused(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
+            raise on_default_exchange()
         name = full_name(self.name, exchange)
         if name in self._catalog.routes:
             await self._broker.unbind(name, self._binding(key, arguments, queue, to))
@@ -227,7 +230,7 @@ class Host:
 
     def _bindable(self, exchange: str, to: str) -> ExchangeTerms:
         if exchange == "":
-            raise refused(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
+            raise on_default_exchange()
         if to:
             self.router.terms(to)
         return self.router.terms(exchange)

@@ -42,6 +42,20 @@ def no_exchange(host: str, name: str) -> Refused:
     return Refused(Reply.NOT_FOUND, f"no exchange '{name}' in vhost '{host}'")
 
 
+def on_default_exchange() -> Refused:
+    """The exchange without a name is as it is."""
+    return Refused(Reply.ACCESS_REFUSED, "operation not permitted on the default exchange")
+
+
+def locked(host: str, name: str) -> Refused:
+    """A queue is exclusive, and not to whoever asks, or not as it asks for it."""
+    text = (
+        f"cannot obtain exclusive access to locked queue '{name}' in vhost '{host}'. It could be originally declared "
+        "on another connection or the exclusive property value does not match that of the original declaration."
+    )
+    return Refused(Reply.RESOURCE_LOCKED, text)
+
+
 def check_equal(what: str, host: str, name: str, terms: Iterable[tuple[str, object, object]]) -> None:
     """A channel error if a queue or an exchange is declared again as something else.
 

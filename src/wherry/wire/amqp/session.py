@@ -346,6 +346,10 @@ class Session:
         if isinstance(method, m.ChannelOpen):
             if channel is not None:
                 raise _unexpected(number, method, "any other method, for the channel is open")
+            if len(self.channels) >= self.channel_max:
+                most = self.channel_max
+                text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
+                raise AmqpFault(Reply.NOT_ALLOWED, text, channel=number, ids=method.ids, hard=True)
             self.channels[number] = Channel(self, number)
             self.send(number, m.ChannelOpenOk())
         elif isinstance(method, m.ChannelCloseOk):

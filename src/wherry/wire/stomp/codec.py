@@ -17,8 +17,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from wherry.model.limits import PAYLOAD_BYTES_MAX
-
 V10, V11, V12 = "1.0", "1.1", "1.2"
 VERSIONS = (V10, V11, V12)
 
@@ -38,7 +36,7 @@ HEADERS_MAX = 256
 HEAD_BYTES_MAX = 64 << 10
 """Of the command and all headers together."""
 
-BODY_BYTES_MAX = PAYLOAD_BYTES_MAX
+BODY_BYTES_MAX = 16 << 20
 
 _HEADS_MAX = 32
 _HEAD_KEPT_BYTES = 512

@@ -24,6 +24,7 @@ from wherry.wire.amqp.codec.frames import (
     CONTENT_HEADER,
     END,
     FRAME_MIN,
+    GREETINGS,
     HEAD,
     HEADER,
     HEARTBEAT,
@@ -129,7 +130,7 @@ class Reader:
     frame_max : int
         Largest frame, in bytes. May be set anew when the client has agreed to another one.
     channel_max : int
-        Highest channel number. May be set anew as well.
+        How many channels may have messages that are not whole at a time. May be set anew as well.
     body_max : int
         Largest body of a message, in bytes. More than that ends the channel.
     """
@@ -181,11 +182,11 @@ class Reader:
 
     def _greeting(self, data: bytes, events: list[Event]) -> int:
         said = data[: len(HEADER)]
-        if said == HEADER:
+        if said in GREETINGS:
             self._greeted = True
             events.append(_GREETED)
             return self._frames(data, len(HEADER), events)
-        if HEADER.startswith(said):
+        if any(greeting.startswith(said) for greeting in GREETINGS):
             self._need = len(said) + 1
             return 0
         self._failed = self._deaf = True
@@ -196,7 +197,7 @@ class Reader:
         """All frames that are whole; tells where the first one begins that is not."""
         end = len(data)
         routes, unfinished = self._routes, self._unfinished
-        largest, channel_max = self.frame_max, self.channel_max
+        largest = self.frame_max
         while at + OVERHEAD <= end:
             kind, channel, size = HEAD.unpack_from(data, at)
             start = at + 7
@@ -206,7 +207,7 @@ class Reader:
             if stop >= end:
                 self._need = stop + 1 - at
                 return at
-            if kind == METHOD and 0 < channel <= channel_max and channel not in unfinished:
+            if kind == METHOD and channel and channel not in unfinished:
                 if size == 13:
                     word, tag, bits = _ACK.unpack_from(data, start)
                     if word == ACK_WORD:
@@ -291,8 +292,6 @@ class Reader:
                 events.append(event)
 
     def _understand(self, kind: int, channel: int, payload: bytes) -> Event | None:
-        if channel > self.channel_max:
-            raise AmqpFault(Reply.NOT_ALLOWED, f"channel {channel} is above {self.channel_max}")
         if kind == METHOD:
             return self._method(channel, payload)
         if kind == HEARTBEAT:
@@ -325,6 +324,8 @@ class Reader:
             raise AmqpFault(code, f"{name_of(type(method))} on channel {channel}", ids=method.ids)
         if type(method) is BasicPublish:
             route = Route(method.exchange, method.routing_key, method.mandatory, method.immediate)
+            if len(self._unfinished) >= self.channel_max:
+                raise AmqpFault(Reply.CHANNEL_ERROR, f"messages on more than {self.channel_max} channels at a time")
             if len(self._routes) >= _ROUTES_AT_MOST:
                 self._routes.clear()
             self._routes[payload] = route
