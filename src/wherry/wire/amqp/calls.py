@@ -252,6 +252,7 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise refused(Reply.PRECONDITION_FAILED, f"x-priority is {priority!r}; allowed: a whole number")
     await session.host.have_subscription(queue)
+    await session.intake.flush()
     if channel.is_over:  # while we waited
         return m.BasicConsumeOk(consumer_tag=tag)
     consumer = Consumer(
@@ -266,9 +267,11 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
     channel.consumers[tag] = consumer
     if method.exclusive:
         queue.exclusive_to = consumer
-    if not method.no_wait:  # before the first delivery
-        session.send(channel.number, m.BasicConsumeOk(consumer_tag=tag))
+    if method.no_wait:
+        consumer.tell(is_silent=True)
     queue.join(consumer)
+    await queue.looked()  # what waits for it comes with the answer
+    consumer.tell()
     return None  # type: ignore[return-value]
 
 

@@ -13,7 +13,7 @@ from wherry.broker.broker import Broker
 from wherry.model.limits import TIME_MS_MAX
 from wherry.wire.amqp.codec import properties, writer
 from wherry.wire.amqp.codec.faults import Reply
-from wherry.wire.amqp.codec.methods import BasicCancel, BasicReturn
+from wherry.wire.amqp.codec.methods import BasicCancel, BasicConsumeOk, BasicReturn
 from wherry.wire.amqp.codec.properties import Skimmed, skim
 from wherry.wire.amqp.codec.reader import Publish
 from wherry.wire.amqp.codec.table import without
@@ -56,6 +56,7 @@ class Consumer:
         self.limit = limit
         """How many it may hold; 0 for no limit of its own."""
         self.out = 0
+        self._is_told = False
         self._writer = DeliveryWriter(channel.number, tag, channel.session.frame_max)
 
     def room(self) -> int:
@@ -77,6 +78,7 @@ class Consumer:
 
     def take(self, dealt: Dealt, rows: list[int], messages: list[Row]) -> None:
         """Messages to be sent: rows of a delivery, whose messages are all here."""
+        self.tell()
         channel = self.channel
         first = channel.next_tag
         channel.next_tag += len(rows)
@@ -90,10 +92,17 @@ class Consumer:
         mine = messages if len(rows) == len(messages) else [messages[row] for row in rows]
         channel.session.send_all(self._writer.pieces(first, mine))
 
+    def tell(self, *, is_silent: bool = False) -> None:
+        """It consumes by now: said once, before its first message."""
+        if not self._is_told and not self.channel.is_over and not is_silent:
+            self.channel.session.send(self.channel.number, BasicConsumeOk(consumer_tag=self.tag))
+        self._is_told = True
+
     def gone(self) -> None:
         """Its queue is no more: who can be told is told."""
         if self.channel.is_over or self.channel.consumers.get(self.tag) is not self:
             return
+        self.tell()
         del self.channel.consumers[self.tag]
         if self.channel.session.is_told_of_cancels:
             self.channel.session.send(self.channel.number, BasicCancel(consumer_tag=self.tag, no_wait=True))

@@ -69,6 +69,10 @@ class Queue:
         self._consumer: Consumer | None = None
         self._pump: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
+        self._looks: list[asyncio.Future[None]] = []
+        """Of those who wait until somebody has looked what is ready."""
+        self._is_idle = False
+        """Whether nothing was ready at the last look, and whatever comes is dealt out as it comes."""
         self._turn = 0
 
     def ready(self) -> int:
@@ -107,12 +111,23 @@ class Queue:
             self.exclusive_to = None
         self.used_at = time.monotonic()
         if not self.subscribers and self._pump is not None:
-            self._pump.cancel()
-            self._pump = None
+            self._stop()
 
     def wake(self) -> None:
         """A consumer has room."""
         self._room.set()
+
+    async def looked(self) -> None:
+        """Until what is ready by now is on its way to whoever has room for it."""
+        if self._pump is not None and not self._is_idle:
+            self._looks.append(asyncio.get_running_loop().create_future())
+            await self._looks[-1]
+
+    def _end_looks(self) -> None:
+        looks, self._looks = self._looks, []
+        for look in looks:
+            if not look.done():
+                look.set_result(None)
 
     async def get(self) -> tuple[Dealt, list[Row]] | None:
         """The next message, if there is one: a delivery of one row."""
@@ -123,12 +138,17 @@ class Queue:
     async def close(self) -> list[Subscriber]:
         """It is no more here; who consumed it until now."""
         if self._pump is not None:
-            self._pump.cancel()
-            self._pump = None
+            self._stop()
         subscribers, self.subscribers = self.subscribers, []
         if self._consumer is not None:
             await self._consumer.close()
         return subscribers
+
+    def _stop(self) -> None:
+        assert self._pump is not None
+        self._pump.cancel()
+        self._pump = None
+        self._end_looks()  # it may not even have begun
 
     async def _joined(self) -> Consumer:
         if self._consumer is None or not self._consumer.is_joined():
@@ -143,25 +163,42 @@ class Queue:
             while True:
                 wanted = sum(min(each.room(), PULL_MAX) for each in self._eligible())
                 if wanted <= 0:
+                    self._end_looks()
                     self._room.clear()
                     await self._room.wait()
                     continue
-                delivery = await consumer.pull(min(wanted, PULL_MAX), bytes_max=PULL_BYTES_MAX, wait_ms=None)
+                delivery = await self._pulled(consumer, min(wanted, PULL_MAX))
                 try:
                     self._deal(*self._opened(delivery))
                 except Exception:  # a fault of ours: what others hold must not come back for it
                     _log.exception("messages were not handed over", extra={"queue": self.name, "host": self.host})
                     delivery.take_back()
                     await asyncio.sleep(1.0)
+                self._end_looks()
                 await asyncio.sleep(0)  # a pull that finds something does not wait: others have their turn
         except WherryError as fault:
             _log.info("no more deliveries", extra={"queue": self.name, "host": self.host, "why": str(fault)})
         except Exception:
             _log.exception("no more deliveries", extra={"queue": self.name, "host": self.host})
+        finally:
+            self._end_looks()
         # Its topic or subscription went over another wire, or the journal failed: who consumes it must know.
         self._pump = None
         for subscriber in await self.close():
             subscriber.gone()
+
+    async def _pulled(self, consumer: Consumer, wanted: int) -> Delivery:
+        """What is ready, or else what comes next."""
+        if self._looks:
+            delivery = await consumer.pull(wanted, bytes_max=PULL_BYTES_MAX, wait_ms=0)
+            if len(delivery):
+                return delivery
+            self._end_looks()
+        self._is_idle = True
+        try:
+            return await consumer.pull(wanted, bytes_max=PULL_BYTES_MAX, wait_ms=None)
+        finally:
+            self._is_idle = False
 
     def _opened(self, delivery: Delivery) -> tuple[Dealt, list[Row]]:
         counted = self.terms.arguments.get("x-queue-type") == "quorum"
