@@ -8,6 +8,7 @@ import json
 import struct
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -35,15 +36,15 @@ from wherry.node.node import Node
 from wherry.security.keys import make
 
 
-async def get(node: Node, path: str, user: str = "guest:guest", **headers: str) -> tuple[int, Any]:
+async def get(node: Node, path: str, user: str = "guest:guest", method: str = "GET", **headers: str) -> tuple[int, Any]:
     reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
     basic = base64.b64encode(user.encode()).decode()
-    lines = [f"GET /api/{path} HTTP/1.1", "Host: localhost", "Connection: close", f"Authorization: Basic {basic}"]
+    lines = [f"{method} /api/{path} HTTP/1.1", "Host: localhost", "Connection: close", f"Authorization: Basic {basic}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     writer.write("\r\n".join([*lines, "", ""]).encode())
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
-    return int(head.split()[1]), json.loads(body)
+    return int(head.split()[1]), json.loads(body or b"null")
 
 
 def config(tmp_path: Path, **security: Any) -> Config:
@@ -98,6 +99,30 @@ def test_tools_see_queues_exchanges_bindings_and_who_is_connected(tmp_path):
                 assert (await get(node, missing))[0] == 404, missing
             assert (await get(node, "queues", Origin="http://elsewhere"))[0] == 403
             raw.__exit__(None, None, None)
+
+    asyncio.run(main())
+
+
+@pytest.mark.rows("Q12")
+def test_a_connection_is_closed_by_who_may_do_everything_and_is_told_why(tmp_path):
+    async def main() -> None:
+        async with Node(config(tmp_path, keys="on")) as node:
+            assert node.first_key is not None
+            admin = node.first_key.read_text().strip()
+            reader = make("reader", [Right("consume", "*")], now_ms=0)
+            await node.broker.put_key(reader.key)
+            raw = await asyncio.to_thread(lambda: Raw(url_of(node, "me", admin)).opened())
+            with raw:
+                (shown,) = (await get(node, "connections", f"me:{admin}"))[1]
+                assert (shown["peer_host"], shown["peer_port"]) == raw.place
+                path = "connections/" + quote(shown["name"], safe="")
+                assert (await get(node, path, "me:wrong", "DELETE"))[0] == 401
+                assert (await get(node, path, f"me:{reader.token}", "DELETE"))[0] == 403
+                assert (await get(node, "queues/%2F/q", f"me:{admin}", "DELETE"))[0] == 405
+                assert (await get(node, "connections/none", f"me:{admin}", "DELETE"))[0] == 404
+                assert (await get(node, path, f"me:{admin}", "DELETE", **{"X-Reason": "enough"})) == (204, None)
+                told = await asyncio.to_thread(raw.expect, CLOSE)
+                assert (told.code, b"enough" in told.arguments) == (320, True)
 
     asyncio.run(main())
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 
 import pytest
 
-from tests.amqp.raw import CLOSE, CONSUME, Raw, long, short
+from tests.amqp.raw import CLOSE, CLOSE_OK, CONSUME, Raw, long, short
 from tests.amqp.wires import connection_of, durable, served, until
 from wherry.wire.amqp import server as server_module
 
@@ -35,6 +36,39 @@ def test_who_closes_and_does_not_read_the_answer_is_cut_off(monkeypatch):
                 transport = connection_of(server, raw)._transport
                 await until(lambda: transport.get_write_buffer_size() > 0)
                 raw.call(0, CLOSE, struct.pack(">H", 200) + short("") + struct.pack(">HH", 0, 0))
+                await until(lambda: server.connections == 0)
+
+    asyncio.run(main())
+
+
+def test_who_goes_on_sending_after_its_close_still_hears_the_answer():
+    """As a client does whose buffers are full of publishes: a reset would take the answer from it."""
+
+    def client(url: str) -> tuple[tuple[int, int], bytes]:
+        with Raw(url).opened() as raw:
+            raw.call(0, CLOSE, struct.pack(">H", 200) + short("") + struct.pack(">HH", 0, 0))
+            for _ in range(20):
+                for _ in range(100):
+                    raw.publish("nowhere", bytes(1_000))
+                time.sleep(0.01)
+            return raw.next().method, raw.take(1)
+
+    async def main() -> None:
+        async with served() as (server, url):
+            assert await asyncio.to_thread(client, url) == (CLOSE_OK, b"")
+            await until(lambda: server.connections == 0)
+
+    asyncio.run(main())
+
+
+def test_who_was_answered_and_does_not_hang_up_is_cut_off(monkeypatch):
+    monkeypatch.setattr(server_module, "PARTING_S", 0.5)
+
+    async def main() -> None:
+        async with served() as (server, url):
+            with await asyncio.to_thread(lambda: Raw(url).opened()) as raw:
+                raw.call(0, CLOSE, struct.pack(">H", 200) + short("") + struct.pack(">HH", 0, 0))
+                await asyncio.to_thread(raw.expect, CLOSE_OK)
                 await until(lambda: server.connections == 0)
 
     asyncio.run(main())

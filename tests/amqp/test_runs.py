@@ -29,6 +29,7 @@ from tests.amqp.raw import (
 from tests.amqp.wires import LASTING, confirming, declared, number, over, text
 from wherry.broker.broker import Broker
 from wherry.wire.amqp import transaction
+from wherry.wire.amqp.intake import Intake, Ticket
 
 RETURN, TX_SELECT, TX_SELECT_OK, TX_COMMIT, TX_COMMIT_OK = (60, 50), (90, 10), (90, 11), (90, 20), (90, 21)
 MANDATORY = 1
@@ -129,6 +130,53 @@ def test_every_message_of_a_run_that_goes_nowhere_comes_back_and_is_confirmed():
         assert returned == [(LASTING, bytes([body]) * 3) for body in b"abcd"]
 
     with_client(story)
+
+
+def test_what_goes_nowhere_is_confirmed_with_its_return_and_not_before_what_came_earlier(monkeypatch):
+    later: list[int] = []
+    note = Intake.note
+
+    def noted(intake: Intake, ticket: Ticket) -> None:
+        later.append(ticket.last)
+        note(intake, ticket)
+
+    monkeypatch.setattr(Intake, "note", noted)
+
+    def story(raw: Raw) -> None:
+        confirming(raw)
+        declared(raw, "q")
+        raw.publish("nowhere", b"a", LASTING, MANDATORY)
+        raw.expect(RETURN)
+        message(raw)
+        assert _confirmed(raw.next()) == 1
+        assert later == []
+        with raw.together():
+            raw.publish("q", b"b", LASTING)
+            raw.publish("nowhere", b"c", LASTING, MANDATORY)
+        assert raw.expect(RETURN)
+        message(raw)
+        last = 0
+        while last < 3:
+            last = _confirmed(raw.next())
+        assert later == [3]
+        assert raw.got("q")[1] == b"b"
+
+    with_client(story)
+
+
+def test_offsets_of_a_queue_that_does_not_last_are_set_aside_before_its_first_message():
+    """Else its confirm would wait for the disk, and come after the message."""
+
+    async def story(broker: Broker, url: str, apart: Any) -> None:
+        with await apart(lambda: Raw(url).opened()) as raw:
+            name = await apart(raw.queue)
+            assert broker.shard.state.topic(name).partitions[0].reserved > 0
+            written = broker.shard.committer.submitted
+            await apart(lambda: confirming(raw).publish(name, b"x"))
+            assert _confirmed(await apart(raw.next)) == 1
+            assert broker.shard.committer.submitted == written
+
+    over(story)
 
 
 def _confirmed(frame: Frame) -> int:

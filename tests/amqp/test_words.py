@@ -18,7 +18,7 @@ from tests.amqp.raw import (
     long,
     short,
 )
-from tests.amqp.wires import AUTO_DELETE, DURABLE, EXCLUSIVE, PASSIVE, number
+from tests.amqp.wires import AUTO_DELETE, DURABLE, EXCLUSIVE, PASSIVE, number, text
 
 EXCHANGE_DELETE, EXCHANGE_BIND, EXCHANGE_UNBIND, QUEUE_UNBIND = (40, 20), (40, 30), (40, 40), (50, 50)
 
@@ -87,6 +87,14 @@ def test_a_queue_does_not_become_exclusive_nor_cease_to_be(raw, first, second, m
     declare(raw, name, second | more, number("x-message-ttl", 9) if more else b"")
     assert said(raw) == locked(name)
     raw.call(1, (50, 40), b"\0\0" + short(name) + b"\0")
+
+
+@pytest.mark.parametrize("kinds", [("classic", ""), ("", "classic")], ids=["classic first", "nothing first"])
+def test_a_queue_that_does_not_say_its_type_is_classic(raw, kinds):
+    name = token_hex(8)
+    for kind in kinds:
+        declare(raw, name, EXCLUSIVE, text("x-queue-type", kind) if kind else b"")
+        raw.expect(QUEUE_DECLARE_OK)
 
 
 def test_a_queue_that_is_exclusive_to_another_connection_is_locked(raw, amqp_url):

@@ -80,6 +80,14 @@ class Publisher(Face):
         )
         return (self.shard.committer.submitted if answer.repeated else position), answer, batch
 
+    async def reserve(self, topic: str) -> None:
+        """Set offsets aside for transient messages of a topic with one partition: else the first waits for the disk.
+
+        On return they are not durable yet; whatever is durable later, they are before.
+        """
+        state = self.shard.state
+        await self.shard.decide(lambda now: (publishing.reserve(state.topic(topic), [(0, 0)], now.wall_us), None))
+
     async def stored(self, position: int) -> None:
         """Wait until everything up to a position of `submit` is durable."""
         await self.shard.committer.wait(position)

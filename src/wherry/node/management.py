@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from urllib.parse import unquote
 
 import msgspec
 
@@ -17,6 +18,7 @@ from wherry.wire.http.problem import HttpError
 from wherry.wire.http.server import Server
 
 PREFIX = "/api/"
+CONNECTION = PREFIX + "connections/"
 
 
 class Management:
@@ -33,8 +35,9 @@ class Management:
             return self._gate(request)
         self._server.check_page(request)
         check_site(request)
-        if request.method not in ("GET", "HEAD"):
-            raise HttpError("method-not-allowed", f"{request.method} is not for {PREFIX}: it is to look at")
+        if request.method not in ("GET", "HEAD") and not self._closes(request):
+            text = f"{request.method} is not for {request.path}: {PREFIX} is to look at, and to close connections"
+            raise HttpError("method-not-allowed", text)
         if request.brings_body():
             raise HttpError("too-large", f"{PREFIX} takes no body")
         return None
@@ -44,8 +47,10 @@ class Management:
         if not request.path.startswith(PREFIX):
             return await self._app(request)
         self.gate(request)
-        request.endpoint = "GET /api"
+        request.endpoint = "DELETE /api" if self._closes(request) else "GET /api"
         user, token = _credentials(request)
+        if self._closes(request):
+            return await self._close(request, token)
         self._may(token, "*")  # who asks must be known, whatever there is to see
         found = management.answer(
             self._house, request.path.removeprefix(PREFIX), user, lambda topic: self._may(token, topic)
@@ -53,6 +58,17 @@ class Management:
         if found is None:
             raise NotFound("path", request.path)
         return Response(body=[msgspec.json.encode(found)], content_type=JSON)
+
+    def _closes(self, request: Request) -> bool:
+        return request.method == "DELETE" and request.path.startswith(CONNECTION)
+
+    async def _close(self, request: Request, token: str) -> Answer:
+        """For whoever may do everything."""
+        self._access.check_token(token, "admin", "*")
+        why = request.headers.get("x-reason") or "Closed via management plugin"
+        if not await management.close_connection(self._house, unquote(request.path.removeprefix(CONNECTION)), why):
+            raise NotFound("connection", request.path.removeprefix(CONNECTION))
+        return Response(204)
 
     def _may(self, token: str, topic: str) -> bool:
         """Whoever may consume a topic sees it; who is not known is refused."""

@@ -162,8 +162,7 @@ class Channel:
         if not targets:
             if mandatory:
                 self._return(event, known)
-            if ticket is not None:
-                session.intake.note(ticket)
+            self._nowhere(event, ticket)
             return
         session.check_publish(targets)
         self._put(event, known, due, targets, ticket)
@@ -205,6 +204,15 @@ class Channel:
         for body in event.bodies:
             pieces += writer.content(self.number, method, known.raw, body, self.session.frame_max)
         self.session.send_all(pieces)
+
+    def _nowhere(self, event: Publish, ticket: Ticket | None) -> None:
+        """Publishes to no queue are over: at once, with their return, unless others before them are not."""
+        if ticket is None:
+            return
+        if self._confirmed == ticket.last - len(event.bodies):
+            self.confirmed(ticket.last, set())
+        else:
+            self.session.intake.note(ticket)
 
     def confirmed(self, last: int, refused: set[int]) -> None:
         """Publishes up to `last` are over: one word for each stretch of the same fate."""
@@ -252,8 +260,7 @@ class Channel:
             asker.take_replies(event, known)
         elif event.route.mandatory:
             self._return(event, known)
-        if ticket is not None:
-            self.session.intake.note(ticket)
+        self._nowhere(event, ticket)
 
     def take_replies(self, event: Publish, known: Skimmed) -> None:
         """Replies for whoever asked on this channel. Who does not read loses them, as with any transient message."""

@@ -42,6 +42,7 @@ class Host:
         self._broker = broker
         self._catalog = broker.shard.state.catalog
         self._queues: dict[str, Queue] = {}
+        self._expiring: set[Queue] = set()
         self._seen = -1
         self._resolved: dict[tuple[str, str], tuple[Queue, ...]] = {}
 
@@ -60,6 +61,8 @@ class Host:
             known = Queue(self._broker, self.name, name, terms, old_below=self._old.get(number, 0))
             self._forget_gone()
             self._queues[name] = known
+            if terms.expires_ms is not None:
+                self._expiring.add(known)
         return known
 
     def _forget_gone(self) -> None:
@@ -100,6 +103,8 @@ class Host:
             await self.have_subscription(queue)
             return queue
         await self._broker.create_topic(wanted.topic(self.name, name))
+        if not wanted.durable:
+            await self._broker.reserve(full_name(self.name, name))
         queue = self.queue(name)
         if wanted.exclusive:
             queue.owner = connection
@@ -108,12 +113,11 @@ class Host:
 
     def expired(self, now: float) -> list[Queue]:
         """Queues that nobody has used for as long as they live."""
+        self._expiring = {queue for queue in self._expiring if self._is_there(queue)}
         return [
             queue
-            for queue in self._queues.values()
-            if queue.terms.expires_ms is not None
-            and queue.is_idle_for(now) * 1000 >= queue.terms.expires_ms
-            and self._is_there(queue)
+            for queue in self._expiring
+            if queue.terms.expires_ms is not None and queue.is_idle_for(now) * 1000 >= queue.terms.expires_ms
         ]
 
     def _is_there(self, queue: Queue) -> bool:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from wherry.wire.amqp.channel import Channel
     from wherry.wire.amqp.session import Session
 
-TICK_S = 1.0
+TICK_S = 0.1
+"""How late a queue that nobody uses may expire."""
 
 _log = logging.getLogger("wherry.amqp")
 

@@ -1,7 +1,7 @@
 """What tools ask RabbitMQ's management interface for: queues, exchanges, bindings, connections, in its shapes.
 
-Only what Flower, `rabbitmqadmin list` and clients of the kind read, and only to look at: what changes something is a
-matter of the protocol itself, or of `/v1`.
+Only what Flower, `rabbitmqadmin list` and clients of the kind read, and a way to close connections. What else changes
+something is a matter of the protocol itself, or of `/v1`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,15 @@ def answer(house: House, path: str, user: str, may: May) -> Any | None:
     if what == "aliveness-test":
         return {"status": "ok"} if rest[:1] and rest[0] in house.hosts else None
     return {"status": "ok"} if what in ("health", "healthchecks") else None
+
+
+async def close_connection(house: House, name: str, why: str) -> bool:
+    """End a connection, telling its client why; whether there was one of that name."""
+    for session in list(house.sessions):
+        if session.is_open and session.name == name:
+            await session.close(why)
+            return True
+    return False
 
 
 def _looked_up(house: House, what: str, rest: list[str], may: May) -> Any | None:
@@ -212,8 +221,14 @@ def _one_connection(house: House, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _connection(session: Session) -> dict[str, Any]:
+    ends = [end.rpartition(":") for end in session.name.split(" -> ")]
+    (peer_host, _, peer_port), (host, _, port) = ends[0], ends[-1]
     return {
         "name": session.name,
+        "peer_host": peer_host,
+        "peer_port": int(peer_port) if peer_port.isdecimal() else None,
+        "host": host,
+        "port": int(port) if port.isdecimal() else None,
         "vhost": session.host.name,
         "user": _plain(session.user),
         "state": "running",

@@ -164,13 +164,18 @@ def check_type(host: str, name: str, wanted: QueueTerms) -> None:
         raise refused(Reply.PRECONDITION_FAILED, text)
 
 
+_IMPLIED: dict[str, Any] = {"x-queue-type": "classic"}
+"""What a queue is that says nothing of it."""
+
+
 def compared(known: QueueTerms, wanted: QueueTerms) -> list[tuple[str, object, object]]:
     """What has to be the same when a queue is declared again: the name of each term, what it is, what was asked for."""
     fields = ("durable", "exclusive", "auto_delete")
     arguments = {**known.arguments, **wanted.arguments}
     arguments.pop("x-queue-mode", None)  # means nothing any more
     return [(field, getattr(known, field), getattr(wanted, field)) for field in fields] + [
-        (argument, known.arguments.get(argument), wanted.arguments.get(argument)) for argument in arguments
+        (argument, (_IMPLIED | known.arguments).get(argument), (_IMPLIED | wanted.arguments).get(argument))
+        for argument in arguments
     ]
 
 

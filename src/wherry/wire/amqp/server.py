@@ -75,6 +75,7 @@ class Connection(asyncio.Protocol):
         self._heartbeat_s = 0
         self._stuffed_since: float | None = None
         self._parting_since: float | None = None
+        self._has_hung_up = False
         self._paused = False
         self._blocked = False
         self._waits_for_relief = False
@@ -105,6 +106,8 @@ class Connection(asyncio.Protocol):
             self._drained.set_result(None)
 
     def data_received(self, data: bytes) -> None:
+        if self._has_hung_up:
+            return
         self._heard = self._server.time()
         held = self._reader.held
         events = self._reader.feed(data)
@@ -226,23 +229,39 @@ class Connection(asyncio.Protocol):
     @property
     def is_closing(self) -> bool:
         """Whether nothing that is written goes out any more."""
-        return self._transport.is_closing()
+        return self._has_hung_up or self._transport.is_closing()
 
     def write(self, data: bytes) -> None:
         """Bytes to the client."""
         self._said = self._server.time()
-        if not self._transport.is_closing():
+        if not self.is_closing:
             self._transport.write(data)
 
     def write_all(self, pieces: list[Piece]) -> None:
         """The same, in pieces."""
         self._said = self._server.time()
-        if not self._transport.is_closing():
+        if not self.is_closing:
             self._transport.writelines(pieces)
 
     def hang_up(self) -> None:
-        """Close, once everything is written."""
+        """Say no more, once everything is written. What the client still sends is dropped, until it hangs up too.
+
+        A socket that we closed at once would answer that with a reset, and take our last words from a client that has
+        not read them yet.
+        """
+        if self.is_closing:
+            return
+        self._has_hung_up = True
         self._parting_since = self._server.time()
+        if not self._transport.can_write_eof():  # TLS says goodbye by itself
+            self._transport.close()
+            return
+        self._transport.write_eof()
+        if self._paused:
+            self._transport.resume_reading()
+
+    def drop(self) -> None:
+        """Close, whatever the client does."""
         self._transport.close()
 
     def tuned(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
@@ -364,7 +383,7 @@ class Server:
                 await self._nobody.wait()
         except TimeoutError:
             for connection in list(self._connections):
-                connection.hang_up()
+                connection.drop()
 
 
 @asynccontextmanager
