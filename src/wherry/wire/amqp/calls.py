@@ -267,8 +267,7 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
     channel.consumers[tag] = consumer
     if method.exclusive:
         queue.exclusive_to = consumer
-    if method.no_wait:
-        consumer.tell(is_silent=True)
+    consumer.is_told = method.no_wait
     queue.join(consumer)
     await queue.looked()  # what waits for it comes with the answer
     consumer.tell()

@@ -56,7 +56,8 @@ class Consumer:
         self.limit = limit
         """How many it may hold; 0 for no limit of its own."""
         self.out = 0
-        self._is_told = False
+        self.is_told = False
+        """Whether it knows that it consumes, or does not want to."""
         self._writer = DeliveryWriter(channel.number, tag, channel.session.frame_max)
 
     def room(self) -> int:
@@ -78,7 +79,6 @@ class Consumer:
 
     def take(self, dealt: Dealt, rows: list[int], messages: list[Row]) -> None:
         """Messages to be sent: rows of a delivery, whose messages are all here."""
-        self.tell()
         channel = self.channel
         first = channel.next_tag
         channel.next_tag += len(rows)
@@ -90,13 +90,19 @@ class Consumer:
             for tag, row in enumerate(rows, first):
                 channel.unacked[tag] = Out(tag, dealt, row, self.queue, self)
         mine = messages if len(rows) == len(messages) else [messages[row] for row in rows]
-        channel.session.send_all(self._writer.pieces(first, mine))
+        channel.session.send_all([*self._answer(), *self._writer.pieces(first, mine)])
 
-    def tell(self, *, is_silent: bool = False) -> None:
-        """It consumes by now: said once, before its first message."""
-        if not self._is_told and not self.channel.is_over and not is_silent:
-            self.channel.session.send(self.channel.number, BasicConsumeOk(consumer_tag=self.tag))
-        self._is_told = True
+    def tell(self) -> None:
+        """It consumes by now, and must know, if it does not."""
+        if not self.channel.is_over:
+            self.channel.session.send_all(self._answer())
+
+    def _answer(self) -> list[Piece]:
+        """What it is told once, before its first message and in one write with it."""
+        if self.is_told:
+            return []
+        self.is_told = True
+        return [writer.frame(self.channel.number, BasicConsumeOk(consumer_tag=self.tag))]
 
     def gone(self) -> None:
         """Its queue is no more: who can be told is told."""
@@ -140,7 +146,7 @@ class Channel:
 
     def publish(self, event: Publish) -> None:
         """Messages came, that differ in nothing but their bodies."""
-        (exchange, key, mandatory, immediate), known, due = event.route, event.properties, None
+        (exchange, key, _, immediate), known, due = event.route, event.properties, None
         ticket = None
         if self.confirms:
             self.published += len(event.bodies)
@@ -160,9 +166,7 @@ class Channel:
         if known.headers and b"BCC" in known.headers:
             known = skim(properties.replaced(known.raw, "headers", without(known.headers, ("BCC",))))
         if not targets:
-            if mandatory:
-                self._return(event, known)
-            self._nowhere(event, ticket)
+            self._nowhere(event, known, ticket)
             return
         session.check_publish(targets)
         self._put(event, known, due, targets, ticket)
@@ -198,21 +202,24 @@ class Channel:
             text = f"user_id property set to '{known.user_id}' but authenticated user was '{self.session.user}'"
             raise refused(Reply.PRECONDITION_FAILED, text)
 
-    def _return(self, event: Publish, known: Skimmed) -> None:
-        method = BasicReturn(exchange=event.route.exchange, routing_key=event.route.key)
-        pieces: list[Piece] = []
-        for body in event.bodies:
-            pieces += writer.content(self.number, method, known.raw, body, self.session.frame_max)
-        self.session.send_all(pieces)
+    def _nowhere(self, event: Publish, known: Skimmed, ticket: Ticket | None) -> None:
+        """Messages that no queue takes: whoever wants to know gets them back."""
+        returned: list[Piece] = []
+        if event.route.mandatory:
+            method = BasicReturn(exchange=event.route.exchange, routing_key=event.route.key)
+            for body in event.bodies:
+                returned += writer.content(self.number, method, known.raw, body, self.session.frame_max)
+        self._over(event, ticket, returned)
 
-    def _nowhere(self, event: Publish, ticket: Ticket | None) -> None:
-        """Publishes to no queue are over: at once, with their return, unless others before them are not."""
-        if ticket is None:
-            return
-        if self._confirmed == ticket.last - len(event.bodies):
-            self.confirmed(ticket.last, set())
-        else:
-            self.session.intake.note(ticket)
+    def _over(self, event: Publish, ticket: Ticket | None, returned: list[Piece]) -> None:
+        """Publishes to no queue are over at once, in one write with their return, unless others before them are not."""
+        confirms: list[bytes] = []
+        if ticket is not None:
+            if self._confirmed == ticket.last - len(event.bodies):
+                confirms = self._acks(ticket.last)
+            else:
+                self.session.intake.note(ticket)
+        self.session.send_all([*returned, *confirms])
 
     def confirmed(self, last: int, refused: set[int]) -> None:
         """Publishes up to `last` are over: one word for each stretch of the same fate."""
@@ -258,9 +265,9 @@ class Channel:
         asker = self.session.replies.get(event.route.key)
         if asker is not None and not asker.session.is_over:
             asker.take_replies(event, known)
-        elif event.route.mandatory:
-            self._return(event, known)
-        self._nowhere(event, ticket)
+            self._over(event, ticket, [])
+        else:
+            self._nowhere(event, known, ticket)
 
     def take_replies(self, event: Publish, known: Skimmed) -> None:
         """Replies for whoever asked on this channel. Who does not read loses them, as with any transient message."""

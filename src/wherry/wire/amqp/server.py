@@ -240,7 +240,7 @@ class Connection(asyncio.Protocol):
     def write_all(self, pieces: list[Piece]) -> None:
         """The same, in pieces."""
         self._said = self._server.time()
-        if not self.is_closing:
+        if pieces and not self.is_closing:
             self._transport.writelines(pieces)
 
     def hang_up(self) -> None:
