@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import time
 
@@ -70,5 +71,38 @@ def test_who_was_answered_and_does_not_hang_up_is_cut_off(monkeypatch):
                 raw.call(0, CLOSE, struct.pack(">H", 200) + short("") + struct.pack(">HH", 0, 0))
                 await asyncio.to_thread(raw.expect, CLOSE_OK)
                 await until(lambda: server.connections == 0)
+
+    asyncio.run(main())
+
+
+def test_who_is_reset_before_it_is_let_in_does_not_keep_others_from_the_goodbye():
+    async def main() -> None:
+        async with served() as (server, url):
+            with await asyncio.to_thread(lambda: Raw(url).opened()) as good:
+                gone = Raw(url)
+                await until(lambda: server.connections == 2)
+                gone._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                gone.__exit__(None, None, None)  # a reset
+                await server.close(1.0)
+                assert (await asyncio.to_thread(good.expect, CLOSE)).code == 320
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_client_that_hangs_up_is_let_go_whether_it_was_read_from_or_not(monkeypatch, paused):
+    monkeypatch.setattr(server_module, "PARTING_S", 1_000.0)
+
+    async def main() -> None:
+        async with served() as (server, url):
+            with await asyncio.to_thread(lambda: Raw(url).opened()) as raw:
+                connection = connection_of(server, raw)
+                if paused:
+                    connection._pause()
+                connection.hang_up()
+                connection.hang_up()
+                connection.write(b"nothing")  # is not written, and no fault
+                assert await asyncio.to_thread(raw.take, 1) == b""
+            await until(lambda: server.connections == 0)
 
     asyncio.run(main())

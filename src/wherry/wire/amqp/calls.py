@@ -245,9 +245,6 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
         return m.BasicConsumeOk(consumer_tag=tag)
     queue = _queue(channel, method.queue)
     session.check("consume", queue.topic)
-    if queue.exclusive_to is not None or (method.exclusive and (queue.subscribers or queue.terms.single_active)):
-        text = f"queue '{queue.name}' in vhost '{session.host.name}' in exclusive use"
-        raise refused(Reply.ACCESS_REFUSED, text)
     priority = method.arguments.get("x-priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise refused(Reply.PRECONDITION_FAILED, f"x-priority is {priority!r}; allowed: a whole number")
@@ -255,6 +252,10 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
     await session.intake.flush()
     if channel.is_over:  # while we waited
         return m.BasicConsumeOk(consumer_tag=tag)
+    queue = _queue(channel, method.queue)  # from here to `join` nothing waits: whom it is exclusive to stays true
+    if queue.exclusive_to is not None or (method.exclusive and (queue.subscribers or queue.terms.single_active)):
+        text = f"queue '{queue.name}' in vhost '{session.host.name}' in exclusive use"
+        raise refused(Reply.ACCESS_REFUSED, text)
     consumer = Consumer(
         channel,
         tag,

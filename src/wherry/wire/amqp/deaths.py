@@ -1,7 +1,7 @@
 """Dead letters on their way: from the queue in which they died to the exchange that it names.
 
 They are dead letters of the broker first, durable with their reason. From there they are published anew and let go in
-one step, so that a crash between neither loses nor doubles them.
+one step, so that a crash between neither loses nor doubles them; only copies too large for that may be doubled.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 from wherry.broker import browse
 from wherry.broker.broker import Broker
 from wherry.core.deadletters import DeadFilter
+from wherry.core.publishing import PublishOptions
 from wherry.core.state import TopicState
 from wherry.model.errors import LimitReached, TooLarge, WherryError
 from wherry.model.schema import MESSAGE
@@ -33,6 +34,9 @@ BLOCK = 1_000
 """Dead letters moved in one step."""
 
 BLOCK_BYTES = 4 << 20
+MARGIN_BYTES = 1 << 20
+"""Of an entry of the journal, for what is not body. Copies that do not fit it together are published one by one."""
+
 COUNT_MAX = 1 << 62
 
 REASONS = {"expired": "expired", "overflow": "maxlen", "rejected": "rejected"}
@@ -112,6 +116,11 @@ class Mover:
         calls = [(target, _batch(messages), persistent) for (target, persistent), messages in to.items()]
         offsets = tuple(found.column("offset").to_pylist())
         these = DeadFilter(subscription=subscription, partition=0, offsets=offsets)
+        most = self._broker.shard.writer.entry_bytes_max - MARGIN_BYTES
+        if found.num_rows == 1 and sum(batch.nbytes for _, batch, _ in calls) > most:
+            for target, batch, persistent in calls[:-1]:  # a crash before the last of them doubles it
+                await self._broker.publish(target, batch, PublishOptions(persistent=persistent))
+            calls = calls[-1:]
         return await self._broker.forward(topic, these, calls, by="dead-letter exchange")
 
     def _anew(

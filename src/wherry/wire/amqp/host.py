@@ -42,7 +42,8 @@ class Host:
         self._broker = broker
         self._catalog = broker.shard.state.catalog
         self._queues: dict[str, Queue] = {}
-        self._expiring: set[Queue] = set()
+        self.expiring: dict[Queue, float] = {}
+        """Queues that go by themselves, and after how many seconds in which nobody used them."""
         self._seen = -1
         self._resolved: dict[tuple[str, str], tuple[Queue, ...]] = {}
 
@@ -62,7 +63,7 @@ class Host:
             self._forget_gone()
             self._queues[name] = known
             if terms.expires_ms is not None:
-                self._expiring.add(known)
+                self.expiring[known] = terms.expires_ms / 1000
         return known
 
     def _forget_gone(self) -> None:
@@ -113,12 +114,11 @@ class Host:
 
     def expired(self, now: float) -> list[Queue]:
         """Queues that nobody has used for as long as they live."""
-        self._expiring = {queue for queue in self._expiring if self._is_there(queue)}
-        return [
-            queue
-            for queue in self._expiring
-            if queue.terms.expires_ms is not None and queue.is_idle_for(now) * 1000 >= queue.terms.expires_ms
-        ]
+        idle = [queue for queue, after_s in self.expiring.items() if queue.is_idle_for(now) >= after_s]
+        gone = [queue for queue in idle if not self._is_there(queue)]
+        for queue in gone:
+            del self.expiring[queue]
+        return [queue for queue in idle if queue in self.expiring]
 
     def _is_there(self, queue: Queue) -> bool:
         """Whether its topic is still the one that it was made for."""

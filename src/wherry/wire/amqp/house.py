@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from wherry.wire.amqp.session import Session
 
 TICK_S = 0.1
-"""How late a queue that nobody uses may expire."""
+"""How late a queue that nobody uses may expire, where there are not very many of them."""
 
 _log = logging.getLogger("wherry.amqp")
 
@@ -102,7 +102,7 @@ class House:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(max(TICK_S, min(1.0, sum(len(each.expiring) for each in self.hosts.values()) / 10_000)))
             now = time.monotonic()
             for host in self.hosts.values():
                 for queue in host.expired(now):

@@ -161,7 +161,7 @@ class Queue:
         try:
             consumer = await self._joined()
             while True:
-                wanted = sum(min(each.room(), PULL_MAX) for each in self._eligible())
+                wanted = sum(max(0, min(each.room(), PULL_MAX)) for each in self._eligible())
                 if wanted <= 0:
                     self._end_looks()
                     self._room.clear()

@@ -256,13 +256,17 @@ class Connection(asyncio.Protocol):
         if not self._transport.can_write_eof():  # TLS says goodbye by itself
             self._transport.close()
             return
-        self._transport.write_eof()
+        try:
+            self._transport.write_eof()
+        except OSError:  # the client is gone already
+            self._transport.abort()
+            return
         if self._paused:
             self._transport.resume_reading()
 
     def drop(self) -> None:
-        """Close, whatever the client does."""
-        self._transport.close()
+        """Close, whatever the client does, and whether it has read what it was sent or not."""
+        self._transport.abort()
 
     def tuned(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
         """The bounds that hold from now on."""
@@ -377,6 +381,9 @@ class Server:
             listener.close()
         await self.house.intake.flush()
         for connection in list(self._connections):
+            if not connection.session.is_open and not connection.session.is_over:
+                connection.drop()  # who is not even let in is not waited for
+                continue
             await connection.session.close("broker forced connection closure with reason 'shutdown'")
         try:
             async with asyncio.timeout(min(drain_s, PARTING_S)):

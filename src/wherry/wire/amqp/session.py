@@ -353,7 +353,8 @@ class Session:
             self.channels[number] = Channel(self, number)
             self.send(number, m.ChannelOpenOk())
         elif isinstance(method, m.ChannelCloseOk):
-            self.channels.pop(number, None)
+            if channel is not None and channel.is_closing:  # else nobody has asked for it
+                del self.channels[number]
         elif channel is None:
             if not isinstance(method, m.ChannelClose):  # both sides may close at the same time
                 raise _unexpected(number, method, "'channel.open'")

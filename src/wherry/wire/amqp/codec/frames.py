@@ -14,9 +14,10 @@ from __future__ import annotations
 import struct
 
 HEADER = b"AMQP\x00\x00\x09\x01"
+"""What a client says first, and what a server answers to one who said something else."""
+
 GREETINGS = (HEADER, b"AMQP\x01\x01\x00\x09")
 """How clients begin: with this version, or as the version before it was greeted, which some still do."""
-"""What a client says first, and what a server answers to one who said something else."""
 
 METHOD, CONTENT_HEADER, CONTENT_BODY, HEARTBEAT = 1, 2, 3, 8
 
