@@ -26,6 +26,7 @@ from tests.amqp.raw import (
     short,
 )
 from tests.amqp.wires import LASTING, connection_of, declared, durable, served, text, until
+from wherry.wire.amqp.codec.writer import Piece
 from wherry.wire.amqp.intake import Intake
 from wherry.wire.amqp.queue import Queue
 from wherry.wire.amqp.server import Server
@@ -111,11 +112,11 @@ def test_what_was_published_before_a_consume_is_behind_its_answer_in_one_write()
                 connection = connection_of(server, raw)
                 write_all = connection.write_all
 
-                def counted(pieces: list[bytes]) -> None:
+                def counted(pieces: list[Piece]) -> None:
                     writes.append(len(b"".join(pieces)))
                     write_all(pieces)
 
-                connection.write_all = counted  # type: ignore[method-assign,assignment]
+                connection.write_all = counted  # type: ignore[method-assign]
                 with raw.together():
                     raw.publish(name, b"first")
                     consume(raw, name, flags=NO_ACK)

@@ -144,7 +144,7 @@ routes = st.sampled_from([("", "jobs"), ("e", "k"), ("amq.topic", "a.b.c"), ("\u
 
 publishes = st.builds(
     lambda channel, route, mandatory, immediate, raw, body: Publish(
-        channel, Route(*route, mandatory, immediate), properties.skim(raw), [body]
+        channel, Route(route[0], route[1], mandatory, immediate), properties.skim(raw), [body]
     ),
     st.integers(1, 5),
     routes,
