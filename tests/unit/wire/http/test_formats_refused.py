@@ -108,7 +108,12 @@ JSON_TABLE: list[tuple[str, str, bytes, str]] = [
     ("an id that is empty", JSON, json_bytes(GOOD | {"id": ""}), "messages[0].id"),
     ("a long id", JSON, json_bytes([GOOD, GOOD | {"id": "x" * 257}]), "messages[1].id"),
     ("a long key", JSON, json_bytes(GOOD | {"key": "x" * 1_025}), "messages[0].key"),
-    ("a large payload", JSON, json_bytes([GOOD, {"payload": "x" * 16_777_217}]), "messages[1].payload"),
+    (
+        "a large payload",
+        JSON,
+        json_bytes([GOOD, {"payload": "x" * 25_165_825}]),
+        "messages[1].payload",
+    ),
     ("a priority above", JSON, json_bytes(GOOD | {"priority": 65_536}), "messages[0].priority"),
     ("a priority below", JSON, json_bytes(GOOD | {"priority": -1}), "messages[0].priority"),
     ("a priority with a fraction", JSON, json_bytes(GOOD | {"priority": 1.5}), "messages[0].priority"),
