@@ -263,6 +263,24 @@ async def test_a_retry_policy_has_both_its_edges(home: Home):
 
 
 @in_loop
+async def test_room_that_comes_free_while_more_is_made_is_found(home: Home, monkeypatch: pytest.MonkeyPatch):
+    """What others have queued may all be written meanwhile: then there is nothing left to wait for, and room."""
+    broker = await home.open()
+    committer, make_room = broker.shard.committer, broker.shard.writer.make_room
+
+    async def slowly(size: int, entries: int) -> bool:
+        made = await make_room(size, entries)
+        await committer.wait(committer.submitted)
+        return made
+
+    monkeypatch.setattr(broker.shard.writer, "make_room", slowly)
+    await broker.create_topic("t")
+    some = [bytes(50_000)] * 40
+    await asyncio.gather(*(broker.publish("t", some) for _ in range(24)))
+    assert broker.stats("t").messages == 24 * 40
+
+
+@in_loop
 async def test_many_large_publishes_at_once_wait_for_room_and_are_not_told_that_the_disk_is_full(home: Home):
     broker = await home.open()
     await broker.create_topic("t")

@@ -133,9 +133,8 @@ class Shard:
                 return self._write(encoded), answer
             # Others may take what was made before this one's turn comes: then it is made again.
             tries += 1
-            made = tries <= ROOM_TRIES and await self._make_room(size, len(encoded))
-            if not made and self._room_left(size, len(encoded), essential=False) is not None:
-                raise DiskFull(size, left)  # and what others had queued was not all that was in the way
+            if tries > ROOM_TRIES or not await self._make_room(size, len(encoded)):
+                raise DiskFull(size, left)
 
     async def admit_settle(self, messages: int) -> None:
         """Make sure that settling so many messages can be journaled, before anything is taken out of a lease."""
@@ -154,7 +153,7 @@ class Shard:
         if await self.writer.make_room(size + committer.pending_bytes, entries + queued):
             return True
         if committer.submitted == committer.durable:
-            return False
+            return queued > 0
         await committer.wait(committer.submitted)
         return True
 
