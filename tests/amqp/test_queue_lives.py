@@ -232,3 +232,19 @@ def test_the_time_of_a_queue_that_is_gone_does_not_run_out_for_its_namesake(cloc
             assert names(broker) == ["deleted", "replaced"]
 
     asyncio.run(main())
+
+
+def test_a_queue_that_would_expire_is_forgotten_with_its_end():
+    async def main() -> None:
+        async with served() as (server, url):
+
+            def client() -> None:
+                with Raw(url).opened() as raw:
+                    declared(raw, "brief", number("x-expires", 86_400_000))
+                    raw.call(1, (50, 40), b"\0\0" + short("brief") + b"\0")
+                    raw.expect((50, 41))
+
+            await asyncio.to_thread(client)
+            assert server.house.hosts["/"].expiring == {}
+
+    asyncio.run(main())

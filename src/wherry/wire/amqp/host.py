@@ -71,6 +71,7 @@ class Host:
         if len(self._queues) > 2 * len(self._catalog.topics) + KEPT_SLACK:
             kept = (each for each in self._queues.values() if each.subscribers or self._is_there(each))
             self._queues = {each.name: each for each in kept}
+            self.expiring = {each: after_s for each, after_s in self.expiring.items() if self._is_there(each)}
 
     def has_queue(self, name: str) -> bool:
         """Whether there is such a queue."""
@@ -146,6 +147,7 @@ class Host:
         count = queue.ready() if there else 0
         if self._queues.get(queue.name) is queue:
             del self._queues[queue.name]
+        self.expiring.pop(queue, None)
         subscribers = await queue.close()
         left = self._catalog.leading_to(queue.topic) if there else []
         if self._is_there(queue):

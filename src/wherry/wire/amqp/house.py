@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from wherry.wire.amqp.channel import Channel
     from wherry.wire.amqp.session import Session
 
-TICK_S = 0.1
-"""How late a queue that nobody uses may expire, where there are not very many of them."""
+TICK_S, MANY, TICK_MANY_S = 0.1, 1_000, 1.0
+"""How late a queue that nobody uses may expire; and where there are many of them, for each tick looks at all."""
 
 _log = logging.getLogger("wherry.amqp")
 
@@ -102,7 +102,8 @@ class House:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(max(TICK_S, min(1.0, sum(len(each.expiring) for each in self.hosts.values()) / 10_000)))
+            expiring = sum(len(host.expiring) for host in self.hosts.values())
+            await asyncio.sleep(TICK_S if expiring < MANY else TICK_MANY_S)
             now = time.monotonic()
             for host in self.hosts.values():
                 for queue in host.expired(now):
