@@ -6,10 +6,11 @@ import argparse
 import json
 from pathlib import Path
 
-from bench import amqp, core, http, spark, stomp
+from bench import amqp, core, http, spark, start, stomp
 from bench.figure import Figure, table
 
 PARTS = {
+    "start": start.figures,
     "core": core.figures,
     "http": http.figures,
     "amqp": amqp.figures,

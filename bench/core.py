@@ -6,9 +6,7 @@ Each throughput is the median of several rounds, its limit measured between the 
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
-import resource
 import shutil
 import statistics
 import tempfile
@@ -20,11 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 import wherry
+from bench import memory
 from bench.figure import Figure
-from wherry.core.directory import Directory
-from wherry.core.leasing import join
 from wherry.core.runs import SortedRuns
-from wherry.core.waiting import Fifo
 
 SIZE = 256
 ROWS = 1_000
@@ -40,9 +36,8 @@ def figures(scale: int) -> list[Figure]:
         result += _throughput(root, 1_000 // scale)
         for order in ("priority", "timeline"):
             result += _index(order, 1_000_000 // scale, 10_000_000 // scale)
-        result += _pulls(10_000_000 // scale)
         result += _recovery(root, 10_000_000 // scale)
-    result += _consumers(1_000_000 // scale)
+    result += memory.figures(scale)
     return result
 
 
@@ -60,33 +55,38 @@ def messages() -> pa.RecordBatch:
 
 
 def _throughput(root: Path, batches: int) -> list[Figure]:
-    raw_single, raw_group, published, end_to_end = [], [], [], []
+    raw: dict[int, list[float]] = {1: [], IN_FLIGHT: []}
+    published: dict[int, list[float]] = {1: [], IN_FLIGHT: []}
+    end_to_end = []
     batch = messages()
     body = os.urandom(batch.nbytes)
     for number in range(ROUNDS):
-        raw_single.append(_raw(root / "raw", body, batches // 2, 1))
-        published.append(asyncio.run(_publish(root / f"publish-{number}", batch, batches // 2)))
-        raw_group.append(_raw(root / "raw", body, batches // 2, IN_FLIGHT))
+        for at_once, rates in raw.items():
+            rates.append(_raw(root / "raw", body, batches // 2, at_once))
+            folder = root / f"publish-{number}-{at_once}"
+            published[at_once].append(asyncio.run(_publish(folder, batch, batches // 2, at_once)))
         end_to_end.append(asyncio.run(_end_to_end(root / f"flow-{number}", batch, batches)))
-    rate, flow = statistics.median(published), statistics.median(end_to_end)
-    single, group = statistics.median(raw_single), statistics.median(raw_group)
+    limit = {at_once: statistics.median(rates) for at_once, rates in raw.items()}
+    rate = {at_once: statistics.median(rates) for at_once, rates in published.items()}
+    flow = statistics.median(end_to_end)
     of_one = "raw write+fdatasync of the same bytes, one batch at a time"
     of_many = f"raw write+fdatasync of the same bytes, {IN_FLIGHT} batches at a time"
     return [
-        Figure("core.publish", rate, "msgs/s", of_one, single),
-        Figure("core.publish_grouped", rate, "msgs/s", of_many, group),
-        Figure("core.publish_pull_ack", flow, "msgs/s", "600,000 msgs/s", 600_000),
-        Figure("core.publish_pull_ack_of_limit", flow, "msgs/s", of_many, group),
+        Figure("core.publish_one", rate[1], "msgs/s, one batch under way", of_one, limit[1]),
+        Figure("core.publish", rate[IN_FLIGHT], f"msgs/s, {IN_FLIGHT} batches under way", of_many, limit[IN_FLIGHT]),
+        Figure("core.publish_pull_ack", flow, f"msgs/s, {IN_FLIGHT} batches under way", of_many, limit[IN_FLIGHT]),
     ]
 
 
 def _raw(path: Path, body: bytes, count: int, at_once: int) -> float:
-    """Messages a second that the disk alone would take."""
+    """Messages a second that the disk alone would take, into a file that is allocated first, as the journal's are."""
     fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
     try:
+        os.posix_fallocate(fd, 0, count * len(body))
+        os.fsync(fd)
         start = time.perf_counter()
-        for _ in range(count // at_once):
-            os.writev(fd, [body] * at_once)
+        for group in range(count // at_once):
+            os.pwritev(fd, [body] * at_once, group * at_once * len(body))
             os.fdatasync(fd)
         seconds = time.perf_counter() - start
     finally:
@@ -95,20 +95,20 @@ def _raw(path: Path, body: bytes, count: int, at_once: int) -> float:
     return count // at_once * at_once * ROWS / seconds
 
 
-async def _publish(path: Path, batch: pa.RecordBatch, count: int) -> float:
-    async with wherry.open(path, cache_bytes=2 << 30) as broker:
+async def _publish(path: Path, batch: pa.RecordBatch, count: int, at_once: int) -> float:
+    async with wherry.open(path) as broker:
         await broker.create_topic("bench")
         await broker.subscribe("bench", "reader")
         await broker.publish("bench", batch)
         start = time.perf_counter()
-        await _many(lambda: broker.publish("bench", batch), count)
+        await _many(lambda: broker.publish("bench", batch), count, at_once)
         seconds = time.perf_counter() - start
     shutil.rmtree(path)
     return count * ROWS / seconds
 
 
-async def _many(call: Callable[[], Awaitable[object]], count: int) -> None:
-    """So many calls, `IN_FLIGHT` of them at a time."""
+async def _many(call: Callable[[], Awaitable[object]], count: int, at_once: int = IN_FLIGHT) -> None:
+    """Make so many calls, `at_once` of them at a time."""
     left = count
 
     async def work() -> None:
@@ -117,7 +117,7 @@ async def _many(call: Callable[[], Awaitable[object]], count: int) -> None:
             left -= 1
             await call()
 
-    await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
+    await asyncio.gather(*(work() for _ in range(at_once)))
 
 
 async def _end_to_end(path: Path, batch: pa.RecordBatch, count: int) -> float:
@@ -187,19 +187,6 @@ def _drain_s(index: SortedRuns, pulls: int) -> float:
     return (time.perf_counter() - start) / pulls
 
 
-def _pulls(backlog: int) -> list[Figure]:
-    """A fifo has a cursor only: its memory for a waiting message."""
-    gc.collect()
-    queue = Fifo(0)
-    for base in range(0, backlog, ROWS):
-        queue.admit(base, ROWS, np.empty(0, np.int64))
-    directory = Directory()
-    for base in range(0, backlog, ROWS):
-        directory.append(base, ROWS, SIZE * ROWS, 0)
-    weight = (directory.columns().nbytes * 2 + 200) / backlog
-    return [Figure("core.fifo_index_bytes", weight, "bytes per message", "1 byte", 1)]
-
-
 def _recovery(root: Path, count: int) -> list[Figure]:
     """Reopen a topic in which messages wait: fifo, and priority, whose index must be rebuilt."""
     result = []
@@ -240,30 +227,3 @@ async def _reopen(path: Path, count: int) -> None:
         assert broker.stats("bench").subscriptions[0].ready == count
         consumer = await broker.consumer("bench", "reader")
         assert 0 < len(await consumer.pull(ROWS)) <= ROWS  # fewer where they lie scattered over the disk
-
-
-def _resident() -> int:
-    """Bytes of memory in use."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def _consumers(count: int) -> list[Figure]:
-    return asyncio.run(_join_many(count))
-
-
-async def _join_many(count: int) -> list[Figure]:
-    async with wherry.open() as broker:
-        await broker.create_topic("bench", partitions=16)
-        await broker.subscribe("bench", "reader")
-        subscription = broker.shard.state.subscription("bench", "reader")
-        gc.collect()
-        before = _resident()
-        start = time.perf_counter()
-        for number in range(count):
-            join(subscription, f"consumer-{number}", None, None)
-        seconds = time.perf_counter() - start
-        weight = (_resident() - before) / count
-        return [
-            Figure("core.consumers_joined", count / seconds, "joins/s", "1,000,000 consumers", 1e6),
-            Figure("core.consumer_bytes", weight, f"bytes each, {count:,} joined", "1 KiB", 1024),
-        ]

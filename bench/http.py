@@ -23,7 +23,15 @@ from bench.peers import PEERS
 from bench.peers.peer import SIZE, Peer
 from bench.peers.wherry import TOPIC, WherryBatches, WherryMessages, WherryNode
 
-COUNTS = {"batches": 2_000_000, "messages": 500_000, "redis": 100_000, "rabbitmq": 50_000, "jetstream": 20_000}
+OURS = ("columns", "batches", "messages")
+COUNTS = {
+    "columns": 2_000_000,
+    "batches": 1_000_000,
+    "messages": 500_000,
+    "redis": 100_000,
+    "rabbitmq": 50_000,
+    "jetstream": 20_000,
+}
 ROUNDS = 3
 RATE, RATE_S = 1_000, 8
 CONNECTIONS, WRK_S = 64, 5
@@ -41,7 +49,7 @@ def figures(scale: int) -> list[Figure]:
     """Everything about HTTP, beside the peers that are installed."""
     names = [name for name, peer in PEERS.items() if peer.is_installed()]
     rates: dict[str, list[float]] = {name: [] for name in names}
-    ages: dict[str, list[float]] = {name: [] for name in names if name != "batches"}
+    ages: dict[str, list[float]] = {name: [] for name in names if name not in ("columns", "batches")}
     syncs: list[float] = []
     with tempfile.TemporaryDirectory(dir=disk(), prefix="bench-http-") as root:
         for number in range(ROUNDS):
@@ -57,18 +65,14 @@ def figures(scale: int) -> list[Figure]:
 
 
 def _compared(rates: dict[str, list[float]]) -> list[Figure]:
+    """Ours against each peer. Every side makes each message and reads each message that it receives."""
     median = {name: statistics.median(each) for name, each in rates.items()}
-    result = [
-        Figure("http.batches", median["batches"], "msgs/s", "500,000 msgs/s", 500_000),
-        Figure("http.messages", median["messages"], "msgs/s", "150,000 msgs/s", 150_000),
+    return [
+        Figure(f"http.{ours}_by_{name}", median[ours], "msgs/s", f"{PEERS[name].name}, {PEERS[name].promise}", theirs)
+        for ours in OURS
+        for name, theirs in sorted(median.items())
+        if name not in OURS
     ]
-    for name in median.keys() - {"batches", "messages"}:
-        against = f"{PEERS[name].name}, {PEERS[name].promise}"
-        result += [
-            Figure(f"http.{ours}_by_{name}", median[ours], "msgs/s", against, median[name])
-            for ours in ("batches", "messages")
-        ]
-    return sorted(result, key=lambda figure: figure.name)
 
 
 def _latencies(ages: dict[str, list[float]], syncs: list[float]) -> list[Figure]:

@@ -9,9 +9,10 @@ from bench.peers.jetstream import JetStream
 from bench.peers.peer import Peer
 from bench.peers.rabbitmq import RabbitMq
 from bench.peers.redis import Redis
-from bench.peers.wherry import WherryBatches, WherryMessages
+from bench.peers.wherry import WherryBatches, WherryColumns, WherryMessages
 
 PEERS: dict[str, type[Peer]] = {
+    "columns": WherryColumns,
     "batches": WherryBatches,
     "messages": WherryMessages,
     "redis": Redis,

@@ -6,7 +6,8 @@ import asyncio
 import http.client
 import os
 import sys
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,11 +24,9 @@ T = TypeVar("T")
 
 
 class WherryNode(Peer):
-    """`wherry serve` on a directory, fsync before every confirm."""
+    """`wherry serve` on a directory, as it is without settings, fsync before every confirm."""
 
     promise = "fdatasync before the answer"
-    rows = ROWS
-    cache_bytes = 1 << 30
 
     @staticmethod
     def is_installed() -> bool:
@@ -35,7 +34,9 @@ class WherryNode(Peer):
 
     def start(self) -> None:
         command = (sys.executable, "-m", "wherry.node", "--data", str(self.folder / "data"), "--port", str(self.port))
-        self.run(*command, "--cache-bytes", str(self.cache_bytes), "--log-level", "warning")
+        # Ports that this run does not use are the system's choice: another node may serve on this machine.
+        others = {f"WHERRY_{wire}_PORT": "0" for wire in ("FLIGHT", "AMQP", "STOMP")}
+        self.run(*command, "--log-level", "warning", env={**others, **os.environ})
         self.wait_until(self.accepts)
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         for path in (f"/v1/topics/{TOPIC}", f"/v1/topics/{TOPIC}/subscriptions/{SUBSCRIPTION}"):
@@ -53,17 +54,31 @@ class WherryNode(Peer):
 
 
 class WherryBatches(WherryNode):
-    """Arrow batches of a thousand."""
+    """Arrow batches of a thousand; each message is made and read in Python, as with the peers."""
 
     name = "Wherry, batches of 1,000"
 
     @staticmethod
     def produce(port: int, count: int, rate: int | None) -> None:
-        _run(_produce_batches(port, count, ROWS))
+        _run(_produce_batches(port, count, _made_one_by_one))
 
     @staticmethod
     def consume(port: int, count: int) -> list[float]:
-        return _run(_consume_batches(port, count))
+        return _run(_consume_batches(port, count, _ages_one_by_one))
+
+
+class WherryColumns(WherryNode):
+    """The same batches; each message is made and read too, but a column at a time, as programs with data do."""
+
+    name = "Wherry, columns of 1,000"
+
+    @staticmethod
+    def produce(port: int, count: int, rate: int | None) -> None:
+        _run(_produce_batches(port, count, _made_by_column))
+
+    @staticmethod
+    def consume(port: int, count: int) -> list[float]:
+        return _run(_consume_batches(port, count, _ages_by_column))
 
 
 class WherryMessages(WherryNode):
@@ -86,43 +101,67 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     return uvloop.run(work)
 
 
-async def _produce_batches(port: int, count: int, rows: int) -> None:
+def _made_one_by_one() -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([message() for _ in range(ROWS)], pa.binary())], names=["payload"])
+
+
+def _ages_one_by_one(batch: pa.RecordBatch) -> list[float]:
+    return [age_ms(payload) for payload in batch.column("payload").to_pylist()]
+
+
+def _made_by_column() -> pa.RecordBatch:
+    """Make a thousand messages at once; the first eight bytes of each are the time, as in `message`."""
+    bodies = np.empty((ROWS, SIZE), np.uint8)
+    bodies[:] = np.frombuffer(message(), np.uint8)
+    ends = np.arange(0, (ROWS + 1) * SIZE, SIZE, dtype=np.int32)
+    column = pa.Array.from_buffers(pa.binary(), ROWS, [None, pa.py_buffer(ends), pa.py_buffer(bodies)])
+    return pa.RecordBatch.from_arrays([column], names=["payload"])
+
+
+def _ages_by_column(batch: pa.RecordBatch) -> list[float]:
+    """Read the time out of every message at once; a message of another length would fail the reshape."""
+    column = batch.column("payload")
+    first = column.offset
+    ends = np.frombuffer(column.buffers()[1], np.int32)[first : first + len(column) + 1]
+    bodies = np.frombuffer(column.buffers()[2], np.uint8)[ends[0] : ends[-1]].reshape(-1, SIZE)
+    stamps = np.ascontiguousarray(bodies[:, :8]).view(np.int64).ravel()
+    ages: list[float] = ((time.monotonic_ns() - stamps) / 1e6).tolist()
+    return ages
+
+
+async def _produce_batches(port: int, count: int, made: Callable[[], pa.RecordBatch]) -> None:
     import wherry
 
-    payloads = np.frombuffer(message() * rows, np.uint8)
-    ends = np.arange(0, (rows + 1) * SIZE, SIZE, dtype=np.int32)
-    column = pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), pa.py_buffer(payloads)])
-    batch = pa.RecordBatch.from_arrays([column], names=["payload"])
-    left = count // rows
+    left = count // ROWS
     async with wherry.connect(f"http://127.0.0.1:{port}") as client:
 
         async def work() -> None:
             nonlocal left
             while left > 0:
                 left -= 1
-                await client.publish(TOPIC, batch)
+                await client.publish(TOPIC, made())
 
         await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
 
 
-async def _consume_batches(port: int, count: int) -> list[float]:
+async def _consume_batches(port: int, count: int, read: Callable[[pa.RecordBatch], list[float]]) -> list[float]:
     import wherry
 
-    got = 0
+    ages: list[float] = []
     acks: list[asyncio.Task[None]] = []
     async with (
         wherry.connect(f"http://127.0.0.1:{port}") as client,
         client.consumer(TOPIC, SUBSCRIPTION) as consumer,
     ):
         async for batch in consumer.consume_batches():
-            got += len(batch)
+            ages += read(batch.data)
             acks.append(asyncio.ensure_future(batch.ack()))
             if len(acks) >= IN_FLIGHT:
                 await acks.pop(0)
-            if got >= count:
+            if len(ages) >= count:
                 break
         await asyncio.gather(*acks)
-    return []
+    return ages
 
 
 async def _produce_messages(port: int, count: int, rate: int | None) -> None:
@@ -133,9 +172,8 @@ async def _produce_messages(port: int, count: int, rate: int | None) -> None:
         client.producer(TOPIC) as producer,
     ):
         if rate is None:
-            payload = message()
             for _ in range(count):
-                await producer.publish(payload)
+                await producer.publish(message())
             return
         start = asyncio.get_running_loop().time()
         for number in range(count):
