@@ -91,7 +91,7 @@ def test_a_join_that_nobody_waits_for_any_more_is_taken_back(node: Served, fligh
 def test_whatever_goes_wrong_at_the_end_its_thread_ends(
     node: Served, flights: Flights, topic: str, monkeypatch: pytest.MonkeyPatch
 ):
-    async def broken(self: Consumer) -> None:
+    async def broken(self: Consumer, error: str = "") -> None:
         raise RuntimeError("of all times now")
 
     stream, client = pushing(node, topic, Client(words=(b'{"credit": 1}',))), Client(words=(b'{"credit": 1}',))

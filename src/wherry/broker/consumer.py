@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
@@ -23,9 +24,10 @@ from wherry.core.lease import Lease
 from wherry.core.offsets import distinct
 from wherry.core.state import Consumer as ConsumerState
 from wherry.core.state import SubscriptionState
+from wherry.core.texts import error_text
 from wherry.core.volatile import separate
 from wherry.model import check, ops
-from wherry.model.errors import InvalidInput, NotFound
+from wherry.model.errors import InvalidInput, NotFound, WherryError
 from wherry.model.limits import TIME_MS_MAX
 from wherry.model.ops import AnyOp, to_ranges
 from wherry.model.schema import DELIVERED, completed
@@ -37,6 +39,9 @@ Rows: TypeAlias = Sequence[int] | Int64 | None
 
 PULL_MESSAGES_MAX = 65_536
 PULL_BYTES_DEFAULT = 16 << 20
+
+LOST = "the connection was lost"
+"""The error of what a client held when its connection ended without its word: the message may be what ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +187,17 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(error_text(fault) if isinstance(fault, Exception) else "")
 
-    async def close(self) -> None:
-        """Leave: what it held waits again, no attempt counted. The last one takes an ephemeral subscription along."""
+    async def close(self, error: str = "") -> None:
+        """Leave: what it held waits again, no attempt counted; with an `error` it failed by that.
+
+        The last one takes an ephemeral subscription along.
+        """
         shard, subscription = self._shard, self._subscription
+        if error and self.is_joined() and (held := shard.state.leases.of_consumer(subscription.number, self.id)):
+            with suppress(WherryError):  # no space to write it down, or all is over: then it only waits again
+                await self._settler.nack([(lease.token, None) for lease in held], None, error)
         if shard.committer.failure is not None or subscription.number not in shard.state.subscriptions:
             return
         if subscription.consumers.get(self.id) is not self._state:  # closed before, and the id may be another's by now

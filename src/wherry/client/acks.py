@@ -14,6 +14,8 @@ from wherry.client.link.errors import retry_after_s, returns
 from wherry.model.errors import StaleLease, WherryError
 
 Faults = dict[Batch, WherryError]
+Work = list[tuple[Batch, Int64]]
+"""Batches, and the rows of each that were claimed."""
 
 
 class AckSender:
@@ -78,7 +80,7 @@ class AckSender:
 
     async def _send(self, batches: Iterable[Batch]) -> Faults:
         """Settle what is done of some batches; which of them failed."""
-        work: list[tuple[Batch, Int64]] = []
+        work: Work = []
         faults: Faults = {}
         for batch in batches:
             done, batch.done = None if batch.done_all else batch.done, []
@@ -87,23 +89,25 @@ class AckSender:
                 self.stale += len(batch if done is None else done)
             elif done != [] and (rows := batch.claim(done)) is not None:
                 work.append((batch, rows))
-        fault = await self._ack(work) if work else None
+        return faults | await self._settle("ack", work)
+
+    async def fail(self, work: Work, error: str) -> None:
+        """Count a failed attempt for rows that were claimed, if the broker can be reached."""
+        await self._settle("nack", work, error=error)
+
+    async def _settle(self, verb: str, work: Work, **fields: object) -> Faults:
+        """Settle claimed rows of some batches in one call; which of them failed."""
+        fault = await self._tell(verb, work, **fields) if work else None
         if fault is None:
             for batch, rows in work:
                 batch.end(len(rows))
-        elif len(work) == 1 or not isinstance(fault, StaleLease):
-            for batch, rows in work:
-                self._failed(batch, rows, fault)
-                faults[batch] = fault
-        else:  # one stale lease spoils the call for all: each for itself
-            for batch, rows in work:
-                alone = await self._ack([(batch, rows)])
-                if alone is None:
-                    batch.end(len(rows))
-                else:
-                    self._failed(batch, rows, alone)
-                    faults[batch] = alone
-        return faults
+            return {}
+        if isinstance(fault, StaleLease) and len(work) > 1:  # one spoils the call for all: each for itself
+            alone = [await self._settle(verb, [each], **fields) for each in work]
+            return {batch: why for faults in alone for batch, why in faults.items()}
+        for batch, rows in work:
+            self._failed(batch, rows, fault)
+        return {batch: fault for batch, _ in work}
 
     def _failed(self, batch: Batch, rows: Int64, fault: WherryError) -> None:
         if isinstance(fault, StaleLease):
@@ -112,13 +116,13 @@ class AckSender:
         else:
             batch.unclaim(rows)
 
-    async def _ack(self, work: list[tuple[Batch, Int64]]) -> WherryError | None:
+    async def _tell(self, verb: str, work: Work, **fields: object) -> WherryError | None:
         """One call, tried again while the broker is away; for no longer than leases last."""
         receipts = [receipt for batch, rows in work for receipt in batch.receipts(rows)]
         backoff, until = Backoff(), self._loop.time() + self._patience_s
         while True:
             try:
-                await self._desk.settle("ack", receipts)
+                await self._desk.settle(verb, receipts, **fields)
             except WherryError as fault:
                 left_s = until - self._loop.time()
                 if not returns(fault) or left_s < 0:

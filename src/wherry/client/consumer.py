@@ -3,6 +3,9 @@
     pull ──► ready batches ──► async for ──► held by the caller ──► ack, nack, reject ──► room for the next pull
              └────────── at most buffer_messages not settled, leases renewed ──────────┘
 
+Left by an error, it has failed with what it was handed and did not settle; what waited here for its turn, and all of it
+after a `break` or a plain `close`, is handed back untouched.
+
 Delivery is at least once. A lease is lost when this process stands still for longer than it lasts, or when the broker
 restarts: then an ack raises `StaleLease`, nothing was settled by it, and the message comes again. An ack whose answer
 was lost is sent again; if it had reached the broker, that too ends as `StaleLease`, though the message was settled.
@@ -16,18 +19,22 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from operator import length_hint
 from types import TracebackType
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from wherry.client.acks import AckSender
+from wherry.client.acks import AckSender, Work
 from wherry.client.batch import Batch, Leased
 from wherry.client.link.backoff import Backoff
 from wherry.client.link.errors import retry_after_s, returns
 from wherry.client.options import ConsumerOptions, consumer_options
+from wherry.core.texts import error_text
 from wherry.model.errors import Closed, NotFound, StaleLease, WherryError
 
 if TYPE_CHECKING:
     from wherry.client.client import Client
+
+T = TypeVar("T")
 
 FIRST_PULL = 16
 QUICK_S, SLOW_S = 0.1, 1.0
@@ -55,6 +62,8 @@ class Consumer:
         self._held: dict[Batch, None] = {}
         self._held_messages = 0
         self._rest: Iterator[Leased] = iter(())
+        self._split: tuple[Batch, Iterator[object]] | None = None
+        """The batch that is read message by message, and what of it is still to come."""
         self._wake_reader = asyncio.Event()
         self._wake_puller = asyncio.Event()
         self._fault: Exception | None = None
@@ -76,12 +85,17 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(fault)
 
-    async def close(self) -> None:
-        """Send the acks that are due, and leave: what is still held waits again, no attempt counted."""
+    async def close(self, fault: BaseException | None = None) -> None:
+        """Send the acks that are due, and leave: what is still held waits again, no attempt counted.
+
+        With the `fault` of whoever worked on them, one is counted for all that were handed out and not settled.
+        Not with one that only ends the work (a cancelled task, Ctrl-C), nor with the consumer's own.
+        """
         if not self._tasks:
             return
+        has_failed = isinstance(fault, Exception) and fault is not self._fault
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -89,8 +103,21 @@ class Consumer:
         self._fault = self._fault or Closed("this consumer is closed")
         self._wake_reader.set()
         await self._acks.flush()
+        if fault is not None and has_failed:
+            await self._acks.fail(self._claim_shown(), error_text(fault))
         with suppress(WherryError):  # it never pulled, or the broker is away: the leases end by themselves
             await self._desk.leave(self.name)
+
+    def _claim_shown(self) -> Work:
+        """Claim what the reader was handed and has not settled: batches that are not ready, but for an unread rest."""
+        work: Work = []
+        for batch in self._held:
+            unread = length_hint(self._split[1]) if self._split is not None and self._split[0] is batch else 0
+            if batch.lost is None and batch not in self._ready and unread < len(batch):
+                rows = batch.claim(range(len(batch) - unread))
+                if rows is not None:
+                    work.append((batch, rows))
+        return work
 
     @property
     def stale(self) -> int:
@@ -108,7 +135,14 @@ class Consumer:
                     yield message
                     if auto:
                         message.ack_later()
-            self._rest = iter((await self.next_batch()).messages())
+            batch = await self.next_batch()
+            self._rest = self.read(batch, batch.messages())
+
+    def read(self, batch: Batch, messages: list[T]) -> Iterator[T]:
+        """Read a batch message by message: what is still to come when the reader fails is handed back untouched."""
+        rest = iter(messages)
+        self._split = batch, rest
+        return rest
 
     async def consume_batches(self) -> AsyncIterator[Batch]:
         """The messages as they came, in columns, for ever; each batch is settled as a whole or by rows."""

@@ -52,7 +52,7 @@ class ConsumerOptions(TypedDict, total=False):
         share a name, one would send the other away when it leaves.
     ack
         `manual`: each message is settled by the caller. `auto`: a message is acked when the loop asks for the next
-        one; it is not when the loop is left by an error or a `break`.
+        one. It is not when the loop is left: by an error it has failed, by a `break` it is handed back untouched.
     pull_messages, pull_bytes
         Of one pull, at most: pulls begin small and grow with the pace of the reader. 1 for work that takes minutes.
     buffer_messages

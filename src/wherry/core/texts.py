@@ -26,6 +26,22 @@ LOST = 1
 COLUMNS = ("reason", "error")
 
 
+def error_text(fault: BaseException) -> str:
+    """Put an exception into the text that is kept with a failed delivery: its class and its words.
+
+    Of a group, each exception in it: the group's own words say only how many there are.
+    """
+    if isinstance(fault, BaseExceptionGroup):
+        text = "; ".join(error_text(each) for each in fault.exceptions)
+    else:
+        try:
+            words = str(fault)
+        except Exception:  # the class is another's, and so is its mistake
+            words = "(its text cannot be had)"
+        text = f"{type(fault).__name__}: {words}" if words else type(fault).__name__
+    return text.encode("utf-8", "replace").decode()[:TEXT_CHARS_MAX]
+
+
 class Texts:
     """Texts by number. `texts` only grows, until a sweep puts another list in its place."""
 

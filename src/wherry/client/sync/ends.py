@@ -109,7 +109,7 @@ class SyncConsumer(SyncEnd[Consumer]):
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.portal.soon(self._hand_over)
-        self.portal.run(self.other.close())
+        self.portal.run(self.other.close(fault))
 
     def __iter__(self) -> Iterator[SyncLeased]:
         """The messages one by one, for ever."""
@@ -120,7 +120,8 @@ class SyncConsumer(SyncEnd[Consumer]):
                     if self._auto and message.batch.acks is not None:
                         message.ack_later()
             self.portal.soon(self._hand_over)
-            self._rest = iter(SyncBatch(self.portal, self.portal.run(self.other.next_batch()), self._ack_later))
+            batch = SyncBatch(self.portal, self.portal.run(self.other.next_batch()), self._ack_later)
+            self._rest = self.other.read(batch.other, batch.messages())
 
     def consume_batches(self) -> Iterator[SyncBatch]:
         """The messages in columns, for ever."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from wherry.broker.broker import Broker
-from wherry.broker.consumer import Consumer, Delivery
+from wherry.broker.consumer import LOST, Consumer, Delivery
 from wherry.broker.receipts import parse_receipts
 from wherry.broker.settle import Part, Settler
 from wherry.core import leasing
@@ -61,6 +61,7 @@ class Pushing:
 
     def run(self, reader: flight.MetadataRecordBatchReader) -> None:
         """Until the client ends its side, is gone, or the subscription is."""
+        has_ended = False
         try:
             consumer = self._bridge.run(self._joined(), self._context)
             self._writer.begin(PUSHED)
@@ -69,10 +70,11 @@ class Pushing:
                 self._heed(decoded(Wish, chunk.app_metadata or b"", "message"), consumer)
                 if self._fault is not None:
                     raise self._fault
+            has_ended = not self._context.is_cancelled()
         finally:
             self._over.set()
             try:
-                self._leave()
+                self._leave("" if has_ended else LOST)
             finally:
                 if self._pushing is not None:
                     self._pushing.join()
@@ -85,14 +87,17 @@ class Pushing:
         self._consumer = await self._broker.consumer(push.topic, push.subscription, push.consumer)
         return self._consumer
 
-    def _leave(self) -> None:
-        """What the consumer holds waits again. On the loop, behind a join that nobody waits for any more."""
-        with suppress(Closed, CancelledError):  # then the broker lets go of it by itself
-            self._bridge.run(self._left())
+    def _leave(self, error: str = "") -> None:
+        """What the consumer holds waits again; with an `error` it failed by that.
 
-    async def _left(self) -> None:
+        On the loop, behind a join that nobody waits for any more.
+        """
+        with suppress(Closed, CancelledError):  # then the broker lets go of it by itself
+            self._bridge.run(self._left(error))
+
+    async def _left(self, error: str) -> None:
         if self._consumer is not None:
-            await self._consumer.close()
+            await self._consumer.close(error)
 
     def _heed(self, wish: Wish, consumer: Consumer) -> None:
         """Do what the client wants; what does not fit is told, and the stream goes on."""

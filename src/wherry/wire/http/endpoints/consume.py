@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from wherry.broker.browse import Page
-from wherry.broker.consumer import PULL_BYTES_DEFAULT, PULL_MESSAGES_MAX, Consumer, Delivery
+from wherry.broker.consumer import LOST, PULL_BYTES_DEFAULT, PULL_MESSAGES_MAX, Consumer, Delivery
 from wherry.broker.receipts import SETTLED_MAX
 from wherry.broker.settle import Part
 from wherry.broker.shard import Shard
@@ -243,6 +244,10 @@ async def _events(call: Ask, consumer: Consumer) -> AsyncIterator[bytes]:
                 if acks and len(delivery):
                     await delivery.ack()
             raise HttpError("closed", "the broker is closing")
+        except (GeneratorExit, asyncio.CancelledError):
+            if query.ack == "manual" and not server.closing:  # what acks itself was not written, or is acked
+                await consumer.close(LOST)
+            raise
         except WherryError as fault:  # the subscription was deleted, the consumer left, the broker closes
             (document,) = problem(fault).body
             yield b"event: problem\ndata: %b\n\n" % bytes(document)
