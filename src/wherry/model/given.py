@@ -33,7 +33,17 @@ _ALLOWED = {
 
 
 def taken(schema: pa.Schema) -> list[str]:
-    """The columns of a schema to take; `InvalidInput` for a name or a type that is not allowed."""
+    """Return the columns of a schema to take; `InvalidInput` for a name or a type that is not allowed.
+
+    Arrow keeps names of columns and zones as bytes; asking for one that is no UTF-8 raises.
+    """
+    try:
+        return _taken(schema)
+    except UnicodeDecodeError as fault:
+        raise InvalidInput("schema", fault.object[:80], "names of columns and zones in UTF-8") from None
+
+
+def _taken(schema: pa.Schema) -> list[str]:
     names = schema.names
     for name, kind in zip(names, schema.types, strict=True):
         if names.count(name) > 1:

@@ -239,7 +239,7 @@ def decoded(kind: type[T], data: Any, what: str) -> T:
         return msgspec.json.decode(raw or b"{}", type=kind)
     except msgspec.ValidationError as fault:
         raise InvalidInput(what, raw[:200].decode(errors="replace"), str(fault)[:200]) from None
-    except msgspec.DecodeError as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise InvalidInput(what, raw[:200].decode(errors="replace"), f"a JSON object ({fault})") from None
 
 
