@@ -184,3 +184,16 @@ def test_too_many_connections_are_refused():
             return refused, first.got(name)[1] == b"x"
 
     assert over(connections=1)(client) == (True, True)
+
+
+@pytest.mark.rows("Q12")
+def test_no_message_can_be_begun_before_login():
+    @over()
+    def hung_up(url: str) -> bool:
+        with Raw(url) as stranger:
+            stranger.send(HEADER)
+            stranger.next()
+            stranger.call(1, PUBLISH, b"\0\0" + short("") + short("q") + b"\0")
+            return stranger.is_hung_up()
+
+    assert hung_up

@@ -15,7 +15,7 @@ from wherry.wire.amqp.codec import properties, table, writer
 from wherry.wire.amqp.codec.faults import AmqpFault
 from wherry.wire.amqp.codec.frames import HEADER
 from wherry.wire.amqp.codec.methods import BasicPublish, decode_method, encode_method
-from wherry.wire.amqp.codec.reader import Event, Publish, Reader
+from wherry.wire.amqp.codec.reader import CONTENT_BYTES, Event, Publish, Reader
 
 COUNT = int(os.environ.get("FUZZ_AMQP", "20000"))
 SEED = int(os.environ.get("FUZZ_AMQP_SEED", "0"))
@@ -118,7 +118,7 @@ def test_streams_broken_by_chance():
         try:
             whole = new_reader()
             events = whole.feed(data)
-            assert whole.held <= FRAME_MAX + 8 + CHANNEL_MAX * (BODY_MAX + FRAME_MAX)
+            assert whole.held <= FRAME_MAX + 8 + CHANNEL_MAX * (BODY_MAX + FRAME_MAX + CONTENT_BYTES)
             check_events(events)
             if number % 4 == 0:
                 cut = new_reader()

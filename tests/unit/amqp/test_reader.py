@@ -12,7 +12,18 @@ from wherry.wire.amqp.codec import properties, writer
 from wherry.wire.amqp.codec.faults import AmqpFault, Reply
 from wherry.wire.amqp.codec.frames import HEADER
 from wherry.wire.amqp.codec.properties import Properties
-from wherry.wire.amqp.codec.reader import Ack, Called, Event, Greeted, Heartbeat, Misgreeted, Publish, Reader, Route
+from wherry.wire.amqp.codec.reader import (
+    CONTENT_BYTES,
+    Ack,
+    Called,
+    Event,
+    Greeted,
+    Heartbeat,
+    Misgreeted,
+    Publish,
+    Reader,
+    Route,
+)
 
 # A publish written out by hand: exchange "e", routing key "k", mandatory, delivery mode 2, body "hello".
 METHOD_FRAME = (
@@ -77,7 +88,7 @@ def test_publish_is_read_whole_byte_by_byte_and_with_a_tail():
         for before in (0, 1, 2):  # the first is read the long way, those after it at once
             tailed = reader()
             assert alone(tailed.feed(GOLDEN * before + GOLDEN[:cut])) == [GOLDEN_EVENT] * before
-            assert 0 < tailed.held <= len(GOLDEN) or cut == len(METHOD_FRAME)
+            assert 0 < tailed.held <= len(GOLDEN) + CONTENT_BYTES
             assert alone(tailed.feed(GOLDEN[cut:] + GOLDEN)) == [GOLDEN_EVENT] * 2
             assert tailed.held == 0
 
@@ -300,9 +311,9 @@ def test_what_is_held_is_told_and_never_more_than_one_frame_and_the_unfinished_b
         made.feed(raw_frame(1, channel, METHOD_FRAME[7:-1]))
         made.feed(raw_frame(2, channel, content_header(10_000)))
         made.feed(raw_frame(3, channel, bytes(4000)) + raw_frame(3, channel, bytes(4000)))
-    assert made.held == 50 * (8000 + 14)
+    assert made.held == 50 * (8000 + 14 + CONTENT_BYTES)
     made.feed(raw_frame(3, 1, bytes(1000))[:-1])
-    assert made.held == 50 * (8000 + 14) + 1007
+    assert made.held == 50 * (8000 + 14 + CONTENT_BYTES) + 1007
     made.feed(b"\xce")
     for channel in range(1, 51):
         made.feed(raw_frame(3, channel, bytes(1000 if channel == 1 else 2000)))
@@ -324,7 +335,13 @@ def test_tiny_body_frames_take_no_more_than_the_body():
     content = made._unfinished[1]
     assert content is not None
     assert content.body.__sizeof__() < 250_000
-    assert made.held == 200_014
+    assert made.held == 200_014 + CONTENT_BYTES
+
+
+def test_a_message_that_is_only_begun_counts():
+    made = reader(channel_max=1_000)
+    made.feed(b"".join(raw_frame(1, channel, METHOD_FRAME[7:-1]) for channel in range(1, 1_001)))
+    assert made.held == 1_000 * CONTENT_BYTES
 
 
 def test_flood_of_messages_that_are_not_whole_is_cut_off():

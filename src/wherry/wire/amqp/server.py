@@ -66,7 +66,9 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._reader = Reader(frame_max=FRAME_MIN, body_max=PAYLOAD_BYTES_MAX)
+        self._reader = Reader(
+            frame_max=FRAME_MIN, channel_max=0, body_max=PAYLOAD_BYTES_MAX
+        )  # no messages before login
         self._waiting: deque[Event] = deque()
         self._behind = 0
         """Bytes that came while a call was carried out."""

@@ -1,8 +1,8 @@
 """One HTTP/1.1 connection: finds heads, gathers bodies, serves one request at a time, keeps every bound.
 
 The parser (llhttp, through `httptools`) sees heads only, one at a time, so that nothing behind a head can be taken for
-part of it. A body of known length is read by the kernel straight into the buffer that becomes the message batch, so a
-large publish is never copied on its way in; a chunked one goes through `chunks`.
+part of it. A body of known length is read by the kernel straight into the buffer that becomes the message batch
+(`bodies`); a chunked one goes through `chunks`. Memory is taken as bytes come, and all of it is counted.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ import asyncio
 import logging
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import partial
 from http import HTTPStatus
 from itertools import repeat
 from typing import TYPE_CHECKING, cast
 
-import httptools
-import pyarrow as pa
-
 from wherry.model.errors import WherryError
+from wherry.wire.http.bodies import GROWTH, GROWTH_WHEN_SHORT, Gathering
 from wherry.wire.http.chunks import BrokenChunks, Chunks
-from wherry.wire.http.heads import clean, joined, split, status_line
+from wherry.wire.http.heads import Head, joined, split, written
 from wherry.wire.http.message import Bytes, Request, Response, Stream
 from wherry.wire.http.problem import HttpError, problem
 from wherry.wire.http.upgrade import Upgrade, hand_over
@@ -34,9 +33,6 @@ INBOX_BYTES = 2_048
 JOINED_BYTES = 16 << 10
 """An answer with a smaller body is one buffer: cheaper than a list of them."""
 
-POOLED_BODY_BYTES = 32 << 10
-"""Larger bodies lie in Arrow's memory, which is aligned, not cleared first, and reused warm."""
-
 PARTING_S = 2.0
 """A closed socket with bytes unread is reset, and takes the last answer along: so long we read and throw away."""
 
@@ -47,6 +43,7 @@ CLIENT_GONE = 499
 """What is told to observers of a request whose client left before the answer."""
 
 HEAD_END = b"\r\n\r\n"
+NO_BODY = Gathering(0)
 
 _log = logging.getLogger("wherry.http")
 
@@ -73,15 +70,10 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._head_begun = False
         self._body: Bytes = b""
-        self._view = memoryview(b"")
-        self._got = 0
-        self._held = 0  # bytes of a body that count against the server's bound
+        self._gathering = NO_BODY
+        self._held = 0  # bytes allocated for a body, which count against the server's bound
         self._kept = 0  # bytes of an answer that do, until it is read
         self._chunks = Chunks()
-        self._begun = 0
-        self._whole = False
-        self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
         self._request: Request | None = None
         self._keep_alive = True
         self._one_zero = False
@@ -139,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._state is _State.BODY:
-            return self._view[self._got :]
+            return self._gathering.space()
         if self._state is _State.PARTING:
             return memoryview(self._inbox)
         if self._filled == len(self._inbox):
@@ -153,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         if self._state is _State.BODY:
-            self._got += count
+            self._gathering.got += count
             self._attempt(self._feed_body)
         elif self._state is not _State.PARTING:
             self._filled += count
@@ -178,17 +170,9 @@ class Connection(asyncio.BufferedProtocol):
         if end > self._bounds.head_bytes:
             self._refuse("headers-too-large", f"a head may have {self._bounds.head_bytes} bytes", "head_bytes")
             return
-        self._url, self._headers, self._begun, self._whole = b"", [], 0, False
-        self._parser = httptools.HttpRequestParser(self)
-        try:
-            self._parser.feed_data(bytes(memoryview(self._inbox)[:end]))
-        except httptools.HttpParserUpgrade:
-            pass  # an offer that we do not take up
-        except httptools.HttpParserError as fault:
-            self._refuse("invalid-input", f"this is not a request in HTTP/1.1: {fault}")
-            return
+        raw = bytes(memoryview(self._inbox)[:end])
         self._take(end)
-        self._attempt(self._begin)
+        self._attempt(partial(self._begin, raw))
 
     def _attempt(self, step: Callable[[], None]) -> None:
         """A step on the way to a whole request, or the answer to what is wrong with it."""
@@ -210,27 +194,10 @@ class Connection(asyncio.BufferedProtocol):
             self._inbox[:rest] = self._inbox[count : self._filled]
         self._filled = rest
 
-    def on_message_begin(self) -> None:
-        self._begun += 1
-
-    def on_headers_complete(self) -> None:
-        self._whole = True
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
-
-    def on_body(self, chunk: bytes) -> None:
-        self._begun += 1  # the parser saw an end of the head where we saw none: two readers, two requests
-
-    def _begin(self) -> None:
+    def _begin(self, raw: bytes) -> None:
         """A head is whole: make the request, and see whether a body follows."""
-        if self._begun != 1 or not self._whole:
-            raise HttpError("invalid-input", "this is not one head of one request", close=True)
-        headers = joined(self._headers)
-        version = self._parser.get_http_version()
+        head = Head(raw)
+        headers, version = joined(head.pairs), head.version
         self._one_zero = version == "1.0"
         said = headers.get("connection", "").lower()
         self._keep_alive = "keep-alive" in said if self._one_zero else "close" not in said
@@ -238,10 +205,9 @@ class Connection(asyncio.BufferedProtocol):
             raise HttpError("invalid-input", f"HTTP/{version} is not spoken here; HTTP/1.1 is", close=True)
         if not self._one_zero and "host" not in headers:
             raise HttpError("invalid-input", "a request in HTTP/1.1 has a Host header", close=True)
-        path, query = split(self._url)
-        method = self._parser.get_method().decode("ascii")
-        self._request = Request(method, path, query, headers, peer=self._peer, secure=self._secure)
-        self._since, self._got = self._server.time(), 0
+        path, query = split(head.url)
+        self._request = Request(head.method, path, query, headers, peer=self._peer, secure=self._secure)
+        self._since = self._server.time()
         if "transfer-encoding" in headers:
             self._begin_chunks(self._request)
         elif not self._request.brings_body():
@@ -255,20 +221,32 @@ class Connection(asyncio.BufferedProtocol):
         if length > self._filled:
             self._server.gate(request)
             self._check_size(length)
-        self._body = pa.allocate_buffer(length) if length > POOLED_BODY_BYTES else bytearray(length)
-        self._view = memoryview(self._body).cast("B")
         here = min(length, self._filled)
-        self._view[:here] = self._inbox[:here]
+        self._gathering = Gathering(length)
+        self._make_room(here)
+        self._gathering.space()[:here] = memoryview(self._inbox)[:here]
+        self._gathering.got = here
         self._take(here)
-        self._got = here
         self._state = _State.BODY
         self._invite(request)
         self._feed_body()
 
+    def _make_room(self, coming: int = 0) -> None:
+        """Count the next room for a body, and take it; the one before goes in the same step, so only one counts."""
+        gathering = self._gathering
+        room = gathering.next_room(GROWTH, coming)
+        if not self._server.is_roomy(room):
+            room = gathering.next_room(GROWTH_WHEN_SHORT, coming)
+        self._hold(room, gathering.length)
+        gathering.grow(room)
+
     def _feed_body(self) -> None:
-        self._hold(self._got)
-        if self._got == len(self._view):
+        gathering = self._gathering
+        if gathering.is_whole:
+            self._body = gathering.take()
             self._dispatch()
+        elif gathering.got == gathering.room:
+            self._make_room()
 
     def _begin_chunks(self, request: Request) -> None:
         if request.headers["transfer-encoding"].strip().lower() != "chunked" or self._one_zero:
@@ -291,8 +269,7 @@ class Connection(asyncio.BufferedProtocol):
             raise HttpError("invalid-input", f"the chunks of the body are broken: {fault}", close=True) from None
         self._take(taken)
         self._check_size(chunks.wanted)
-        self._got = len(chunks.payload)
-        self._hold(self._got)
+        self._hold(chunks.payload.__alloc__(), chunks.wanted)
         if chunks.done:
             self._body = chunks.payload
             self._dispatch()
@@ -307,17 +284,21 @@ class Connection(asyncio.BufferedProtocol):
             detail = f"the body has {length} bytes or more; at most {most} are allowed"
             raise HttpError("too-large", detail, close=True)
 
-    def _hold(self, length: int) -> None:
-        """Count what came of a body: to announce one costs the sender nothing, so it must not take room from others."""
-        if not self._server.hold(length - self._held, max(length, len(self._view))):
+    def _hold(self, size: int, whole: int) -> None:
+        """Count what is allocated for a body that has `whole` in all, or refuse it."""
+        if not self._server.hold(size - self._held, whole):
             raise HttpError("busy", "the requests under way fill the memory for bodies", close=True)
-        self._held = length
+        self._held = size
 
     def _free_body(self) -> None:
         self._server.hold(-self._held)
         self._server.keep(-self._kept)
         self._held = self._kept = 0
-        self._body, self._view, self._chunks = b"", memoryview(b""), Chunks()
+        self._body, self._gathering, self._chunks = b"", NO_BODY, Chunks()
+
+    def _came(self) -> int:
+        """Bytes of the body that came so far."""
+        return self._gathering.got + len(self._chunks.payload)
 
     def _refuse(self, code: str, detail: str, bound: str | None = None) -> None:
         """What cannot be understood is answered, and then nothing more is read."""
@@ -332,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._request is not None
         self._state = _State.BUSY
         self._request.body = self._body
-        self._body, self._view = b"", memoryview(b"")
+        self._body, self._gathering = b"", NO_BODY
         self._task = self._server.spawn(self._serve(self._request))
 
     async def _serve(self, request: Request) -> None:
@@ -404,19 +385,13 @@ class Connection(asyncio.BufferedProtocol):
             return
         close = response.close or not self._keep_alive or self._eof or self._server.closing
         length = sum(memoryview(part).nbytes for part in response.body)
-        lines = [status_line(response.status), self._server.date_line()]
-        if response.content_type:
-            lines.append(f"Content-Type: {response.content_type}\r\n")
-        if response.status != HTTPStatus.NO_CONTENT:
-            lines.append(f"Content-Length: {length}\r\n")
-        lines += [f"{name}: {clean(value)}\r\n" for name, value in response.headers]
+        more = [] if response.status == HTTPStatus.NO_CONTENT else [f"Content-Length: {length}\r\n"]
         if close:
             self._keep_alive = False
-            lines.append("Connection: close\r\n")
+            more.append("Connection: close\r\n")
         elif self._one_zero:
-            lines.append("Connection: keep-alive\r\n")
-        lines.append("\r\n")
-        head = "".join(lines).encode("latin-1", "replace")
+            more.append("Connection: keep-alive\r\n")
+        head = written(response.status, self._server.date_line(), response.content_type, response.headers, more)
         if head_only or not length:
             self._transport.write(head)
         elif length <= JOINED_BYTES:
@@ -459,11 +434,10 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _send_chunks(self, stream: Stream, *, head_only: bool) -> None:
         chunked = not self._one_zero
-        lines = [status_line(HTTPStatus.OK), self._server.date_line(), f"Content-Type: {stream.content_type}\r\n"]
-        lines += [f"{name}: {clean(value)}\r\n" for name, value in stream.headers]
-        lines.append("Transfer-Encoding: chunked\r\n" if chunked else "Connection: close\r\n")
+        more = ["Transfer-Encoding: chunked\r\n" if chunked else "Connection: close\r\n"]
         self._keep_alive = self._keep_alive and chunked
-        self._transport.write("".join([*lines, "\r\n"]).encode("latin-1", "replace"))
+        date = self._server.date_line()
+        self._transport.write(written(HTTPStatus.OK, date, stream.content_type, stream.headers, more))
         if head_only:
             return
         async for chunk in stream.chunks:
@@ -495,7 +469,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse("timeout", f"the head was not whole after {bounds.head_s:g} s", "head_s")
             elif not self._filled and waited > bounds.idle_s:
                 self._transport.close()
-        elif self._state in (_State.BODY, _State.CHUNKED) and waited > bounds.body_s + self._got / bounds.body_pace:
+        elif self._state in (_State.BODY, _State.CHUNKED) and waited > bounds.body_s + self._came() / bounds.body_pace:
             self._refuse("timeout", f"the body was not whole after {waited:.0f} s", "body_s")
 
     def finish(self) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
+import pyarrow as pa
+
 from wherry.model.errors import WherryError
 from wherry.wire.http.bounds import Bounds
 from wherry.wire.http.connection import Connection
@@ -28,6 +30,9 @@ Observer: TypeAlias = Callable[[Request, int, float], None]
 TICK_S = 1.0
 BACKLOG = 1_024
 SMALL_BODY_BYTES = 1 << 20
+GIVE_BACK_BYTES = 64 << 20
+"""Freed since the most that was held: less than that stays, to be used again without asking the system."""
+
 BOUNDS = ("connections", "requests", "waits", "head_bytes", "body_bytes", "bodies_bytes", "head_s", "body_s", "write_s")
 """Those of `Bounds` that end in a refusal."""
 
@@ -59,6 +64,7 @@ class Server:
         self.waits = 0
         self.bodies_bytes = 0
         self.answers_bytes = 0
+        self._held_most = 0
         self.refused: Counter[str] = Counter()
         """Connections and requests that hit a bound, by its name."""
         self._observer = observer
@@ -117,6 +123,7 @@ class Server:
         while True:
             await asyncio.sleep(TICK_S)
             now = self.time()
+            self._give_back()
             guests: list[Guest | Roads] = [*self._connections]
             if self.roads is not None:
                 guests.append(self.roads)
@@ -125,6 +132,13 @@ class Server:
                     guest.tick(now)
                 except Exception:  # one that fails shall not stop the time of the others
                     _log.exception("a tick failed")
+
+    def _give_back(self) -> None:
+        """Return memory to the system once much less of it is in use than was: Arrow keeps what it freed for itself."""
+        held = self.bodies_bytes + self.answers_bytes
+        if self._held_most - held >= GIVE_BACK_BYTES:
+            pa.default_memory_pool().release_unused()
+            self._held_most = held
 
     # --------------------------------------------------------------------------------------- what a connection asks
 
@@ -171,7 +185,12 @@ class Server:
             self.refused["bodies_bytes"] += 1
             return False
         self.bodies_bytes += size
+        self._held_most = max(self._held_most, self.bodies_bytes + self.answers_bytes)
         return True
+
+    def is_roomy(self, size: int) -> bool:
+        """Whether so much more leaves half of the memory for bodies free."""
+        return self.bodies_bytes + size <= self.bounds.bodies_bytes // 2
 
     def keep(self, size: int) -> bool:
         """Count bytes of an answer until its client has read it, if they fit."""
@@ -181,6 +200,7 @@ class Server:
         if size > 0 and self.answers_bytes and self.answers_bytes + size > room:
             return False
         self.answers_bytes += size
+        self._held_most = max(self._held_most, self.bodies_bytes + self.answers_bytes)
         return True
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.unit.wire.http.sockets import SMALL, Client, post, served
 from wherry.broker.opening import start
 from wherry.journal.memory import MemoryEngine
 from wherry.wire.http.app import serve
+from wherry.wire.http.bodies import FIRST_BYTES, GROWTH, GROWTH_WHEN_SHORT, Gathering
 from wherry.wire.http.bounds import Bounds
 from wherry.wire.http.connection import INBOX_BYTES, Connection
 from wherry.wire.http.message import Answer, Request, Response
@@ -61,13 +63,59 @@ def test_bodies_together_are_bounded():
     served(test)
 
 
+def grown(length: int, growth: int) -> tuple[list[int], int]:
+    """The rooms that a body has one after another, and the bytes that are moved between them."""
+    gathering, rooms, moved = Gathering(length), [], 0
+    while not gathering.is_whole:
+        moved += gathering.got
+        gathering.grow(gathering.next_room(growth))
+        rooms.append(gathering.room)
+        gathering.space()[:] = bytes([len(rooms)]) * len(gathering.space())
+        gathering.got = gathering.room
+    assert len(memoryview(gathering.take())) == length
+    assert bytes(memoryview(gathering.take())[: rooms[0]]) == b"\1" * rooms[0]
+    return rooms, moved
+
+
+def test_room_for_a_body_follows_what_came_and_little_is_moved():
+    length = 32 << 20
+    rooms, moved = grown(length, GROWTH)
+    assert rooms == [4_096, 32_768, 262_144, 2_097_152, 16_777_216, length]
+    assert moved < length * 3 // 5  # the last step is a short one; a seventh where it is whole
+    assert grown(16 << 20, GROWTH)[1] < (16 << 20) // 7 + 1
+    assert max(later / room for room, later in pairwise(grown(length, GROWTH_WHEN_SHORT)[0])) == 2
+
+
+@pytest.mark.parametrize(("bound", "least", "most"), [(1_000_000, 90_000, 90_000), (150_000, 40_000, 80_000)])
+def test_bodies_take_smaller_steps_where_memory_is_short(bound, least, most):
+    async def test(client: Client) -> None:
+        _, writer = await client.open()
+        writer.write(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 90000\r\n\r\n" + b"x" * 40_000)
+        await asyncio.sleep(0.05)
+        assert least <= client.server.bodies_bytes <= most
+        writer.close()
+
+    served(test, replace(SMALL, bodies_bytes=bound))
+
+
+def test_chunks_count_with_what_is_allocated_for_them():
+    async def test(client: Client) -> None:
+        _, writer = await client.open()
+        writer.write(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n15f90\r\npart")
+        await asyncio.sleep(0.05)
+        assert 4 <= client.server.bodies_bytes < 100
+        writer.close()
+
+    served(test)
+
+
 def test_a_body_that_is_only_announced_takes_no_room():
     async def test(client: Client) -> None:
         slow = [(await client.open())[1] for _ in range(3)]
         for each in slow:
             each.write(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999\r\n\r\npart")
         await asyncio.sleep(0.05)
-        assert client.server.bodies_bytes == 12
+        assert client.server.bodies_bytes == 3 * FIRST_BYTES
         assert (await client.send(post(b"x" * 90_000))).startswith(b"HTTP/1.1 200 ")
         for each in slow:
             each.close()
