@@ -86,7 +86,7 @@ def test_waits_are_bounded():
                 reply = await found.ask(line)
                 assert (reply.status, reply.headers["retry-after"]) == (503, "1")
             consumers = (await found.good(f"GET {SUB}/consumers"))["consumers"]
-            assert [each["name"] for each in consumers] == ["http"], "a stream that was refused joined nothing"
+            assert [each["name"] for each in consumers] == ["http-1"], "a stream that was refused joined nothing"
             poll.cancel()
             await asyncio.gather(poll, return_exceptions=True)
 
@@ -226,10 +226,10 @@ async def test_consumers_with_names_share_the_partitions(found: Web) -> None:
 
 
 @with_jobs
-async def test_those_without_a_name_share_one_consumer(found: Web) -> None:
+async def test_who_comes_again_without_a_name_is_the_same_consumer(found: Web) -> None:
     first, second = await found.receipts(1), await found.receipts(1)
     assert first != second
-    assert await names(found) == ["http"]
+    assert await names(found) == ["http-1"]
 
 
 @with_jobs

@@ -44,6 +44,9 @@ class Web:
         self.service = Service(broker, self.server, guard)
         self.app = self.server.app = App(self.service)
 
+    connection = 0
+    """The number of the connection that requests seem to come over."""
+
     async def ask(self, line: str, body: Any = None, **headers: str) -> Reply:
         """`GET /v1/topics`, with a value as JSON or bytes as they are; `_` in the name of a header is `-`."""
         answer = await self.answer(line, body, **headers)
@@ -61,7 +64,8 @@ class Web:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None and not isinstance(body, bytes):
             body, named = msgspec.json.encode(body), {"content-type": JSON, **named}
-        found = await self.server.answer(Request(method, path, query, named, body or b""))
+        request = Request(method, path, query, named, body or b"", connection=self.connection)
+        found = await self.server.answer(request)
         assert isinstance(found, Response | Stream)
         return found
 

@@ -32,12 +32,16 @@ class Host(Face):
         *,
         buffer_messages: int | None = None,
         buffer_bytes: int | None = None,
+        seat: str | None = None,
     ) -> Consumer:
-        """Join a subscription. The buffer is the most that this consumer will ever hold unsettled."""
+        """Join a subscription. The buffer is the most that this consumer will ever hold unsettled.
+
+        Consumers with the same `seat` share partitions as if they were one: for many who come and go.
+        """
         self.shard.committer.check()
         state = self.shard.state.subscription(topic, subscription)
         name = self._free_name(state) if consumer_id is None else consumer_id
-        joined_as = leasing.join(state, name, buffer_messages, buffer_bytes)
+        joined_as = leasing.join(state, name, buffer_messages, buffer_bytes, seat)
         return Consumer(self.shard, state, joined_as)
 
     def _free_name(self, subscription: SubscriptionState) -> str:

@@ -176,10 +176,14 @@ class Consumer:
         known = self._shard.state.subscriptions.get(self._subscription.number)
         return known is self._subscription and known.consumers.get(self.id) is self._state
 
+    def is_last_of_ephemeral(self) -> bool:
+        """Whether its subscription would go with it."""
+        return not self._subscription.config.durable and len(self._subscription.consumers) == 1
+
     @property
     def partitions(self) -> list[int]:
         """Partitions assigned to it now, most preferred first."""
-        return list(self._subscription.assignment.of(self.id))
+        return list(self._subscription.assignment.of(self._state.seat))
 
     async def __aenter__(self) -> Consumer:
         return self

@@ -49,20 +49,30 @@ class Line:
     """First come, first served; without those that were seen to have no room."""
     of: dict[str, Waiters] = field(default_factory=dict)
     """All of them, by consumer."""
+    at: dict[str, Waiters] = field(default_factory=dict)
+    """Those whose consumer shares a seat, by that."""
     timer: asyncio.TimerHandle | None = None
 
     def add(self, waiter: Waiter) -> None:
         """At the end of the queue."""
         self.queue[waiter] = None
         self.of.setdefault(waiter.consumer.id, {})[waiter] = None
+        if waiter.consumer.seat != waiter.consumer.id:
+            self.at.setdefault(waiter.consumer.seat, {})[waiter] = None
 
     def remove(self, waiter: Waiter) -> None:
         """It goes, if it is still here."""
         self.queue.pop(waiter, None)
-        own = self.of.get(waiter.consumer.id, {})
-        own.pop(waiter, None)
-        if not own:
-            self.of.pop(waiter.consumer.id, None)
+        for places, name in ((self.of, waiter.consumer.id), (self.at, waiter.consumer.seat)):
+            own = places.get(name)
+            if own is not None:
+                own.pop(waiter, None)
+                if not own:
+                    del places[name]
+
+    def whose(self, seat: str) -> Waiters:
+        """Those who pull from the partitions of a seat, which may be a consumer's own."""
+        return self.at.get(seat) or self.of.get(seat) or {}
 
     def let_through(self, waiter: Waiter, call: Call | None) -> None:
         """Its turn to look."""
@@ -165,12 +175,12 @@ class Turnstile:
         owner = assignment.owner(strategy, number)
         anyone = owner is not None or strategy.helps
         found, full = None, []
-        for waiter in line.queue if owner is None else line.of.get(owner, ()):
+        for waiter in line.queue if owner is None else line.whose(owner):
             if not waiter.consumer.has_room():
                 full.append(waiter)
             elif waiter.missed.get(number) == event or waiter.future.done():
                 continue
-            elif anyone or number in strategy.of(waiter.consumer.id):
+            elif anyone or number in strategy.of(waiter.consumer.seat):
                 found = waiter
                 break
         for waiter in full:

@@ -37,9 +37,16 @@ class Now(NamedTuple):
 
 
 def join(
-    subscription: SubscriptionState, consumer: str, buffer_messages: int | None, buffer_bytes: int | None
+    subscription: SubscriptionState,
+    consumer: str,
+    buffer_messages: int | None,
+    buffer_bytes: int | None,
+    seat: str | None = None,
 ) -> Consumer:
-    """A consumer declares its buffer and shares the subscription from now on."""
+    """A consumer declares its buffer and shares the subscription from now on.
+
+    Those with the same `seat` have its partitions together, as one consumer would; each has a buffer of its own.
+    """
     check.graphic("consumer", consumer, limits.CONSUMER_ID_CHARS_MAX)
     check.optional_integer("buffer_messages", buffer_messages, 1, BUFFER_MAX)
     check.optional_integer("buffer_bytes", buffer_bytes, 1, BUFFER_MAX)
@@ -49,19 +56,22 @@ def join(
     if count > limits.CONSUMERS_PER_SUBSCRIPTION_MAX:
         raise LimitReached("consumers of the subscription", limits.CONSUMERS_PER_SUBSCRIPTION_MAX, count)
     joined = Consumer(consumer, buffer_messages or BUFFER_MESSAGES_DEFAULT, buffer_bytes or BUFFER_BYTES_DEFAULT)
+    if seat is not None:
+        joined.seat = f"seat {seat}"  # the name of a consumer has no space
     joined.turn = subscription.turn  # those who come for one pull only begin at different partitions too
     subscription.turn += 1
     subscription.consumers[consumer] = joined
-    subscription.assignment.join(consumer)
+    subscription.seat(joined)
     return joined
 
 
 def leave(state: State, subscription: SubscriptionState, consumer: str) -> None:
     """A consumer goes; what it held waits again, with no attempt counted."""
-    if subscription.consumers.pop(consumer, None) is None:
+    left = subscription.consumers.pop(consumer, None)
+    if left is None:
         return
-    moving = _astir_of(subscription, consumer)
-    subscription.assignment.leave(consumer)
+    moving = _astir_of(subscription, left.seat)
+    subscription.unseat(left)
     for lease in state.leases.of_consumer(subscription.number, consumer):
         subscription.readers[lease.partition].give_back(lease.rank, lease.offset)
         state.leases.end(lease)
@@ -181,15 +191,15 @@ def _turns(
 def _own(subscription: SubscriptionState, consumer: Consumer) -> list[int]:
     """Partitions of a consumer in which something may be ready, in the order to look."""
     if not subscription.assignment.rotates:
-        return [number for number in subscription.assignment.of(consumer.id) if number in subscription.astir]
-    numbers = _astir_of(subscription, consumer.id)
+        return [number for number in subscription.assignment.of(consumer.seat) if number in subscription.astir]
+    numbers = _astir_of(subscription, consumer.seat)
     first = bisect_left(numbers, consumer.turn % subscription.topic.config.partitions)
     return numbers[first:] + numbers[:first]
 
 
-def _astir_of(subscription: SubscriptionState, consumer: str) -> list[int]:
-    """Partitions of a consumer in which something may be ready, ascending; costs the fewer of its own and of those."""
-    own, astir = subscription.assignment.of(consumer), subscription.astir
+def _astir_of(subscription: SubscriptionState, seat: str) -> list[int]:
+    """Partitions of a seat in which something may be ready, ascending; costs the fewer of its own and of those."""
+    own, astir = subscription.assignment.of(seat), subscription.astir
     if len(own) < len(astir):
         return sorted(number for number in own if number in astir)
     everything = len(own) == subscription.topic.config.partitions

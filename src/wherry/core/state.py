@@ -53,6 +53,11 @@ class Consumer:
     """The partition at or after which its next pull begins."""
     is_ours: bool = False
     """Whether it is the broker's own, and nobody else's to send away."""
+    seat: str = ""
+    """Whose partitions it pulls from: its own, or those of a seat that several share."""
+
+    def __post_init__(self) -> None:
+        self.seat = self.seat or self.id
 
     def has_room(self) -> bool:
         """Whether its buffer and its credit allow for a message more."""
@@ -93,6 +98,7 @@ class SubscriptionState:
         "events",
         "number",
         "readers",
+        "seats",
         "starts",
         "topic",
         "turn",
@@ -109,6 +115,8 @@ class SubscriptionState:
         """Partitions that were stirred and consumers that got room since those who wait were last told, by event."""
         self.events = 0
         self.consumers: dict[str, Consumer] = {}
+        self.seats: dict[str, int] = {}
+        """Seats that consumers share, and how many do."""
         self.assignment = assignment.make(config.assignment, topic.config.partitions)
         self.turn = 0
         self.backlog_bytes = 0
@@ -118,8 +126,25 @@ class SubscriptionState:
     def share_out(self) -> None:
         """There are more partitions: all consumers join anew, in the order in which they came."""
         self.assignment = assignment.make(self.config.assignment, self.topic.config.partitions)
-        for consumer in self.consumers:
-            self.assignment.join(consumer)
+        for seat in dict.fromkeys(consumer.seat for consumer in self.consumers.values()):
+            self.assignment.join(seat)
+
+    def seat(self, consumer: Consumer) -> None:
+        """Give a newcomer its place in the assignment."""
+        if consumer.seat != consumer.id:
+            self.seats[consumer.seat] = self.seats.get(consumer.seat, 0) + 1
+            if self.seats[consumer.seat] > 1:
+                return
+        self.assignment.join(consumer.seat)
+
+    def unseat(self, consumer: Consumer) -> None:
+        """Take that place away; a seat that others share stays."""
+        if consumer.seat != consumer.id:
+            self.seats[consumer.seat] -= 1
+            if self.seats[consumer.seat]:
+                return
+            del self.seats[consumer.seat]
+        self.assignment.leave(consumer.seat)
 
     def start_of(self, partition: int) -> int:
         """Where this subscription starts in a partition."""

@@ -63,6 +63,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._number = next(server.numbers)
         self._bounds = server.bounds
         self._state = _State.HEAD
         self._since = server.time()
@@ -102,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._task is not None and self._waits():
             self._task.cancel()  # what changes something runs to its end, and its answer is undone
         self._server.discard(self)
+        self._server.forget(self._number)
 
     def eof_received(self) -> bool:
         """The client will say no more. A request under way is answered; one that waits for messages is over."""
@@ -207,6 +209,7 @@ class Connection(asyncio.BufferedProtocol):
             raise HttpError("invalid-input", "a request in HTTP/1.1 has a Host header", close=True)
         path, query = split(head.url)
         self._request = Request(head.method, path, query, headers, peer=self._peer, secure=self._secure)
+        self._request.connection = self._number
         self._since = self._server.time()
         if "transfer-encoding" in headers:
             self._begin_chunks(self._request)

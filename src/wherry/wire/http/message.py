@@ -43,6 +43,8 @@ class Request:
     body: Bytes = b""
     peer: str = ""
     secure: bool = False
+    connection: int = 0
+    """The number of the connection that it came over; 0 for none."""
     params: dict[str, str] = field(default_factory=dict)
     """What stood in the places of the path's template, decoded."""
     waits: bool = False

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -56,6 +57,10 @@ class Server:
         """What a request passes before we wait for its body, or raises: a stranger shall not fill our memory."""
         self.check_page: Gate = lambda request: None
         """What every request passes, whoever answers it."""
+        self.forget: Callable[[int], None] = lambda connection: None
+        """Who is told that the connection of a number is gone."""
+        self.numbers = count(1)
+        """Of connections."""
         self.roads: Roads | None = None
         """STOMP over this port, where it is served."""
         self.bounds = bounds or Bounds()

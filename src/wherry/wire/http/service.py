@@ -6,11 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TypeAlias
 
 from wherry.broker.broker import Broker
 from wherry.broker.consumer import Consumer
 from wherry.broker.settle import Settler
+from wherry.core.state import SubscriptionState
 from wherry.model.errors import Forbidden, NotFound
 from wherry.model.topic import Topic
 from wherry.wire.http.message import Request
@@ -28,8 +30,11 @@ CONSUMER_IDLE_S = 90.0
 LISTINGS = 16
 """Listings that are made at a time: each holds a page of messages while it looks and writes."""
 
-SHARED_CONSUMER = "http"
-"""Those who pull without a name share one consumer of each subscription."""
+SEAT = "http"
+"""Those who pull without a name share partitions as one consumer would, and are called by it: `http-1`, `http-2`."""
+
+KNOWN_MAX = 65_536
+"""Consumers that are remembered, before connections that pull without a name share one."""
 
 
 def open_to_all(request: Request, verb: Verb, topic: str) -> str:
@@ -51,12 +56,14 @@ class Service:
     document: Callable[[], bytes] = lambda: b"{}"
     """Makes the interface, described."""
     consumers: Consumers = field(init=False)
+    """Who pulls."""
     settler: Settler = field(init=False)
     sampler: Sampler = field(init=False)
     listings: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTINGS))
 
     def __post_init__(self) -> None:
         self.consumers = Consumers(self.broker)
+        self.server.forget = self.consumers.forget
         self.settler = Settler(self.broker.shard)
         self.sampler = Sampler(self.broker, self.server)
 
@@ -84,26 +91,56 @@ class Service:
 Ask: TypeAlias = Call[Service]
 
 
+@dataclass(slots=True)
+class _Known:
+    """A consumer, when it was last heard of, and whether the connection that it was for is gone."""
+
+    consumer: Consumer
+    heard: float
+    is_gone: bool = False
+
+
 class Consumers:
-    """HTTP forgets its callers after each answer; this remembers who pulls, until they have been silent for a while."""
+    """HTTP forgets its callers after each answer; this remembers who pulls, until they have been silent for a while.
+
+    Whoever gives no name is known by the connection: each has a buffer of its own, so that one who never settles keeps
+    nothing from the others. What was pulled on a connection that is gone stays on lease, to be settled over another.
+    """
 
     def __init__(self, broker: Broker, time: Callable[[], float] = time.monotonic) -> None:
         self._broker = broker
         self.time = time
-        self._known: dict[tuple[int, str], tuple[Consumer, float]] = {}
+        self._known: dict[tuple[int, str | int], _Known] = {}
+        self._of: dict[int, dict[int, _Known]] = {}
+        """By connection and subscription, those without a name."""
+        self._named = count(1)
 
-    async def get(self, topic: str, subscription: str, name: str | None) -> Consumer:
-        """The consumer of that name, joined at its first pull."""
-        chosen = SHARED_CONSUMER if name is None else name
+    async def get(self, topic: str, subscription: str, name: str | None, connection: int = 0) -> Consumer:
+        """The consumer of that name, or of that connection for None, joined at its first pull."""
         state = self._broker.shard.state.subscription(topic, subscription)
-        known = self._known.get((state.number, chosen))
-        now = self.time()
-        if known is not None and known[0].is_joined():
-            self._known[state.number, chosen] = (known[0], now)
-            return known[0]
-        consumer = await self._broker.consumer(topic, subscription, chosen)
-        self._known[state.number, chosen] = (consumer, now)
+        place = (state.number, connection if name is None else name)
+        if name is None and place not in self._known and len(self._known) >= KNOWN_MAX:
+            connection, place = 0, (state.number, 0)
+        known = self._known.get(place)
+        if known is not None and known.consumer.is_joined():
+            known.heard = self.time()
+            return known.consumer
+        if name is not None:
+            consumer = await self._broker.consumer(topic, subscription, name)
+        else:
+            consumer = await self._broker.consumer(topic, subscription, self._free_name(state), seat=SEAT)
+        known = self._known[place] = _Known(consumer, self.time())
+        if name is None and connection:
+            self._of.setdefault(connection, {})[state.number] = known
         return consumer
+
+    def _free_name(self, subscription: SubscriptionState) -> str:
+        return next(name for name in map(f"{SEAT}-{{}}".format, self._named) if name not in subscription.consumers)
+
+    def forget(self, connection: int) -> None:
+        """A connection is gone: what it pulled for goes, once it holds nothing."""
+        for known in self._of.pop(connection, {}).values():
+            known.is_gone = True
 
     async def leave(self, topic: str, subscription: str, name: str) -> None:
         """Somebody says goodbye: what it held waits again."""
@@ -118,17 +155,18 @@ class Consumers:
         await Consumer(self._broker.shard, state, joined).close()
 
     async def weed(self) -> None:
-        """Let those go who hold nothing and have been silent."""
+        """Let those go who hold nothing and have been silent, or whose connection is gone."""
         now = self.time()
-        for place, (consumer, heard) in list(self._known.items()):
-            if not consumer.is_joined():
-                del self._known[place]
-            elif now - heard > CONSUMER_IDLE_S and not consumer.out_messages:
+        for place, known in list(self._known.items()):
+            consumer = known.consumer
+            # The last one takes an ephemeral subscription along: whoever opens a connection for each pull wants it.
+            is_over = now - known.heard > CONSUMER_IDLE_S or (known.is_gone and not consumer.is_last_of_ephemeral())
+            if not consumer.is_joined() or (is_over and not consumer.out_messages):
                 del self._known[place]
                 await consumer.close()
 
     async def close(self) -> None:
         """The wire goes; what its consumers held waits again."""
-        for consumer, _ in self._known.values():
-            await consumer.close()
+        for known in self._known.values():
+            await known.consumer.close()
         self._known.clear()

@@ -126,7 +126,9 @@ async def pull(call: Ask) -> Answer:
     kind = media_type(call)
     check.integer("wait_ms", query.wait_ms, 0, WAIT_MS_MAX)
     check.integer("bytes", query.bytes, 1, BUFFER_MAX)
-    consumer = await call.service.consumers.get(call["topic"], call["subscription"], query.consumer)
+    consumer = await call.service.consumers.get(
+        call["topic"], call["subscription"], query.consumer, call.request.connection
+    )
     if query.wait_ms:
         call.service.server.begin_wait(call.request)
     count = 1 if kind in ONE_EACH else query.messages

@@ -138,7 +138,7 @@ async def list_consumers(call: Ask) -> Answer:
     views = [
         ConsumerView(
             each.id,
-            list(state.assignment.of(each.id)),
+            list(state.assignment.of(each.seat)),
             each.buffer_messages,
             each.buffer_bytes,
             each.out_messages,
