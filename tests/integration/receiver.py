@@ -37,7 +37,7 @@ class Call:
 class Receiver:
     """`answer` gives the status of a call, or whole bytes to send."""
 
-    answer: Callable[[Call], int | bytes | Awaitable[int]] = lambda call: 200
+    answer: Callable[[Call], int | bytes | Awaitable[int | bytes]] = lambda call: 200
     port: int = 0
     calls: list[Call] = field(default_factory=list)
     connections: int = 0

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -212,9 +213,76 @@ async def test_gone_means_removed_at_once(tmp_path):
         assert (await client.stats("jobs")).subscriptions == ()
 
 
+@pytest.mark.rows("K12", "G18")
+@pytest.mark.parametrize("status", [500, 503, 404])
+@run
+async def test_a_message_that_the_client_cannot_handle_dies_and_the_client_stays(tmp_path, status):
+    async with (
+        Receiver(lambda call: status if call.payloads[0] == "poison" else 200) as receiver,
+        serving(tmp_path) as (_, client),
+    ):
+        await subscribed(client, "me", hook(receiver, remove_after=1))
+        await client.publish("jobs", ["poison"])
+        await drained(client)
+        (dead,) = (await client.dead_letters("jobs")).to_pylist()
+        assert (dead["attempts"], dead["error"]) == (3, f"{status} from 127.0.0.1:{receiver.port}")
+        await client.publish("jobs", ["poison", "a", "b"])
+        await until(lambda: {"a", "b"} <= set(receiver.payloads))
+        assert (await client.stats("jobs")).removals == ()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@run
+async def test_not_now_is_no_failed_attempt_and_is_waited_out(tmp_path, status):
+    came: list[float] = []
+
+    def answer(call: Call) -> int | bytes:
+        came.append(asyncio.get_running_loop().time())
+        if len(came) > 4:
+            return 200
+        wait = b"1" if len(came) < 4 else b"Thu, 01 Jan 1970 00:00:00 GMT"  # which is over
+        return b"HTTP/1.1 %d X\r\nRetry-After: %b\r\nContent-Length: 0\r\n\r\n" % (status, wait)
+
+    async with Receiver(answer) as receiver, serving(tmp_path) as (_, client):
+        await subscribed(client, "me", hook(receiver, remove_after=1))
+        await client.publish("jobs", ["a"])
+        await drained(client)
+        attempts = [call.messages[0]["attempt"] for call in receiver.calls]
+        assert attempts == ([1] * 5 if status == 429 else [1] * 4 + [2]), "a date that is over asks for nothing"
+        assert all(after - before >= 1 for before, after in pairwise(came[:4]))
+
+
+@run
+async def test_what_never_reached_the_client_is_no_failed_attempt(tmp_path):
+    async with Receiver() as gone:
+        pass
+    async with serving(tmp_path) as (node, client):
+        await subscribed(client, "me", hook(gone, remove_after=1_000))
+        await client.publish("jobs", ["a"])
+        await until(lambda: node.calls.sender.outcomes["push", "unreached"] > 5)
+        async with Receiver(port=gone.port) as receiver:
+            await drained(client)
+            assert [call.messages[0]["attempt"] for call in receiver.calls] == [1]
+
+
+@pytest.mark.rows("K12", "G18")
+@run
+async def test_a_client_that_takes_messages_and_says_nothing_is_down_and_they_have_failed(tmp_path):
+    async with Receiver(lambda call: b"") as receiver, serving(tmp_path) as (_, client):
+        await subscribed(client, "me", hook(receiver, remove_after=4))
+        await client.publish("jobs", ["a"])
+        await until(lambda: len(receiver.calls) == 3)
+        await drained(client)
+        (dead,) = (await client.dead_letters("jobs")).to_pylist()
+        assert (dead["attempts"], dead["error"].partition(" ")[2]) == (3, "closed the connection without an answer")
+        await client.publish("jobs", ["b"])
+        (removal,) = await removed(client)
+        assert "4 calls in a row had no answer" in removal.why
+
+
 @run
 async def test_a_client_that_comes_back_in_time_stays(tmp_path):
-    down = [503, 503, 503]
+    down = [b"", b"", b""]
     async with Receiver(lambda call: down.pop() if down else 200) as receiver, serving(tmp_path) as (_, client):
         await subscribed(client, "me", hook(receiver, remove_after=4), retry=wherry.Retry(first_ms=5, cap_ms=5))
         await client.publish("jobs", ["a", "b", "c"])
@@ -228,11 +296,11 @@ async def test_a_client_that_comes_back_in_time_stays(tmp_path):
 async def test_calls_under_way_together_count_as_one_failure(tmp_path):
     down = True
 
-    async def answer(call: Call) -> int:
+    async def answer(call: Call) -> int | bytes:
         if call.payloads[0] == "first":
             return 200
         await asyncio.sleep(0.1)
-        return 503 if down else 200
+        return b"" if down else 200  # it hangs up without an answer
 
     async with Receiver(answer) as receiver, serving(tmp_path) as (_, client):
         webhook = hook(receiver, in_flight=16, remove_after=3)

@@ -44,7 +44,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeout_ms
         For a whole call: name, connection, answer.
     remove_after
-        After so many calls in a row without an answer (or with a 5xx) the client is removed.
+        After so many calls in a row without an answer the client is removed.
     in_flight
         Calls at a time; with one, messages come in order as long as none of them fails.
     """

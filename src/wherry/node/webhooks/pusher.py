@@ -1,14 +1,17 @@
 """Pushes the messages of one subscription to its webhook: pull, post, settle.
 
-    2xx                            acked
-    no answer, 5xx                 failed, and the client counts as down: one call at a time, each after a longer pause
-    `remove_after` of those        the subscription is removed
-    410                            removed at once: the client says that it is gone
-    429                            failed, and a pause
-    anything else                  failed: this message is the problem, the next one goes out at once
+    2xx                               acked
+    5xx                               failed, and the client may be in trouble: one call at a time, after growing pauses
+    429, or 503 with `Retry-After`    not now: handed back untouched, and a pause
+    410                               removed at once: the client says that it is gone
+    any other answer                  failed: this message is the problem, the next one goes out at once
+    no answer to what was sent        failed, and the client counts as down: pauses as after a 5xx
+    no connection, no TLS             handed back untouched, and the client counts as down
+    `remove_after` of the last two    the subscription is removed
 
-A call that we could not make, or broke off for the sake of others, is made again and says nothing about the client.
-Pauses and the return of what failed both follow the retry policy of the subscription.
+An answer is about the message, and silence about the client: a message that nobody can handle ends as a dead letter,
+and takes no client along. A call that we could not make, or broke off for the sake of others, is made again and says
+nothing about either. Pauses and the return of what failed both follow the retry policy of the subscription.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from urllib.parse import quote
 
 import numpy as np
@@ -32,7 +36,7 @@ from wherry.model.errors import CutOff, NotFound, StaleLease, WherryError
 from wherry.model.webhook import Webhook
 from wherry.node.webhooks.lanes import BrokenOff, Lane
 from wherry.node.webhooks.lookups import WAIT_S, NotTried
-from wherry.node.webhooks.sender import Sender, Unreached, is_taken
+from wherry.node.webhooks.sender import Answer, Sender, Unreached, is_taken
 from wherry.node.webhooks.targets import Target
 from wherry.security import signing
 from wherry.wire.http.formats import write_messages
@@ -56,8 +60,14 @@ class Verdict:
 
     error: str = ""
     is_down: bool = False
+    """Nobody answered."""
     is_gone: bool = False
-    is_busy: bool = False
+    is_troubled: bool = False
+    """It answered that it cannot, whatever the message."""
+    is_untouched: bool = False
+    """The message was not looked at: it never got there, or it is not its turn."""
+    pause_s: float = 0.0
+    """How long it asks to be left alone, at least."""
 
 
 class Pusher:
@@ -78,7 +88,9 @@ class Pusher:
         self._calls: set[asyncio.Task[None]] = set()
         self._is_proven = self._is_slow = False
         self._failures = 0
-        """Calls in a row that found the client down."""
+        """Calls in a row that found the client down or in trouble: they set the pace."""
+        self._silences = 0
+        """Calls in a row without an answer: they have it removed."""
         self._failed_at = self._resume_at = 0.0
 
     async def run(self, join: Callable[[], Consumer]) -> None:
@@ -150,14 +162,9 @@ class Pusher:
         try:
             verdict = await self._posted(delivery)
             self._learn(verdict, began)
-            if verdict.is_gone or self._failures >= self._webhook.remove_after:
+            await self._settle(delivery, verdict)  # before a removal, so that what dies of it is seen to
+            if verdict.is_gone or self._silences >= self._webhook.remove_after:
                 await self._remove(verdict)
-            elif not self._subscription.config.acks:
-                pass  # it was settled when it was handed over
-            elif verdict.error:
-                await delivery.nack(error=verdict.error)
-            else:
-                await delivery.ack()
         except StaleLease:
             _log.info("a call took longer than its lease: its messages come again", extra=self._names())
         except WherryError as fault:
@@ -166,6 +173,16 @@ class Pusher:
         except Exception:
             _log.exception("a call failed in a way nobody thought of", extra=self._names())
             self._resume_at = _now() + TROUBLE_S
+
+    async def _settle(self, delivery: Delivery, verdict: Verdict) -> None:
+        if not self._subscription.config.acks:
+            return  # it was settled when it was handed over
+        if not verdict.error:
+            await delivery.ack()
+        elif verdict.is_untouched:
+            await delivery.release()
+        else:
+            await delivery.nack(error=verdict.error)
 
     async def _posted(self, delivery: Delivery) -> Verdict:
         is_sent = False
@@ -180,7 +197,7 @@ class Pusher:
                 async with lane.place(self._target.authority, beat_s=beat_s, beat=lambda: self._keep(delivery)):
                     return await self._post(delivery, sent)
             except Unreached as fault:
-                return Verdict(str(fault), is_down=True)
+                return Verdict(str(fault), is_down=True, is_untouched=not is_sent)
             except BrokenOff as fault:
                 self._is_slow = True
                 if is_sent and not self._subscription.config.acks:
@@ -205,12 +222,9 @@ class Pusher:
             "Wherry-Delivery": str(delivery.tokens[0]),
             signing.HEADER: signing.sign(webhook.secret, content, int(time.time())),
         }
-        status = await self._sender.post(self._target, headers, content, webhook.timeout_ms / 1000, on_sent=sent)
+        answer = await self._sender.post(self._target, headers, content, webhook.timeout_ms / 1000, on_sent=sent)
         self._is_slow = _now() - began > SLOW_S
-        if is_taken(status):
-            return Verdict()
-        text = f"{status} from {self._target.authority}"
-        return Verdict(text, is_down=status >= 500, is_gone=status == 410, is_busy=status == 429)
+        return verdict_of(answer, self._target.authority)
 
     def _lane(self) -> Lane:
         if self._failures or self._is_slow:
@@ -224,20 +238,25 @@ class Pusher:
 
     def _learn(self, verdict: Verdict, began: float) -> None:
         """What a call says about the client. Of calls that were under way together, one counts."""
-        if not verdict.is_down:
+        hampered = verdict.is_down or verdict.is_troubled
+        if not hampered:
             self._failures = 0
             self._is_proven = self._is_proven or not verdict.error
-        elif began >= self._failed_at:
+        if not verdict.is_down:
+            self._silences = 0
+        if hampered and began >= self._failed_at:
             self._failures += 1
+            self._silences += verdict.is_down
             self._failed_at = _now()
-        if verdict.is_down or verdict.is_busy:
+        if hampered:
             policy, tries = self._subscription.config.retry, np.array([max(1, self._failures)])
-            self._resume_at = _now() + int(delays_ms(policy, tries, np.array([random.random()]))[0]) / 1000
+            pause_s = int(delays_ms(policy, tries, np.array([random.random()]))[0]) / 1000
+            self._resume_at = max(self._resume_at, _now() + max(pause_s, verdict.pause_s))
 
     async def _remove(self, verdict: Verdict) -> None:
         if self._subscription.number not in self._broker.shard.state.subscriptions:
             return  # by another call, or by somebody
-        often = "" if verdict.is_gone else f" ({self._failures} calls in a row failed)"
+        often = "" if verdict.is_gone else f" ({self._silences} calls in a row had no answer)"
         why = f"its webhook cannot be reached: {verdict.error}{often}"
         _log.warning("a subscription is removed: %s", why, extra=self._names())
         await self._broker.cut_off(self._subscription, why)
@@ -246,6 +265,17 @@ class Pusher:
     def _names(self) -> dict[str, str]:
         config = self._subscription.config
         return {"topic": config.topic, "subscription": config.name, "host": self._target.authority}
+
+
+def verdict_of(answer: Answer, authority: str) -> Verdict:
+    """What an answer means. Its body is not kept: see `sender`."""
+    status = answer.status
+    if is_taken(status):
+        return Verdict()
+    error = f"{status} from {authority}"
+    if status == HTTPStatus.TOO_MANY_REQUESTS or (status == HTTPStatus.SERVICE_UNAVAILABLE and answer.retry_after_s):
+        return Verdict(error, is_troubled=True, is_untouched=True, pause_s=answer.retry_after_s)
+    return Verdict(error, is_gone=status == HTTPStatus.GONE, is_troubled=status >= HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def _now() -> float:

@@ -1,8 +1,8 @@
 """Outgoing calls: one POST, one verdict. Every wait and every buffer has a bound, and nobody's redirect is followed.
 
-A call has its whole time for name, connection, TLS and answer. Of an answer the status counts; its body is read up to
-a bound, so that the connection can be used again, and thrown away: whoever chose the URL must not read through us what
-only we can reach.
+A call has its whole time for name, connection, TLS and answer. Of an answer status and `Retry-After` count; its body is
+read up to a bound, so that the connection can be used again, and thrown away: whoever chose the URL must not read
+through us, as the error of a dead letter, what only we can reach.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Literal, TypeAlias
+from email.utils import parsedate_to_datetime
+from typing import Literal, NamedTuple, TypeAlias
 
 import httptools
 
@@ -30,6 +32,7 @@ HEAD_BYTES_MAX = 16 << 10
 ANSWER_BYTES_MAX = 64 << 10
 READ_BYTES = 16 << 10
 WORDS_MAX = 200
+RETRY_AFTER_S_MAX = 3_600.0
 
 Kind: TypeAlias = Literal["push", "callback"]
 
@@ -37,6 +40,14 @@ Kind: TypeAlias = Literal["push", "callback"]
 def is_taken(status: int) -> bool:
     """Whether an answer says that the call was taken."""
     return 200 <= status < 300
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    retry_after_s: float = 0.0
+    """How long to stay away, if it says so: an hour at most."""
 
 
 class Unreached(Exception):
@@ -73,15 +84,15 @@ class Sender:
         *,
         kind: Kind = "push",
         on_sent: Callable[[], None] = lambda: None,
-    ) -> int:
-        """The status of the answer; `Unreached` if there is none in time, `NotTried` if that is not the client's fault.
+    ) -> Answer:
+        """The answer; `Unreached` if there is none in time, `NotTried` if that is not the client's fault.
 
         `on_sent` is called before the first byte goes out.
         """
         outcome = "broken-off"
         try:
-            status = await self._post(target, _head(target, headers, len(body)), body, timeout_s, on_sent)
-            outcome = f"{status // 100}xx"
+            answer = await self._post(target, _head(target, headers, len(body)), body, timeout_s, on_sent)
+            outcome = f"{answer.status // 100}xx"
         except Unreached:
             outcome = "unreached"
             raise
@@ -90,11 +101,11 @@ class Sender:
             raise
         finally:
             self.outcomes[kind, outcome] += 1
-        return status
+        return answer
 
     async def _post(
         self, target: Target, head: bytes, body: bytes, timeout_s: float, on_sent: Callable[[], None]
-    ) -> int:
+    ) -> Answer:
         line: _Line | None = None
         try:
             async with asyncio.timeout(timeout_s) as limit:
@@ -110,7 +121,7 @@ class Sender:
                 return self._done(target, line)
         except TimeoutError:
             if line is not None and line.status:  # the answer is there, only its body is not
-                return line.status
+                return line.answer()
             raise Unreached(f"{target.authority} timed out after {timeout_s:g} s") from None
         except Refused as fault:
             raise Unreached(str(fault)) from None
@@ -161,12 +172,12 @@ class Sender:
         self._idle.pop(_place(target), None)
         return None
 
-    def _done(self, target: Target, line: _Line) -> int:
+    def _done(self, target: Target, line: _Line) -> Answer:
         if line.keep_alive and line.is_open():
             line.is_kept = True
             self._idle.setdefault(_place(target), []).append((line, asyncio.get_running_loop().time()))
             self._weed()
-        return line.status
+        return line.answer()
 
     def _weed(self) -> None:
         """Close those that waited longest when there are too many."""
@@ -195,9 +206,14 @@ class _Line:
     def _begin(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self.status = 0
+        self._retry_after = b""
         self.keep_alive = False
         self._complete = False
         self._is_clean = True
+
+    def answer(self) -> Answer:
+        """What is known of the answer so far."""
+        return Answer(self.status, _seconds(self._retry_after))
 
     def is_open(self) -> bool:
         """Whether nobody has closed it, as far as is known."""
@@ -235,6 +251,10 @@ class _Line:
     def on_message_begin(self) -> None:
         self._is_clean = not self._complete
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._complete and name.lower() == b"retry-after":
+            self._retry_after = value
+
     def on_headers_complete(self) -> None:
         if self._complete:  # somebody says more than he was asked
             return
@@ -250,6 +270,16 @@ def _head(target: Target, headers: Mapping[str, str], length: int) -> bytes:
     lines = {"Host": target.authority, "Content-Length": str(length), **headers}
     text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     return f"POST {target.path} HTTP/1.1\r\n{text}\r\n".encode("ascii")
+
+
+def _seconds(retry_after: bytes) -> float:
+    """What a `Retry-After` says, in seconds from now: a number or a date; 0 for what is neither."""
+    text = retry_after.decode("latin-1").strip()
+    try:
+        wait_s = float(text) if text.isdigit() else parsedate_to_datetime(text).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return 0.0
+    return min(max(wait_s, 0.0), RETRY_AFTER_S_MAX)
 
 
 def _place(target: Target) -> tuple[str, int, bool]:

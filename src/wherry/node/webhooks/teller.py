@@ -193,7 +193,7 @@ class Teller:
                 if self._secret is not None:
                     headers[signing.HEADER] = signing.sign(self._secret, body, int(time.time()))
                 began = _now()
-                status = await self._sender.post(target, headers, body, TIMEOUT_S, kind="callback")
+                status = (await self._sender.post(target, headers, body, TIMEOUT_S, kind="callback")).status
         except Unreached as fault:
             self._learn(host, is_good=False)
             return str(fault), False
