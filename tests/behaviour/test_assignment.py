@@ -175,6 +175,7 @@ class Backwards:
 def backwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Backwards]]:
     """The strategies of our own that were made."""
     monkeypatch.setattr(assignment, "_STRATEGIES", dict(assignment._STRATEGIES))
+    monkeypatch.setattr(assignment, "NAMES", list(assignment.NAMES))
     made: list[Backwards] = []
 
     def make(partitions: int) -> Backwards:

@@ -8,8 +8,9 @@ adds one.
 from __future__ import annotations
 
 import heapq
+from bisect import insort
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from wherry.model.errors import InvalidInput
 
@@ -194,7 +195,9 @@ def owner(strategy: Strategy, partition: int) -> str | None:
     return strategy.owner(partition) if isinstance(strategy, Ordered | Exclusive) else None
 
 
-_STRATEGIES: dict[str, Callable[[int], Strategy]] = {
+Factory: TypeAlias = Callable[[int], Strategy]
+
+_STRATEGIES: dict[str, Factory] = {
     "balanced": Balanced,
     "ordered": Ordered,
     "shared": Shared,
@@ -202,21 +205,21 @@ _STRATEGIES: dict[str, Callable[[int], Strategy]] = {
 }
 
 
-def register(name: str, factory: Callable[[int], Strategy]) -> None:
+NAMES = sorted(_STRATEGIES)
+"""The names of all strategies; grows with them, so that who tells it tells of those that came later too."""
+
+
+def register(name: str, factory: Factory) -> None:
     """Add a strategy of your own: `factory(partitions)` makes one for each subscription that asks for `name`."""
     if name in _STRATEGIES:
-        raise InvalidInput("assignment", name, "a name that is not taken: " + ", ".join(sorted(_STRATEGIES)))
+        raise InvalidInput("assignment", name, "a name that is not taken: " + ", ".join(NAMES))
     _STRATEGIES[name] = factory
-
-
-def known() -> list[str]:
-    """The names of all strategies."""
-    return sorted(_STRATEGIES)
+    insort(NAMES, name)
 
 
 def make(name: str, partitions: int) -> Strategy:
     """A strategy by name."""
     factory = _STRATEGIES.get(name)
     if factory is None:
-        raise InvalidInput("assignment", name, "one of " + ", ".join(sorted(_STRATEGIES)))
+        raise InvalidInput("assignment", name, "one of " + ", ".join(NAMES))
     return factory(partitions)

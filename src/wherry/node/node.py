@@ -23,6 +23,7 @@ import pyarrow as pa
 from wherry.broker.broker import Broker
 from wherry.broker.opening import open as open_broker
 from wherry.model.errors import InvalidInput, WherryError
+from wherry.node import strategies
 from wherry.node.config import Config
 from wherry.node.door import asks_for_keys, first_key, is_loopback
 from wherry.node.meter import metered, observer_of, watch_calls, watch_server, watch_stomp
@@ -148,6 +149,7 @@ class Node:
     async def _start(self) -> None:
         config, stack = self.config, self._stack
         tls = self._tls()
+        strategies.load()
         path, cache_bytes = config.storage.path, config.storage.cache_bytes
         self.broker = await stack.enter_async_context(open_broker(path, cache_bytes=cache_bytes))
         await self._lock_the_door()

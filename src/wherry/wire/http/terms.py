@@ -115,7 +115,7 @@ MODEL: dict[str, Meta] = {
     "start_offset": between(0, limits.OFFSET_MAX),
     "start_ms": between(0, limits.TIME_MS_MAX),
     "lease_ms": between(1, LEASE_MS_MAX),
-    "assignment": told(enum=assignment.known()),
+    "assignment": told(enum=assignment.NAMES),
     "buffer_messages": between(1, BUFFER_MAX),
     "buffer_bytes": between(1, BUFFER_MAX),
     "attempts": between(1, limits.ATTEMPTS_MAX),
