@@ -79,4 +79,6 @@ def scenarios_of(client: str) -> list[str]:
     assert MODULES
     own = Path(__file__).with_name("clients") / f"{client.replace('-', '_')}_own.py"
     functions = [each for each in ast.parse(own.read_text()).body if isinstance(each, ast.FunctionDef)]
-    return names_for(client, with_only_here=ELSEWHERE is None) + [f.name for f in functions if f.decorator_list]
+    marks = {each.name: ast.unparse(each.decorator_list[0]) for each in functions if each.decorator_list}
+    everywhere = [name for name, mark in marks.items() if ELSEWHERE is None or "only_here" not in mark]
+    return names_for(client, with_only_here=ELSEWHERE is None) + everywhere

@@ -198,3 +198,32 @@ def a_thousand_publishes_at_once(scene: Scene) -> None:
         assert found.declaration_result.message_count == 1_000
 
     in_loop(scene, work)
+
+
+@scenario(only_here=True)  # RabbitMQ ends the connection if its answer to the close was faster than the acks
+def handlers_that_ack_while_the_channel_is_closed_lose_no_connection(scene: Scene) -> None:
+    async def once(connection: Any, queue: str) -> None:
+        channel = await connection.channel()
+        under_way: list[asyncio.Future[Any]] = []
+        begun = asyncio.Event()
+
+        async def handle(message: Any) -> None:
+            under_way.append(asyncio.ensure_future(message.ack()))
+            begun.set()
+
+        await (await channel.get_queue(queue)).consume(handle)
+        await begun.wait()
+        await channel.close()
+        await asyncio.gather(*under_way, return_exceptions=True)  # what comes too late will come again
+
+    async def work(connection: Any) -> None:
+        channel = await connection.channel()
+        queue = await channel.declare_queue("", exclusive=True)
+        for _ in range(20):
+            sends = (channel.default_exchange.publish(aio_pika.Message(b"m"), queue.name) for _ in range(50))
+            await asyncio.gather(*sends)
+            await once(connection, queue.name)
+            assert not connection.is_closed
+        await channel.declare_queue(queue.name, passive=True)
+
+    in_loop(scene, work)

@@ -229,6 +229,11 @@ class Connection(asyncio.Protocol):
     # ----------------------------------------------------------------------------------------------- for the session
 
     @property
+    def waiting(self) -> int:
+        """How many events came and are not handled yet."""
+        return len(self._waiting)
+
+    @property
     def is_closing(self) -> bool:
         """Whether nothing that is written goes out any more."""
         return self._has_hung_up or self._transport.is_closing()

@@ -10,6 +10,7 @@ it has heard of that is not listened to.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Coroutine, Iterable
 from enum import Enum, auto
 from typing import Any, Protocol
@@ -35,6 +36,15 @@ from wherry.wire.amqp.refusals import Refused, of_broker, refused
 FRAME_MAX = 131_072
 CHANNEL_MAX = 2_047
 HEARTBEAT_S = 60
+
+LATE_S = 5.0
+"""How long after the end of a channel its client may still be heard on it, with what wants no answer: nothing is done.
+
+Its acks and publishes were on their way when the end was told. RabbitMQ listens no more from the answer on, and loses
+whole connections to a thread that acks while another closes the channel.
+"""
+
+_NO_ANSWER = (m.BasicNack, m.BasicReject, m.BasicRecoverAsync, m.BasicCancelOk, m.ChannelFlowOk)
 
 CAPABILITIES = {
     "publisher_confirms": True,
@@ -67,6 +77,10 @@ class Wire(Protocol):
     """The socket of a session."""
 
     is_stuffed: bool
+
+    @property
+    def waiting(self) -> int:
+        """How many events came and are not handled yet."""
 
     @property
     def is_closing(self) -> bool:
@@ -112,6 +126,10 @@ class Session:
         self.holding = Holding(self.wake)
         """What it was given and has not settled."""
         self.channels: dict[int, Channel] = {}
+        self._handled = 0
+        """Events so far."""
+        self._ended: dict[int, tuple[int, float]] = {}
+        """Channels that are over: up to which event nobody could know, and since when."""
         self.frame_max, self.channel_max = FRAME_MAX, CHANNEL_MAX
         self.client: dict[str, Any] = {}
         """What the client says of itself."""
@@ -213,6 +231,7 @@ class Session:
 
     def handle(self, event: Event) -> Work | None:
         """Take in what the client said; what is left to do, if it takes time."""
+        self._handled += 1
         try:
             return self._handle(event)
         except AmqpFault as fault:
@@ -260,8 +279,17 @@ class Session:
             return None
         channel = self.channels.get(number)
         if channel is None:
+            if self._is_late(number):
+                return None
             raise AmqpFault(Reply.CHANNEL_ERROR, f"expected 'channel.open' on channel {number}", hard=True)
         return None if channel.is_closing else channel
+
+    def _is_late(self, number: int, *, wants_answer: bool = False) -> bool:
+        """Whether what came for a channel was said before its end was known, or may have been."""
+        known_after, ended_at = self._ended.get(number, (0, -LATE_S))
+        if self._handled <= known_after:
+            return True
+        return not wants_answer and time.monotonic() - ended_at < LATE_S
 
     def _called(self, number: int, method: Method) -> Work | None:
         if isinstance(method, m.ConnectionCloseOk):
@@ -351,12 +379,14 @@ class Session:
                 text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
                 raise AmqpFault(Reply.NOT_ALLOWED, text, channel=number, ids=method.ids, hard=True)
             self.channels[number] = Channel(self, number)
+            self._ended.pop(number, None)
             self.send(number, m.ChannelOpenOk())
         elif isinstance(method, m.ChannelCloseOk):
             if channel is not None and channel.is_closing:  # else nobody has asked for it
-                del self.channels[number]
+                self._forget(number)
         elif channel is None:
-            if not isinstance(method, m.ChannelClose):  # both sides may close at the same time
+            late = self._is_late(number, wants_answer=not isinstance(method, _NO_ANSWER))
+            if not late and not isinstance(method, m.ChannelClose):  # both sides may close at the same time
                 raise _unexpected(number, method, "'channel.open'")
         elif isinstance(method, m.ChannelClose):
             return self._channel_closed_by_client(channel)
@@ -383,8 +413,13 @@ class Session:
         await self.settling.flush()
         await self.house.tidied()
         if self.channels.get(channel.number) is channel:
-            del self.channels[channel.number]
+            self._forget(channel.number)
         self.send(channel.number, m.ChannelCloseOk())
+
+    def _forget(self, number: int) -> None:
+        """A channel is over. What came meanwhile was said before its client can know."""
+        del self.channels[number]
+        self._ended[number] = (self._handled + self._wire.waiting, time.monotonic())
 
     # ---------------------------------------------------------------------------------------------------------- endings
 
