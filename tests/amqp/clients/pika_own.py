@@ -169,3 +169,17 @@ def a_url_with_everything_in_it(scene: Scene) -> None:
 def a_channel_stops_the_flow_and_lets_it_go(scene: Scene) -> None:
     with pika.BlockingConnection(parameters(scene.address)) as connection:
         assert connection.channel().flow(True) is True
+
+
+@scenario()
+def each_publish_is_confirmed_before_the_next(scene: Scene) -> None:
+    queue = scene.name("queue")
+    with pika.BlockingConnection(parameters(scene.address)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare(queue, durable=True)
+        for number in range(200):
+            mode = 1 + number % 2
+            channel.basic_publish("", queue, str(number).encode(), pika.BasicProperties(delivery_mode=mode))
+        assert channel.queue_declare(queue, passive=True).method.message_count == 200
+    assert [int(message.body) for message in scene.channel().drain(queue)] == list(range(200))

@@ -240,7 +240,8 @@ class Intake:
         try:
             while self._waiting:
                 turn = self._waiting[0]
-                position, refused = await self._submit(turn)
+                position, refused, lasting = await self._submit(turn)
+                self._confirm_passing(turn, refused, lasting)
                 self._waiting.popleft()
                 if turn.submitted is not None:
                     turn.submitted.set_result(None)
@@ -250,9 +251,20 @@ class Intake:
         finally:
             self._submitting = None
 
-    async def _submit(self, turn: _Turn) -> tuple[int, dict[Producer, set[int]]]:
+    def _confirm_passing(self, turn: _Turn, refused: dict[Producer, set[int]], lasting: set[Producer]) -> None:
+        """Publishes that no disk has to be waited for are over now, in the turn in which they are in their topics.
+
+        So whoever published a transient message hears of it before a consumer answers it, whatever others write.
+        """
+        for producer in [each for each in turn.last if each not in lasting]:
+            if not any(producer in earlier.last for _, earlier, _ in self._written):
+                producer.confirmed(turn.last.pop(producer), refused.pop(producer, set()))
+
+    async def _submit(self, turn: _Turn) -> tuple[int, dict[Producer, set[int]], set[Producer]]:
+        """Where the journal will be when the turn is durable, what was refused, and whose publishes wait for it."""
         last = 0
         refused: dict[Producer, set[int]] = {}
+        lasting: set[Producer] = set()
         for group in turn.groups:
             try:
                 position, dead = await self._publish(group)
@@ -260,13 +272,15 @@ class Intake:
                 _log.exception("publishes failed")
                 position, dead = 0, list(range(len(group.publishes())))
             last = max(last, position)
+            if position:
+                lasting.update(run.ticket.producer for run in group.runs if run.ticket is not None)
             publishes = group.publishes() if dead else []
             for publish in (publishes[row] for row in dead):
                 if publish is not None:
                     refused.setdefault(publish[0], set()).add(publish[1])
             if group.topic in self.watched:
                 self.watched[group.topic]()
-        return last, refused
+        return last, refused, lasting
 
     async def _publish(self, group: _Group) -> tuple[int, list[int]]:
         """Where the journal will be when the group is durable, and which messages were refused."""
