@@ -7,6 +7,11 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
+from wherry.model.errors import HistoryLost
+from wherry.spark.batch import BatchReader
+from wherry.spark.options import parse
+from wherry.spark.schema import MESSAGES
+
 KEPT = {"keep": "age", "keep_ms": 3_600_000}
 
 
@@ -137,6 +142,62 @@ def test_a_view_in_sql(queries, broker, orders):
     assert queries.spark.sql("SELECT count(DISTINCT key) FROM orders WHERE priority < 50").collect()[0][0] == 5
 
 
+def test_a_table_in_sql_is_made_read_and_written(queries, broker):
+    topic, sql = broker.create(name="it's", **KEPT), queries.spark.sql
+    broker.publish(topic, [b'{"n": 1}', b'{"n": 2}'], key=["a", "b"])
+    options = f"url '{broker.url}', topic \"{topic}\""
+    sql(f"CREATE TABLE plain USING wherry OPTIONS ({options}) COMMENT 'orders of the shop'")
+    sql(f"CREATE TABLE decoded USING wherry OPTIONS ({options}, payload 'json', payloadSchema 'n INT')")
+    sql(f"CREATE TABLE narrow (key STRING, payload BINARY) USING wherry OPTIONS ({options})")
+    try:
+        assert sql("SELECT key FROM plain ORDER BY offset").collect() == [("a",), ("b",)]
+        assert sql("SELECT sum(value.n) FROM decoded").collect() == [(3,)]
+        wanted = f"WITH (url = '{broker.url}', topic = \"{topic}\")"
+        assert sql(f"SELECT count(*) FROM narrow {wanted}").collect() == [(2,)]
+        with pytest.raises(PySparkException, match="Spark does not hand on the options of a table"):
+            sql("SELECT * FROM narrow").collect()
+        sql("INSERT INTO plain (key, payload) VALUES ('c', cast('{}' AS BINARY))")
+        assert [row["key"] for row in broker.rows(topic)] == ["a", "b", "c"]
+    finally:
+        for name in ("plain", "decoded", "narrow"):
+            sql(f"DROP TABLE IF EXISTS {name}")
+
+
+def test_offsets_that_are_gone_are_told_unless_asked_not_to(queries, broker):
+    topic = broker.create()
+    broker.publish(topic, [b"x"] * 10)
+    broker.link.action("subscribe", {"topic": topic, "name": "s"})
+    broker.link.action("advance", {"topic": topic, "subscription": "s", "offsets": {"0": 4}})
+    gone = json.dumps({topic: {"0": 2}})
+    with pytest.raises(PySparkException, match="offset 2 is gone"):
+        queries.load(topic, startingOffsets=gone).count()
+    assert queries.load(topic, startingOffsets=gone, failOnDataLoss="false").count() == 6
+    assert queries.load(topic, startingOffsets=json.dumps({topic: {"0": 4}})).count() == 6
+    assert queries.load(topic, endingOffsets=json.dumps({topic: {"0": 7}})).count() == 3, "earliest is what there is"
+    assert queries.load(topic, startingTime="1 hour ago").count() == 6
+
+
+@pytest.mark.parametrize("keep", ["settled", "age"])
+def test_what_goes_between_planning_and_reading(broker, keep):
+    """A stream lost it; a queue let go of what is settled, as queues do."""
+    topic = broker.create(**(KEPT if keep == "age" else {}))
+    broker.publish(topic, [b"x"] * 10)
+    broker.link.action("subscribe", {"topic": topic, "name": "s"})
+    reader = BatchReader(parse({"topic": topic, "url": broker.url}), MESSAGES)
+    (part,) = reader.partitions()
+    broker.link.action("advance", {"topic": topic, "subscription": "s", "offsets": {"0": 10}})
+    if keep == "settled":
+        assert list(reader.read(part)) == []
+        return
+    broker.link.action("create-topic", {"name": topic, "keep_ms": 0})
+    until = time.monotonic() + 60
+    while broker.link.action("extents", {"topic": topic})["start"]["0"] < 10:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    with pytest.raises(HistoryLost):
+        list(reader.read(part))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -145,7 +206,7 @@ def test_a_view_in_sql(queries, broker, orders):
         ({"topic": "x", "startingTime": "yesterday"}, "startingTime: got 'yesterday'"),
         ({"topic": "x", "url": "grpc://127.0.0.1:1", "retrySeconds": "0"}, "Unavailable"),
         ({"topic": "x", "endingOffsets": '{"y": {"0": 1}}'}, "endingOffsets: got 'y'; allowed: topics of the load: x"),
-        ({"topic": "x", "failOnDataLoss": "true"}, "option failOnDataLoss: got 'read'"),
+        ({"topic": "x", "subscription": "s"}, "option subscription: got 'read'"),
         ({"table": "dead", "keys": "k"}, "option keys: got 'read'"),
     ],
 )

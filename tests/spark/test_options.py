@@ -112,7 +112,7 @@ def test_what_is_wrong_is_named(options, field):
     [
         ("readStream", "messages", {"endingOffsets": "latest"}),
         ("readStream", "messages", {"endingTime": "now"}),
-        ("read", "messages", {"failOnDataLoss": "true"}),
+        ("write", "messages", {"failOnDataLoss": "true"}),
         ("read", "messages", {"maxRowsPerBatch": "5"}),
         ("read", "messages", {"subscription": "s"}),
         ("read", "dead", {"keys": "a"}),

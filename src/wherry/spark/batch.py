@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from wherry.spark import reading
-from wherry.spark.link import link
+from wherry.spark.link import Link, link
 from wherry.spark.options import Options
 from wherry.spark.reading import Part
 from wherry.spark.schema import checked
@@ -29,16 +29,29 @@ class BatchReader(DataSourceReader):
         topics = resolve(broker, options.topics)
         options.check_places(topics)
         for topic in topics:
-            body = reading.ask(options, self._schema, topic, strict=False)
+            body = reading.ask(options, self._schema, topic, strict=options.fail_on_data_loss)
             range_ = {"start": options.start.of(topic), "stop": options.stop.of(topic)}
             command = {**body, **range_, "rows_per_endpoint": options.rows_per_task}
-            parts += [Part(ticket) for ticket in broker.parts(command)]
+            tickets = broker.parts(command)
+            if options.fail_on_data_loss and _is_queue(broker, topic):
+                tickets = [_lenient(ticket) for ticket in tickets]
+            parts += [Part(ticket) for ticket in tickets]
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Part):  # Spark's own way to say that there are none
             return iter(())
         return reading.read(self._options, self._schema, partition)
+
+
+def _is_queue(broker: Link, topic: str) -> bool:
+    """Whether the topic lets go of what is settled."""
+    return bool(broker.action("extents", {"topic": topic}).get("keep") == "settled")
+
+
+def _lenient(ticket: bytes) -> bytes:
+    """Return a ticket that leaves out what is settled between planning and reading: that is how a queue is used."""
+    return msgspec.json.encode({**msgspec.json.decode(ticket), "strict": False})
 
 
 class TableReader(DataSourceReader):

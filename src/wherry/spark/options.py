@@ -107,15 +107,20 @@ _LOAD = ("startingOffsets", "startingTime", "rowsPerTask", "localFiles", "payloa
 _FILTERS = ("keys", "headers", "priorityMin", "priorityMax")
 _FOLLOW = ("maxRowsPerBatch", "maxBytesPerBatch", "subscription", "failOnDataLoss")
 ALLOWED: dict[tuple[Use, str], tuple[str, ...]] = {
-    ("read", "messages"): (*EVERYWHERE, *_LOAD, "endingOffsets", "endingTime", *_FILTERS),
+    ("read", "messages"): (*EVERYWHERE, *_LOAD, "endingOffsets", "endingTime", *_FILTERS, "failOnDataLoss"),
     ("readStream", "messages"): (*EVERYWHERE, *_LOAD, *_FILTERS, *_FOLLOW),
     ("write", "messages"): (*EVERYWHERE, "commitKey"),
     ("write", "dead"): (*EVERYWHERE, "by"),
 }
 """What is looked at, by use and table; elsewhere only what says which broker and topics."""
 KNOWN = tuple(dict.fromkeys(name for names in ALLOWED.values() for name in names))
-SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode", "provider", "location"})
-"""Options that Spark itself hands on; a `path` without a `topic` is the topic."""
+SPARKS_OWN = frozenset(
+    {"path", "checkpointlocation", "queryname", "outputmode"}
+    | {"provider", "location", "owner", "comment", "external", "is_managed_location", "collation"}
+)
+"""Options that Spark itself hands on: of a query, and of a table. A `path` without a `topic` is the topic."""
+TABLE_OPTION = "option."
+"""Of a table Spark hands on each of its options twice: by its name, and with this before it."""
 
 
 def is_pattern(topic: str) -> bool:
@@ -123,13 +128,30 @@ def is_pattern(topic: str) -> bool:
     return "*" in topic
 
 
+def of_table(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that a table of Spark's catalogue was made with, but for the key; none outside of one.
+
+    Examples
+    --------
+    >>> of_table({"owner": "ann", "provider": "wherry", "topic": "orders", "option.topic": "orders", "comment": "c"})
+    {'topic': 'orders'}
+    >>> of_table({"topic": "orders"})
+    {}
+    """
+    names = [name.lower() for name in given]
+    if not any(name.startswith(TABLE_OPTION) for name in names):
+        return {}
+    known = {name.lower() for name in KNOWN} - {"apikey"}
+    return {name: given[name] for name in given if name.lower() in known}
+
+
 def parse(given: Mapping[str, str], now_ms: int | None = None) -> Options:
     """The options of a load or save; `InvalidInput` names the first that is wrong, also one that is not known."""
     allowed = {name.lower() for name in KNOWN} | SPARKS_OWN
     for name in given:
-        if name.lower() not in allowed:
+        if name.lower().removeprefix(TABLE_OPTION) not in allowed:
             raise InvalidInput(f"option {name}", given[name], "one of " + ", ".join(KNOWN))
-    texts = {name.lower(): value for name, value in given.items()}
+    texts = {name.lower(): value for name, value in given.items() if not name.lower().startswith(TABLE_OPTION)}
     read = _Reader(texts, int(time.time() * 1_000) if now_ms is None else now_ms)
     start, stop = read.place("starting", "earliest"), read.place("ending", "latest")
     options = Options(

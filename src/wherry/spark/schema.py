@@ -7,8 +7,9 @@ units and reordered columns are refused. So every batch is cast to the schema of
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -73,6 +74,7 @@ TABLES = {"messages": MESSAGES, "dead": DEAD, "subscriptions": SUBSCRIPTIONS, "t
 DECODED = ("value", "error")
 """What decoding adds: the value, and why there is none."""
 
+_OPTIONS = "options of wherry: "
 _COLUMN_LIST = re.compile(r"\s*(`[^`]+`|\w+)\s*[:\s]\s*\w")
 
 
@@ -90,6 +92,32 @@ def schema_of(options: Options) -> StructType | str:
         raise InvalidInput("payloadSchema", None, "the columns of the JSON, as 'name STRING, amount DOUBLE'")
     listed = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in columns)
     return f"{listed}, value {value_type(options.payload_schema)}, error string"
+
+
+def remembering(schema: StructType | str, options: Mapping[str, str]) -> StructType | str:
+    """Return a schema that carries the options of a table, as the comment of its first column.
+
+    Spark's catalogue keeps the schema of a table, and hands it to a reader or writer; the options of the table it keeps
+    too, and hands to nobody.
+    """
+    if not options:
+        return schema
+    comment = _OPTIONS + msgspec.json.encode(dict(options)).decode()
+    if isinstance(schema, str):
+        first, _, others = schema.partition(", ")
+        quoted = comment.replace("\\", "\\\\").replace("'", "\\'")
+        return f"{first} COMMENT '{quoted}', {others}"
+    begin, *rest = schema.fields
+    return StructType([StructField(begin.name, begin.dataType, begin.nullable, {"comment": comment}), *rest])
+
+
+def remembered(schema: StructType) -> dict[str, str]:
+    """Return the options that a schema carries."""
+    for field in schema:
+        comment = (field.metadata or {}).get("comment", "")
+        if comment.startswith(_OPTIONS):
+            return msgspec.json.decode(comment.removeprefix(_OPTIONS), type=dict[str, str])
+    return {}
 
 
 def value_type(ddl: str) -> str:

@@ -13,11 +13,16 @@ from pyspark.sql.types import StructType
 
 from wherry.model.errors import InvalidInput
 from wherry.spark.batch import BatchReader, TableReader
-from wherry.spark.options import Options, parse
+from wherry.spark.options import Options, of_table, parse
 from wherry.spark.redrive import RedriveWriter
-from wherry.spark.schema import schema_of
+from wherry.spark.schema import remembered, remembering, schema_of
 from wherry.spark.sink import BatchWriter, StreamWriter
 from wherry.spark.stream import StreamReader
+
+NO_OPTIONS = (
+    "a topic. Spark does not hand on the options of a table: make the table without a list of columns, which carry them"
+    " then, or say SELECT … FROM table WITH (topic = 'orders')"
+)
 
 
 class DefaultSource(DataSource):
@@ -28,33 +33,37 @@ class DefaultSource(DataSource):
         return "wherry"
 
     def schema(self) -> StructType | str:
-        return schema_of(self._parsed())
+        return remembering(schema_of(self._parsed()), of_table(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = self._parsed().made_for("read")
+        options = self._parsed(schema).made_for("read")
         return BatchReader(options, schema) if options.table == "messages" else TableReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - the name that Spark calls
-        options = self._parsed()
+        options = self._parsed(schema)
         if options.table != "messages":
             raise InvalidInput("table", options.table, "messages: the other tables are read as a batch")
         return StreamReader(options.made_for("readStream"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        options = self._writable(overwrite).made_for("write")
+        options = self._writable(schema, overwrite).made_for("write")
         return RedriveWriter(options, schema) if options.table == "dead" else BatchWriter(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        options = self._writable(overwrite)
+        options = self._writable(schema, overwrite)
         if options.table == "dead":
             raise InvalidInput("table", "dead", "messages: dead letters are sent back by a batch write")
         return StreamWriter(options.made_for("writeStream"), schema)
 
-    def _parsed(self) -> Options:
-        return parse(self.options)
+    def _parsed(self, schema: StructType | None = None) -> Options:
+        """Options of the load or save, and of the table that it is of."""
+        given = {**({} if schema is None else remembered(schema)), **self.options}
+        if schema is not None and not given:
+            raise InvalidInput("options", None, NO_OPTIONS)
+        return parse(given)
 
-    def _writable(self, overwrite: bool) -> Options:
-        options = self._parsed()
+    def _writable(self, schema: StructType, overwrite: bool) -> Options:
+        options = self._parsed(schema)
         if overwrite:
             raise InvalidInput("mode", "overwrite", "append: a log is only added to")
         if options.table not in ("messages", "dead"):

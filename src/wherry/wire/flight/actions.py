@@ -105,9 +105,10 @@ async def _stats(broker: Broker, body: OfTopic, _: May) -> object:
 
 async def _extents(broker: Broker, body: OfTopic, _: May) -> object:
     found, incarnation = broker.extents(body.topic), broker.shard.state.catalog.topic(body.topic)
+    keep = broker.shard.state.topic(body.topic).config.keep
     await broker.shard.committer.wait(broker.shard.committer.submitted)
     offsets = {"start": {n: start for n, start, _ in found}, "stop": {n: stop for n, _, stop in found}}
-    return {**offsets, "incarnation": incarnation}
+    return {**offsets, "incarnation": incarnation, "keep": keep}
 
 
 async def _offsets_at(broker: Broker, body: AtTime, _: May) -> object:

@@ -49,8 +49,11 @@ def look(broker: Broker, query: Query) -> Look:
     topic = query.named()
     query.where.checked()
     start, stop = _placed(broker, topic, query.start, "earliest"), _placed(broker, topic, query.stop, "latest")
+    exact = query.start.offsets or {} if query.strict and isinstance(query.start, Place) else {}
     stretches = []
     for number, first, last in broker.extents(topic):
+        if number in exact:  # words and times mean what there is by now; an offset means that message
+            broker.check_kept(topic, number, exact[number], min(first, stop.get(number, 0)))
         low = min(max(first, start.get(number, 0)), last)
         stretches.append(Extent(number, low, max(low, min(last, stop.get(number, 0)))))
     return Look(topic, query, schema, stretches)
