@@ -1,12 +1,14 @@
 """Pipelines from a file, on a real Spark and a real broker."""
 
 import json
+import re
+import traceback
 
 import pyarrow as pa
 import pytest
 
 from wherry.model import limits
-from wherry.model.errors import InvalidInput
+from wherry.model.errors import InvalidInput, WherryError
 from wherry.spark.pipelines.run import Pipeline, reason
 from wherry.spark.pipelines.run_frames import TOLD
 from wherry.spark.pipelines.run_place import Place
@@ -305,6 +307,25 @@ def test_a_query_that_fails_begins_again_and_writes_nothing_twice(spark, broker,
     assert (told.state, told.restarts, told.rows_out) == ("done", 1, 3), told
     assert told.reason is not None and "not today" in told.reason
     assert sorted(json.loads(payload)["number"] for payload in broker.payloads(f"{topic}.out")) == [1, 2, 3]
+
+
+def kinds(of=WherryError):
+    return {of} | {each for kind in of.__subclasses__() for each in kinds(kind)}
+
+
+@pytest.mark.parametrize("kind", sorted({*kinds(), KeyError, KeyboardInterrupt}, key=lambda kind: kind.__name__))
+def test_the_reason_is_told_whatever_the_error_is_called(kind):
+    fault = kind.__new__(kind)
+    fault.args = ("not today",)
+    try:
+        try:
+            raise OSError("before")
+        except OSError:
+            raise fault  # noqa: B904
+    except kind:
+        trace = traceback.format_exc()
+    said = f"[STREAM_FAILED] Job aborted: {trace}\n\tat org.apache.X\nCaused by: java.io.IOException: pipe\n\tat java.Y"
+    assert re.fullmatch(rf"([\w.]+\.)?{kind.__name__}: '?not today'?", reason(Exception(said)))
 
 
 def test_the_reason_is_a_line():

@@ -34,7 +34,8 @@ CONF = {"spark.sql.ansi.enabled": "false"}
 """A value that cannot be cast is null: one row does not stop a query."""
 
 _CAUSE = "Caused by: "
-_PYTHON = re.compile(r"(?!org\.|java\.)[\w.]*[A-Z]\w*(Error|Exception|Lost|Found|Input|Unavailable): ")
+_PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?:[ ].*\n)+(\S.*)")
+"""What Python says of an error: whatever it is called, its line is the first behind the calls that is not indented."""
 
 Tell = Callable[[list[Figures]], None]
 
@@ -218,10 +219,10 @@ def reason(fault: BaseException) -> str:
 
     Else its first line.
     """
-    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
-    python = [line for line in lines if _PYTHON.match(line)]
+    text = str(fault)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
-    found = (python or causes or lines[:1] or [type(fault).__name__])[-1]
+    found = (_PYTHON.findall(text) or causes or lines[:1] or [type(fault).__name__])[-1].strip()
     return found[:REASON_CHARS_MAX]
 
 
