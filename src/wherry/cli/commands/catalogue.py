@@ -311,9 +311,7 @@ def create_subscription(
     attempts: Attempts = None,
     retry_first: RetryFirst = None,
     retry_cap: RetryCap = None,
-    assignment: Annotated[
-        str | None, typer.Option(help="balanced, ordered, shared, exclusive, or your own.")
-    ] = None,
+    assignment: Annotated[str | None, typer.Option(help="balanced, ordered, shared, exclusive, or your own.")] = None,
     buffer_messages: BufferMessages = None,
     buffer_bytes: BufferBytes = None,
     webhook: HookUrl = None,
