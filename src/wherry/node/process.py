@@ -27,6 +27,7 @@ from wherry.model.errors import WherryError
 from wherry.node import logs
 from wherry.node.config import Config
 from wherry.node.node import Node
+from wherry.wire.http.endpoints import docs
 
 DEFAULT_URL = "http://127.0.0.1:7070"
 """Where clients look for a broker unless told."""
@@ -132,12 +133,13 @@ def banner(node: Node) -> str:
     flight = "" if node.flight_url is None else f"; {node.flight_url} is Arrow Flight, for Spark and columns"
     amqp = "" if node.amqp_url is None else f"; {node.amqp_url} is for clients of RabbitMQ"
     stomp = "" if node.stomp_url is None else f"; {node.stomp_url} is for STOMP"
+    page = f"{node.url}/docs" if docs.is_there() else f"{node.url}/openapi.json (to try them out: {docs.INSTALL})"
     lines += [
         f"  curl{sends} -X PUT {node.url}/v1/topics/jobs",
         f"  curl{sends} {node.url}/v1/topics/jobs/messages -H 'Content-Type: text/plain' -d hello",
         f"  python -c \"import {imports}; wherry.connect_sync('{node.url}'{key}).publish('jobs', ['hello'])\"",
         f"  wherry{at} publish --create jobs hello",
         "",
-        f"  Look at it: {node.url}/console. Every call: {node.url}/docs{flight}{amqp}{stomp}. Ctrl-C stops.",
+        f"  Look at it: {node.url}/console. Every call: {page}{flight}{amqp}{stomp}. Ctrl-C stops.",
     ]
     return "\n".join(lines)

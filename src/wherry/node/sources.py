@@ -191,7 +191,7 @@ def _fitting(name: str, value: object, source: str) -> object:
     section, field = name.split(".")
     kind = SECTIONS[section][field]
     strict = source.startswith("file ")
-    if not strict and isinstance(value, str) and kind == tuple[str, ...]:
+    if not strict and isinstance(value, str) and _is_list(kind):
         value = [part.strip() for part in value.split(",") if part.strip()]
     try:
         fitting: object = msgspec.convert(value, kind, strict=strict)
@@ -200,6 +200,13 @@ def _fitting(name: str, value: object, source: str) -> object:
     if section == "limits" and isinstance(fitting, int | float) and not fitting > 0:
         raise InvalidInput(f"{name} ({source})", value, "more than 0")
     return fitting
+
+
+def _is_list(kind: Any) -> bool:
+    """Whether a setting takes several values, whatever is asked of each."""
+    info = msgspec.inspect.type_info(kind)
+    kinds = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
+    return any(isinstance(each, msgspec.inspect.CollectionType) for each in kinds)
 
 
 def _allowed(kind: Any, fault: msgspec.ValidationError) -> str:

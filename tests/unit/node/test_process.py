@@ -8,6 +8,7 @@ import pytest
 from wherry.node.config import Config, ServerSection
 from wherry.node.node import Node
 from wherry.node.process import banner
+from wherry.wire.http.endpoints import docs
 
 LIMITED = """
 import logging, resource, sys
@@ -45,3 +46,10 @@ def test_the_banner_tells_how_to_give_a_key(tmp_path):
     lines = said(tmp_path, keys=True, first=True)
     assert f"export WHERRY_KEY=\"$(cat '{tmp_path}/an admin.key')\"" in lines
     assert all("WHERRY_KEY" in line for line in lines if line.startswith(("curl", "python")))
+
+
+def test_the_banner_names_the_page_of_calls_only_where_it_answers(tmp_path, monkeypatch):
+    assert any("http://127.0.0.1:7070/docs" in line for line in said(tmp_path))
+    monkeypatch.setattr(docs, "PACKAGE", "no_such_package_as_this")
+    assert not any("/docs" in line for line in said(tmp_path))
+    assert any("/openapi.json (to try them out: pip install 'wherry[docs]')" in line for line in said(tmp_path))

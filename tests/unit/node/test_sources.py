@@ -1,11 +1,12 @@
 """Configuration: which source wins, that each value knows its own, and how a mistake is told."""
 
+import msgspec
 import pytest
 
 from wherry.model.errors import InvalidInput
 from wherry.node.config import Config
 from wherry.node.sinks.sink import find
-from wherry.node.sources import FLAGS, NAMES, load, resolve
+from wherry.node.sources import FLAGS, NAMES, SECTIONS, load, resolve
 
 FILE = """\
 # a comment
@@ -50,6 +51,72 @@ def test_lists_and_flags_from_text():
     assert values["security.open"][0] is True
     assert values["limits.idle_s"][0] == 1.5
     assert shown(FILE)["metrics.sinks"] == (("statsd", "otlp"), "file wherry.toml:11")
+
+
+SAMPLES = {
+    "amqp.hosts": ["/", "staging"],
+    "stomp.backlog_bytes": 1 << 20,
+    "server.origins": ["https://a.example", "https://b.example:8443"],
+    "webhooks.allow": ["10.0.0.0/8", "192.168.1.7"],
+    "webhooks.secret": "a secret of some length",
+    "tls.certificate": "certificate.pem",
+    "tls.key": "key.pem",
+    "tls.client_ca": "ca.pem",
+}
+COMPANIONS = {
+    "tls.certificate": ("tls.key",),
+    "tls.key": ("tls.certificate",),
+    "tls.client_ca": ("tls.certificate", "tls.key"),
+}
+"""Settings that only come together."""
+
+
+def sample(name: str) -> object:
+    """A value of a setting that is not its default."""
+    if name in SAMPLES:
+        return SAMPLES[name]
+    section, field = name.split(".")
+    info = msgspec.inspect.type_info(SECTIONS[section][field])
+    default = getattr(getattr(Config(), section), field)
+    kinds = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
+    match kinds[0]:
+        case msgspec.inspect.LiteralType(values=words):
+            return next(word for word in words if word != default)
+        case msgspec.inspect.BoolType():
+            return not default
+        case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
+            return 7 if default is None else type(default)(default * 2 + 1) if name != "server.port" else 7
+        case msgspec.inspect.StrType():
+            return "some-text"
+        case msgspec.inspect.VarTupleType():
+            return ["one", "two"]
+        case other:
+            pytest.fail(f"{name}: what is a value of {other}?")
+
+
+def as_text(value: object) -> str:
+    return ",".join(value) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_can_be_set_by_every_source(name):
+    wanted = {each: sample(each) for each in (name, *COMPANIONS.get(name, ()))}
+    tables = {each.split(".")[0]: [] for each in wanted}
+    for each, value in wanted.items():
+        section, field = each.split(".")
+        tables[section].append(f"{field} = {msgspec.json.encode(value).decode()}")
+    text = "\n".join(f"[{section}]\n" + "\n".join(lines) for section, lines in tables.items())
+    environment = {"WHERRY_" + each.replace(".", "_").upper(): as_text(value) for each, value in wanted.items()}
+    by_file = resolve(text, "wherry.toml", {}, {})
+    by_environment = resolve("", "wherry.toml", environment, {})
+    section, field = name.split(".")
+    set_to = getattr(getattr(by_file.config, section), field)
+    assert set_to == (tuple(wanted[name]) if isinstance(wanted[name], list) else wanted[name])
+    assert set_to != getattr(getattr(Config(), section), field)
+    assert by_environment.config == by_file.config
+    flags = {flag: as_text(wanted[each]) for flag, each in FLAGS.items() if each in wanted}
+    if name in FLAGS.values():
+        assert resolve("", "wherry.toml", {}, flags).config == by_file.config
 
 
 def test_secrets_are_not_shown():

@@ -16,6 +16,9 @@ TABLE = Table("system")
 PACKAGE = "flask_swagger_ui"
 """Brings a current Swagger UI as files; nothing of it is imported, so what it depends on is never loaded."""
 
+INSTALL = "pip install 'wherry[docs]'"
+"""What brings it."""
+
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".png": "image/png"}
 
 PAGE = b"""<!doctype html>
@@ -63,8 +66,14 @@ def _read(name: str) -> bytes:
     return path.read_bytes()
 
 
+def is_there() -> bool:
+    """Whether this installation can show the page."""
+    spec = find_spec(PACKAGE)
+    return spec is not None and bool(spec.submodule_search_locations)
+
+
 def _folder() -> Path:
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise HttpError("not-found", "this page needs Swagger UI: pip install 'wherry[docs]'")
+        raise HttpError("not-found", f"this page needs Swagger UI: {INSTALL}")
     return Path(next(iter(spec.submodule_search_locations))) / "dist"
