@@ -1,5 +1,7 @@
 """Configuration: which source wins, that each value knows its own, and how a mistake is told."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -53,7 +55,7 @@ def test_lists_and_flags_from_text():
     assert shown(FILE)["metrics.sinks"] == (("statsd", "otlp"), "file wherry.toml:11")
 
 
-SAMPLES = {
+SAMPLES: dict[str, Any] = {
     "amqp.hosts": ["/", "staging"],
     "stomp.backlog_bytes": 1 << 20,
     "server.origins": ["https://a.example", "https://b.example:8443"],
@@ -71,7 +73,7 @@ COMPANIONS = {
 """Settings that only come together."""
 
 
-def sample(name: str) -> object:
+def sample(name: str) -> Any:
     """A value of a setting that is not its default."""
     if name in SAMPLES:
         return SAMPLES[name]
@@ -101,7 +103,7 @@ def as_text(value: object) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_setting_can_be_set_by_every_source(name):
     wanted = {each: sample(each) for each in (name, *COMPANIONS.get(name, ()))}
-    tables = {each.split(".")[0]: [] for each in wanted}
+    tables: dict[str, list[str]] = {each.split(".")[0]: [] for each in wanted}
     for each, value in wanted.items():
         section, field = each.split(".")
         tables[section].append(f"{field} = {msgspec.json.encode(value).decode()}")
