@@ -2,12 +2,15 @@
 
 memory over budget ──► flush to segments ──► checkpoint ──► trim the journal, remove garbage
 journal long ─────────────────────────────►─┤
-segment mostly dead ──► write it again ─────►─┘ after a while
+disk full, a journal file dead ───────────►─┤ at once
+segment dead ─────────────────────────────►─┤ after a while, sooner the more there is to win
+segment mostly dead ──► write it again ───►─┘
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 from functools import partial
 
 from wherry.broker.shard import Shard
@@ -16,6 +19,7 @@ from wherry.core.snapshot import StateImage
 from wherry.journal import checkpoint as checkpoints
 from wherry.journal.checkpoint import Checkpoint, StagedAt
 from wherry.journal.files import Bytes
+from wherry.journal.reserve import Reserve
 from wherry.journal.store import Held
 from wherry.model.errors import Fenced, StorageError, WherryError, WriterFailed
 
@@ -24,6 +28,14 @@ ROOM_BYTES = 4_096
 LONELY_MS = 60_000
 GARBAGE_MS = 10_000
 """Since the last checkpoint before one is written for the sake of files that nothing needs any more."""
+GARBAGE_BYTES = 64 << 20
+"""So much of them, or a full disk, and it is written as soon as `COST_FACTOR` allows."""
+COST_FACTOR = 20
+"""Such checkpoints take at most one part in so many of the time, however large the state is."""
+RESERVE_FACTOR = 2
+"""Space is set aside for a checkpoint so many times as large as the last one."""
+GAIN_BYTES = 256 << 20
+"""For each of these that could be won, one segment more is written again in a tick, for at most half of it."""
 CHECKPOINT_BYTES = 256 << 20
 """Journal written since the last checkpoint before the next one: what recovery reads at most, more or less."""
 
@@ -35,9 +47,17 @@ class Housekeeper:
         self._shard = shard
         self._checkpoint_bytes = checkpoint_bytes
         self._written = 0
-        self._checkpointed = shard.writer.last
         self._last_slow_ms = 0
         self._last_checkpoint_ms = shard.clock.steady_ms()
+        self._cost_ms = 0
+        """What the last checkpoint took."""
+        self._reserve = None if shard.files is None else Reserve(shard.files, shard.writer.reserve_bytes)
+        self._reclaiming: asyncio.Task[bool] | None = None
+        self._vain_until_ms = 0
+        """Until when nobody tries to reclaim journal again: it failed, or won nothing."""
+        self._few_at_ms = 0
+        """When those who are refused may have messages moved to segments again."""
+        shard.reclaim = self.reclaim
         self._lonely: dict[int, int] = {}
         self.lock = asyncio.Lock()
 
@@ -103,21 +123,87 @@ class Housekeeper:
         if shard.files is None:
             await shard.writer.trim(shard.committer.durable + 1)
             return
+        await self._do_full_disk()
         long = shard.writer.stored_bytes() - self._written > self._checkpoint_bytes
         if long or shard.store.is_over():
-            before = self._checkpointed if long else 0
+            before = shard.checkpointed if long else 0
             for group in shard.store.overflow(shard.committer.durable, before):
                 await shard.store.seal(group, shard.wanted)
                 shard.relieve()
             await self.checkpoint()
 
-    async def _do_files(self) -> None:
-        """One message that waits must not keep a whole segment: at most one is written again in a tick."""
+    async def _do_full_disk(self) -> None:
+        """Win back journal before anybody is refused: before a flush too, which needs space itself."""
         shard = self._shard
-        if shard.files is None or await shard.store.rewrite(shard.wanted, shard.wants) or not shard.store.garbage:
-            return
-        if shard.clock.steady_ms() - self._last_checkpoint_ms >= GARBAGE_MS:
+        if shard.writer.is_short() and self._is_time(TICK_MS):
+            await self.reclaim()
+
+    async def _move_few(self) -> None:
+        """A few messages that wait must not keep the whole journal: they move to segments, where that wins more."""
+        shard = self._shard
+        assert shard.files is not None
+        size_max = shard.files.free_bytes() // 2
+        for group in shard.store.few_before(shard.writer.edges(), shard.committer.durable, size_max):
+            await shard.store.seal(group, shard.wanted)
+
+    def _gain(self) -> int:
+        """About how much journal a checkpoint would win back now; a matter of microseconds."""
+        shard = self._shard
+        staged = [position for position, _ in shard.staged.values()]
+        floor = min([shard.committer.submitted + 1, *staged, *filter(None, [shard.store.oldest()])])
+        return shard.writer.reclaimable(floor)
+
+    async def reclaim(self) -> bool:
+        """Win back journal by a checkpoint, where one would; whether it is worth to look for room again.
+
+        Everybody who is short of room at the same time waits for the same checkpoint.
+        """
+        shard = self._shard
+        if self._reclaiming is None or self._reclaiming.done():
+            now_ms = shard.clock.steady_ms()
+            if shard.files is None or now_ms < self._vain_until_ms or (now_ms < self._few_at_ms and not self._gain()):
+                return False
+            self._reclaiming = asyncio.create_task(self._reclaim())
+        return await asyncio.shield(self._reclaiming)
+
+    async def _reclaim(self) -> bool:
+        try:
+            if not self._gain():
+                self._few_at_ms = self._shard.clock.steady_ms() + TICK_MS
+                await self._move_few()
+                if not self._gain():
+                    return False
             await self.checkpoint()
+            won = not self._gain()
+        except (WriterFailed, Fenced):
+            raise
+        except (StorageError, OSError) as fault:
+            self._shard.trouble, won = fault, False
+        if not won:
+            self._vain_until_ms = self._shard.clock.steady_ms() + TICK_MS
+        return won
+
+    async def _do_files(self) -> None:
+        """One message that waits must not keep a whole segment, and what is dead goes: the more, the faster."""
+        shard = self._shard
+        if shard.files is None or self._reserve is None:
+            return
+        gain = shard.store.look_for_worn(shard.wants)
+        until_ms = shard.clock.steady_ms() + TICK_MS // 2
+        for _ in range(1 + gain // GAIN_BYTES):
+            if not await shard.store.rewrite(shard.wanted, shard.wants):
+                break
+            if shard.clock.steady_ms() >= until_ms or shard.pressure.is_set():
+                break
+        much = shard.store.garbage_bytes >= GARBAGE_BYTES or shard.writer.is_short()
+        if shard.store.garbage and self._is_time(TICK_MS if much else GARBAGE_MS):
+            await self.checkpoint()
+        await self._reserve.keep()
+
+    def _is_time(self, least_ms: int) -> bool:
+        """Whether the last checkpoint is long enough ago for one that is merely useful."""
+        since_ms = self._shard.clock.steady_ms() - self._last_checkpoint_ms
+        return since_ms >= max(least_ms, COST_FACTOR * self._cost_ms)
 
     async def checkpoint(self) -> None:
         """Write down the state, then let go of the journal and the files that it makes superfluous.
@@ -134,19 +220,20 @@ class Housekeeper:
 
     async def _checkpoint(self) -> None:
         shard = self._shard
-        if shard.files is None or (shard.committer.submitted == self._checkpointed and not shard.store.garbage):
+        if shard.files is None or (shard.committer.submitted == shard.checkpointed and not shard.store.garbage):
             return
         async with self.lock:
-            self._last_checkpoint_ms = shard.clock.steady_ms()
+            began_ms = shard.clock.steady_ms()
             shard.store.sweep(shard.wants)
             garbage, shard.store.garbage = shard.store.garbage, []
+            garbage_bytes, shard.store.garbage_bytes = shard.store.garbage_bytes, 0
             position = shard.committer.submitted
             state, held, staged = snapshot.dump(shard.state), shard.store.held(), shard.staged_rows()
             try:
                 floor, parts = await shard.files.compute(partial(_drawn_up, position, state, held, staged))
                 await shard.committer.wait(position)
-                await checkpoints.write(shard.files, position, parts)
-                self._checkpointed = position
+                await self._put(position, parts)
+                shard.checkpointed = position
                 if shard.metrics is not None:
                     shard.metrics.checkpoints += 1
                 await shard.writer.trim(floor)
@@ -155,7 +242,22 @@ class Housekeeper:
                     await shard.files.remove(garbage)
             except BaseException:
                 shard.store.garbage += garbage  # removing a file twice does no harm
+                shard.store.garbage_bytes += garbage_bytes
                 raise
+            finally:
+                self._last_checkpoint_ms = shard.clock.steady_ms()
+                self._cost_ms = self._last_checkpoint_ms - began_ms
+
+    async def _put(self, position: int, parts: list[Bytes]) -> None:
+        """Write a checkpoint, into the space set aside for it where there is no other; then set aside for the next."""
+        assert self._shard.files is not None and self._reserve is not None
+        try:
+            await checkpoints.write(self._shard.files, position, parts)
+        except OSError as fault:
+            if fault.errno not in (errno.ENOSPC, errno.EDQUOT) or not await self._reserve.spend():
+                raise
+            await checkpoints.write(self._shard.files, position, parts)
+        await self._reserve.keep(RESERVE_FACTOR * sum(map(len, parts)))
 
     async def last_checkpoint(self) -> None:
         """At a clean close: recovery then has nothing to replay. A disk that is full or broken does not matter."""

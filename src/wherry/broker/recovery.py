@@ -42,6 +42,7 @@ async def open_shard(engine: Engine, files: Files | None, store: Store, clock: C
         if point is not None:
             snapshot.load(state, point.state)
             store.load_segments(point.store)
+            shard.checkpointed = point.position
         await _replay(shard, engine, point)
         if files is not None:
             await _remove_orphans(files, store, point)

@@ -6,7 +6,7 @@ Everything here that changes state is synchronous; awaits only wait for disk, fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -51,6 +51,14 @@ HARD_CACHE_FACTOR = 2
 ROOM_TRIES = 64
 """How often a call that finds no room on the disk looks again, while others write."""
 
+OPENINGS_SHARE = 8
+"""Of what is kept back, one part in so many is for opening again only, however often that is tried on a full disk."""
+
+SETTLE_BYTES = 96
+"""What an entry that settles one message takes in the journal, about."""
+SETTLES_SHARE = 3 / 8
+"""Of a journal file, at most kept for settles: enough for single acks of messages of 256 bytes and more."""
+
 CUT_MAX = 10_000
 
 
@@ -72,6 +80,10 @@ class Shard:
         self.cut: dict[int, str] = {}
         """Why subscriptions were cut off, the last ones."""
         self.pressure = asyncio.Event()
+        self.checkpointed = 0
+        """Position of the last checkpoint that is durable."""
+        self.reclaim: Callable[[], Awaitable[bool]] = _nothing
+        """Makes room in the journal on a full disk, where that can be; whether it is worth to look again."""
         self.opened_at = 0
         """Position of the barrier that this owner began with."""
         self.wake_at_ms = 0
@@ -103,7 +115,11 @@ class Shard:
 
     def admits_settle(self, messages: int) -> bool:
         """Without even its reserve, a full disk stops leases from ending and messages from expiring."""
-        return self._room_left(_settle_bytes(messages), 1, essential=True) is None
+        return self._room_left(self._settle_bytes(messages), 1, essential=True) is None
+
+    def _settle_bytes(self, messages: int) -> int:
+        """At most what an entry that settles, fails or removes so many messages takes, and what opening may need."""
+        return 512 + 64 * messages + self.writer.reserve_bytes // OPENINGS_SHARE
 
     async def decide(self, choose: Choice[T]) -> tuple[int, T]:
         """Make a decision that adds messages: load what it needs, find room, write, apply.
@@ -138,7 +154,7 @@ class Shard:
 
     async def admit_settle(self, messages: int) -> None:
         """Make sure that settling so many messages can be journaled, before anything is taken out of a lease."""
-        size = _settle_bytes(messages)
+        size = self._settle_bytes(messages)
         tries = 0
         while (left := self._room_left(size, 1, essential=True)) is not None:
             tries += 1
@@ -150,7 +166,8 @@ class Shard:
         """Whether it is worth to look again: room was made, or what others have queued is written by now."""
         committer = self.committer
         queued = committer.submitted - committer.durable
-        if await self.writer.make_room(size + committer.pending_bytes, entries + queued):
+        wanted = size + committer.pending_bytes + self._settles_bytes()
+        if await self.writer.make_room(wanted, entries + queued) or await self.reclaim():
             return True
         if committer.submitted == committer.durable:
             return queued > 0
@@ -160,7 +177,18 @@ class Shard:
     def _room_left(self, size: int, entries: int, *, essential: bool) -> int | None:
         queued = self.committer.submitted - self.committer.durable
         pending = self.committer.pending_bytes
-        return self.writer.admit(size + pending, essential=essential, entries=entries + queued)
+        if not essential:
+            pending += self._settles_bytes()
+        left = self.writer.admit(size + pending, essential=essential, entries=entries + queued)
+        return left if left is None else max(0, left - pending)
+
+    def _settles_bytes(self) -> int:
+        """Room for new messages that is kept for the settles of those that wait, beyond what the writer keeps back.
+
+        A file of the journal goes when all in it are settled, and until then each may take an entry of its own.
+        """
+        most = min(SETTLE_BYTES * self.store.cached_messages, int(SETTLES_SHARE * self.writer.file_bytes))
+        return max(0, most - self.writer.reserve_bytes * 3 // 4)
 
     def commit(self, entries: Sequence[Entry]) -> int:
         """Write and apply entries that are not new messages; the position to wait for (0: nothing to wait for).
@@ -287,7 +315,7 @@ class Shard:
         for subscription in upkeep.overrun(self.state, topic):
             if subscription.number not in self.state.subscriptions:
                 continue  # went with another one: each removal looks for laggards too
-            if self._room_left(_settle_bytes(1), 1, essential=True) is not None:
+            if not self.admits_settle(1):
                 return  # at the next chance: what led here is written, and must not fail any more
             why = "it fell further behind than the buffer it declared"
             self.remove_subscription(subscription, why)
@@ -370,6 +398,5 @@ class Shard:
         return [(key, part, position, index) for (key, part), (position, index) in self.staged.items()]
 
 
-def _settle_bytes(messages: int) -> int:
-    """At most what a journal entry that settles, fails or removes so many messages takes."""
-    return 512 + 64 * messages
+async def _nothing() -> bool:
+    return False

@@ -9,6 +9,8 @@ It must never confirm what is not synced, never write again after a write or syn
 the pages and reported it once), never change anything on a disk with damage in the middle, and never touch the disk
 but through `Files`: the simulator runs this code.
 
+When a disk has no space for a second file and nothing in the first is needed any more, it is begun again in its place.
+
 Two things keep stale frames dead. A reused file gets a new seed in its header, durable before it is used, and its old
 frames have lower positions anyway. The remains of a torn group are overwritten with zeros when the journal is opened,
 since a new frame of the same length would otherwise lead straight to them.
@@ -77,8 +79,7 @@ class DiskEngine:
         self._files.lock()
         try:
             found = await survey(self._files)
-            if vouched is not None:
-                _check_complete(found, await vouched())
+            _check_complete(found, await vouched() if vouched is not None else 0)
             self._writer = await self._repair(found)
         except BaseException:
             self._files.unlock()
@@ -111,9 +112,10 @@ class DiskEngine:
 
     async def _repair(self, found: Survey) -> DiskWriter:
         spares = Spares(self._files, self._layout.file_bytes, self._layout.reserve_bytes)
-        if found.unused:
-            await self._files.remove(found.unused)
         await spares.adopt(found.spares)
+        for path, size in found.unused.items():
+            if not await spares.give(path, size):
+                await self._files.remove([path])
         if found.kept:
             file = await self._files.open(found.kept[-1].path)
             try:
@@ -124,8 +126,8 @@ class DiskEngine:
             return DiskWriter(self._files, self._layout, found.kept, file, found.last, spares)
         if not await spares.grow(1):
             raise DiskFull(self._layout.file_bytes, self._files.free_bytes())
-        begun, file = await begin_file(self._files, self._layout, 1, spares)
-        return DiskWriter(self._files, self._layout, [begun], file, 0, spares)
+        begun, file = await begin_file(self._files, self._layout, found.last + 1, spares.take())
+        return DiskWriter(self._files, self._layout, [begun], file, found.last, spares)
 
     async def _settle_tail(self, file: File, found: Survey) -> None:
         """Make what was found durable, and the remains of a torn group impossible, in one write.
@@ -147,3 +149,7 @@ def _check_complete(found: Survey, vouched: int) -> None:
     if found.last < vouched:
         path, at = (found.kept[-1].path, found.kept[-1].end) if found.kept else ("journal", 0)
         raise Corrupt(path, at, f"the journal ends with entry {found.last}, and a checkpoint vouches for {vouched}")
+    if not found.kept and found.last != vouched:
+        (path,) = found.unused
+        why = "the file header is missing or of another file, and no file before it is left to go on from"
+        raise Corrupt(path, 0, why)

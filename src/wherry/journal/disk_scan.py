@@ -102,8 +102,8 @@ class Survey:
     """In the last file, where the frames begin that nothing vouches for: whole, but perhaps only in the page cache."""
     leftover_end: int = 0
     """In the last file, where the remains of a torn group end; they begin where its frames end."""
-    unused: list[str] = field(default_factory=list)
-    """Files that were never used: a crash came between their making and their header."""
+    unused: dict[str, int] = field(default_factory=dict)
+    """Files that were never used, and their sizes: a crash came between their making and their header."""
     spares: list[SpareFile] = field(default_factory=list)
 
 
@@ -121,8 +121,8 @@ async def survey(files: Files) -> Survey:
         await _check_sealed(files, file, following)
     if found.kept:
         await _find_end(files, found)
-    for path in found.unused:
-        await _check_unused(files, path, sizes[path], found.last)
+    for path, size in found.unused.items():
+        await _check_unused(files, path, size, found.last)
     return found
 
 
@@ -166,26 +166,25 @@ class _Window:
 
 
 async def _read_file_headers(files: Files, sizes: dict[str, int], found: Survey) -> None:
-    """Fill `kept` and `unused`. Only the newest file may lack its header, and only with one before it to go on from.
+    """Fill `kept` and `unused`. Only the newest file may lack its header.
 
-    Trimming never takes the newest file that has a header, so there is always one, except for the very first file.
+    Without one before it, it is the very first, or was begun again in its place when a checkpoint had all before it:
+    its name says where the journal ends, and `open` compares that with the checkpoint.
     """
     for path, size in sizes.items():
         named = int(path[len(FOLDER) + 1 : -len(".log")])
         header = parse_file_header(await files.read(path, 0, FILE_HEADER_BYTES))
         if found.unused:
-            raise Corrupt(found.unused[0], 0, f"the file header is wrong, and {path} proves that it was there")
+            raise Corrupt(next(iter(found.unused)), 0, f"the file header is wrong, and {path} proves that it was there")
         if isinstance(header, Unsupported):
             raise Corrupt(path, 0, header.why)
         if isinstance(header, FileHeader) and header.first == named:
             if header.size != size:
                 raise Corrupt(path, size, f"the file has {size} bytes, its header says {header.size}")
             found.kept.append(JournalFile(path, header))
-        elif found.kept or named == 1:
-            found.unused.append(path)
         else:
-            why = header.why if isinstance(header, Broken) else "the file header is missing or of another file"
-            raise Corrupt(path, 0, f"{why}, and no file before it is left to go on from")
+            found.unused[path] = size
+            found.last = named - 1
 
 
 async def _check_sealed(files: Files, file: JournalFile, following: JournalFile) -> None:

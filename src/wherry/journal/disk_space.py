@@ -48,6 +48,10 @@ class Spares:
             if not await self.give(spare.path, spare.size):
                 await self._files.remove([spare.path])
 
+    def has_space(self) -> bool:
+        """Whether the disk has space for one more."""
+        return self._files.free_bytes() >= self._file_bytes + self._keep_free_bytes
+
     def take(self) -> str:
         """The path of a spare, for good; there must be one."""
         return self._ready.pop(0)
@@ -96,7 +100,7 @@ class Spares:
         if self._stopped or now_s < self._retry_at_s:
             return False
         try:
-            if self._files.free_bytes() >= self._file_bytes + self._keep_free_bytes:
+            if self.has_space():
                 await self._make(recycled=None)
                 return True
         except OSError:

@@ -58,6 +58,8 @@ class DiskWriter:
     ) -> None:
         self.last = last
         self.entry_bytes_max = layout.entry_bytes_max
+        self.reserve_bytes = layout.reserve_bytes
+        self.file_bytes = layout.file_bytes
         self.kept = kept
         self._files, self._layout, self._file, self._spares = files, layout, file, spares
         self._writing = asyncio.Lock()  # one group at a time, or `synced` would mean nothing
@@ -117,7 +119,11 @@ class DiskWriter:
         return self.last
 
     async def trim(self, before: int) -> None:
-        """Let whole files go, oldest first and one by one, so that a crash in between leaves no hole."""
+        """Let whole files go, oldest first and one by one, so that a crash in between leaves no hole.
+
+        The last one is begun again in its place when all of it may go and the disk has no space for another: else a
+        disk with space for one file only would stay full for ever.
+        """
         async with self._trimming:
             while len(self.kept) > 1 and self.kept[1].header.first <= before:
                 self._check_usable()
@@ -127,13 +133,52 @@ class DiskWriter:
                 except OSError as error:
                     raise StorageError(f"{oldest.path} could not be let go: {error}") from error
                 self.kept.pop(0)
+            if self._begins_again(before):
+                await self._begin_again(before)
+
+    def _begins_again(self, before: int) -> bool:
+        """Whether the only file is worth beginning again: nothing in it is needed, and it is half full."""
+        file = self.kept[-1]
+        roomy = file.end <= file.header.size // 2 or file.header.size < self._layout.file_bytes
+        return len(self.kept) == 1 and self.last < before and not roomy and self.is_short()
+
+    async def _begin_again(self, before: int) -> None:
+        """Rename the only file and give it a new header. Cut in between, its name says where the journal goes on."""
+        async with self._writing:
+            self._check_usable()
+            if not self._begins_again(before):
+                return
+            try:
+                begun, file = await begin_file(self._files, self._layout, self.last + 1, self.kept[-1].path)
+            except BaseException as error:
+                self._failed = f"{type(error).__name__}: {error}".rstrip(": ")
+                if isinstance(error, OSError):
+                    raise self._failure() from error
+                raise
+            self._file.close()
+            self._file, self.kept[-1] = file, begun
+
+    def is_short(self) -> bool:
+        """See `Writer.is_short`."""
+        return not self._spares.count and not self._spares.has_space()
+
+    def reclaimable(self, before: int) -> int:
+        """See `Writer.reclaimable`."""
+        if self._begins_again(before):
+            return self.kept[0].end
+        firsts = [file.header.first for file in self.kept[1:]]
+        return sum(file.header.size for file, first in zip(self.kept, firsts, strict=False) if first <= before)
+
+    def edges(self) -> list[int]:
+        """See `Writer.edges`."""
+        return [*(file.header.first for file in self.kept[1:]), self.last + 1]
 
     def stored_bytes(self) -> int:
         return sum(file.end - FILE_HEADER_BYTES for file in self.kept)
 
     async def close(self) -> None:
         """Everything confirmed is synced already, so this only lets go."""
-        async with self._writing, self._trimming:
+        async with self._trimming, self._writing:
             if not self._closed:
                 self._closed = True
                 try:
@@ -171,7 +216,7 @@ class DiskWriter:
         done = 0
         for number, count in enumerate(runs):
             if number:
-                begun, file = await begin_file(self._files, self._layout, self.last + 1, self._spares)
+                begun, file = await begin_file(self._files, self._layout, self.last + 1, self._spares.take())
                 self._file.close()
                 self._file = file
                 self.kept.append(begun)
@@ -205,11 +250,11 @@ class DiskWriter:
         return WriterFailed(f"the journal cannot be written since this: {self._failed}; open it again")
 
 
-async def begin_file(files: Files, layout: Layout, first: int, spares: Spares) -> tuple[JournalFile, File]:
-    """Turn a spare into the journal file that begins at `first`; its header is durable on return."""
+async def begin_file(files: Files, layout: Layout, first: int, recycled: str) -> tuple[JournalFile, File]:
+    """Turn a file of full size into the journal file that begins at `first`; its header is durable on return."""
     path = journal_path(first)
     header = FileHeader(first, layout.file_bytes, layout.new_seed())
-    file = await files.preallocate(path, layout.file_bytes, recycled=spares.take())
+    file = await files.preallocate(path, layout.file_bytes, recycled)
     try:
         await file.write(0, [encode_file_header(header)])
     except BaseException:

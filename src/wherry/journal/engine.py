@@ -61,6 +61,12 @@ class Writer(Protocol):
 
     entry_bytes_max: int
 
+    reserve_bytes: int
+    """Kept back for essential entries."""
+
+    file_bytes: int
+    """What `trim` lets go at once: as long as it cannot, essential entries need room of their own."""
+
     def admit(self, new_bytes: int, *, essential: bool, entries: int = 1) -> int | None:
         """None when `new_bytes` more, in `entries` entries, can be appended for sure, else how many bytes are left.
 
@@ -92,6 +98,15 @@ class Writer(Protocol):
 
     async def trim(self, before: int) -> None:
         """Entries below `before` are not needed any more."""
+
+    def is_short(self) -> bool:
+        """Whether no more room can be had than there is: the disk has no space for another file."""
+
+    def reclaimable(self, before: int) -> int:
+        """Bytes of room that `trim(before)` would win."""
+
+    def edges(self) -> list[int]:
+        """Positions, ascending, at which `trim` wins something."""
 
     def stored_bytes(self) -> int:
         """Bytes of entries written since the last trim took hold: what recovery would have to read."""

@@ -59,6 +59,7 @@ class MemoryWriter:
         self._closed = False
         self.last = engine.last
         self.entry_bytes_max = engine.entry_bytes_max
+        self.reserve_bytes = self.file_bytes = 0
 
     def admit(self, new_bytes: int, *, essential: bool, entries: int = 1) -> int | None:
         """See `Writer.admit`; entries have no overhead here."""
@@ -95,6 +96,16 @@ class MemoryWriter:
         records = self._engine.records
         while records and records[0].position < before:
             self._engine.stored_bytes -= records.popleft().body.size
+
+    def is_short(self) -> bool:
+        """There is no disk that could be."""
+        return False
+
+    def reclaimable(self, before: int) -> int:
+        return sum(record.body.size for record in self._engine.records if record.position < before)
+
+    def edges(self) -> list[int]:
+        return [record.position + 1 for record in self._engine.records]
 
     def stored_bytes(self) -> int:
         return self._engine.stored_bytes

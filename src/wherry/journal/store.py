@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -20,30 +21,28 @@ from wherry.core.bodies import Cold
 from wherry.core.offsets import starts
 from wherry.journal import segment as segments
 from wherry.journal.files import Files
+from wherry.journal.joining import full, joined, one
 from wherry.journal.segment import Segment, SegmentImage
 from wherry.journal.shelf import OVERHEAD_BYTES, Block, Cached, Piece, Shelf
+from wherry.journal.worn import Wants, Worn
 from wherry.model.errors import Corrupt
-from wherry.model.schema import MESSAGE, absent, content_sizes, delivered, expand
+from wherry.model.schema import MESSAGE, content_sizes, delivered
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 Place: TypeAlias = tuple[tuple[int, int], str, int]
 """A block: topic and partition, path of its segment, number."""
 Wanted: TypeAlias = Callable[[int, int, Int64], npt.NDArray[np.bool_]]
 """Which messages of a partition somebody still wants."""
-Wants: TypeAlias = Callable[[int, int, int, int], int]
-"""How many messages of a partition (topic, partition, from, to) are wanted at most; 0 means none."""
 
 CACHE_BYTES_MAX = 256 << 20
 READ_BYTES_MAX = 128 << 20
 SEGMENT_BYTES_MAX = 64 << 20
 SEGMENT_BATCHES_MAX = 16_384
 """Batches leave memory in one turn of the loop, at a few microseconds each."""
+OLDEST_LOOK_MAX = 64
+"""Batches that the search for the oldest one in the journal goes through: transient ones may be before it."""
 CHUNK_BYTES = 8 << 20
 """What is joined at once on the way to a segment."""
-SPARSE_FACTOR = 4
-"""A segment is written again when less than one in so many of its messages is wanted."""
-LOOK_MAX = 256
-"""Segments that one search for a sparse one looks at."""
 
 
 class StoreImage(msgspec.Struct, frozen=True, array_like=True):
@@ -92,15 +91,17 @@ class Store:
         self._read_bytes = 0
         self._read_bytes_max = read_bytes_max
         self._next_segment = 1
-        self._round: list[Segment] = []
-        """Segments that the search for sparse ones has still to look at."""
+        self._worn = Worn()
         self.cached_bytes = 0
         """Of messages that a flush can move to a segment."""
+        self.cached_messages = 0
+        """In their batches; some may be settled."""
         self.transient_bytes = 0
         """Of messages that must stay in memory."""
         self.cache_bytes_max = cache_bytes_max
         self.garbage: list[str] = []
         """Segment files that nothing needs once the next checkpoint is durable."""
+        self.garbage_bytes = 0
 
     def put(self, cached: Cached) -> None:
         """A batch was published."""
@@ -125,6 +126,7 @@ class Store:
     def _count(self, cached: Cached, size: int) -> None:
         if cached.position:
             self.cached_bytes += size
+            self.cached_messages += cached.count if size > 0 else -cached.count
         else:
             self.transient_bytes += size
 
@@ -132,7 +134,7 @@ class Store:
         """A topic is gone with everything in it."""
         for key in [key for key in self._shelves if key[0] == topic]:
             shelf = self._shelves.pop(key)
-            self.garbage += [segment.path for segment in shelf.segments]
+            self._discard(shelf.segments)
         for cached in [cached for cached in self._order.values() if cached.topic == topic]:
             self._forget(cached)
 
@@ -195,19 +197,19 @@ class Store:
         schema = pa.schema([MESSAGE.field(name) for name in columns])
         if len(offsets) == 0:
             return pa.RecordBatch.from_pylist([], schema)
-        return _joined(self._pieces(topic, partition, offsets), schema, len(offsets))
+        return joined(self._pieces(topic, partition, offsets), schema, len(offsets))
 
     def deliver(self, topic: int, partition: int, offsets: Int64, attempts: int | Int64) -> tuple[pa.RecordBatch, int]:
         """Messages as `delivered` has them, and the journal position that must be durable before a consumer does."""
         pieces = self._pieces(topic, partition, offsets)
-        batch, published_us = _one(pieces, len(offsets))
+        batch, published_us = one(pieces, len(offsets))
         return delivered(batch, offsets, published_us, partition, attempts), max(piece.gate for piece in pieces)
 
     def messages(self, topic: int, partition: int, offsets: Int64) -> pa.RecordBatch:
         """Messages as a full batch."""
         if len(offsets) == 0:
             return pa.RecordBatch.from_pylist([], MESSAGE)
-        return _full(self._pieces(topic, partition, offsets), offsets)
+        return full(self._pieces(topic, partition, offsets), offsets)
 
     def between(
         self, topic: int, partition: int, start: int, stop: int
@@ -301,15 +303,39 @@ class Store:
         A segment has no gate any more, so a batch that is not durable yet must stay where it has one.
         """
         target = self.cached_bytes - self.cache_bytes_max // 2 if self.is_over() else 0
-        picked: dict[tuple[int, int], list[Cached]] = {}
+        picked: list[Cached] = []
         for cached in self._order.values():
             if target <= 0 and cached.position > before:
                 break
             # Transient messages have no position: they are never on disk.
             if cached.position and cached.gate <= durable:
-                picked.setdefault((cached.topic, cached.partition), []).append(cached)
+                picked.append(cached)
                 target -= cached.size
-        return [group for batches in picked.values() for group in _by_bytes(batches, SEGMENT_BYTES_MAX)]
+        return _groups(picked)
+
+    def oldest(self) -> int | None:
+        """About the lowest journal position whose body is only there, None if there is none. It looks at a few only."""
+        return next((each.position for each in islice(self._order.values(), OLDEST_LOOK_MAX) if each.position), None)
+
+    def few_before(self, edges: Sequence[int], durable: int, size_max: int) -> list[list[Cached]]:
+        """What would have to move to segments for the journal to go up to the last of `edges` that this can buy.
+
+        `edges` are ascending positions, `size_max` the bytes that may be moved.
+        """
+        picked: list[Cached] = []
+        size = count = at = 0
+        for cached in self._order.values():
+            while at < len(edges) and cached.position >= edges[at]:
+                at, count = at + 1, len(picked)
+            if not cached.position:
+                continue
+            size += cached.size
+            if at == len(edges) or size > size_max or cached.gate > durable:
+                break
+            picked.append(cached)
+        else:
+            count = len(picked)
+        return _groups(picked[:count])
 
     async def seal(self, group: list[Cached], wanted: Wanted) -> None:
         """Move batches of one partition, ascending, to a segment: the messages that are wanted now."""
@@ -323,7 +349,7 @@ class Store:
         if len(kept):
             sealed = await self._write(topic, partition, int(kept[0]), rows(group, kept))
             if self._shelves.get((topic, partition)) is not shelf:
-                self.garbage.append(sealed.path)
+                self._discard([sealed])
                 return
             shelf.segments.append(sealed)
         self.drop(topic, partition, [cached.base for cached in group if not cached.dropped])
@@ -339,21 +365,26 @@ class Store:
 
         The old file is garbage then, and stays until a checkpoint without it is durable.
         """
-        old = self._sparse(wants)
+        old = self._worn.take(self._has)
         if old is None:
             return False
         topic, partition = old.topic, old.partition
         kept = await self._wanted_of(old, wanted, wants)
-        joined = (pa.concat_batches(all_of_them) for all_of_them in (kept,))  # in the thread that goes through it
-        new = [await self._write(topic, partition, old.first, joined)] if kept else []
+        whole = (pa.concat_batches(all_of_them) for all_of_them in (kept,))  # in the thread that goes through it
+        new = [await self._write(topic, partition, old.first, whole)] if kept else []
         if self._has(old):
             beside = self._shelves[topic, partition].segments
             at = beside.index(old)
             beside[at : at + 1] = new
-            self.garbage.append(old.path)
+            self._discard([old])
         else:
-            self.garbage += [segment.path for segment in new]
+            self._discard(new)
         return True
+
+    def _discard(self, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            self.garbage.append(segment.path)
+            self.garbage_bytes += segment.bytes
 
     async def _wanted_of(self, segment: Segment, wanted: Wanted, wants: Wants) -> list[pa.RecordBatch]:
         """What is wanted of a segment, past the read cache; blocks without any of it are not read."""
@@ -366,31 +397,28 @@ class Store:
                 kept.append(batch.filter(pa.array(wanted(topic, partition, batch.column("offset").to_numpy()))))
         return [batch for batch in kept if batch.num_rows]
 
-    def _sparse(self, wants: Wants) -> Segment | None:
-        """The next segment that is mostly dead, if one is among the next few; a round goes through all of them."""
-        if not self._round:
-            self._round = [segment for shelf in self._shelves.values() for segment in shelf.segments]
-        for _ in range(min(LOOK_MAX, len(self._round))):
-            segment = self._round.pop()
-            alive = wants(segment.topic, segment.partition, segment.first, segment.last + 1)
-            if SPARSE_FACTOR * alive < segment.rows and self._has(segment):
-                return segment
-        return None
+    def look_for_worn(self, wants: Wants) -> int:
+        """Look at the next segments: the dead become garbage; bytes that could be won by writing others again."""
+        self._remove(self._worn.look(self._segments(), wants))
+        return self._worn.gain_bytes
 
     def sweep(self, wants: Wants) -> None:
-        """Segments in which nobody wants anything any more become garbage."""
-        for (topic, partition), shelf in self._shelves.items():
-            kept = []
-            for segment in shelf.segments:
-                if wants(topic, partition, segment.first, segment.last + 1):
-                    kept.append(segment)
-                else:
-                    self.garbage.append(segment.path)
-            shelf.segments = kept
+        """Segments in which nobody wants anything any more become garbage, wherever they are."""
+        self._remove([s for s in self._segments() if not wants(s.topic, s.partition, s.first, s.last + 1)])
+
+    def _segments(self) -> list[Segment]:
+        return [each for shelf in self._shelves.values() for each in shelf.segments]
+
+    def _remove(self, dead: list[Segment]) -> None:
+        gone = {segment for segment in dead if self._has(segment)}
+        for key in {(segment.topic, segment.partition): None for segment in dead if segment in gone}:
+            shelf = self._shelves[key]
+            self._discard(segment for segment in shelf.segments if segment in gone)
+            shelf.segments = [segment for segment in shelf.segments if segment not in gone]
 
     def held(self) -> Held:
         """What a checkpoint is made of, quickly taken."""
-        return Held([each for shelf in self._shelves.values() for each in shelf.segments], list(self._order.values()))
+        return Held(self._segments(), list(self._order.values()))
 
     def load_segments(self, image: StoreImage) -> None:
         """The segments of a checkpoint; the other bodies come from the journal."""
@@ -403,7 +431,12 @@ class Store:
         return {segment.path for shelf in self._shelves.values() for segment in shelf.segments}
 
 
-_STAMPED = ("offset", "published")
+def _groups(picked: list[Cached]) -> list[list[Cached]]:
+    """Batches as segments take them: of one partition, and not too many."""
+    by_place: dict[tuple[int, int], list[Cached]] = {}
+    for cached in picked:
+        by_place.setdefault((cached.topic, cached.partition), []).append(cached)
+    return [group for batches in by_place.values() for group in _by_bytes(batches, SEGMENT_BYTES_MAX)]
 
 
 def _by_bytes(batches: list[Cached], size_max: int) -> list[list[Cached]]:
@@ -439,53 +472,8 @@ def rows(group: list[Cached], kept: Int64, chunk_bytes: int = CHUNK_BYTES) -> It
                 pieces.append(Piece(np.arange(at - first, end - first), some, cached.published_us, 0))
             at = end
         if pieces:
-            yield _full(pieces, kept[first:at])
+            yield full(pieces, kept[first:at])
 
 
 def _lost(cold: Cold, offsets: Int64) -> Corrupt:
     return Corrupt("store", int(offsets[0]), f"topic {cold.topic} partition {cold.partition} has lost this offset")
-
-
-def _full(pieces: list[Piece], offsets: Int64) -> pa.RecordBatch:
-    batch, published_us = _one(pieces, len(offsets))
-    return expand(batch, offsets, published_us)
-
-
-def _one(pieces: list[Piece], count: int) -> tuple[pa.RecordBatch, int | Int64]:
-    """Pieces as one compact batch, rows in the order that was asked for, and when they were published."""
-    if len(pieces) == 1 and isinstance(pieces[0].at, slice):
-        return pieces[0].batch, pieces[0].published_us
-    published = np.empty(count, np.int64)
-    names: dict[str, None] = {}
-    for piece in pieces:
-        published[piece.at] = piece.published_us
-        names |= dict.fromkeys(piece.batch.schema.names)
-    schema = pa.schema([field for field in MESSAGE if field.name in names and field.name not in _STAMPED])
-    return _joined(pieces, schema, count), published
-
-
-def _joined(pieces: list[Piece], schema: pa.Schema, count: int) -> pa.RecordBatch:
-    """Pieces as one batch of `schema`, rows in the order that was asked for."""
-    if len(pieces) == 1 and isinstance(pieces[0].at, slice):
-        return _shaped([pieces[0].batch], schema)
-    by_columns: dict[tuple[str, ...], list[Piece]] = {}
-    for piece in pieces:
-        by_columns.setdefault(tuple(piece.batch.schema.names), []).append(piece)
-    grouped = [piece for group in by_columns.values() for piece in group]
-    shaped = [_shaped([piece.batch for piece in group], schema) for group in by_columns.values()]
-    batch = pa.concat_batches(shaped) if len(shaped) > 1 else shaped[0]
-    at = np.concatenate([piece.at for piece in grouped])
-    if bool((at[1:] > at[:-1]).all()):
-        return batch
-    order = np.empty(count, np.int64)
-    order[at] = np.arange(count)
-    return batch.take(pa.array(order))
-
-
-def _shaped(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    batch = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
-    present = set(batch.schema.names)
-    columns = [
-        batch.column(field.name) if field.name in present else absent(field.name, batch.num_rows) for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)

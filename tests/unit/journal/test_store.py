@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.journal.cutfiles import CutFiles
 from wherry.core.bodies import Cold, together
-from wherry.journal import segment, store
+from wherry.journal import segment, store, worn
 from wherry.journal.files import Bytes
 from wherry.journal.shelf import Cached
 from wherry.journal.store import Store
@@ -74,6 +74,7 @@ class World:
         asyncio.run(self.store.seal(batches, self.wanted))
 
     def rewrite(self) -> bool:
+        self.store.look_for_worn(self.wants)
         return asyncio.run(self.store.rewrite(self.wanted, self.wants))
 
     async def look(self, *offsets: int, partition: int = 0) -> list[bytes]:
@@ -190,12 +191,40 @@ def test_a_segment_that_died_while_it_was_looked_at_goes_without_a_new_one():
 
 
 def test_the_search_for_sparse_segments_is_bounded_and_goes_on_where_it_ended(monkeypatch):
-    monkeypatch.setattr(store, "LOOK_MAX", 2)
+    monkeypatch.setattr(worn, "LOOK_MAX", 2)
     world = World()
     for base in range(0, 80, 16):
         world.seal(world.put(16, base))
-    world.gone = set(range(16))
+    world.gone = set(range(64, 79))
     assert [world.rewrite() for _ in range(4)] == [False, False, True, False]
+
+
+def test_dead_segments_are_garbage_at_once_however_many_there_are():
+    world = World()
+    for base in range(0, 320, 16):
+        world.seal(world.put(16, base))
+    paths = [each.path for each in world.store.held().segments]
+    world.gone = set(range(16 * 15)) | set(range(16 * 16 + 1, 16 * 17))
+    gain = world.store.look_for_worn(world.wants)
+    assert world.store.garbage == paths[:15]
+    assert world.store.garbage_bytes == sum(len(world.files.disk[path]) for path in paths[:15])
+    assert 0 < gain < len(world.files.disk[paths[16]])
+    assert asyncio.run(world.store.rewrite(world.wanted, world.wants)), "the one that is mostly dead"
+    assert world.store.garbage[15:] == [paths[16]]
+    assert world.store.look_for_worn(world.wants) == 0
+
+
+def test_few_messages_that_keep_the_journal_are_found_by_what_it_costs_to_move_them():
+    world = World()
+    batches = world.put(40)
+    cost = np.cumsum([each.size for each in batches])
+
+    def moved(edges: list[int], size_max: int) -> int:
+        return sum(len(group) for group in world.store.few_before(edges, 99, size_max))
+
+    assert [moved([6, 30], int(size)) for size in cost] == [0, 2, 2, 2, 2, 2, 2, 8, 8, 8]
+    assert moved([6, 99], int(cost[-1])) == 10
+    assert moved([6, 99], int(cost[-1]) - 1) == 2
 
 
 def test_a_load_whose_segment_is_written_again_meanwhile_is_asked_anew():
@@ -207,6 +236,7 @@ def test_a_load_whose_segment_is_written_again_meanwhile_is_asked_anew():
     async def main() -> None:
         looking = asyncio.create_task(world.look(0, 30))
         await asyncio.sleep(0)  # it has the blocks of the old segment in its hands now
+        world.store.look_for_worn(world.wants)
         assert await world.store.rewrite(world.wanted, world.wants)
         await world.files.remove(world.store.garbage)
         assert old.path not in world.files.disk

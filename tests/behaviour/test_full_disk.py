@@ -1,0 +1,196 @@
+"""A disk that was full takes messages again by itself: once they are consumed, after a crash, when others let go."""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from wherry import DiskFull
+from wherry.broker.opening import start
+from wherry.journal import disk as engines
+from wherry.journal.disk import DiskEngine
+from wherry.journal.disk_scan import survey
+from wherry.sim.clock import SimClock
+from wherry.sim.disk import DiskFaults, SimDisk
+from wherry.sim.loop import run
+
+FILE = 128 << 10
+BODY = b"x" * 4_000
+HOLD = b"the one that stays"
+
+
+async def opened(disk: SimDisk):
+    files = disk.open()
+    engine = DiskEngine(files, file_bytes=FILE, reserve_bytes=24 << 10, entry_bytes_max=32 << 10)
+    broker = await start(engine, files, SimClock(Random(1)))
+    await broker.create_topic("t")
+    await broker.subscribe("t", "readers")
+    return broker
+
+
+async def fill(broker, batch=(BODY,)) -> int:
+    """Publish until the disk says no; how many messages were taken."""
+    for count in range(10_000):
+        try:
+            await broker.publish("t", list(batch))
+        except DiskFull:
+            return count * len(batch)
+    raise AssertionError("the disk never filled up")
+
+
+async def drain(broker, size: int = 500) -> int:
+    """Consume everything, so many messages at a time; how many there were."""
+    async with await broker.consumer("t", "readers") as reader:
+        drained = 0
+        while len(got := await reader.pull(size)):
+            drained += len(got)
+            await got.ack()
+        return drained
+
+
+def disk_of(files: float) -> SimDisk:
+    """With space for so many files of the journal."""
+    return SimDisk(Random(5), DiskFaults(stalls=0.0), capacity_bytes=int(files * FILE) + (48 << 10))
+
+
+@pytest.mark.rows("K15")
+@pytest.mark.parametrize("files", [1.5, 2, 3.5, 9])
+def test_a_full_disk_takes_messages_again_once_they_are_consumed(files):
+    async def main():
+        broker = await opened(disk_of(files))
+        for _ in range(4):
+            taken = await fill(broker)
+            assert taken > 15
+            assert await drain(broker) == taken
+        await broker.close()
+
+    run(main())
+
+
+@pytest.mark.rows("K15")
+@pytest.mark.parametrize("files", [1.5, 2, 3.5])
+@pytest.mark.parametrize("power", [True, False])
+def test_it_does_after_a_crash_too(files, power):
+    async def main():
+        disk = disk_of(files)
+        for _ in range(3):
+            broker = await opened(disk)
+            taken = await fill(broker)
+            assert taken > 15
+            assert await drain(broker) == taken
+            if power:
+                disk.crash()
+            else:
+                disk.kill()
+
+    run(main())
+
+
+def test_a_crash_while_the_only_file_is_begun_again_leaves_a_journal_that_opens_and_takes_messages(monkeypatch):
+    """Cut in the middle, that file has no header of its own: it is empty, and not damaged."""
+    found = []
+
+    async def spied(files):
+        found.append(await survey(files))
+        return found[-1]
+
+    monkeypatch.setattr(engines, "survey", spied)
+
+    async def cut_after(steps: int) -> bool:
+        disk = disk_of(1.5)
+        broker = await opened(disk)
+        assert await drain(broker) == 0 < await fill(broker) == await drain(broker)
+        events = []
+        reached = asyncio.Event()
+        disk.on_event = lambda event: (events.append(event), len(events) == steps and reached.set())
+        work = asyncio.create_task(broker.checkpoint())
+        await asyncio.wait([work, asyncio.create_task(reached.wait())], return_when="FIRST_COMPLETED")
+        disk.crash()
+        again = await opened(disk)
+        assert await drain(again) == 0
+        assert await fill(again) > 15
+        return work.done()
+
+    async def main():
+        steps = 1
+        while not await cut_after(steps):
+            steps += 1
+        assert steps > 10
+
+    run(main())
+    assert any(not each.kept and each.last > 0 for each in found)
+
+
+@pytest.mark.rows("K15")
+def test_a_message_that_waits_does_not_keep_the_whole_journal():
+    async def main():
+        broker = await opened(disk_of(3.5))
+        await broker.subscribe("t", "slow")
+        await broker.publish("t", [HOLD])
+        first = await fill(broker)
+        assert await drain(broker) == first + 1
+        async with await broker.consumer("t", "slow") as slow:
+            held = await slow.pull(1)
+            while len(got := await slow.pull(500)):
+                await got.ack()
+            await asyncio.sleep(2)
+            again = await fill(broker)
+            assert again > first / 2
+            assert held.payloads() == [HOLD]
+        await broker.close()
+
+    run(main())
+
+
+@pytest.mark.rows("K15")
+def test_it_takes_messages_again_when_others_free_what_they_filled():
+    async def main():
+        disk = disk_of(9)
+        broker = await opened(disk)
+        await broker.publish("t", [BODY])
+        capacity = disk.capacity_bytes
+        disk.capacity_bytes -= disk.free_bytes()
+        taken = await fill(broker) + 1
+        disk.capacity_bytes = capacity
+        await asyncio.sleep(2)
+        taken += await fill(broker)
+        assert await drain(broker) == taken
+        await broker.close()
+
+    run(main())
+
+
+@pytest.mark.rows("K15")
+@pytest.mark.parametrize("crash", [False, True])
+def test_it_takes_messages_again_when_consumed_though_others_have_taken_all_that_was_free(crash):
+    async def main():
+        disk = disk_of(9)
+        broker = await opened(disk)
+        await asyncio.sleep(3)  # the space for a checkpoint is set aside by then
+        disk.capacity_bytes -= disk.free_bytes()
+        taken = await fill(broker)
+        if crash:
+            disk.crash()
+            broker = await opened(disk)
+        for _ in range(3):
+            assert await drain(broker) == taken
+            taken = await fill(broker)
+            assert taken > 15
+        await broker.close()
+
+    run(main())
+
+
+@pytest.mark.rows("K15")
+@pytest.mark.parametrize("files", [1.5, 3.5])
+def test_acks_of_single_messages_never_fill_what_is_kept_back_for_them(files):
+    async def main():
+        broker = await opened(disk_of(files))
+        small = [b"x" * 256] * 20
+        for _ in range(2):
+            taken = await fill(broker, small)
+            assert taken > 100
+            assert await drain(broker, 1) == taken
+        await broker.close()
+
+    run(main())
