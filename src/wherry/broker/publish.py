@@ -42,9 +42,11 @@ class Publisher(Face):
         self._trace(topic, batch, answer, began_us)
         return answer
 
-    def _trace(self, topic: str, batch: pa.RecordBatch, answer: Published, began_us: int) -> None:
+    def _trace(
+        self, topic: str, batch: pa.RecordBatch, answer: Published, began_us: int, position: int | None = None
+    ) -> None:
         if self.shard.tracing is not None:
-            self.shard.tracing.published(topic, batch, answer, began_us)
+            self.shard.tracing.published(topic, batch, answer, began_us, position)
 
     async def submit(
         self, calls: Sequence[tuple[str, Publishable, PublishOptions]]
@@ -65,7 +67,7 @@ class Publisher(Face):
                     self.shard.metrics.refused(topic, fault)
                 answers.append(fault)
                 continue
-            self._trace(topic, batch, answer, began_us)
+            self._trace(topic, batch, answer, began_us, position)
             last = max(last, position)
             answers.append(answer)
         return last, answers

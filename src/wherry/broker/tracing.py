@@ -110,15 +110,22 @@ class Tracing:
         self._held.clear()
 
     @_harmless
-    def published(self, topic: str, batch: pa.RecordBatch, answer: Published, began_us: int) -> None:
-        """Messages are durable."""
+    def published(
+        self, topic: str, batch: pa.RecordBatch, answer: Published, began_us: int, position: int | None = None
+    ) -> None:
+        """Messages are durable, or will be when the journal is at a position."""
         if "headers" not in batch.schema.names or answer.repeated:
             return
-        now_us = self._shard.clock.wall_us()
+        now_us, spans = self._shard.clock.wall_us(), []
         for parent, rows in parents(batch.column("headers")).items():
             row = rows[0]
             attributes = _about("publish", topic, len(rows), int(answer.partition[row]), int(answer.offset[row]))
-            self._tracer.span(Span(f"publish {topic}", parent, began_us, now_us, attributes))
+            spans.append(Span(f"publish {topic}", parent, began_us, now_us, attributes))
+        if position is None:
+            for span in spans:
+                self._tracer.span(span)
+        elif spans:
+            _ = self._shard.keep(self._end(spans, position))
 
     @_harmless
     def delivered(self, subscription: SubscriptionState, batch: pa.RecordBatch, leased_us: int) -> None:

@@ -74,6 +74,21 @@ async def test_a_dead_letter_is_the_end_of_the_same_trace():
     check_trace(spans)
 
 
+@pytest.mark.rows("A19")
+@in_loop
+async def test_a_publish_that_somebody_else_waits_for_is_told_when_it_is_durable():
+    tracer, exporter = recording()
+    broker = await start(MemoryEngine(), None, VirtualClock())
+    Tracing(broker.shard, tracer)
+    await broker.create_topic("jobs")
+    message = Message(payload=b"m", headers={"traceparent": SAMPLED})
+    position, _ = await broker.submit([("jobs", message, wherry.PublishOptions())])
+    assert exporter.get_finished_spans() == ()
+    await broker.stored(position)
+    await broker.close()
+    assert [span.name for span in exporter.get_finished_spans()] == ["publish jobs"]
+
+
 @pytest.mark.parametrize("traceparent", [f"00-{TRACE}-{PARENT}-00", "nonsense", "", f"00-{'0' * 32}-{PARENT}-01"])
 def test_what_is_not_sampled_or_broken_makes_no_span(traceparent: str):
     tracer, exporter = recording()
