@@ -1,10 +1,10 @@
 """`wherry load` and `wherry bench`: paced, measured, and gone without a trace."""
 
+import asyncio
 import json
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import pairwise
 from typing import ClassVar
 from urllib.parse import parse_qsl, urlsplit
 from urllib.request import urlopen
@@ -13,7 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.integration.shell import broker, lines
+from wherry.cli.load import Load
 from wherry.cli.main import app
+from wherry.cli.session import Session
+from wherry.sim import loop as simulated
 
 
 def test_load_is_paced_and_ends_by_itself(wherry):
@@ -98,8 +101,31 @@ def test_load_mixes_sync_and_async_evenly_at_its_pace():
     assert ["wait" in query for _, query in CallsBack.seen] == [False, True, False, True]
     assert [query["wait"] for _, query in CallsBack.seen if "wait" in query] == ["settled", "settled"]
     assert [query.get("timeout_ms") for _, query in CallsBack.seen] == [None, "10000"] * 2, "nobody holds the others"
-    gaps = [after - before for (before, _), (after, _) in pairwise(CallsBack.seen)]
-    assert all(0.1 < gap < 1.0 for gap in gaps), gaps
+
+
+@pytest.mark.rows("K13")
+@pytest.mark.parametrize(("words", "pace_s"), [([], 1.0), (["--rate", "5"], 0.2), (["--rate", "0.01"], 100.0)])
+def test_load_sends_one_message_a_second_unless_told_otherwise(monkeypatch, words, pace_s):
+    """By a clock that jumps: how even the pace is does not depend on this machine."""
+    sent: list[tuple[float, bool]] = []
+
+    async def only_send(self: Load, link: object, *, consume: bool) -> None:
+        assert consume
+        await self._send_all(link, "http://127.0.0.1:1/")  # type: ignore[arg-type]
+
+    async def one(self: Load, link: object, number: int, callback: str, *, is_sync: bool) -> None:
+        sent.append((asyncio.get_running_loop().time(), is_sync))
+        await asyncio.sleep(30)  # an answer that takes its time holds up no other message
+        self._note("sync" if is_sync else "async", 0)
+
+    monkeypatch.setattr(Session, "run", lambda self, work: simulated.run(work(None)))
+    monkeypatch.setattr(Load, "run", only_send)
+    monkeypatch.setattr(Load, "_one", one)
+    done = CliRunner().invoke(app, ["load", "jobs", "--count", "6", *words, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    began = sent[0][0]
+    assert [round(at - began, 6) for at, _ in sent] == [round(pace_s * number, 6) for number in range(6)]
+    assert [is_sync for _, is_sync in sent] == [False, True] * 3
 
 
 @pytest.mark.rows("K13")

@@ -94,10 +94,10 @@ class Load:
     async def _send_all(self, link: Link, callback: str) -> None:
         out: set[asyncio.Task[None]] = set()
         self.began = time.perf_counter()
-        waiting = 0.0
+        now = asyncio.get_running_loop().time
+        first, waiting = now(), 0.0
         while not self._is_over():
-            due = self.began + self.sent / self.rate
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            await asyncio.sleep(max(0.0, first + self.sent / self.rate - now()))
             if self._is_over():
                 break
             waiting += self.sync
