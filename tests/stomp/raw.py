@@ -17,6 +17,11 @@ class Told(NamedTuple):
     headers: dict[str, str]
     body: bytes
 
+    @property
+    def why(self) -> str:
+        """All that an ERROR says of what is wrong."""
+        return "\n".join((self.headers["message"], self.body.decode(), self.headers.get("explanation", "")))
+
 
 def frame(command: str, body: bytes = b"", /, **headers: str) -> bytes:
     """A frame; `_` in a name stands for `-`."""

@@ -148,7 +148,7 @@ def test_an_error_can_still_be_read_and_then_it_is_over(home):
     session.until(b"CONNECTED")
     session.post(frame("NONSENSE"))
     got = session.until(b"ERROR")
-    assert b"bad command" in got
+    assert b"Bad command" in got
     assert session.over
     assert session.post(b"\n", at=session.sent).json["over"] is True
     again = session.look(after=session.after)

@@ -11,7 +11,7 @@ from wherry.wire.stomp import desk as desk_module
 
 
 @pytest.mark.rows("Q2")
-@pytest.mark.parametrize("what", ["bodies", "headers", "rows", "queues"])
+@pytest.mark.parametrize("what", ["bodies", "headers", "rows", "queues", "receipts"])
 def test_a_transaction_counts_all_that_it_takes(client, name, monkeypatch, what):
     monkeypatch.setattr(amqp, "TRANSACTION_BYTES_MAX", 200_000)
     for each in range(5 if what == "queues" else 1):
@@ -20,6 +20,7 @@ def test_a_transaction_counts_all_that_it_takes(client, name, monkeypatch, what)
         "bodies": frame("SEND", b"x" * 50_000, destination=f"/topic/{name}", transaction="t") * 4,
         "headers": frame("SEND", destination=f"/topic/{name}", transaction="t", a="x" * 50_000) * 4,
         "rows": frame("SEND", destination=f"/topic/{name}", transaction="t") * 400,
+        "receipts": frame("SEND", destination=f"/topic/none-{name}", transaction="t", receipt="r" * 50_000) * 4,
         "queues": frame("SEND", b"x" * 40_000, destination=f"/topic/{name}", transaction="t"),
     }
     client.done("BEGIN", transaction="t")
@@ -36,7 +37,9 @@ def test_whoever_has_most_in_transactions_goes_when_they_take_too_much(port, sto
             each.connect()
             each.done("SUBSCRIBE", destination=f"/queue/{name}-{size}", id="1")
             each.done("BEGIN", transaction="t")
-            each.done("SEND", b"x" * size, destination=f"/queue/{name}-{size}", transaction="t")
+            before_it = stomp_node.desk.staged
+            each.send("SEND", b"x" * size, destination=f"/queue/{name}-{size}", transaction="t")
+            until(lambda was=before_it: stomp_node.desk.staged != was)
         assert large.error().headers["message"] == "too much in transactions"
         small.done("COMMIT", transaction="t")
         assert small.bodies(1) == [b"x" * 400_000]
@@ -47,8 +50,8 @@ def test_whoever_has_most_in_transactions_goes_when_they_take_too_much(port, sto
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT", "DISCONNECT", ""])
 def test_what_a_transaction_took_is_free_when_it_ends(client, stomp_node, name, end):
     client.done("BEGIN", transaction="t")
-    client.done("SEND", b"x" * 1_000, destination=f"/queue/{name}", transaction="t")
-    assert stomp_node.desk.staged > 1_000
+    client.send("SEND", b"x" * 1_000, destination=f"/queue/{name}", transaction="t")
+    until(lambda: stomp_node.desk.staged > 1_000)
     if end:
         client.done(end, transaction="t")
     else:

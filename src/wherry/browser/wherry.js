@@ -989,7 +989,7 @@ export class Client extends EventTarget {
 
   /** ERROR ends a session. Whose fault it names is not tried again; what else was under way is. */
   #failed(run, frame) {
-    const said = new WherryError(frame.headers.message ?? "ERROR", { detail: decoder.decode(frame.body) });
+    const said = new WherryError(frame.headers.message ?? "ERROR", { detail: reasonOf(frame) });
     const receipt = frame.headers["receipt-id"];
     const refusal = new WherryError(said.message, { fatal: true });
     this.#settle(receipt)?.failed(refusal);
@@ -1003,7 +1003,13 @@ export class Client extends EventTarget {
 
 function refusalOf(frame) {
   const text = frame.headers.message ?? "refused";
-  return new WherryError(text, { fatal: REFUSED.has(text), detail: decoder.decode(frame.body) });
+  return new WherryError(text, { fatal: REFUSED.has(text), detail: reasonOf(frame) });
+}
+
+/** What an ERROR says beside its `message`. */
+function reasonOf(frame) {
+  const said = [decoder.decode(frame.body).trim(), frame.headers.explanation];
+  return said.filter(Boolean).join("; ");
 }
 
 function bodyOf(body) {

@@ -1,18 +1,20 @@
 """What each frame of a client does. A call raises what is wrong, or returns what is left to do if that takes time.
 
-The receipt of a frame is sent when it is done: of a SEND when its message is stored, of an ACK when it is settled, of a
-COMMIT when all of it is on disk; of a frame within a transaction when it is taken up in it.
+The receipt of a frame is sent when it is done: of a SEND when its message is stored, in a transaction that is with the
+COMMIT; of an ACK or NACK when it is settled, in a transaction when it is taken up in it, as RabbitMQ has it; of a
+COMMIT when all of it is on disk.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from wherry.wire.amqp.dealing import Said
 from wherry.wire.stomp import greeting, translate
-from wherry.wire.stomp.codec import V10, Frame, StompFault
-from wherry.wire.stomp.destinations import TEMPORARY, parsed
+from wherry.wire.stomp.codec import V12, Frame, StompFault, quoted, shown
+from wherry.wire.stomp.destinations import TEMPORARY, missing_destination, parsed
 from wherry.wire.stomp.queues import delete_lasting, lasting_of, queue_of
 from wherry.wire.stomp.sending import send
 from wherry.wire.stomp.subscriptions import SEPARATOR, AckMode, Buffer, Out, Subscription, Terms, by_subscription
@@ -29,15 +31,9 @@ BUFFER_MAX = 1 << 40
 
 Work = Coroutine[Any, Any, None]
 
+_TAG = re.compile(r"[0-9]{1,19}")
+
 _ACK_MODES: dict[str, AckMode] = {"auto": "auto", "client": "client", "client-individual": "client-individual"}
-
-
-def header(frame: Frame, name: str) -> str:
-    """A header that must be there."""
-    value = frame.headers.get(name)
-    if value is None:
-        raise StompFault("Header missing", f"{frame.command} needs the header {name}")
-    return value
 
 
 # --------------------------------------------------------------------------------------------------- the session itself
@@ -66,20 +62,21 @@ def disconnect(session: Session, frame: Frame) -> Work:
 def subscribe(session: Session, frame: Frame) -> Work:
     """Join a queue."""
     headers = frame.headers
-    text = header(frame, "destination")
+    text = headers.get("destination")
+    if text is None:
+        raise missing_destination("SUBSCRIBE")
     destination = parsed(text)
     if destination.kind == "temp-queue":
         raise StompFault("Invalid destination", f"{text[:120]!r} is for reply-to: replies come without a SUBSCRIBE")
     if headers.get("selector"):
         raise StompFault("Not supported", "selector: messages are chosen by /exchange/ destinations and patterns here")
     identity = headers.get("id")
-    if identity is None and session.version != V10:
-        raise StompFault("Header missing", f"SUBSCRIBE needs the header id in STOMP {session.version}")
     if identity is not None and identity.startswith(TEMPORARY):
-        raise StompFault("Invalid header", f"id is {identity[:80]!r}; {TEMPORARY} is for replies")
+        raise StompFault("Invalid id", f"SUBSCRIBE 'id' may not start with {TEMPORARY}\n")
     tag = _tag(identity, text)
     if tag in session.subscriptions:
-        raise StompFault("Duplicate subscription", f"{tag[2:][:120]!r} is in use; UNSUBSCRIBE comes first")
+        text = f"A subscription identified by '{shown(tag)}' already exists."
+        raise StompFault("Duplicated subscription identifier", text, "UNSUBSCRIBE comes first")
     if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
         raise StompFault("Too many subscriptions", f"a session has at most {SUBSCRIPTIONS_MAX}")
     terms = Terms(
@@ -127,20 +124,22 @@ def _buffer(headers: Mapping[str, str]) -> Buffer | None:
 
 def unsubscribe(session: Session, frame: Frame) -> Work:
     """Leave a queue; a durable subscription is deleted where the frame says that it is one."""
-    headers = frame.headers
-    identity = headers.get("id")
-    if identity is None and "destination" not in headers:
-        raise StompFault("Header missing", "UNSUBSCRIBE needs the header id, or in STOMP 1.0 the destination")
-    subscription = session.subscriptions.get(_tag(identity, headers.get("destination", "")))
-    if subscription is None and identity is None:  # a client of 1.0 may have named an id, and leave by destination
-        there = (each for each in session.subscriptions.values() if each.terms.destination == headers["destination"])
+    identity, destination = frame.headers.get("id"), frame.headers.get("destination")
+    if identity is None and destination is None:
+        raise StompFault("Missing destination or id", "UNSUBSCRIBE must include a 'destination' or 'id' header")
+    if identity is not None and identity.startswith(TEMPORARY):
+        text = f"UNSUBSCRIBE 'id' may not start with {TEMPORARY}\n"
+        raise StompFault("Invalid id", text, "a queue for replies is left with the session")
+    subscription = session.subscriptions.get(_tag(identity, destination or ""))
+    if subscription is None and identity is None:  # it may have named an id, and leave by destination
+        there = (each for each in session.subscriptions.values() if each.terms.destination == destination)
         subscription = next(there, None)
-    destination = headers.get("destination") if subscription is None else subscription.terms.destination
-    lasting = None if destination is None else lasting_of(session, parsed(destination), identity, headers)
+    place = destination if subscription is None else subscription.terms.destination
+    lasting = None if place is None else lasting_of(session, parsed(place), identity, frame.headers)
     if subscription is None and lasting is None:
-        raise StompFault("Subscription not found", f"there is no {(identity or headers['destination'])[:120]!r}")
-    if subscription is not None and subscription.terms.tag.startswith(f"T_{TEMPORARY}"):
-        raise StompFault("Invalid header", "a queue for replies is left with the session")
+        which = f"destination='{destination}'" if identity is None else f"id='{identity}'"
+        text = f"UNSUBSCRIBE must refer to an existing subscription.\nSubscription to {quoted(which)} not found.\n"
+        raise StompFault("No subscription found", text)
 
     async def leave() -> None:
         if subscription is not None:
@@ -172,12 +171,11 @@ def nack(session: Session, frame: Frame) -> Work | None:
 
 def _settle(session: Session, frame: Frame, said: Said) -> Work | None:
     headers = frame.headers
-    named = headers.get("id") or headers.get("message-id")
-    if named is None:
-        wanted = "id" if session.version == "1.2" else "message-id"
-        raise StompFault("Header missing", f"{frame.command} needs the header {wanted}")
+    wanted = "id" if session.version == V12 else "message-id"
+    if wanted not in headers:
+        raise StompFault("Missing header", f'"{frame.command}" must include the "{wanted}" header\n')
     transaction = _transaction(session, frame) if "transaction" in headers else None
-    subscription, outs = _out(session, frame.command, named, headers.get("subscription"))
+    subscription, outs = _out(session, frame.command, wanted, headers[wanted])
     if transaction is not None:
         try:
             transaction.check(len(outs))
@@ -193,35 +191,48 @@ def _settle(session: Session, frame: Frame, said: Said) -> Work | None:
     return None
 
 
-def _out(session: Session, command: str, named: str, subscription_id: str | None) -> tuple[Subscription, list[Out]]:
-    """The messages that an ACK or NACK is about."""
+def _out(session: Session, command: str, header: str, named: str) -> tuple[Subscription, list[Out]]:
+    """The messages that an ACK or NACK is about.
+
+    The id says which subscription it was for. The header `subscription`, which 1.1 asks for, is not looked at: clients
+    of RabbitMQ have come to write anything there.
+    """
     place, _, number = named.rpartition(SEPARATOR)
-    tag = place.rpartition(SEPARATOR)[0]
+    tag, separator, _ = place.rpartition(SEPARATOR)
+    if not separator or not _TAG.fullmatch(number):
+        raise StompFault("Invalid header", f'"{command}" must include a valid "{header}" header\n')
     subscription = session.subscriptions.get(tag)
-    known = subscription is not None and subscription.message_prefix == f"{place}{SEPARATOR}" and number.isdecimal()
-    if subscription_id is not None and tag.startswith("T_") and tag != f"T_{subscription_id}":
-        known = False
-    outs = subscription.take_out(int(number)) if subscription is not None and known and len(number) < 20 else []
-    if not outs or subscription is None:
-        text = f"{command} of {named[:120]!r}: it was settled before, or is none that this session was sent to be acked"
-        raise StompFault("Message not found", text)
+    if subscription is None:
+        raise StompFault("Subscription not found", f"Message with id {quoted(named)} has no subscription")
+    outs = subscription.take_out(int(number)) if subscription.message_prefix == f"{place}{SEPARATOR}" else []
+    if not outs:
+        text = "it was settled before, or is none that this session was sent to be acked"
+        raise StompFault("precondition_failed", f"unknown delivery tag {number}", text)
     return subscription, outs
 
 
 # --------------------------------------------------------------------------------------------------------- transactions
 
 
+def _transaction_name(frame: Frame) -> str:
+    name = frame.headers.get("transaction")
+    if name is None:
+        raise StompFault("Missing transaction", f"\"{frame.command}\" must include a 'transaction' header\n")
+    return name
+
+
 def _transaction(session: Session, frame: Frame) -> Transaction:
-    name = header(frame, "transaction")
+    name = _transaction_name(frame)
     found = session.transactions.get(name)
     if found is None:
-        raise StompFault("Transaction not found", f"{name[:120]!r} was not begun, or is over")
+        text = f"Invalid transaction identifier: {quoted(name)}\n"
+        raise StompFault("Bad transaction", text, "it was not begun, or is over")
     return found
 
 
 def begin(session: Session, frame: Frame) -> None:
     """Open a transaction."""
-    name = header(frame, "transaction")
+    name = _transaction_name(frame)
     if name in session.transactions:
         raise StompFault("Transaction already begun", f"{name[:120]!r} is open; COMMIT or ABORT comes first")
     if len(session.transactions) >= OPEN_MAX:
@@ -250,6 +261,8 @@ def commit(session: Session, frame: Frame) -> Work:
         for said, outs in theirs.items():
             for subscription, mine in by_subscription(outs).items():
                 subscription.end(mine, said)
+        for receipt_id in transaction.receipts:
+            session.receipt(receipt_id)
         if others:
             await session.all_settled()
 

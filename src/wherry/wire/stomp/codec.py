@@ -6,9 +6,9 @@ r"""Bytes and frames. Knows no socket, no time and no destination.
 
     escapes   1.0: none · 1.1: \n \c \\ · 1.2: \r too · never in CONNECT and CONNECTED
 
-Between frames there may be any number of EOLs: heart-beats. `Reader.feed` gives frames as they become whole. A broken
-rule, or a bound that is reached or only announced, is given as a `StompFault` in their place, and is the last that is
-given: whoever breaks a rule of framing has nothing more to say that could be understood.
+Between frames there may be any number of EOLs, which are heart-beats, and of NULs. `Reader.feed` gives frames as they
+become whole. A broken rule, or a bound that is reached or only announced, is given as a `StompFault` in their place,
+and is the last that is given: whoever breaks a rule of framing has nothing more to say that could be understood.
 """
 
 from __future__ import annotations
@@ -44,14 +44,19 @@ _HEAD_KEPT_BYTES = 512
 
 
 class StompFault(Exception):
-    """A rule that the client broke. `text` is for the `message` header, `detail` for the body of the ERROR frame."""
+    """A rule that the client broke. `text` is for the `message` header, `detail` for the body of the ERROR frame.
 
-    def __init__(self, text: str, detail: str = "") -> None:
-        super().__init__(text, detail)
-        self.text, self.detail = text, detail
+    Both are RabbitMQ's words where it has some: clients compare them. What more there is to say then is the
+    `explanation`, a header.
+    """
+
+    def __init__(self, text: str, detail: str = "", explanation: str = "") -> None:
+        super().__init__(text, detail, explanation)
+        self.text, self.detail, self.explanation = text, detail, explanation
 
     def __str__(self) -> str:
-        return f"{self.text}: {self.detail}" if self.detail else self.text
+        said = ": ".join(each for each in (self.text, self.detail.rstrip("\n").replace("\n", " ")) if each)
+        return f"{said} ({self.explanation})" if self.explanation else said
 
 
 class Head(NamedTuple):
@@ -122,7 +127,7 @@ class Reader:
         self._keep(buffer, at)
 
     def _keep(self, buffer: bytes | bytearray, at: int) -> None:
-        """What is left waits for more. EOLs before a frame are not kept."""
+        """What is left waits for more. What lies between frames is not kept."""
         at = _after_eols(buffer, at) if self._head is None else at
         if buffer is self._buffer:
             del self._buffer[:at]
@@ -188,16 +193,13 @@ class Reader:
         return end
 
 
+_BETWEEN_FRAMES = re.compile(rb"[\n\0]*+(?:\r\n[\n\0]*+)*+")
+
+
 def _after_eols(buffer: bytes | bytearray, at: int) -> int:
-    size = len(buffer)
-    while at < size:
-        if buffer[at] == 10:
-            at += 1
-        elif buffer[at] == 13 and at + 1 < size and buffer[at + 1] == 10:
-            at += 2
-        else:
-            break
-    return at
+    """Where the next frame begins, after EOLs and NULs: some clients end a frame with both, or with two of them."""
+    found = _BETWEEN_FRAMES.match(buffer, at)
+    return at if found is None else found.end()
 
 
 _EMPTY_LINE = re.compile(rb"\n\r?\n")
@@ -231,8 +233,17 @@ def _check_command(beginning: bytes) -> None:
 
 
 def _bad_command(command: str) -> StompFault:
-    shown = command[: COMMAND_BYTES_MAX + 1]
-    return StompFault("bad command", f"{shown!r} is none; allowed: {', '.join(sorted(COMMANDS))}")
+    return StompFault("Bad command", f"Could not interpret command {quoted(command[: COMMAND_BYTES_MAX + 1])}\n")
+
+
+def shown(text: str) -> str:
+    """Words of a client within a sentence of ours: not too many, and in one line."""
+    return repr(text[:120])[1:-1]
+
+
+def quoted(text: str) -> str:
+    """The same in quotes."""
+    return f'"{shown(text)}"'
 
 
 def _too_large(size: int, most: int) -> StompFault:

@@ -2,7 +2,7 @@
 
 | destination | SEND | SUBSCRIBE |
 |---|---|---|
-| `/queue/x` | to the queue, which is made if it is not there | from the queue, likewise |
+| `/queue/x`, or `x` | to the queue, which is made if it is not there | from the queue, likewise |
 | `/amq/queue/x` | to the queue, if it is there | from the queue, which must be there |
 | `/topic/x` | to `amq.topic` with the key `x` | from a queue of its own, bound with the pattern `x` |
 | `/exchange/e/k` | to the exchange with the key `k` | from a queue of its own, bound with the pattern `k` |
@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from wherry.wire.amqp.names import SHORT_BYTES_MAX, is_short
-from wherry.wire.stomp.codec import StompFault
+from wherry.wire.stomp.codec import StompFault, shown
 
 TOPICS = "amq.topic"
 """The exchange behind `/topic/`."""
@@ -31,13 +31,13 @@ OWN = "stomp-subscription-"
 
 Kind = Literal["queue", "amq-queue", "topic", "exchange", "reply-queue", "temp-queue"]
 
-_PREFIXES: dict[str, Kind] = {
+PREFIXES: dict[str, Kind] = {
+    TEMPORARY: "temp-queue",
+    "/exchange/": "exchange",
+    "/topic/": "topic",
     "/queue/": "queue",
     "/amq/queue/": "amq-queue",
-    "/topic/": "topic",
-    "/exchange/": "exchange",
     REPLY: "reply-queue",
-    TEMPORARY: "temp-queue",
 }
 
 
@@ -52,39 +52,51 @@ class Destination(NamedTuple):
 @lru_cache(maxsize=8_192)
 def parsed(text: str) -> Destination:
     """A destination, or the fault to answer with."""
-    for prefix, kind in _PREFIXES.items():
-        if text.startswith(prefix):
-            return _of_kind(kind, text, text[len(prefix) :])
-    raise StompFault("Unknown destination", f"{text[:120]!r} does not begin with one of {', '.join(_PREFIXES)}")
+    if "/" not in text:
+        return _of_kind("queue", f"/{text}" if text else "")
+    for prefix, kind in PREFIXES.items():
+        if text.startswith(prefix) or text == prefix[:-1]:
+            return _of_kind(kind, text[len(prefix) - 1 :])
+    known = ", ".join(prefix[:-1] for prefix in PREFIXES)
+    text = f"'{shown(text)}' is not a valid destination.\nValid destination types are: {known}.\n"
+    raise StompFault("Unknown destination", text)
 
 
-def _of_kind(kind: Kind, text: str, rest: str) -> Destination:
+def _of_kind(kind: Kind, rest: str) -> Destination:
+    """What follows the prefix, a slash first if there is anything."""
     if kind == "reply-queue":  # as it was given out, whatever is in it
-        return Destination(kind, "", _checked(text, rest))
-    parts = [unquote(part, errors="surrogateescape") for part in rest.split("/")]
+        return Destination(kind, "", _checked(kind, rest, rest[1:]))
+    parts = [unquote(part, errors="surrogateescape") for part in rest[1:].split("/")]
     if kind == "exchange":
         if len(parts) > 2 or not parts[0]:
-            raise _invalid(text, "/exchange/name or /exchange/name/key, with %2F for a slash")
-        return Destination(kind, _checked(text, parts[0]), _bounded(text, parts[1]) if len(parts) == 2 else "")
+            raise _invalid(kind, rest, "/exchange/name or /exchange/name/key, with %2F for a slash")
+        key = _bounded(kind, rest, parts[1]) if len(parts) == 2 else ""
+        return Destination(kind, _checked(kind, rest, parts[0]), key)
     if len(parts) != 1:
-        raise _invalid(text, "one name, with %2F for a slash")
-    return Destination(kind, TOPICS if kind == "topic" else "", _checked(text, parts[0]))
+        raise _invalid(kind, rest, "one name, with %2F for a slash")
+    return Destination(kind, TOPICS if kind == "topic" else "", _checked(kind, rest, parts[0]))
 
 
-def _checked(text: str, name: str) -> str:
+def _checked(kind: Kind, rest: str, name: str) -> str:
     if not name:
-        raise _invalid(text, "a name that is not empty")
-    return _bounded(text, name)
+        raise _invalid(kind, rest, "a name that is not empty")
+    return _bounded(kind, rest, name)
 
 
-def _bounded(text: str, name: str) -> str:
+def _bounded(kind: Kind, rest: str, name: str) -> str:
     if not is_short(name):
-        raise _invalid(text, f"a name of at most {SHORT_BYTES_MAX} bytes, in UTF-8")
+        raise _invalid(kind, rest, f"a name of at most {SHORT_BYTES_MAX} bytes, in UTF-8")
     return name
 
 
-def _invalid(text: str, allowed: str) -> StompFault:
-    return StompFault("Invalid destination", f"{text[:120]!r}; allowed: {allowed}")
+def _invalid(kind: Kind, rest: str, allowed: str) -> StompFault:
+    text = f"'{shown(rest)}' is not a valid {kind} destination\n"
+    return StompFault("Invalid destination", text, f"allowed: {allowed}")
+
+
+def missing_destination(command: str) -> StompFault:
+    """A frame does not say where to."""
+    return StompFault("Missing destination", f"\"{command}\" must include a 'destination' header\n")
 
 
 @lru_cache(maxsize=8_192)

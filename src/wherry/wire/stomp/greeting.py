@@ -11,8 +11,9 @@ from wherry.model.errors import Unauthorized
 from wherry.wire.amqp.host import Host
 from wherry.wire.amqp.login import GUEST
 from wherry.wire.amqp.names import ROOT
+from wherry.wire.amqp.session import PROPERTIES
 from wherry.wire.stomp import codec
-from wherry.wire.stomp.codec import V10, VERSIONS, Frame, StompFault
+from wherry.wire.stomp.codec import V10, VERSIONS, Frame, StompFault, shown
 
 if TYPE_CHECKING:
     from wherry.wire.stomp.session import Session
@@ -22,7 +23,8 @@ BEAT_MS_MIN = 1_000
 
 BEAT_MS_MAX = 1 << 31
 
-SERVER = f"Wherry/{version_of('wherry')}"
+SERVER = f"{PROPERTIES['product']}/{PROPERTIES['version']} Wherry/{version_of('wherry')}"
+"""The dialect, by which clients choose their own words as they do over AMQP, and who speaks it."""
 
 
 class HeartBeats(NamedTuple):
@@ -48,8 +50,8 @@ def connect(session: Session, frame: Frame) -> None:
     host = _host(session, headers.get("host", ROOT))
     session.client_id = headers.get("client-id", "")
     session.opened(host, version, HeartBeats(ours / 1000, theirs / 1000))
-    answer = [("version", version), ("session", session.id), ("server", SERVER)]
-    session.write(codec.connected([*answer, ("heart-beat", f"{ours},{theirs}")]))
+    answer = [("server", SERVER), ("session", session.id), ("heart-beat", f"{ours},{theirs}"), ("version", version)]
+    session.write(codec.connected(answer))
     session.receipt(headers.get("receipt"))
 
 
@@ -59,8 +61,8 @@ def _host(session: Session, name: str) -> Host:
     if name not in known and (name in session.desk.names or _is_address(name)):
         name = ROOT
     if name not in known:
-        allowed = f"{', '.join(known)}, an address, or a name of this machine (server.names)"
-        raise StompFault("Bad CONNECT", f"virtual host {name[:80]!r} is not known; allowed: {allowed}")
+        allowed = f"allowed: {', '.join(known)}, an address, or a name of this machine (server.names)"
+        raise StompFault("Bad CONNECT", f"Virtual host '{shown(name)}' access denied", allowed)
     return known[name]
 
 
@@ -78,8 +80,8 @@ def chosen_version(accepted: str | None) -> str:
         return V10
     known = [version for version in VERSIONS if version in (each.strip() for each in accepted.split(","))]
     if not known:
-        given = accepted[:80]
-        raise StompFault("Version mismatch", f"accept-version is {given!r}; supported are {','.join(VERSIONS)}")
+        given = f"accept-version is {accepted[:80]!r}"
+        raise StompFault("Version mismatch", f"Supported versions are {','.join(VERSIONS)}\n", given)
     return known[-1]
 
 
@@ -108,4 +110,4 @@ def _log_in(session: Session, headers: Mapping[str, str]) -> None:
         else:
             login.enter("PLAIN", name or "", secret or "")
     except Unauthorized as fault:
-        raise StompFault("Bad CONNECT", f"Access refused for user {(name or '')[:80]!r}: {fault}") from None
+        raise StompFault("Bad CONNECT", f"Access refused for user '{shown(name or '')}'", str(fault)) from None

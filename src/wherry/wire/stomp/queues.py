@@ -115,7 +115,7 @@ def lasting_of(
     for header in _NAMES:
         if header in headers:
             if not session.client_id:
-                raise StompFault("Header missing", f"{header} needs the header client-id in CONNECT")
+                raise StompFault("Missing Header", f"{header} needs the header client-id in CONNECT")
             return lasting_name(owner, "client", session.client_id, headers[header], *place)
     if not _is_lasting(headers, default=False):
         return None
@@ -123,7 +123,7 @@ def lasting_of(
     if named is not None:
         return named
     if identity is None:
-        raise StompFault("Header missing", "a durable subscription needs the header id")
+        raise StompFault("Missing Header", "Header 'id' is required for durable subscriptions")
     return lasting_name(owner, "id", identity, *place)
 
 

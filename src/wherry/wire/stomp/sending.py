@@ -19,7 +19,7 @@ from wherry.wire.amqp.queue import Queue
 from wherry.wire.amqp.refusals import no_queue
 from wherry.wire.stomp import translate
 from wherry.wire.stomp.codec import Frame, Head, StompFault
-from wherry.wire.stomp.destinations import REPLY, TEMPORARY, Destination, parsed
+from wherry.wire.stomp.destinations import TEMPORARY, Destination, missing_destination, parsed
 from wherry.wire.stomp.queues import ARGUMENTS, reply_queue, shared_queue
 from wherry.wire.stomp.transaction import Transaction, size_of
 
@@ -99,7 +99,7 @@ async def _send_asking(session: Session, frame: Frame, transaction: Transaction 
     if not name or len(name) > 255:
         raise StompFault("Invalid header", f"reply-to is {frame.headers['reply-to'][:120]!r}; allowed: {TEMPORARY}name")
     queue = await reply_queue(session, name)
-    head = frame.head._replace(headers={**frame.headers, "reply-to": REPLY + queue})
+    head = frame.head._replace(headers={**frame.headers, "reply-to": queue})
     prepared = _prepared(session, head)
     if _must_be_made(session, prepared):
         await _make(session, prepared)
@@ -108,14 +108,15 @@ async def _send_asking(session: Session, frame: Frame, transaction: Transaction 
 
 def _prepared(session: Session, head: Head) -> Prepared:
     headers = head.headers
+    if "message-id" in headers:
+        ours = "it is the broker's to give; amqp-message-id is yours"
+        raise StompFault("Invalid header", "'message-id' is not allowed on 'SEND'.\n", ours)
     text = headers.get("destination")
     if text is None:
-        raise StompFault("Header missing", "SEND needs the header destination")
+        raise missing_destination("SEND")
     destination = parsed(text)
     if destination.kind == "temp-queue":
         raise StompFault("Invalid destination", f"{text[:120]!r} is for reply-to; answers go where a MESSAGE says")
-    if "message-id" in headers:
-        raise StompFault("Invalid header", "message-id is the broker's to give; amqp-message-id is yours")
     known = skim(translate.raw_properties(headers, session.now_ms()))
     if known.user_id is not None and known.user_id != session.user:
         raise StompFault("Invalid header", f"user-id is {known.user_id[:80]!r}; allowed: {session.user!r}, who you are")
@@ -161,9 +162,7 @@ def _put(session: Session, frame: Frame, prepared: Prepared, transaction: Transa
     message = Incoming([frame.body], prepared.envelope, prepared.key, prepared.headers, identity)
     rows = [(queue, message, placed(queue, known, due, session.now_ms)) for queue in targets]
     if transaction is not None:
-        transaction.check(len(rows), size_of(message))
-        transaction.messages += rows
-        session.receipt(frame.headers.get("receipt"))
+        transaction.send(rows, size_of(message), frame.headers.get("receipt"))
         return
     ticket = session.receipts.ticket(frame.headers.get("receipt"))
     for queue, _, place in rows:

@@ -203,8 +203,9 @@ class Session:
             command = event.command
             self.desk.frames[command] += 1
             if command not in LEGAL[self.state]:
-                allowed = ", ".join(sorted(LEGAL[self.state]))
-                raise StompFault("Unexpected command", f"{command} is not expected now; allowed: {allowed}")
+                text = "You must log in using CONNECT first" if self.state is State.CONNECTING else "You are logged in"
+                allowed = f"{command} is not expected now; allowed: {', '.join(sorted(LEGAL[self.state]))}"
+                raise StompFault("Illegal command", text, allowed)
             if event.body and command != "SEND" and self.version != codec.V10 and not event.body.isspace():
                 raise StompFault("malformed frame received", f"{command} has a body; only SEND may have one")
             return CALLS[command](self, event)
@@ -361,8 +362,8 @@ class Session:
             return
         _log.info("fault", extra={"peer": self.peer, "user": self.user, "why": str(fault)})
         headers = [("message", fault.text), ("content-type", "text/plain"), ("version", ",".join(VERSIONS))]
-        if receipt_id is not None:
-            headers.append(("receipt-id", receipt_id))
+        extra = (("receipt-id", receipt_id), ("explanation", fault.explanation or None))
+        headers += [(name, value) for name, value in extra if value is not None]
         self.write(codec.frame("ERROR", headers, fault.detail.encode("utf-8", "replace"), version=self.version))
         self.hang_up()
 

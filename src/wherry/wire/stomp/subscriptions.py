@@ -38,6 +38,9 @@ UNPACED_BYTES_MAX = 16 << 20
 """Bytes that may wait on the road of a client for its subscriptions of the kind that nobody waits for, whatever buffer
 it declared; passed by one delivery at most."""
 
+BACKLOG_MESSAGES = 2
+"""Messages that may wait in the own queue of a subscription, however large they are."""
+
 SEPARATOR = "@@"
 
 AckMode = Literal["auto", "client", "client-individual"]
@@ -68,7 +71,7 @@ class Terms(NamedTuple):
     """What a SUBSCRIBE asks for."""
 
     tag: str
-    """`T_` and the id; `Q_` and the destination where a client of 1.0 gave no id."""
+    """`T_` and the id; `Q_` and the destination where the client gave no id."""
     id: str | None
     destination: str
     ack: AckMode
@@ -96,7 +99,7 @@ class Subscription:
         self.is_over = False
         self.message_prefix = SEPARATOR.join((terms.tag, session.id, ""))
         """What its message ids begin with."""
-        self._head, self._middle = _fixed(session.version, terms, self.message_prefix)
+        self._head, self._message_id, self._ack = _fixed(session.version, terms, self.message_prefix)
         self._sent: deque[tuple[int, int, int]] = deque()
         """Of a declared buffer with `ack:auto`: where the road was after a write, its messages, its bytes."""
         self._is_clogged = False
@@ -168,26 +171,31 @@ class Subscription:
     def _framed(self, rows: list[int], messages: list[Row]) -> tuple[list[bytes], list[int]]:
         """MESSAGE frames, as many as fit, and the rows that they are."""
         session = self.session
-        version, tag, head, middle = session.version, session.next_tag, self._head, self._middle
+        version, number, head, message_id = session.version, session.next_tag, self._head, self._message_id
         buffer = self.terms.buffer
         limit = None if buffer is None else buffer.bytes
         size = self.out_bytes
         frames: list[bytes] = []
         for row in rows:
             (again, exchange, key, raw), body = messages[row]
-            frame = b"%s%s%sredelivered:%s\ncontent-length:%d\n\n%s\0" % (
+            destination, others = message_lines(exchange, key, raw, version)
+            frame = b"%s%s%s%d\nredelivered:%s\n%s%scontent-length:%d\n\n%s\0" % (
                 head,
-                message_lines(exchange, key, raw, version),
-                middle.replace(b"\0", b"%d" % (tag + len(frames))),
+                destination,
+                message_id,
+                number,
                 b"true" if again else b"false",
+                b"%s%d\n" % (self._ack, number) if self._ack else b"",
+                others,
                 len(body),
                 body,
             )
             if limit is not None and size + len(frame) > limit and size:
                 break  # one message above the buffer goes to whoever holds nothing: else nobody would ever get it
             size += len(frame)
+            number += 1
             frames.append(frame)
-        session.next_tag += len(frames)
+        session.next_tag = number
         return frames, rows[: len(frames)]
 
     def gone(self) -> None:
@@ -250,10 +258,13 @@ class Subscription:
             self.end(outs, "requeue")
 
     def check_backlog(self) -> None:
-        """What waits in its own queue is in memory that publishers need: who lets too much wait there is cut off."""
+        """What waits in its own queue is in memory that publishers need: who lets too much wait there is cut off.
+
+        That is not who is sent large messages, and takes one after the other.
+        """
         most = self.session.desk.backlog_bytes
         topic = self.session.house.broker.shard.state.topics.get(self.queue.number)
-        if self.terms.is_own and topic is not None and topic.bytes > most:
+        if self.terms.is_own and topic is not None and topic.bytes > most and topic.messages > BACKLOG_MESSAGES:
             what = f"{topic.bytes} bytes wait for subscription {self.terms.id or ''} of {self.terms.destination}"
             self.session.cut_off("backlog overrun", f"{what}; at most {most} are kept")
 
@@ -348,12 +359,13 @@ def by_subscription(outs: Iterable[Out]) -> dict[Subscription, list[Out]]:
     return found
 
 
-def _fixed(version: str, terms: Terms, message_prefix: str) -> tuple[bytes, bytes]:
-    """The parts of each MESSAGE that are the same: what it begins with, and its ids with NUL for the number."""
+def _fixed(version: str, terms: Terms, message_prefix: str) -> tuple[bytes, bytes, bytes]:
+    """The parts of each MESSAGE that are the same: what it begins with, and its ids up to the number.
+
+    The second of these is `ack`, and empty where there is none.
+    """
     head = b"MESSAGE\n"
     if terms.id is not None:
         head += codec.header("subscription", terms.id, version)
-    names = ["message-id"]
-    if terms.ack != "auto" and version == codec.V12:
-        names.append("ack")
-    return head, b"".join(codec.header(name, message_prefix, version)[:-1] + b"\0\n" for name in names)
+    message_id, ack = (codec.header(name, message_prefix, version)[:-1] for name in ("message-id", "ack"))
+    return head, message_id, ack if terms.ack != "auto" and version == codec.V12 else b""

@@ -35,13 +35,22 @@ class Transaction:
         self._desk = desk
         self.messages: list[tuple[Queue, Incoming, Place]] = []
         self.settled: list[tuple[Out, Said]] = []
+        self.receipts: list[str] = []
+        """Of its SENDs, to be given when they are stored."""
         self.size = 0
         """Bytes of memory, of which the desk counts those of all."""
 
-    def check(self, count: int, row_size: int = ROW_BYTES) -> None:
+    def send(self, rows: list[tuple[Queue, Incoming, Place]], row_size: int, receipt_id: str | None) -> None:
+        """Take up a SEND: a message, once for each queue that it reaches."""
+        self.check(len(rows), row_size, 0 if receipt_id is None else PAIR_BYTES + len(receipt_id))
+        self.messages += rows
+        if receipt_id is not None:
+            self.receipts.append(receipt_id)
+
+    def check(self, count: int, row_size: int = ROW_BYTES, more: int = 0) -> None:
         """A transaction does not grow for ever, nor do all together. A message counts for each queue it reaches."""
         most, most_bytes = amqp.TRANSACTION_MAX, amqp.TRANSACTION_BYTES_MAX
-        size = count * row_size
+        size = count * row_size + more
         if len(self.messages) + len(self.settled) + count > most or self.size + size > most_bytes:
             raise StompFault("Transaction too large", f"at most {most} messages and acks, and {most_bytes} bytes")
         self.size += size

@@ -24,7 +24,7 @@ from wherry.wire.amqp.codec import properties
 from wherry.wire.amqp.codec.properties import PERSISTENT, Properties
 from wherry.wire.stomp import codec
 from wherry.wire.stomp.codec import StompFault
-from wherry.wire.stomp.destinations import written
+from wherry.wire.stomp.destinations import PREFIXES, REPLY, written
 
 DUE, KEY = "wherry-due", "wherry-key"
 
@@ -120,11 +120,11 @@ def due_ms(headers: Mapping[str, str]) -> int | None:
 _CACHED_MAX = 1_024
 _CACHED_BYTES = 512
 
-_lines: dict[tuple[str, str, bytes, str], bytes] = {}
+_lines: dict[tuple[str, str, bytes, str], tuple[bytes, bytes]] = {}
 
 
-def message_lines(exchange: str, key: str, raw: bytes, version: str) -> bytes:
-    """The headers of a MESSAGE that the message itself brings, destination first. Most messages are like the last."""
+def message_lines(exchange: str, key: str, raw: bytes, version: str) -> tuple[bytes, bytes]:
+    """The headers of a MESSAGE that the message itself brings: its destination, the others. Most are like the last."""
     place = (exchange, key, raw, version)
     found = _lines.get(place)
     if found is None:
@@ -136,13 +136,13 @@ def message_lines(exchange: str, key: str, raw: bytes, version: str) -> bytes:
     return found
 
 
-def _message_lines(exchange: str, key: str, raw: bytes, version: str) -> bytes:
+def _message_lines(exchange: str, key: str, raw: bytes, version: str) -> tuple[bytes, bytes]:
     known = properties.decode(raw)
-    pairs = [("destination", written(exchange, key))]
+    pairs: list[tuple[str, str]] = []
     for name, field in _TEXT.items():
         value = getattr(known, field)
         if value is not None:
-            pairs.append((name, value))
+            pairs.append((name, _place(value) if name == "reply-to" else value))
     if known.delivery_mode == PERSISTENT:
         pairs.append(("persistent", "true"))
     for name, (field, _) in _NUMBERS.items():
@@ -153,7 +153,13 @@ def _message_lines(exchange: str, key: str, raw: bytes, version: str) -> bytes:
         text = _as_text(value)
         if text is not None and name and name not in _OF_MESSAGE:
             pairs.append((name, text))
-    return b"".join(codec.header(name, value, version) for name, value in pairs)
+    destination = codec.header("destination", written(exchange, key), version)
+    return destination, b"".join(codec.header(name, value, version) for name, value in pairs)
+
+
+def _place(reply_to: str) -> str:
+    """Where replies go, as a destination: AMQP names a queue, STOMP may have named any place."""
+    return reply_to if reply_to.startswith(tuple(PREFIXES)) else REPLY + reply_to
 
 
 def _as_text(value: object) -> str | None:
