@@ -37,8 +37,8 @@ from wherry.spark.pipelines.manifest import File
 from wherry.spark.pipelines.manifest_store import store
 from wherry.spark.pipelines.seam import archived
 
-SMALL = Options(rows_per_task=150, wave=2, grace_s=0, orphan_s=0)
-UNDER_WAY = Options(rows_per_task=150, wave=2, grace_s=0)
+SMALL = Options(rows_per_task=150, wave=2, grace_s=0, orphan_s=0, consume=True)
+UNDER_WAY = Options(rows_per_task=150, wave=2, grace_s=0, consume=True)
 """Nothing is kept for readers; but what another job wrote is its own."""
 
 
@@ -144,7 +144,7 @@ def dies(*args):
     return real(*args)
 setattr(module, point, dies)
 archive.archive_tasks.run = lambda spark, work, tasks, on_done=None: [work(task) for task in tasks]
-archive.archive(None, Link(url), topic, to, archive.Options(rows_per_task=100, wave=1))
+archive.archive(None, Link(url), topic, to, archive.Options(rows_per_task=100, wave=1, consume=True))
 """
 
 
@@ -166,10 +166,15 @@ def test_kill_9_leaves_what_the_next_run_needs(spark, broker, tmp_path, where, p
     assert broker.rows(topic) == []
 
 
-def test_two_jobs_at_a_time_archive_each_row_once(spark, broker, tmp_path, monkeypatch):
-    topic = broker.create(keep="age", keep_ms=3_600_000)
+@pytest.mark.parametrize("point", [(manifest, "append"), (archive_tasks, "run")])
+@pytest.mark.parametrize("kept", [{"keep": "age", "keep_ms": 3_600_000}, {}])
+def test_two_jobs_at_a_time_archive_each_row_once(spark, broker, tmp_path, monkeypatch, point, kept):
+    """A queue has let go by then of what the first one archived: nothing is lost, and nobody is told to go on."""
+    topic = broker.create(**kept)
     broker.publish(topic, texts(0, 200))
-    real, inside = manifest.append, list[int]()
+    everything = log_of(broker, topic)
+    module, name = point
+    real, inside = getattr(module, name), list[int]()
 
     def other_first(*args):
         if not inside:
@@ -177,10 +182,10 @@ def test_two_jobs_at_a_time_archive_each_row_once(spark, broker, tmp_path, monke
             archive(spark, broker.link, topic, str(tmp_path), UNDER_WAY)
         return real(*args)
 
-    monkeypatch.setattr(manifest, "append", other_first)
-    with pytest.raises(manifest.Conflict, match="another job archived"):
+    monkeypatch.setattr(module, name, other_first)
+    with pytest.raises(manifest.Conflict, match="nothing is lost: run this one again"):
         archive(spark, broker.link, topic, str(tmp_path), UNDER_WAY)
-    assert archive_of(topic, tmp_path) == log_of(broker, topic)
+    assert archive_of(topic, tmp_path) == everything
 
 
 def test_files_that_only_an_executor_sees_are_no_archive(spark, broker, tmp_path, monkeypatch):
@@ -382,7 +387,7 @@ def test_what_went_unarchived_is_told(spark, broker, tmp_path):
 def test_a_subscription_that_was_deleted_is_told(spark, broker, tmp_path):
     topic = broker.create()
     broker.publish(topic, texts(0, 5))
-    archive(spark, broker.link, topic, str(tmp_path), Options(subscription="lake"))
+    archive(spark, broker.link, topic, str(tmp_path), Options(subscription="lake", consume=True))
     broker.link.action("unsubscribe", {"topic": topic, "name": "lake"})
     with pytest.raises(WherryError, match=r"'lake' of the archive .* was deleted"):
         archive(spark, broker.link, topic, str(tmp_path), SMALL)
@@ -393,7 +398,7 @@ def test_a_subscription_that_was_deleted_is_told(spark, broker, tmp_path):
 def test_a_topic_that_was_made_anew_is_no_more_of_the_same(spark, broker, tmp_path):
     topic = broker.create()
     broker.publish(topic, texts(0, 5))
-    archive(spark, broker.link, topic, str(tmp_path), Options(subscription="lake"))
+    archive(spark, broker.link, topic, str(tmp_path), Options(subscription="lake", consume=True))
     broker.link.action("delete-topic", {"topic": topic})
     broker.link.action("create-topic", {"name": topic})
     broker.link.action("subscribe", {"topic": topic, "name": "lake"})
@@ -511,6 +516,71 @@ def test_the_commands(spark, broker, tmp_path, wherry):
     assert "no topic" in wherry("archive", "nobody", "--to", to, code=1).output
 
 
+def test_no_job_empties_a_queue_unasked_and_a_replay_says_where_messages_went(broker, tmp_path, wherry):
+    queue, read, there = (broker.create(name=name) for name in ("queue", "read", "there"))
+    lake = tmp_path / "lake"
+    for topic in (queue, read):
+        broker.publish(topic, texts(0, 30), key=keys(30))
+    told = wherry("archive", queue, "--to", str(lake), code=1).output
+    assert f"{queue}: a queue without a subscription" in told
+    assert all(words in told for words in ("only reader", "--keep-for 7d", "--consume", "subscription create"))
+    assert not lake.exists()
+    assert (len(broker.rows(queue)), broker.subscriptions(queue)) == (30, {})
+
+    broker.link.action("subscribe", {"topic": read, "name": "workers"})
+    wherry("archive", read, "--to", str(lake))  # not the only one
+    assert len(broker.rows(read)) == 30
+
+    wherry("archive", queue, "--to", str(lake), "--consume")
+    assert broker.rows(queue) == []
+    wherry("archive", queue, "--to", str(lake))  # agreed to before
+    job = ("replay", queue, "--into", there, "--job", f"b-{queue}")
+    told = wherry(*job, code=1).output
+    assert "offset 0 is gone" in told
+    assert f"archived at {lake.as_uri()}" in told
+    assert "name of the job is still free" in told
+    assert not any(name.startswith("replay-") for name in broker.subscriptions(queue))
+    assert "30 messages into" in wherry(*job, "--archive", str(lake)).output
+
+
+def test_what_is_not_there_is_told_before_spark_starts(broker, tmp_path, wherry, monkeypatch):
+    """A start of Spark takes as long as twenty commands."""
+    monkeypatch.setattr(run_session, "opened", lambda *_: pytest.fail("Spark is started"))
+    here, file = broker.create(), tmp_path / "x.csv"
+    file.write_text("due,payload\n1,x\n")
+    for words in (
+        ("archive", here, "nobody", "--consume", "--to", str(tmp_path)),
+        ("replay", "nobody", "--into", here, "--job", "x"),
+        ("replay", here, "--into", "nobody", "--job", "x"),
+        ("backfill", "nobody", str(file)),
+    ):
+        assert "no topic named 'nobody'" in wherry(*words, code=1).output
+    assert (
+        "an archive of topic"
+        in wherry("replay", here, "--into", here, "--job", "x", "--archive", str(tmp_path), code=1).output
+    )
+    for file, topic in (("p.toml", "nobody"), ("q.toml", here)):
+        (tmp_path / file).write_text(f'[sources.a]\ntopic = "{topic}"\n[sinks.b]\nfrom = "a"\ntopic = "b"\n')
+    for words, said in (
+        (("run", "p.toml"), "no topic named 'nobody'"),
+        (("run", "q.toml"), "pipeline q would be its only reader"),
+        (("report", "nobody"), "no topic named 'nobody'"),
+    ):
+        command = [sys.executable, "-m", "wherry", "pipeline", *words, "--url", broker.url]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "JAVA_HOME": str(tmp_path / "no java")},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert said in " ".join(done.stderr.split())
+    assert broker.subscriptions(here) == {}
+
+
 def test_jobs_run_in_the_session_that_a_pipeline_has(broker, tmp_path, wherry, monkeypatch):
     made: dict[str, str] = {}
 
@@ -521,7 +591,7 @@ def test_jobs_run_in_the_session_that_a_pipeline_has(broker, tmp_path, wherry, m
     monkeypatch.undo()  # of the session of these tests
     monkeypatch.setattr(frame, "ORDER", (*frame.ORDER, "pipeline"))
     monkeypatch.setattr(run_session, "session", session)
-    words = ("archive", broker.create(), "--to", str(tmp_path), "--master")
+    words = ("archive", broker.create(), "--to", str(tmp_path), "--consume", "--master")
     assert "local[2], spark://" in wherry(*words, "foo", code=1).output
     wherry(*words, "spark://127.0.0.1:7077", code=1)
     assert made["spark.executor.memory"] == "512m"

@@ -80,7 +80,19 @@ def test_a_pipeline_runs_by_spark_connect_with_key_and_ca(tmp_path):
         own.link.action("create-topic", {"name": "numbers"})
         own.publish("numbers", [*(json.dumps({"n": n}).encode() for n in range(50)), b"{}"])
         (tmp_path / "far.toml").write_text(PIPELINE.format(folder=tmp_path))
-        command = [sys.executable, "-m", "wherry", "--ca", ca, "pipeline", "run", "far.toml", "--once", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "wherry",
+            "--ca",
+            ca,
+            "pipeline",
+            "run",
+            "far.toml",
+            "--once",
+            "--consume",
+            "--json",
+        ]
         done = subprocess.run(
             [*command, "--master", master, "--url", url, "--api-key", key],
             cwd=tmp_path,

@@ -89,7 +89,10 @@ def orders(first, count):
 
 
 def run(spark, broker, path, **how):
-    return {each.query: each for each in Pipeline(spark, read(path), Place(broker.url), once=True).run(lambda _: None)}
+    return {
+        each.query: each
+        for each in Pipeline(spark, read(path), Place(broker.url), once=True, consume=True).run(lambda _: None)
+    }
 
 
 @pytest.mark.rows("A22")
@@ -132,7 +135,7 @@ def test_a_pipeline_runs_is_run_again_and_its_bad_rows_are_dead_letters(spark, b
 def plain(spark, broker, path, text):
     """A pipeline whose name is that of the file."""
     path.write_text(text)
-    return Pipeline(spark, read(path), Place(broker.url), once=True)
+    return Pipeline(spark, read(path), Place(broker.url), once=True, consume=True)
 
 
 TWO = """

@@ -97,7 +97,7 @@ def test_a_replay_of_an_archive_by_key_and_time(spark, broker, small, tmp_path):
     middle = int(time.time() * 1_000)
     time.sleep(0.05)
     broker.publish(here, texts(100, 100), key=keys(100))
-    archive(spark, broker.link, here, str(tmp_path), Options())
+    archive(spark, broker.link, here, str(tmp_path), Options(consume=True))
     assert broker.rows(here) == []
     where = Where(keys=["k1", "k2"], from_ms=middle)
     job = name()
@@ -123,6 +123,79 @@ def test_a_replay_keeps_its_rate(spark, broker, monkeypatch):
     shown = [times[str(chunk)] for chunk in range(6)]
     assert shown == sorted(shown)
     assert shown[-1] - shown[0] >= 50 / 40 - 0.3, "six chunks of ten, a little made up for"
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_a_rate_is_of_messages_that_are_wanted(spark, broker, monkeypatch, tmp_path, archived):
+    """Forty of two thousand at forty a second are four chunks a second for a second, not two hundred."""
+    here, there = broker.create(partitions=2, **STREAM), broker.create()
+    broker.publish(here, texts(0, 2_000), key=[f"k{n % 50}" for n in range(2_000)])
+    if archived:
+        archive(spark, broker.link, here, str(tmp_path), Options())
+    waited = []
+    monkeypatch.setattr(replay_ledger.Pace, "wait", lambda self, rows: waited.append(rows))
+    ask = Ask(topic=here, into=there, where=Where(keys=["k7"]), rate=40.0, archive=str(tmp_path) if archived else None)
+    done = replay(spark, broker.link, name(), ask)
+    assert (done.rows, sum(waited), max(waited)) == (40, 40, 10)
+    assert done.chunks == len(waited) <= 6
+    assert sorted(broker.payloads(there)) == sorted(texts(0, 2_000)[7::50])
+
+
+def test_chunks_by_what_is_wanted():
+    plan = Plan(
+        topic="t",
+        into="u",
+        archive=None,
+        where=Where(keys=["k"]),
+        keep_ids=False,
+        keep_times=False,
+        spans={0: (3, 25), 1: (0, 7), 2: (0, 9)},
+        chunk_rows=10,
+        cuts={0: [5, 11], 1: [6], 2: []},
+    )
+    assert [chunk[:3] for chunk in chunks(plan)] == [(0, 5, 11), (1, 6, 7), (0, 11, 25)]
+
+
+def test_what_is_gone_is_told_with_where_it_went_and_the_name_stays_free(spark, broker):
+    here, there, job = broker.create(), broker.create(), name()
+    broker.link.action("subscribe", {"topic": here, "name": "w", "start": "earliest"})
+    broker.publish(here, texts(0, 50))
+    time.sleep(0.01)
+    middle = int(time.time() * 1_000)
+    time.sleep(0.01)
+    broker.publish(here, texts(50, 50))
+    advance = {"topic": here, "subscription": "w"}
+    broker.link.action("advance", {**advance, "offsets": {0: 10}})
+    with pytest.raises(HistoryLost, match=r"offset 0 is gone.*a queue, and it was settled by w.*still free"):
+        replay(spark, broker.link, job, Ask(topic=here, into=there))
+    assert list(broker.subscriptions(here)) == ["w"]
+    later = Ask(topic=here, into=there, where=Where(from_ms=middle))
+    assert replay(spark, broker.link, job, later).rows == 50, "none of what is gone was asked for"
+    broker.link.action("advance", {**advance, "offsets": {0: 100}})
+    with pytest.raises(HistoryLost, match="settled by w"):
+        replay(spark, broker.link, name(), later)
+    go_on = Ask(topic=here, into=there, go_on_after_loss=True)
+    assert replay(spark, broker.link, name(), go_on).rows == 0
+
+
+def test_a_stream_is_what_there_is_of_it_unless_a_time_before_is_asked_for(spark, broker):
+    here, there = broker.create(keep="age", keep_ms=3_600_000), broker.create()
+    for first in range(0, 30, 10):
+        broker.publish(here, texts(first, 10))
+    broker.link.action("create-topic", {"name": here, "keep_ms": 0})
+    until = time.monotonic() + 60
+    while broker.link.action("extents", {"topic": here})["start"]["0"] < 30:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    broker.link.action("create-topic", {"name": here, "keep_ms": 3_600_000})
+    with pytest.raises(HistoryLost, match="keeps messages by age"):
+        replay(spark, broker.link, name(), Ask(topic=here, into=there))  # nothing at all is left
+    broker.publish(here, texts(30, 5))
+    now = int(time.time() * 1_000)
+    for where in (Where(), Where(from_ms=now - 600_000)):  # nothing that it keeps is gone
+        assert replay(spark, broker.link, name(), Ask(topic=here, into=there, where=where)).rows == 5
+    with pytest.raises(HistoryLost, match="keeps messages by age"):
+        replay(spark, broker.link, name(), Ask(topic=here, into=there, where=Where(from_ms=now - 7_200_000)))
 
 
 def test_nothing_to_replay_is_done_too(spark, broker):
@@ -182,7 +255,7 @@ def test_a_job_outlives_the_memory_of_its_commits(spark, broker, small, dies, mo
 def test_a_plan_that_went_is_not_made_again(spark, broker, monkeypatch):
     here, there, job = broker.create(**STREAM), broker.create(), name()
     replay(spark, broker.link, job, Ask(topic=here, into=there))
-    monkeypatch.setattr(replay_ledger.Ledger, "_records", lambda self: iter(()))
+    monkeypatch.setattr(replay_ledger, "notes", lambda link, key: iter(()))
     with pytest.raises(NotFound, match="use another name"):
         replay(spark, broker.link, job, Ask(topic=here, into=there))
 

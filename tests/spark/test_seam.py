@@ -51,7 +51,9 @@ class World:
         self.broker.link.action("advance", {"topic": self.topic, "subscription": "holds", "offsets": self.ends})
 
     def archive(self, **options):
-        return archive(self.spark, self.broker.link, self.topic, self.to, Options(rows_per_task=120, **options))
+        return archive(
+            self.spark, self.broker.link, self.topic, self.to, Options(rows_per_task=120, consume=True, **options)
+        )
 
     def whole(self, **options):
         return whole(self.spark, self.topic, archive=self.to, url=self.broker.url, rows_per_task=70, **options)

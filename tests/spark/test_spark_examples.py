@@ -48,7 +48,7 @@ def test_the_pipeline_runs(spark, broker, tmp_path):
     (tmp_path / "pipeline.toml").write_text(text.replace("/tmp/wherry-example", str(tmp_path)))
     broker.link.action("create-topic", {"name": "example.orders"})
     broker.publish("example.orders", [b'{"number": 1, "city": "Oslo", "amount": 60}', b"{", b'{"amount": -1}'])
-    pipeline = Pipeline(spark, read(tmp_path / "pipeline.toml"), Place(broker.url), once=True)
+    pipeline = Pipeline(spark, read(tmp_path / "pipeline.toml"), Place(broker.url), once=True, consume=True)
     first = pipeline.queries[0]
     begin = first.start
 

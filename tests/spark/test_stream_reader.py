@@ -67,6 +67,24 @@ def test_no_micro_batch_of_a_thousand_is_above_either_limit(broker):
     assert len(seen) == 20_000
 
 
+@pytest.mark.parametrize("keep", [{}, STREAM])
+def test_a_query_that_begins_anew_is_told_what_its_queue_let_go_of(broker, keep):
+    here = broker.create(**keep)
+    broker.publish(here, texts(0, 10))
+    query = Query(broker, here, subscription="s", maxRowsPerBatch=6)
+    query.read(query.plan())
+    assert len(Query(broker, here, subscription="s").step()) == 10, "the first micro-batch is done again"
+    query.step()
+    query.step()  # now the first is known to be done
+    if keep:
+        assert len(Query(broker, here, subscription="s").step()) == 10
+        return
+    with pytest.raises(HistoryLost, match=r"'s' has read 6 messages .* before, and the topic, a queue, let go"):
+        Query(broker, here, subscription="s")
+    assert len(Query(broker, here, subscription="s", failOnDataLoss="false").step()) == 4
+    assert len(Query(broker, here, subscription="other").step()) == 4
+
+
 @pytest.mark.parametrize("order", ["fifo", "priority", "timeline"])
 def test_a_topic_of_any_order_is_read_as_it_lies(broker, order):
     here = broker.create(order=order)

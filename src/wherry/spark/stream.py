@@ -61,6 +61,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - the name that Spark calls
         options, topics = self._options, resolve(link(self._options), self._options.topics)
         options.check_places(topics)
+        if options.fail_on_data_loss and options.start.word == "earliest":
+            for topic in topics:
+                self._check_new(topic)
         subscribe(options)  # before the positions: whatever comes after them is kept for it
         there = {topic: self._extents(topic) for topic in topics}
         return Mark(
@@ -70,6 +73,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             incarnations={topic: found.incarnation for topic, found in there.items()},
             initial=True,
         ).json()
+
+    def _check_new(self, topic: str) -> None:
+        """Raise `HistoryLost` if the subscription of a query that begins anew has read of a queue, which let go of it.
+
+        Else whoever deletes a checkpoint to read everything again reads what is left, without a word.
+        """
+        name, there = self._options.subscription, link(self._options).action("extents", {"topic": topic})
+        if not name or there.get("keep") != "settled":
+            return
+        known = link(self._options).action("stats", {"topic": topic})["subscriptions"]
+        read = sum(each["counters"].get("acked", 0) for each in known if each["name"] == name)
+        if not read:
+            return
+        number, first = max(there["start"].items(), key=lambda each: each[1])
+        fault = HistoryLost(topic, int(number), 0, first)
+        fault.args = (
+            f"subscription {name!r} has read {read} messages of {topic!r} before, and the topic, a queue, let go of"
+            " what was read: a query with a new checkpoint would not see it again. Read it from an archive, or set"
+            " failOnDataLoss to false to go on with what is left",
+        )
+        raise fault
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begin = mark_of(start)

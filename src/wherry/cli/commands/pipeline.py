@@ -12,7 +12,7 @@ import typer
 
 from wherry.cli import output
 from wherry.cli.commands import pipeline_archive, pipeline_report
-from wherry.cli.commands.pipeline_archive import FLIGHT, ApiKey, Master, Url, spark_installed
+from wherry.cli.commands.pipeline_archive import FLIGHT, ApiKey, Consume, Master, Url, spark_installed
 from wherry.cli.frame import DATA, command, group
 from wherry.cli.session import AsJson, Session, session
 
@@ -43,6 +43,7 @@ def run(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="TOML, or a spark-pipeline.yml of Spark.")],
     once: Annotated[bool, typer.Option("--once", help="Read what is there, and stop.")] = False,
     seconds: Annotated[float | None, typer.Option(min=1, help="Stop after so long.", show_default="Ctrl-C")] = None,
+    consume: Consume = False,
     master: Master = "local[*]",
     url: Url = FLIGHT,
     api_key: ApiKey = None,
@@ -51,21 +52,22 @@ def run(
     """Run a pipeline: topics, through SQL or Python, to topics, Parquet or tables.
 
     It goes on from its checkpoints, and each row is written once. Rows that do not decode go to a dead-letter topic
-    with the reason; the queries go on. docs/pipelines.md tells what is in the file.
+    with the reason; the queries go on. Its first run on a queue without a subscription needs --consume.
+    docs/pipelines.md tells what is in the file.
     """
     here, place = session(ctx, json), _place(ctx, url, api_key)
     with spark_installed():
         from wherry.spark.pipelines import run_declared, spec
-        from wherry.spark.pipelines.run import CONF, Pipeline, summary
+        from wherry.spark.pipelines.run import CONF, Pipeline, check_sources, summary
         from wherry.spark.pipelines.run_frames import words
         from wherry.spark.pipelines.run_session import opened
     if run_declared.is_declared(file):
         _check_declared(seconds, here)
         raise typer.Exit(run_declared.run(file, place, master))
     made = spec.read(file)
-    place.link().action("topics", {})  # before Spark is started: is anybody there?
+    check_sources(place.link(), made, consume=consume)  # before Spark is started
     with opened(made.name, master, place, CONF | words(made.spark)) as spark, _shown(here) as tell:
-        figures = Pipeline(spark, made, place, once=once).run(tell, is_over=_after(seconds))
+        figures = Pipeline(spark, made, place, once=once, consume=consume).run(tell, is_over=_after(seconds))
     ended = summary(figures)
     if here.json:
         output.as_json(ended)

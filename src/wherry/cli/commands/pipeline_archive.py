@@ -35,6 +35,9 @@ Since = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Published from then on: '2h ago', an ISO time (UTC unless it says), Unix ms."),
 ]
+Consume = Annotated[
+    bool, typer.Option("--consume", help="May be the only reader of a queue, whose messages go once they were read.")
+]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Published before then.")]
 
 
@@ -60,6 +63,7 @@ def archive(
             parser=duration, metavar="DURATION", help="How long replaced files stay for readers.", show_default="1h"
         ),
     ] = None,
+    consume: Consume = False,
     master: Master = "local[*]",
     url: Url = FLIGHT,
     api_key: ApiKey = None,
@@ -68,7 +72,8 @@ def archive(
     """Archive topics as Parquet, by topic and date, with a manifest of what is there.
 
     Archives what is new since the last run; a run that was killed is made up for by the next. The archive is a durable
-    subscription: the broker lets go of messages only when a manifest covers them.
+    subscription: the broker lets go of messages only when a manifest covers them. Of a queue without another
+    subscription it lets go of them then, so a first run needs --consume.
     """
     from wherry.spark.pipelines import archive as jobs
     from wherry.spark.topics import resolve
@@ -82,8 +87,11 @@ def archive(
         compact=compact,
         go_on_after_loss=on_loss == "go-on",
         subscription=subscription,
+        consume=consume,
         grace_s=jobs.GRACE_S if grace is None else grace / 1_000,
     )
+    for name in names:  # before Spark is started
+        jobs.check_topic(link, name, to, consume=consume)
     rows = []
     with _spark(master, link) as spark, watching(json=here.json) as watch:
         for name in names:
@@ -151,6 +159,7 @@ def replay(
         keep_times=keep_times,
         times=(since or "", until or ""),
     )
+    jobs.check_ask(link, job, ask)  # before Spark is started
     with _spark(master, link) as spark, watching(json=here.json) as watch:
         done = jobs.replay(spark, link, job, ask, watch)
     _tell(done, json=here.json)
@@ -180,6 +189,7 @@ def backfill(
     from wherry.spark.pipelines.backfill_files import Names
 
     here, link = session(ctx, json), link_of(ctx, url, api_key)
+    jobs.check_files(link, topic, files)  # before Spark is started
     with _spark(master, link) as spark, watching(json=here.json) as watch:
         names = Names(due=due, payload=payload)
         done = jobs.backfill(spark, link, topic, files, job=job, names=names, rate=rate, watch=watch)

@@ -53,6 +53,8 @@ def report(
     names = resolve(link, tuple(topics or ("*",)))
     if not names:
         raise typer.BadParameter("no topic fits; wherry topic list shows what there is")
+    for name in names:  # before Spark is started
+        link.action("extents", {"topic": name})
     with opened("wherry report", master, place) as spark, _bars(spark, here) as watch:
         rollups = Rollups(spark, place.options(master), names, since_ms)
         made = rollups.report(watch, hot=hot, delivery_ms=_delivery(here, link))

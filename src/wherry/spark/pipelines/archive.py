@@ -19,9 +19,9 @@ import msgspec
 from wherry.model import check
 from wherry.model.errors import HistoryLost, InvalidInput, WherryError
 from wherry.spark.link import Link
-from wherry.spark.pipelines import archive_compact, archive_files, archive_tasks, manifest
+from wherry.spark.pipelines import archive_compact, archive_files, archive_tasks, manifest, retention
 from wherry.spark.pipelines.archive_tasks import Unwatched, Watch
-from wherry.spark.pipelines.manifest import File, Manifest, Stretch
+from wherry.spark.pipelines.manifest import Conflict, File, Manifest, Stretch
 from wherry.spark.pipelines.manifest_store import Store, store
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     orphan_s: float = ORPHAN_S
     subscription: str | None = None
     """Of a new archive; a name of its own unless told."""
+    consume: bool = False
+    """Whether a new archive may be the only reader of a queue, which lets go of what is archived."""
 
     def checked(self) -> Options:
         """These options, or `InvalidInput` for the first that breaks a rule."""
@@ -114,7 +116,7 @@ def archive(
     options, watch = (options or Options()).checked(), watch or Unwatched()
     token = secrets.token_hex(8)
     here = store(to).under(manifest.folder(topic))
-    link.action("extents", {"topic": topic})  # the first word with the broker: is there such a topic?
+    check_topic(link, topic, to, consume=options.consume)
     name = options.subscription or f"archive-{token}"
     found = manifest.begun(here, topic, name, token)
     _subscribe(link, found, options)
@@ -122,6 +124,7 @@ def archive(
     extents = link.action("extents", {"topic": topic})  # only now does nothing of it go any more
     cleaned = archive_compact.clean(here, found, options.grace_s, options.orphan_s)
     before = found.rows
+    retention.note_archive(link, topic, here)  # before anything goes
     found = _append(_Run(spark, link, here, token, options, watch), found, extents, cleaned.gone)
     grown, fewer = found.rows - before, 0
     if options.compact:
@@ -138,6 +141,13 @@ def archive(
         ends=found.ends(),
         commit=found.number,
     )
+
+
+def check_topic(link: Link, topic: str, to: str, *, consume: bool) -> None:
+    """Raise what would stop an archive before it begins: `NotFound`, or `OnlyReader` of a queue. It needs no Spark."""
+    link.action("extents", {"topic": topic})
+    if not consume and manifest.load(store(to).under(manifest.folder(topic))) is None:
+        retention.check_readers(link, [topic], "the archive")
 
 
 def verify(spark: SparkSession, topic: str, to: str, watch: Watch | None = None) -> Manifest:
@@ -190,7 +200,11 @@ def _append(run: _Run, found: Manifest, extents: dict[str, Any], forgotten: Sequ
         wave = pieces[at : at + run.options.wave]
         offsets = sum(piece.stop - piece.start for piece in wave)
         shares = _Shares(run.watch, offsets)
-        made = archive_tasks.run(run.spark, partial(_written, not run.options.go_on_after_loss), wave, shares)
+        work = partial(_written, not run.options.go_on_after_loss)
+        try:
+            made = archive_tasks.run(run.spark, work, wave, shares)
+        except HistoryLost as fault:
+            raise _explained(run, fault) from None
         covers: dict[int, Stretch] = {}
         for piece in wave:
             begin = found.end(piece.partition)
@@ -241,11 +255,19 @@ def _written(strict: bool, piece: Piece) -> list[File]:
     """In a task: read offsets of the log, and write them."""
     ticket = {"topic": piece.topic, "partition": piece.partition, "start": piece.start, "stop": piece.stop}
     batches = piece.link.read({**ticket, "strict": strict})
-    try:
-        return archive_files.write(piece.store, piece.partition, batches, piece.target_bytes)
-    except HistoryLost as fault:
-        fault.args = (f"{fault}; --on-loss go-on archives what there is, and notes what is missing",)
-        raise
+    return archive_files.write(piece.store, piece.partition, batches, piece.target_bytes)
+
+
+def _explained(run: _Run, fault: HistoryLost) -> WherryError:
+    """Return what a message that is gone means: lost, or archived by another job meanwhile, which let go of it."""
+    end = manifest.need(run.here, fault.topic).end(fault.partition)
+    if end is not None and end > fault.offset:
+        return Conflict(
+            f"another job archived partition {fault.partition} of {fault.topic!r} up to offset {end} in between;"
+            " nothing is lost: run this one again when that one is done"
+        )
+    fault.args = (f"{fault}; --on-loss go-on archives what there is, and notes what is missing",)
+    return fault
 
 
 class _Shares:

@@ -55,13 +55,11 @@ def backfill(
     watch: Watch | None = None,
 ) -> Outcome:
     """Publish the messages of files. Without a name the job is called after what is in the files, and the topic."""
-    if not files:
-        raise InvalidInput("files", files, "at least one")
+    check_files(link, into, files)
     replay_ledger.check_rate(rate)
     sources = [backfill_files.source(path) for path in files]
     names = names or Names()
     book = replay_ledger.ledger(link, "backfill", job or _called(into, sources, names))
-    replay_ledger.needs_topic(link, into)
     asked = _planned(into, sources, names, rate)
     plan = book.planned(lambda: asked, Plan)
     replay_ledger.same_plan(book, plan, asked, ("into", "digests", "names"))
@@ -71,6 +69,13 @@ def backfill(
         raise InvalidInput("pieces of the files", f"{len(chunks):,}", allowed)
     work = partial(backfill_files.read, sources, names)  # the same files, perhaps elsewhere by now
     return replay_ledger.publish(spark, book, into, chunks, work, rate=rate, watch=watch or Unwatched())
+
+
+def check_files(link: Link, into: str, files: Sequence[str]) -> None:
+    """Raise what would stop a job before it begins: no files, or no topic. It needs no Spark."""
+    if not files:
+        raise InvalidInput("files", files, "at least one")
+    replay_ledger.needs_topic(link, into)
 
 
 def _planned(into: str, sources: list[Source], names: Names, rate: float | None) -> Plan:

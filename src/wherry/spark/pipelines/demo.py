@@ -120,7 +120,7 @@ def demo(folder: Path, *, seconds: float, rate: int, master: str, tell: Callable
         place, began = Place(flight), [time.monotonic()]
         tell("starting Spark", None)
         with opened("wherry demo", master, place, CONF) as spark:
-            pipeline = Pipeline(spark, read(folder / "demo.toml"), place)
+            pipeline = Pipeline(spark, read(folder / "demo.toml"), place, consume=True)
             story = Story([], pipeline.figures, counts, time.monotonic() - began[0])
 
             def look(figures: list[Figures]) -> None:

@@ -181,7 +181,10 @@ def append(
         for partition, (start, _) in covers.items():
             end = manifest.end(partition)
             if end is not None and end != start:
-                raise Conflict(f"another job archived offsets {start} to {end} of partition {partition} in between")
+                what = f"offsets {start} to {end} of partition {partition} in between"
+                raise Conflict(
+                    f"another job archived {what}; nothing is lost: run this one again when that one is done"
+                )
         _check_there(store, files)
         changes = {"covers": covers, "added": files, "lost": lost, "gone": list(gone)}
         commit = _commit(manifest.number + 1, "append", manifest.topic, token, **changes)

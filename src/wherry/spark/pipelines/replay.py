@@ -8,9 +8,11 @@ A job on a log is a durable subscription of its topic until it is done: what it 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -20,7 +22,7 @@ import pyarrow as pa
 from wherry.model.errors import HistoryLost, InvalidInput, NotFound, WherryError
 from wherry.model.where import Where
 from wherry.spark.link import Link
-from wherry.spark.pipelines import archive_files, manifest, replay_ledger
+from wherry.spark.pipelines import archive_files, archive_tasks, manifest, replay_ledger, retention
 from wherry.spark.pipelines.archive_tasks import Unwatched, Watch
 from wherry.spark.pipelines.manifest import File, Manifest, Stretch
 from wherry.spark.pipelines.manifest_store import Store, store
@@ -28,6 +30,12 @@ from wherry.spark.pipelines.replay_ledger import Ledger, Outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+LOOK_ROWS = 500_000
+"""Offsets that a task looks through for messages that are wanted, before a job with a rate begins."""
+
+SOUGHT = ["offset", "key", "priority", "published", "headers"]
+"""What conditions are about."""
 
 SENT = ("key", "priority", "headers", "envelope", "payload")
 SAME = ("topic", "into", "archive", "times", "terms", "keep_ids", "keep_times")
@@ -69,6 +77,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     spans: dict[int, Stretch]
     chunk_rows: int
     times: tuple[str, str] = ("", "")
+    cuts: dict[int, list[int]] | None = None
+    """With a rate and conditions: by partition the offsets where chunks begin, and the last one ends."""
 
     @property
     def terms(self) -> Where:
@@ -87,29 +97,42 @@ class Chunk(NamedTuple):
 
 def replay(spark: SparkSession, link: Link, job: str, ask: Ask, watch: Watch | None = None) -> Outcome:
     """Replay, once for each name of a job: run again it goes on, and does nothing when it is done."""
-    ask.where.checked()
-    if ask.archive is None and ask.topic == ask.into and ask.keep_ids:
-        raise InvalidInput("keep_ids", True, "False, when messages go into the topic that they are in")
-    replay_ledger.check_rate(ask.rate)
-    book = replay_ledger.ledger(link, "replay", job)
-    replay_ledger.needs_topic(link, ask.into)
-    here = None if ask.archive is None else store(ask.archive).under(manifest.folder(ask.topic))
+    book, here = check_ask(link, job, ask), _archive_of(ask)
     asked = msgspec.structs.replace(ask, archive=None if here is None else here.plain)
-    plan = book.planned(lambda: _planned(link, job, asked, here), Plan)
+    plan = book.planned(lambda: _planned(spark, link, job, asked, here), Plan)
     replay_ledger.same_plan(book, plan, asked, SAME)
     watch = watch or Unwatched()
     if here is None:
         return _of_log(spark, book, plan, ask, watch)
     parts = with_files(chunks(plan), manifest.need(here, ask.topic))
-    work = partial(_rows, plan, partial(_archived, here, plan))
+    work = partial(_rows, plan, partial(_archived, here, plan, None))
     return replay_ledger.publish(spark, book, plan.into, parts, work, rate=ask.rate, watch=watch)
+
+
+def check_ask(link: Link, job: str, ask: Ask) -> Ledger:
+    """Return what is known of a job, or raise what is wrong with what is asked for, as far as that needs no Spark."""
+    ask.where.checked()
+    if ask.archive is None and ask.topic == ask.into and ask.keep_ids:
+        raise InvalidInput("keep_ids", True, "False, when messages go into the topic that they are in")
+    replay_ledger.check_rate(ask.rate)
+    book, here = replay_ledger.ledger(link, "replay", job), _archive_of(ask)
+    replay_ledger.needs_topic(link, ask.into)
+    if here is not None:
+        manifest.need(here, ask.topic)
+    elif book.known.plan is None:
+        _log(link, ask)
+    return book
+
+
+def _archive_of(ask: Ask) -> Store | None:
+    return None if ask.archive is None else store(ask.archive).under(manifest.folder(ask.topic))
 
 
 def _of_log(spark: SparkSession, book: Ledger, plan: Plan, ask: Ask, watch: Watch) -> Outcome:
     held, strict = Held(plan.topic, _holder(book.job)), not ask.go_on_after_loss
     if strict and not book.known.done:
         held.check(book.link)
-    work = partial(_rows, plan, partial(_logged, book.link, plan, strict))
+    work = partial(_rows, plan, partial(_logged, book.link, plan, strict, None))
     done = replay_ledger.publish(spark, book, plan.into, chunks(plan), work, rate=ask.rate, watch=watch)
     held.release(book.link)
     return done
@@ -161,8 +184,9 @@ def chunks(plan: Plan) -> list[Chunk]:
     """The chunks of a plan: partitions by turns, each in its order."""
     turns: list[tuple[int, Chunk]] = []
     for partition, (start, stop) in plan.spans.items():
-        for turn, at in enumerate(range(start, stop, plan.chunk_rows)):
-            turns.append((turn, Chunk(partition, at, min(at + plan.chunk_rows, stop))))
+        begins = list(range(start, stop, plan.chunk_rows)) if plan.cuts is None else plan.cuts.get(partition, [])
+        for turn, (at, end) in enumerate(pairwise([*begins, stop])):
+            turns.append((turn, Chunk(partition, at, end)))
     return [chunk for _, chunk in sorted(turns)]
 
 
@@ -173,14 +197,34 @@ def _terms(where: Where, times: tuple[str, str]) -> Where:
     )
 
 
-def _planned(link: Link, job: str, ask: Ask, here: Store | None) -> Plan:
-    if here is None:
-        Held(ask.topic, _holder(job)).hold(link)  # first: what is planned must stay
-        spans, bytes_each = _log(link, ask)
-    else:
-        found = manifest.need(here, ask.topic)
-        spans = dict(found.covered)
-        bytes_each = sum(file.content for file in found.files) / max(1, found.rows)
+def _planned(spark: SparkSession, link: Link, job: str, ask: Ask, here: Store | None) -> Plan:
+    if here is not None:
+        return _plan_of_archive(spark, ask, here)
+    held = Held(ask.topic, _holder(job))
+    held.hold(link)  # first: what is planned must stay
+    try:
+        return _plan_of_log(spark, link, ask)
+    except BaseException:
+        held.release(link)  # there is no job
+        raise
+
+
+def _plan_of_log(spark: SparkSession, link: Link, ask: Ask) -> Plan:
+    spans, stats = _log(link, ask), link.action("stats", {"topic": ask.topic})
+    bytes_each = stats["bytes"] / max(1, stats["messages"])
+    plan = _plan(ask, spans, bytes_each)
+    return _cut(spark, plan, _looks(plan), partial(_logged, link, plan, False, ["offset"]), bytes_each, ask.rate)
+
+
+def _plan_of_archive(spark: SparkSession, ask: Ask, here: Store) -> Plan:
+    found = manifest.need(here, ask.topic)
+    bytes_each = sum(file.content for file in found.files) / max(1, found.rows)
+    plan = _plan(ask, dict(found.covered), bytes_each)
+    looks = with_files(_looks(plan), found)
+    return _cut(spark, plan, looks, partial(_archived, here, plan, SOUGHT), bytes_each, ask.rate)
+
+
+def _plan(ask: Ask, spans: dict[int, Stretch], bytes_each: float) -> Plan:
     offsets = sum(stop - start for start, stop in spans.values())
     return Plan(
         topic=ask.topic,
@@ -195,17 +239,70 @@ def _planned(link: Link, job: str, ask: Ask, here: Store | None) -> Plan:
     )
 
 
-def _log(link: Link, ask: Ask) -> tuple[dict[int, Stretch], float]:
-    """Offsets of the log by now, without those that are too old or too new, and the size of a message."""
+def _looks(plan: Plan) -> list[Chunk]:
+    return chunks(msgspec.structs.replace(plan, chunk_rows=LOOK_ROWS))
+
+
+def _cut(
+    spark: SparkSession,
+    plan: Plan,
+    looks: list[Chunk],
+    read: Callable[[Chunk], Iterator[pa.RecordBatch]],
+    bytes_each: float,
+    rate: float | None,
+) -> Plan:
+    """Cut chunks by messages that are wanted, not by offsets: a rate is of those, and they may be few of many."""
+    if rate is None or plan.where == Where():
+        return plan
+    each = replay_ledger.rows_per_chunk(bytes_each, 0, rate)
+    cuts: dict[int, list[int]] = {}
+    for look, found in zip(looks, archive_tasks.run(spark, partial(_every, read, each), looks), strict=True):
+        cuts.setdefault(look.partition, []).extend(found)
+    step = max(1, -(-sum(map(len, cuts.values())) // replay_ledger.CHUNKS_MAX))
+    return msgspec.structs.replace(plan, cuts={number: sorted(found)[::step] for number, found in cuts.items()})
+
+
+def _every(read: Callable[[Chunk], Iterator[pa.RecordBatch]], each: int, chunk: Chunk) -> list[int]:
+    """In a task: the first offset that is wanted, and every so many further on."""
+    offsets = [batch.column("offset").to_numpy() for batch in read(chunk)]
+    return [] if not offsets else np.concatenate(offsets)[::each].tolist()
+
+
+def _log(link: Link, ask: Ask) -> dict[int, Stretch]:
+    """Offsets of the log by now, without those that are too old; `HistoryLost` if some that are asked for are gone."""
     extents = link.action("extents", {"topic": ask.topic})
     stops = {int(partition): stop for partition, stop in extents["stop"].items()}
-    starts = {int(partition): start for partition, start in extents["start"].items()}
+    starts = begins = {int(partition): start for partition, start in extents["start"].items()}
     if ask.where.from_ms is not None:
         told = link.action("offsets-at", {"topic": ask.topic, "time_ms": ask.where.from_ms})["offsets"]
-        starts = {partition: max(start, told[str(partition)]) for partition, start in starts.items()}
-    stats = link.action("stats", {"topic": ask.topic})
-    spans = {partition: (starts[partition], stop) for partition, stop in stops.items() if starts[partition] < stop}
-    return spans, stats["bytes"] / max(1, stats["messages"])
+        begins = {partition: max(start, told[str(partition)]) for partition, start in starts.items()}
+    if not ask.go_on_after_loss and (stops == starts or _asks_for_gone(link, ask)):
+        # where the first message that is left is older than what is asked for, nothing that is gone was asked for
+        _check_there(link, ask.topic, [number for number, start in starts.items() if begins[number] == start])
+    return {partition: (begins[partition], stop) for partition, stop in stops.items() if begins[partition] < stop}
+
+
+def _asks_for_gone(link: Link, ask: Ask) -> bool:
+    """Whether what is asked for reaches back to before the log: all of a queue, or times that a stream does not keep.
+
+    All of a stream is what there is of it.
+    """
+    (config,) = (each for each in link.action("topics", {})["topics"] if each["name"] == ask.topic)
+    if config["keep"] == "settled" or ask.where.from_ms is None:
+        return bool(config["keep"] == "settled")
+    return config["keep"] == "bytes" or ask.where.from_ms < time.time() * 1_000 - config["keep_ms"]
+
+
+def _check_there(link: Link, topic: str, partitions: list[int]) -> None:
+    """Raise `HistoryLost`, with what became of them, if messages of these partitions are gone from their beginning."""
+    command = {"topic": topic, "start": {"offsets": dict.fromkeys(map(str, partitions), 0)}, "strict": True}
+    try:
+        if partitions:
+            link.parts(command)
+    except HistoryLost as fault:
+        fault = retention.told(link, fault)
+        fault.args = (f"{fault}. --on-loss go-on replays what is left. The name of the job is still free",)
+        raise fault from None
 
 
 def _rows(plan: Plan, read: Callable[[Chunk], Iterator[pa.RecordBatch]], chunk: Chunk) -> Iterator[pa.RecordBatch]:
@@ -215,9 +312,10 @@ def _rows(plan: Plan, read: Callable[[Chunk], Iterator[pa.RecordBatch]], chunk: 
         yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], names=names)
 
 
-def _logged(link: Link, plan: Plan, strict: bool, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+def _logged(link: Link, plan: Plan, strict: bool, columns: list[str] | None, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     """Messages of the log; with `strict` it is an error that some went before they were read."""
     ticket: dict[str, Any] = {"topic": plan.topic, "partition": chunk.partition, "strict": strict}
+    ticket |= {} if columns is None else {"columns": columns}
     ticket |= {"start": chunk.start, "stop": chunk.stop, "where": msgspec.to_builtins(plan.where)}
     try:
         yield from link.read(ticket)
@@ -226,8 +324,8 @@ def _logged(link: Link, plan: Plan, strict: bool, chunk: Chunk) -> Iterator[pa.R
         raise
 
 
-def _archived(here: Store, plan: Plan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+def _archived(here: Store, plan: Plan, columns: list[str] | None, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     for file in chunk.files:
-        for batch in archive_files.read(here, file, None, chunk.start, chunk.stop):
+        for batch in archive_files.read(here, file, columns, chunk.start, chunk.stop):
             mask = plan.where.mask(batch)
             yield batch if mask is None else batch.filter(mask)

@@ -126,7 +126,7 @@ class Ledger(NamedTuple):
     def records(self) -> Records:
         """All that is kept of the job."""
         found = Records()
-        for part, payload in self._records():
+        for part, payload in notes(self.link, self.name):
             if part == PLAN:
                 found = found._replace(plan=found.plan or payload)
             else:
@@ -135,23 +135,12 @@ class Ledger(NamedTuple):
                 found = found._replace(done=found.done or part == DONE)
         return found
 
-    def _records(self) -> Iterator[tuple[str, bytes]]:
-        if not any(each["name"] == JOBS for each in self.link.action("topics", {})["topics"]):
-            return
-        extents = self.link.action("extents", {"topic": JOBS})
-        for text, stop in extents["stop"].items():
-            ticket = {"topic": JOBS, "partition": int(text), "start": extents["start"][text], "stop": stop}
-            where = {"keys": [self.name]}
-            for batch in self.link.read({**ticket, "where": where, "columns": ["offset", "headers", "payload"]}):
-                for row in batch.to_pylist():
-                    yield dict(row["headers"]).get("part", ""), row["payload"]
-
     def planned(self, value: Callable[[], P], kind: type[P]) -> P:
         """What the job does: fixed for ever by whoever is first."""
         plan = self.known.plan
         if plan is None:
             if self.link.action("committed", {"key": self.key(PLAN)})["placed"] is None:
-                _make_topic(self.link)
+                make_topic(self.link)
                 self.commit(PLAN, self.recorded(PLAN, value()))
             plan = self.records().plan  # of whoever was first
         if plan is None:
@@ -160,7 +149,21 @@ class Ledger(NamedTuple):
         return msgspec.json.decode(plan, type=kind)
 
 
-def _make_topic(link: Link) -> None:
+def notes(link: Link, key: str) -> Iterator[tuple[str, bytes]]:
+    """Yield part and payload of each record with a key, oldest first; none if there are no records at all."""
+    if not any(each["name"] == JOBS for each in link.action("topics", {})["topics"]):
+        return
+    extents = link.action("extents", {"topic": JOBS})
+    for text, stop in extents["stop"].items():
+        ticket = {"topic": JOBS, "partition": int(text), "start": extents["start"][text], "stop": stop}
+        where = {"keys": [key]}
+        for batch in link.read({**ticket, "where": where, "columns": ["offset", "headers", "payload"]}):
+            for row in batch.to_pylist():
+                yield dict(row["headers"]).get("part", ""), row["payload"]
+
+
+def make_topic(link: Link) -> None:
+    """Have the topic of the records."""
     fields = {"keep": "bytes", "keep_bytes": RECORDS_BYTES, "payload_bytes_max": limits.PAYLOAD_BYTES_MAX}
     if not any(each["name"] == JOBS for each in link.action("topics", {})["topics"]):
         link.action("create-topic", {"name": JOBS, **fields})

@@ -16,12 +16,14 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from wherry.model import limits
 from wherry.model.errors import AlreadyExists, InvalidInput
+from wherry.spark.link import Link
+from wherry.spark.pipelines import retention
 from wherry.spark.pipelines.run_figures import Figures, Meter
 from wherry.spark.pipelines.run_frames import Frames, words
 from wherry.spark.pipelines.run_place import Place
 from wherry.spark.pipelines.spec import BAD, Spec
+from wherry.spark.topics import resolve
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -147,6 +149,22 @@ class Running:
         return writer.format("wherry").options(topic=topic, **self._place.options(self._master))
 
 
+def _topics_of(link: Link, spec: Spec) -> list[str]:
+    """Return the topics that the sources name, or that their patterns fit; without those that the pipeline makes."""
+    names = [name.strip() for source in spec.sources.values() for name in source.topic.split(",")]
+    made = spec.made_topics()
+    return [topic for topic in resolve(link, tuple(names)) if topic not in made]
+
+
+def check_sources(link: Link, spec: Spec, *, consume: bool) -> None:
+    """Raise what would stop a pipeline before it begins: `NotFound`, or `OnlyReader` of a queue. It needs no Spark."""
+    topics = _topics_of(link, spec)
+    for topic in topics:
+        link.action("extents", {"topic": topic})
+    if not consume:
+        retention.check_readers(link, topics, f"pipeline {spec.name}")
+
+
 class Pipeline:
     """All queries of a pipeline.
 
@@ -155,8 +173,10 @@ class Pipeline:
     >>> Pipeline(spark, spec, Place("grpc://127.0.0.1:7072"), once=True).run(print)  # doctest: +SKIP
     """
 
-    def __init__(self, spark: SparkSession, spec: Spec, place: Place, *, once: bool = False) -> None:
-        self._spec, self._place = spec, place
+    def __init__(
+        self, spark: SparkSession, spec: Spec, place: Place, *, once: bool = False, consume: bool = False
+    ) -> None:
+        self._spec, self._place, self._consume = spec, place, consume
         self.queries = [Running(spark, spec, place, name, once=once) for name in spec.queries()]
 
     @property
@@ -165,6 +185,7 @@ class Pipeline:
 
     def start(self) -> None:
         """Have the topics, and start all queries; none of them if one is wrong."""
+        check_sources(self._place.link(), self._spec, consume=self._consume)
         self._have_topics()
         try:
             for query in self.queries:  # all before the first subscribes: one that is wrong leaves nothing behind
@@ -205,10 +226,7 @@ class Pipeline:
     def _have_topics(self) -> None:
         broker, spec = self._place.link(), self._spec
         there = {topic["name"] for topic in broker.action("topics", {})["topics"]}
-        large = {"payload_bytes_max": limits.PAYLOAD_BYTES_MAX}  # whatever was read fits
-        wanted = {spec.dead_topic(name): large for name, source in spec.sources.items() if source.has_bad_rows}
-        wanted = {sink.topic: {} for sink in spec.sinks.values() if sink.topic is not None} | wanted
-        for topic, fields in wanted.items():
+        for topic, fields in spec.made_topics().items():
             if topic not in there:
                 with suppress(AlreadyExists):
                     broker.action("create-topic", {"name": topic, **fields})

@@ -117,6 +117,13 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def dead_topic(self, source: str) -> str:
         return self.sources[source].dead or f"{self.name}.{source}.{BAD}"
 
+    def made_topics(self) -> dict[str, dict[str, int]]:
+        """Return the topics that are made if they are not there, each with its fields: those of sinks and bad rows."""
+        large = {"payload_bytes_max": limits.PAYLOAD_BYTES_MAX}  # whatever was read fits
+        dead = {self.dead_topic(name): large for name, source in self.sources.items() if source.has_bad_rows}
+        plain: dict[str, dict[str, int]] = {sink.topic: {} for sink in self.sinks.values() if sink.topic is not None}
+        return plain | dead
+
     def subscription_of(self, query: str, source: str) -> str:
         """One for each load: two of a query that shared one would settle each other's rows."""
         return f"{self.name}.{query}.{source}"
