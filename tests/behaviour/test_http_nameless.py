@@ -35,7 +35,7 @@ def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_buffers")
-@pytest.mark.rows("Q12")
+@pytest.mark.rows("Q2", "Q3")
 @with_jobs
 async def test_who_never_settles_keeps_nothing_from_the_others(found: Web) -> None:
     assert len(await over(found, 1)) == 2

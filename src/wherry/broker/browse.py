@@ -1,13 +1,12 @@
 """Looking without touching: browse, search, list what is scheduled, list dead letters.
 
-Nothing here changes a delivery count, an order or a lease, and nothing is shown before it is durable. Long scans go
-block by block and let others run between. A listing can be had page by page: one ends at so many messages or bytes, and
-names the place after which the next goes on.
+Nothing here changes a delivery count, an order or a lease, and nothing is shown before it is durable. Long looks go
+slice by slice (`slices`), and no more is loaded than is asked for. A listing can be had page by page: one ends at so
+many messages or bytes, and names the place after which the next goes on.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wherry.broker.shard import Shard
+from wherry.broker.slices import SLICE_BYTES, SLICE_MESSAGES
 from wherry.core import amending, deadletters
 from wherry.core.bodies import Cold
 from wherry.core.deadletters import DeadFilter, DeadGroup
@@ -33,9 +33,8 @@ from wherry.model.where import Where
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-BLOCK = 4_096
-BLOCK_BYTES = 4 << 20
-"""Bodies that are loaded at once, about."""
+SPAN = 4_096
+"""Offsets that are looked through at once for those that are still there."""
 
 LIMIT_MAX = 1_000_000
 
@@ -106,6 +105,10 @@ class _Gathering:
             self._last = "-".join(str(_whole(batch, taken - 1, part)) for part in place)
         self._full = taken < batch.num_rows or self._limit == 0
         return self._full
+
+    def left(self) -> int:
+        """How many more messages fit at most."""
+        return self._limit
 
     def page(self, schema: pa.Schema) -> Page:
         return Page(_joined(self._batches, schema), self._last if self._full else None)
@@ -205,7 +208,7 @@ async def browse_page(
     found = topic.partitions.get(partition)
     gathering = _Gathering(limit, bytes_max)
     if found is not None:
-        async for block in _blocks(shard, topic, found, start, found.next_offset):
+        async for block in _blocks(shard, topic, found, (start, found.next_offset), gathering.left):
             if gathering.add(block, partition, "offset"):
                 break
     await shard.committer.wait(shard.committer.submitted)
@@ -213,27 +216,32 @@ async def browse_page(
 
 
 async def _blocks(
-    shard: Shard, topic: TopicState, partition: Partition, start: int, stop: int
+    shard: Shard, topic: TopicState, partition: Partition, span: tuple[int, int], wanted: Callable[[], int]
 ) -> AsyncIterator[pa.RecordBatch]:
+    """Messages of a partition between two offsets, each time at most as many as are still wanted."""
+    start, stop = span
     while start < stop:
-        end = min(start + BLOCK, stop)
+        end = min(start + SPAN, stop)
         offsets = partition.released.missing(start, end)
         start = end
-        for part in _parts(offsets[None], lambda rows: partition.directory.share_of(rows[0])):
+        for part in _parts(offsets[None], lambda rows: partition.directory.share_of(rows[0]), wanted):
+            await shard.slices.turn()
             yield (await load(shard, topic, partition.number, part[0]))[0]
-            await asyncio.sleep(0)
         if not len(offsets) and partition.released.floor > start:
             start = min(partition.released.floor, stop)
 
 
-def _parts(rows: Int64, weigh: Callable[[Int64], int]) -> Iterator[Int64]:
-    """Columns of offsets in parts whose bodies can be held at once."""
-    count = rows.shape[1]
-    if count > BLOCK or (count > 1 and weigh(rows) > BLOCK_BYTES):
-        yield from _parts(rows[:, : count // 2], weigh)
-        yield from _parts(rows[:, count // 2 :], weigh)
-    elif count:
-        yield rows
+def _parts(
+    rows: Int64, weigh: Callable[[Int64], int], wanted: Callable[[], int] = lambda: SLICE_MESSAGES
+) -> Iterator[Int64]:
+    """Columns of offsets in parts that are a slice each, and of which none has more than are still wanted."""
+    at, count = 0, rows.shape[1]
+    while at < count:
+        size = min(SLICE_MESSAGES, max(1, wanted()), count - at)
+        while size > 1 and weigh(rows[:, at : at + size]) > SLICE_BYTES:
+            size //= 2
+        yield rows[:, at : at + size]
+        at += size
 
 
 async def by_id(shard: Shard, topic: TopicState, message_id: str) -> pa.RecordBatch:
@@ -275,7 +283,7 @@ async def search_page(
         partitions, first = partitions[list(topic.partitions).index(number) :], offset + 1
     for partition in partitions:
         start, stop = _time_range(partition, wanted)
-        async for block in _blocks(shard, topic, partition, max(start, first), stop):
+        async for block in _blocks(shard, topic, partition, (max(start, first), stop), lambda: SLICE_MESSAGES):
             mask = where.mask(block)
             if gathering.add(block if mask is None else block.filter(mask), "partition", "offset"):
                 break
@@ -331,7 +339,6 @@ async def scheduled_page(
     for part in _parts(rows, lambda part: _share(topic, part)):
         if gathering.add(await _soonest(shard, topic, part), "at", "partition", "offset"):
             break
-        await asyncio.sleep(0)
     await shard.committer.wait(shard.committer.submitted)
     return gathering.page(SCHEDULED)
 
@@ -355,6 +362,7 @@ async def _soonest(shard: Shard, topic: TopicState, rows: Int64) -> pa.RecordBat
     batches, places = [], []
     for number in np.unique(rows[1]).tolist():
         here = np.flatnonzero(rows[1] == number)
+        await shard.slices.turn()
         listed, there = await load(shard, topic, number, rows[2, here])
         times = pa.array(rows[0, here[there]], pa.int64()).view(SCHEDULED.field("at").type)
         batches.append(pa.RecordBatch.from_arrays([*listed.columns, times], schema=SCHEDULED))
@@ -369,7 +377,7 @@ async def dead_letters(shard: Shard, topic: TopicState, wanted: DeadFilter) -> p
 
 async def dead_blocks(shard: Shard, topic: TopicState, wanted: DeadFilter) -> AsyncIterator[pa.RecordBatch]:
     """The same, block by block."""
-    async for block, _ in _graves(shard, topic, wanted, None):
+    async for block, _ in _graves(shard, topic, wanted, None, lambda: SLICE_MESSAGES):
         yield block
 
 
@@ -378,14 +386,14 @@ async def dead_page(
 ) -> Page:
     """The same, a page of it."""
     gathering = _Gathering(wanted.checked().limit, bytes_max)
-    async for block, subscription in _graves(shard, topic, wanted, after):
+    async for block, subscription in _graves(shard, topic, wanted, after, gathering.left):
         if gathering.add(block, "partition", subscription, "offset"):
             break
     return gathering.page(DEAD_LETTERS)
 
 
 async def _graves(
-    shard: Shard, topic: TopicState, wanted: DeadFilter, after: str | None
+    shard: Shard, topic: TopicState, wanted: DeadFilter, after: str | None, left: Callable[[], int]
 ) -> AsyncIterator[tuple[pa.RecordBatch, int]]:
     """Dead letters by partition, subscription and offset, each block with the number of its subscription."""
     shard.upkeep(shard.now())
@@ -396,10 +404,9 @@ async def _graves(
         groups = _behind(topic, deadletters.select(shard.state, topic, replace(wanted, limit=COUNT_MAX)), place)
     texts = np.array(shard.state.texts.texts, object)  # of now: their numbers may change while we wait for bodies
     for group in groups:
-        directory = topic.partitions[group.partition].directory
-        for rows in _parts(group.rows, lambda rows, directory=directory: directory.share_of(rows[0])):  # type: ignore[misc]
+        share_of = topic.partitions[group.partition].directory.share_of
+        for rows in _parts(group.rows, lambda rows, share_of=share_of: share_of(rows[0]), left):  # type: ignore[misc]
             yield await _buried(shard, topic, group, rows, texts), group.subscription
-            await asyncio.sleep(0)
 
 
 def _behind(topic: TopicState, groups: list[DeadGroup], place: tuple[int, ...]) -> list[DeadGroup]:
@@ -420,6 +427,7 @@ def _behind(topic: TopicState, groups: list[DeadGroup], place: tuple[int, ...]) 
 async def _buried(
     shard: Shard, topic: TopicState, group: DeadGroup, table: Int64, texts: npt.NDArray[np.object_]
 ) -> pa.RecordBatch:
+    await shard.slices.turn()
     listed, there = await load(shard, topic, group.partition, table[0])
     await shard.committer.wait(shard.committer.submitted)
     rows = dict(zip(DEAD, table[1:, there], strict=True))

@@ -16,6 +16,7 @@ from wherry.broker.arrivals import Arrivals
 from wherry.broker.clock import Clock
 from wherry.broker.commit import Committer
 from wherry.broker.news import News
+from wherry.broker.slices import Slices
 from wherry.broker.turnstile import Turnstile
 from wherry.broker.watches import Watches
 from wherry.core import upkeep
@@ -75,6 +76,7 @@ class Shard:
         self.turnstile = Turnstile(state, clock)
         self.watches = Watches(state)
         self.arrivals = Arrivals()
+        self.slices = Slices()
         self.news = News(state, self.committer, self.keep)
         self.staged: dict[tuple[str, int], tuple[int, int]] = {}
         self.cut: dict[int, str] = {}

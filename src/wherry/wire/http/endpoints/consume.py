@@ -111,7 +111,7 @@ async def listing(call: Ask, look: Callable[[Shard, TopicState], Awaitable[Page]
     kind, shard = media_type(call, LISTS), call.service.broker.shard
     async with call.service.listings:
         page = await look(shard, shard.state.topic(call["topic"]))
-        return await write_page(kind, page.batch, page.next)
+        return await write_page(kind, page.batch, page.next, shard.slices)
 
 
 @TABLE.add(

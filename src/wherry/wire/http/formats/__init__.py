@@ -6,13 +6,13 @@ already, and they stay where they lie.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 
 import pyarrow as pa
 
 from wherry.broker.receipts import format_receipts, parse_receipts
+from wherry.broker.slices import SLICE_BYTES, SLICE_MESSAGES, Slices
 from wherry.model.schema import Int64, content_bytes
 from wherry.wire.http.formats import as_arrow, as_avro, as_json, as_octets
 from wherry.wire.http.formats.as_avro import DELIVERED_AVRO_SCHEMA, MESSAGE_AVRO_SCHEMA, SCHEMAS
@@ -60,9 +60,6 @@ GIVES: tuple[str, ...] = tuple(
 )
 """Media types that this installation can answer in: what is not here is refused before anything is pulled."""
 
-BLOCK_MESSAGES, BLOCK_BYTES = 1_024, 1 << 20
-"""What is written of a page before others run: more than either only if it is one message."""
-
 ONE_EACH = frozenset({OCTETS, AVRO_SINGLE})
 """Media types of answers that carry one message."""
 
@@ -93,8 +90,8 @@ def write_messages(kind: str, batch: pa.RecordBatch, *, leases: Int64 | None, co
     return _WRITERS[kind](batch, leases)
 
 
-async def write_page(kind: str, batch: pa.RecordBatch, following: str | None) -> Response:
-    """A page of a listing as an answer, with the place to go on at; block by block, and others run between."""
+async def write_page(kind: str, batch: pa.RecordBatch, following: str | None, slices: Slices) -> Response:
+    """A page of a listing as an answer, with the place to go on at; slice by slice, and others run between."""
     if kind == JSON:
         writer: as_json.Page | as_json.Lines | as_avro.Container = as_json.Page(following)
     elif kind == NDJSON:
@@ -104,8 +101,8 @@ async def write_page(kind: str, batch: pa.RecordBatch, following: str | None) ->
     else:
         return _followed(write_messages(kind, batch, leases=None), following)
     for block in _blocks(batch):
+        await slices.turn()
         writer.add(block)
-        await asyncio.sleep(0)
     response = writer.response()
     return response if kind == JSON else _followed(response, following)
 
@@ -118,7 +115,7 @@ def _followed(response: Response, following: str | None) -> Response:
 
 def _blocks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     rows = batch.num_rows
-    if rows > BLOCK_MESSAGES or (rows > 1 and content_bytes(batch) > BLOCK_BYTES):
+    if rows > SLICE_MESSAGES or (rows > 1 and content_bytes(batch) > SLICE_BYTES):
         yield from _blocks(batch.slice(0, rows // 2))
         yield from _blocks(batch.slice(rows // 2))
     elif rows:
