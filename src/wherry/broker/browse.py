@@ -249,9 +249,10 @@ async def by_id(shard: Shard, topic: TopicState, message_id: str) -> pa.RecordBa
     try:
         found = await find(shard, topic, message_id)
     except NotFound:
-        return _joined([], LISTED)
-    batch, _ = await load(shard, topic, found.partition, np.array([found.offset], np.int64))
-    await shard.committer.wait(shard.committer.submitted)
+        batch = _joined([], LISTED)
+    else:
+        batch, _ = await load(shard, topic, found.partition, np.array([found.offset], np.int64))
+    await shard.committer.wait(shard.committer.submitted)  # that it is gone must be so as well
     return batch
 
 
@@ -407,6 +408,7 @@ async def _graves(
         share_of = topic.partitions[group.partition].directory.share_of
         for rows in _parts(group.rows, lambda rows, share_of=share_of: share_of(rows[0]), left):  # type: ignore[misc]
             yield await _buried(shard, topic, group, rows, texts), group.subscription
+    await shard.committer.wait(shard.committer.submitted)  # what is not listed must be gone for good
 
 
 def _behind(topic: TopicState, groups: list[DeadGroup], place: tuple[int, ...]) -> list[DeadGroup]:

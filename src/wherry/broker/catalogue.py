@@ -16,7 +16,7 @@ from wherry.core.assignment import make as make_assignment
 from wherry.core.catalog import KEY_CHANGEABLE, check_change, check_subscription_change
 from wherry.core.state import SubscriptionState
 from wherry.model import check, ops
-from wherry.model.errors import AlreadyExists, InvalidInput, LimitReached
+from wherry.model.errors import AlreadyExists, InvalidInput, LimitReached, NotFound
 from wherry.model.key import Key
 from wherry.model.ops import Entry
 from wherry.model.route import BINDINGS_MAX, Binding, Route
@@ -125,9 +125,12 @@ class Catalogue(Face):
 
     async def unsubscribe(self, topic: str, name: str) -> None:
         """Delete a subscription; its progress and dead letters go with it."""
-        self.shard.state.subscription(topic, name)
         await self.shard.admit_settle(1)
-        subscription = self.shard.state.subscription(topic, name)
+        try:
+            subscription = self.shard.state.subscription(topic, name)
+        except NotFound:
+            await self._all_durable()  # whoever repeats it counts on that
+            raise
         position = self.shard.remove_subscription(subscription, "")
         await self.shard.committer.wait(position)
 

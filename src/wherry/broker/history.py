@@ -72,7 +72,7 @@ class Historian(Face):
         begin = max(start, found.released.floor)
         end = min(stop, found.next_offset, begin + WINDOW)
         if strict:
-            _check_kept(state, found, start, max(end, min(stop, begin)))
+            await self._check_kept(state, found, start, max(end, min(stop, begin)))
         view = Window(partition, start, stop)
         if begin < end:
             view = window(self.shard.store, state.number, partition, begin, end, found.released.inside(begin, end))
@@ -158,7 +158,7 @@ class Historian(Face):
         until_ms = self.shard.clock.steady_ms() + wait_ms
         while True:
             self.shard.committer.check()
-            begin = {topic: self._from(topic, given) for topic, given in start.items()}
+            begin = {topic: await self._from(topic, given) for topic, given in start.items()}
             result = await self._reach(begin, stop, Budget(messages_max, bytes_max))
             left_ms = until_ms - self.shard.clock.steady_ms()
             if result != begin or left_ms <= 0:
@@ -166,12 +166,12 @@ class Historian(Face):
                 return result
             await self.shard.arrivals.wait([self.shard.state.topic(topic).number for topic in start], left_ms)
 
-    def _from(self, topic: str, given: Mapping[int, int]) -> dict[int, int]:
+    async def _from(self, topic: str, given: Mapping[int, int]) -> dict[int, int]:
         state = self.shard.state.topic(topic)
         span.check_positions(state, given)
         for number, offset in given.items():
             if (found := state.partitions.get(number)) is not None:
-                _check_kept(state, found, offset, found.released.floor)
+                await self._check_kept(state, found, offset, found.released.floor)
         return {number: given.get(number, 0) for number in range(state.config.partitions)}
 
     async def _reach(self, start: Positions, stop: Positions | None, budget: Budget) -> dict[str, dict[int, int]]:
@@ -215,15 +215,17 @@ class Historian(Face):
             if not entries:
                 return
 
+    async def _check_kept(self, topic: TopicState, partition: Partition, start: int, stop: int) -> None:
+        """`HistoryLost` where something of `start..stop` is, for good: whoever is told so goes on behind it."""
+        lost = span.first_lost(partition, start, stop)
+        if lost is not None:
+            first = max(partition.released.floor, lost + 1)
+            await self._all_durable()
+            raise HistoryLost(topic.config.name, partition.number, lost, first)
+
     def _end(self, topic: str, partition: int) -> int:
         found = self.shard.state.topic(topic).partitions.get(partition)
         return 0 if found is None else found.next_offset
-
-
-def _check_kept(topic: TopicState, partition: Partition, start: int, stop: int) -> None:
-    lost = span.first_lost(partition, start, stop)
-    if lost is not None:
-        raise HistoryLost(topic.config.name, partition.number, lost, max(partition.released.floor, lost + 1))
 
 
 def check_columns(columns: Sequence[str] | None) -> list[str]:

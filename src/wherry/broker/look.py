@@ -55,7 +55,9 @@ class Looker(Face):
         state = self.shard.state
         found = await browse.find(self.shard, state.topic(topic), message_id)
         reader = state.subscription(topic, subscription).readers[found.partition]
-        return reader.state_of(found.offset, self.shard.now().wall_ms)
+        said = reader.state_of(found.offset, self.shard.now().wall_ms)
+        await self._all_durable()
+        return said
 
     async def browse(self, topic: str, *, partition: int = 0, start: int = 0, limit: int = 1_000) -> pa.RecordBatch:
         """Messages of a partition by offset, without consuming them."""

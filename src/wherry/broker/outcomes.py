@@ -49,6 +49,9 @@ class Outcomes(Face):
             except Cold as cold:
                 await shard.store.load(cold)
                 continue
+            except NotFound:
+                await self._all_durable()
+                raise
             await shard.committer.wait(shard.committer.submitted)
             return found
 

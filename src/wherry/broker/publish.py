@@ -37,7 +37,11 @@ class Publisher(Face):
 
     async def _publish(self, topic: str, messages: Publishable, chosen: PublishOptions) -> Published:
         began_us = self.shard.clock.wall_us()
-        position, answer, batch = await self._submitted(topic, messages, chosen)
+        try:
+            position, answer, batch = await self._submitted(topic, messages, chosen)
+        except WherryError:
+            await self._all_durable()  # that an id is taken is a success to whoever repeats it
+            raise
         await self.shard.committer.wait(position)
         self._trace(topic, batch, answer, began_us)
         return answer
@@ -66,6 +70,7 @@ class Publisher(Face):
                 if self.shard.metrics is not None:
                     self.shard.metrics.refused(topic, fault)
                 answers.append(fault)
+                last = self.shard.committer.submitted  # a refusal rests on what others have written
                 continue
             self._trace(topic, batch, answer, began_us, position)
             last = max(last, position)
@@ -153,7 +158,7 @@ class Publisher(Face):
         def choose(now: leasing.Now) -> tuple[list[Entry], staging.Committed]:
             return staging.commit(state, key, now.wall_us, stages)
 
-        position, committed = await self.shard.decide(choose)
+        position, committed = await self._decided(choose)
         committed.end_leases(state)
         self.shard.turnstile.turn()
         await self.shard.committer.wait(position or self.shard.committer.submitted)

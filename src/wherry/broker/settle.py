@@ -88,7 +88,8 @@ class Settler:
             if entries:
                 position = shard.commit(entries)
                 staging.note_settle(shard.state, key, token, offsets)
-        await shard.committer.wait(position)
+        # Where the stage was there before, others have written it, and it must be durable just the same.
+        await shard.committer.wait(position or shard.committer.submitted)
 
     async def purge(self, topic: str, subscription: str) -> int:
         """Settle what is ready by now, unread; what is published meanwhile stays."""

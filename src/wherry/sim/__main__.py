@@ -11,6 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 from os import cpu_count
 from pathlib import Path
 
+from wherry.sim.drill import drill
+from wherry.sim.drill_steps import STEPS
 from wherry.sim.run import run
 
 SHOWN_MAX = 10
@@ -29,7 +31,7 @@ def main() -> int:
 
 
 def _one(seed: int) -> int:
-    result = run(seed)
+    result, drilled = run(seed), drill(seed, STEPS)
     print(f"seed {seed}: {result.plan}")
     print(
         f"sent {len(result.history.sent)}, delivered {len(result.history.got)}, settled {len(result.history.settled)}, "
@@ -41,15 +43,15 @@ def _one(seed: int) -> int:
             f"routed {len(ways.routed)}, delivered {len(ways.got)}, bound {len(ways.bound)}, "
             f"purged {sum(each.count for each in ways.purged)}, forwarded {sum(each.count for each in ways.forwarded)}"
         )
-    for violation in result.violations:
+    for violation in (*result.violations, *drilled):
         print(f"  {violation}")
-    return 1 if result.violations else 0
+    return 1 if result.violations or drilled else 0
 
 
 def try_seed(seed: int) -> list[str]:
     """What is wrong with a seed; a run that ends in an exception is wrong as well."""
     try:
-        return run(seed).violations
+        return run(seed).violations + drill(seed, STEPS)
     except Exception as fault:
         return list(_causes(fault))
 

@@ -24,7 +24,7 @@ from random import Random
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
 
 from wherry.sim.errors import Deadlock, NoThreads, Runaway, SimError, Unhandled
-from wherry.sim.process import SimTask, process_of
+from wherry.sim.process import Process, SimTask, process_of
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -79,6 +79,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._tasks_made = 0
         self._tasks_pruned_at = 1024
         self._withheld: list[asyncio.Handle] = []
+        self._paused: list[asyncio.Handle] = []
         self._ending = False
         self.set_exception_handler(lambda _loop, context: self._note_unhandled(context))
 
@@ -137,6 +138,9 @@ class SimLoop(asyncio.BaseEventLoop):
         if not self._lives(self._ready[0]):
             self._withhold(self._ready.popleft())
             return
+        if self._rests(self._ready[0]):
+            self._paused.append(self._ready.popleft())
+            return
         if self.steps >= self._steps_max:
             raise Runaway(f"{self.steps} steps were taken at {self._now_s:.6f} s, the bound; {self._who_waits()}")
         self.steps += 1
@@ -155,6 +159,16 @@ class SimLoop(asyncio.BaseEventLoop):
             return False
         process = process_of(handle._context)  # type: ignore[attr-defined]  # get_context() is not in 3.11
         return process is None or process.alive or self._ending
+
+    def _rests(self, handle: asyncio.Handle) -> bool:
+        process = process_of(handle._context)  # type: ignore[attr-defined]
+        return process is not None and process.paused and not self._ending
+
+    def go_on(self, process: Process) -> None:
+        """Let a paused process run again: first what came to it from outside, then its timers, as asyncio does it."""
+        process.paused = False
+        late, self._paused = self._paused, []
+        self._ready.extend(sorted(late, key=lambda handle: isinstance(handle, asyncio.TimerHandle)))
 
     def _withhold(self, handle: asyncio.Handle) -> None:
         """Keep a step of a dead task: without it, the task could not even be cancelled in the end."""
@@ -203,7 +217,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._tasks = list(left)
         gc.collect()  # what failed unseen says so when it is collected
         self._ending, self._on_step = True, None
-        self._ready.extend(self._withheld)
+        self._ready.extend((*self._withheld, *self._paused))
         self._steps_max, self._virtual_s_max = self.steps + _STEPS_TO_END, float("inf")
         self._cancel_all()
         with suppress(Deadlock):

@@ -55,6 +55,8 @@ class Plan:
     """Whether steps inside the broker are so small that everything takes several."""
     ways: Ways | None = None
     """Routes, and who works with them, on topics of their own."""
+    cuts: int = 0
+    """How often the power may be cut in the instant in which an answer has left the broker."""
 
 
 def draw(random: Random) -> Plan:
@@ -79,6 +81,7 @@ def draw(random: Random) -> Plan:
         growing=random.random() < 0.3,
         small=random.random() < 0.6,
         ways=_ways(random) if random.random() < 0.5 else None,
+        cuts=random.choice((0, 5, 15)),
     )
 
 

@@ -26,6 +26,8 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
+        self.paused = False
+        """Stopped, as by SIGSTOP: nothing of it runs until it goes on, and then it is late."""
         self._callers: dict[asyncio.Future[None], None] = {}
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -22,6 +22,7 @@ from wherry.sim.clock import SimClock
 from wherry.sim.disk import DiskFaults, SimDisk
 from wherry.sim.errors import BootRefused, Killed
 from wherry.sim.history import History, Life
+from wherry.sim.loop import SimLoop
 from wherry.sim.plan import Plan
 from wherry.sim.process import Process
 
@@ -34,6 +35,8 @@ CACHE_BYTES = 48 << 10
 READ_BYTES = 24 << 10
 CHECKPOINT_BYTES = 24 << 10
 CAPACITY_BYTES = 4 << 20
+
+CUT_CHANCE = 0.3
 
 LOST = (Killed, WriterFailed, Closed, Fenced)
 """After these a client does not know whether its request took effect."""
@@ -60,6 +63,8 @@ class World:
         self._up = asyncio.Event()
         self._groups = 0
         self._deliveries = 0
+        self._cuts_left = plan.cuts
+        self._cut_random = Random(f"{seed}/cuts")
         self.ending = False
         self.closing = False
         """A clean stop is under way: nobody starts the broker again before it is over."""
@@ -158,6 +163,21 @@ class World:
             self.disk.kill()
         self._process.kill()
 
+    async def pause(self, seconds: float) -> None:
+        """Stop the broker for a while, as a machine that is put to sleep; it goes on late."""
+        process = self._process
+        if process is None:
+            return
+        process.paused = True
+        await asyncio.sleep(seconds)
+        self.go_on(process)
+
+    def go_on(self, process: Process) -> None:
+        """End a pause."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        loop.go_on(process)
+
     async def close(self) -> None:
         """A clean stop."""
         if self.broker is None or self._process is None:
@@ -188,12 +208,26 @@ class World:
             return await ask(broker)
 
         try:
-            return await process.call(inside())
+            answer = await process.call(inside())
         except (WriterFailed, Fenced) as fault:
             self.note("failed", str(fault))
             if self.broker is broker:
                 self.end_life(power=False)
             raise
+        self._cut_behind(broker)
+        return answer
+
+    def _cut_behind(self, broker: Broker) -> None:
+        """Cut the power in the instant in which an answer has left the broker, some of the times.
+
+        Only while something is written and not synced: then the answer is worth nothing if it did not wait for it.
+        """
+        committer = broker.shard.committer
+        if self.broker is not broker or not self._cuts_left or committer.durable == committer.submitted:
+            return
+        if not self.ending and self._cut_random.random() < CUT_CHANCE:
+            self._cuts_left -= 1
+            self.end_life(power=True)
 
     @property
     def life(self) -> int:

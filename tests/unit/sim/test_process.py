@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from wherry.sim.errors import Killed, Unhandled
-from wherry.sim.loop import run
+from wherry.sim.loop import SimLoop, run
 from wherry.sim.process import Process
 
 
@@ -112,3 +112,32 @@ def test_what_a_killed_process_raises_in_the_end_is_of_no_interest_but_earlier_f
     run(main([fails_at_its_end()]))
     with pytest.raises(Unhandled, match=r"^1 failures.*before the kill"):
         run(main([fails_at_its_end(), fails()]))
+
+
+def test_a_paused_process_goes_on_late_with_what_came_from_outside_before_its_timers():
+    seen: list[str] = []
+
+    async def timer() -> None:
+        await asyncio.sleep(1)
+        seen.append("timer")
+
+    async def call() -> None:
+        seen.append("call")
+
+    async def main() -> None:
+        process = Process("p")
+        waiting = process.start(timer())
+        await asyncio.sleep(0.5)
+        process.paused = True
+        await asyncio.sleep(2)
+        called = asyncio.create_task(process.call(call()))
+        await asyncio.sleep(2)
+        assert seen == []
+        running = asyncio.get_running_loop()
+        assert isinstance(running, SimLoop)
+        running.go_on(process)
+        await asyncio.gather(waiting, called)
+        assert running.time() == 4.5
+
+    run(main())
+    assert seen == ["call", "timer"]

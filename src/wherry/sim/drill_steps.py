@@ -1,0 +1,10 @@
+"""All steps of the drill, by name."""
+
+from __future__ import annotations
+
+from wherry.sim.drill import Step
+from wherry.sim.drill_reads import READS
+from wherry.sim.drill_tokens import TOKENS
+from wherry.sim.drill_writes import WRITES
+
+STEPS: dict[str, Step] = {**WRITES, **READS, **TOKENS}

@@ -1,0 +1,54 @@
+"""The drill: after each answer the power goes, after each lease somebody comes too late. Every step, and its plants.
+
+The waits of the broker are read from its source: one that is new must be found by a step, or say why it need not be.
+"""
+
+from pathlib import Path
+
+import pytest
+
+import wherry
+from wherry.sim.drill import drill
+from wherry.sim.drill_steps import STEPS
+from wherry.sim.token_plants import TOKEN_PLANTS
+from wherry.sim.wait_plants import FOUND_BY, MODULES, NO_ANSWER, unwaited, waits
+
+SEEDS = range(3)
+"""A plant is found by every step that is named for it, with each of these."""
+
+WAITS = {place.name: place for place in waits(*MODULES)}
+
+
+@pytest.mark.rows("G1", "D14", "A6")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_an_answer_said_is_so_though_the_power_went(seed):
+    assert drill(seed, STEPS, only=STEPS) == []
+
+
+def test_every_wait_of_the_broker_is_a_plant_that_some_step_finds():
+    assert sorted(WAITS) == sorted([*FOUND_BY, *NO_ANSWER])
+    waiting = {
+        path.name
+        for path in Path(wherry.__file__).with_name("broker").glob("*.py")
+        if "committer.wait(" in path.read_text()
+    }
+    assert waiting - {"face.py"} <= {Path(module.__file__ or "").name for module in MODULES}
+
+
+@pytest.mark.parametrize("name", FOUND_BY)
+def test_an_answer_that_does_not_wait_is_found(name):
+    for step in FOUND_BY[name]:
+        for seed in SEEDS:
+            with unwaited(WAITS[name]):
+                found = drill(seed, STEPS, only=[step])
+            assert found, f"seed {seed}, and the step {step!r} did not notice"
+
+
+@pytest.mark.parametrize("name", TOKEN_PLANTS)
+def test_a_token_that_is_not_compared_is_found(name):
+    plant, steps = TOKEN_PLANTS[name]
+    for step in steps:
+        for seed in SEEDS:
+            with plant():
+                found = drill(seed, STEPS, only=[step])
+            assert found, f"seed {seed}, and the step {step!r} did not notice"
