@@ -22,7 +22,7 @@ WAITS = {place.name: place for place in waits(*MODULES)}
 @pytest.mark.rows("G1", "D14", "A6")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_an_answer_said_is_so_though_the_power_went(seed):
-    assert drill(seed, STEPS, only=STEPS) == []
+    assert drill(seed, STEPS) == []
 
 
 def test_every_wait_of_the_broker_is_a_plant_that_some_step_finds():

@@ -36,6 +36,7 @@ FAILED_ONCE = (
     8,  # of dead letters that two forwarded at once, some were forwarded twice
     40,  # a purge took more urgent messages that came meanwhile, and left those that it was for
     48,
+    11,  # a transient message was handed out before the entry that it came with was durable
 )
 
 

@@ -85,7 +85,9 @@ class Publisher(Face):
         position, answer = await self.shard.decide(
             lambda now: publishing.decide(state, state.topic(topic), batch, options, now.wall_us)
         )
-        return (self.shard.committer.submitted if answer.repeated else position), answer, batch
+        if answer.repeated:
+            return self.shard.committer.submitted, answer, batch
+        return position or self.shard.reserved_at, answer, batch  # without an entry: its offsets rest on that one
 
     async def reserve(self, topic: str) -> None:
         """Set offsets aside for transient messages of a topic with one partition: else the first waits for the disk.

@@ -86,6 +86,8 @@ class Shard:
         """Position of the last checkpoint that is durable."""
         self.reclaim: Callable[[], Awaitable[bool]] = _nothing
         """Makes room in the journal on a full disk, where that can be; whether it is worth to look again."""
+        self.reserved_at = 0
+        """Position of the last entry that set offsets aside for transient messages."""
         self.opened_at = 0
         """Position of the barrier that this owner began with."""
         self.wake_at_ms = 0
@@ -230,7 +232,11 @@ class Shard:
                 raise
             if not entry.volatile:
                 position = self.committer.submit(parts, size)
-            self._carry_out(effects, 0 if entry.volatile else position)
+                if any(type(op) is ops.Reserve for op in entry.ops):
+                    self.reserved_at = position
+            # Transient messages are in no entry, but they came with one, and their offsets rest on one.
+            gate = max(position, self.reserved_at) if entry.volatile else position
+            self._carry_out(effects, 0 if entry.volatile else position, gate)
             if self.tracing is not None:
                 self.tracing.written(entry, position)
             awake |= effects.awake
@@ -241,9 +247,10 @@ class Shard:
 
     def replay(self, position: int, entry: Entry) -> None:
         """An entry from the journal, on recovery. Whom it cut off is in the journal too, in the next entry."""
-        self._carry_out(apply(self.state, entry), position)
+        self._carry_out(apply(self.state, entry), position, position)
 
-    def _carry_out(self, effects: Effects, position: int) -> None:
+    def _carry_out(self, effects: Effects, position: int, gate: int) -> None:
+        """Do what an entry at a position (0: in none) leads to; nobody sees its messages before `gate` is durable."""
         for key, part, index in effects.staged:
             self.staged[key, part] = (position, index)
         if self.arrivals:
@@ -264,7 +271,7 @@ class Shard:
                     stored.published_us,
                     at,
                     index,
-                    position,
+                    gate,
                     0,
                 )
             )
@@ -277,7 +284,7 @@ class Shard:
             self.store.drop_topic(topic)
             self.arrivals.came(topic)
             self.news.forget_topic(topic)
-        self._tell(effects, position)
+        self._tell(effects, gate)
         if self.store.is_over() or (effects.stored and self.state.mortal and self._is_due_before_wake()):
             self.pressure.set()
 

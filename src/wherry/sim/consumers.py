@@ -59,15 +59,16 @@ class Receiver:
         rows = list(range(len(got)))
         if self.random.random() < 0.3:
             rows = self.random.sample(rows, self.random.randint(1, len(rows)))
-        doing = self.random.random()
+        doing, renews = self.random.random(), 0.15
         if doing < 0.1:
+            renews = 0.5
             await asyncio.sleep(self.config.lease_ms / 1000 * self.random.uniform(0.5, 2))
         elif doing < 0.15:
             await self.leave()
             return
         elif doing < 0.25:
             return  # forgets them: the lease runs out
-        if self.random.random() < 0.15:
+        if self.random.random() < renews:
             await self.settle("renew", got, None)
         kind: Kind = self.random.choices(("ack", "nack", "dead", "release"), (75, 15, 4, 6))[0]
         if self.config.acks:

@@ -48,6 +48,34 @@ async def pull_once_new(one: Drill) -> None:
     one.expect(got == [b"it"] and await one.payloads() == got, "a message was handed out, and is gone")
 
 
+async def pull_forwarded(one: Drill) -> None:
+    """A transient message is handed out that has just taken the place of a dead letter: that does not come back."""
+    await one.publish()
+    got = await one.pull()
+    await one.ask(lambda broker: broker.dead_letter(got.tokens[0]))
+    await one.begin(lambda broker: broker.forward(one.topic, DeadFilter(), [(one.topic, [b"new"], False)]))
+    new = (await one.pull(wait_ms=500)).payloads()
+    await one.cut()
+    one.expect(new == [b"new"] and await one.dead() == [], "what took a dead letter's place was seen, and it is there")
+
+
+async def pull_transient(one: Drill) -> None:
+    """The first transient message is handed out: its offset is not given again."""
+    await one.begin(lambda broker: broker.publish(one.topic, [b"it"], PublishOptions(persistent=False)))
+    got = [each.id for each in await one.pull(wait_ms=500)]
+    await one.cut()
+    one.expect(len(got) == 1 and await one.publish() not in got, "two messages had the same offset")
+
+
+async def publish_transient(one: Drill) -> None:
+    """A transient message is answered whose offset was set aside for another one just now."""
+    transient = PublishOptions(persistent=False)
+    await one.begin(lambda broker: broker.publish(one.topic, [b"it"], transient))
+    message_id = await one.publish(b"it", transient)
+    await one.cut()
+    one.expect(await one.publish() not in (message_id, "0-0"), "two messages had the same offset")
+
+
 async def history(one: Drill) -> None:
     """The log shows a message."""
     await _publishing(one)
@@ -289,6 +317,9 @@ READS: dict[str, Step] = {
     "pull": pull,
     "pull once": pull_once,
     "pull once new": pull_once_new,
+    "pull forwarded": pull_forwarded,
+    "pull transient": pull_transient,
+    "publish transient": publish_transient,
     "history": history,
     "history hides": history_hides,
     "reach": reach,

@@ -166,7 +166,7 @@ class Operator:
 
 @dataclass
 class Nemesis:
-    """The faults: crashes of both kinds, clean restarts, a lying or full disk, a clock that jumps."""
+    """The faults: crashes of both kinds, clean restarts, a lying or full disk, a clock that jumps, a pause."""
 
     world: World
     random: Random
@@ -186,6 +186,8 @@ class Nemesis:
                 self.world.clock.jump(self.random.choice((-60_000, -500, 500, 60_000)))
             if plan.disk_faults and self.random.random() < 0.2:
                 self.disk_fault()
+            if plan.pauses and self.random.random() < 0.15:
+                await self.world.pause(self.random.choice((0.05, 0.3, 2.0)))
 
     async def crash(self) -> None:
         """Power, kill or a clean stop; the supervisor starts the broker again."""

@@ -57,6 +57,8 @@ class Plan:
     """Routes, and who works with them, on topics of their own."""
     cuts: int = 0
     """How often the power may be cut in the instant in which an answer has left the broker."""
+    pauses: bool = False
+    """Whether the broker is stopped for a while now and then, and is late for everything afterwards."""
 
 
 def draw(random: Random) -> Plan:
@@ -82,6 +84,7 @@ def draw(random: Random) -> Plan:
         small=random.random() < 0.6,
         ways=_ways(random) if random.random() < 0.5 else None,
         cuts=random.choice((0, 5, 15)),
+        pauses=random.random() < 0.4,
     )
 
 
@@ -103,7 +106,7 @@ def _topic(random: Random, number: int) -> Topic:
 
 
 def _subscription(random: Random, topic: Topic, number: int) -> Subscription:
-    acks = random.random() < 0.9
+    acks = random.random() < 0.8
     return Subscription(
         topic=topic.name,
         name=f"sub-{number}",
