@@ -71,7 +71,8 @@ def check_life(spans: InMemorySpanExporter, parent: str, topic: str, error: str)
     found = of_trace(spans, parent)
     assert sorted(each.name for each in found) == sorted(f"{part} {topic}" for part in LIFE)
     assert {each.status.description for each in found if each.name == f"settle {topic}"} == {error}
-    starts = {each.name: each.start_time for each in sorted(found, key=lambda each: each.start_time, reverse=True)}
+    begun = [(each.start_time or 0, each.name) for each in found]
+    starts = {name: at for at, name in sorted(begun, reverse=True)}
     order = [starts[f"{part} {topic}"] for part in ("publish", "wait", "deliver", "settle", "retry", "dead letter")]
     assert order == sorted(order)
 
