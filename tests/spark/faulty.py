@@ -82,7 +82,7 @@ class FaultySource(DefaultSource):
         return "faulty"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return FaultyBatchWriter(self._writable(overwrite), schema)
+        return FaultyBatchWriter(self._writable(schema, overwrite), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        return FaultyStreamWriter(self._writable(overwrite), schema)
+        return FaultyStreamWriter(self._writable(schema, overwrite), schema)

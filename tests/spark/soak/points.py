@@ -99,11 +99,11 @@ class PointsSource(DefaultSource):
     def name(cls) -> str:
         return "points"
 
-    def _parsed(self) -> Options:
+    def _parsed(self, schema: StructType | None = None) -> Options:
         return parse({name: value for name, value in self.options.items() if name.lower() != OPTION})
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return PointsReader(self.options[OPTION], self._parsed(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        return PointsWriter(self.options[OPTION], self._writable(overwrite), schema)
+        return PointsWriter(self.options[OPTION], self._writable(schema, overwrite), schema)
