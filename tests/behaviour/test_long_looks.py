@@ -8,14 +8,18 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.behaviour.web import Web, web
 from wherry.broker.slices import SLICE_MESSAGES, TURNS
+from wherry.core.publishing import Published
+from wherry.wire.http.endpoints.publish import IDS_MAX
 from wherry.wire.http.formats import as_json
 from wherry.wire.http.message import ARROW
 
 MESSAGES = 3_000
+PULL = "POST /v1/topics/jobs/subscriptions/workers/pull?consumer=ann&messages="
 
 
 class Work:
@@ -126,5 +130,56 @@ def test_many_who_look_do_one_slice_in_so_many_turns(monkeypatch: pytest.MonkeyP
         turns = sorted(work.rows)
         between = [later - turn for turn, later in pairwise(turns)]
         assert min(between) >= TURNS
+
+    run(test, monkeypatch)
+
+
+@pytest.mark.rows("Q3")
+@pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
+def test_what_was_pulled_is_written_in_slices(kind: str, monkeypatch: pytest.MonkeyPatch):
+    async def test(found: Web, work: Work) -> None:
+        work.rows.clear()
+        whole = await found.good(PULL + str(MESSAGES), accept=kind)
+        messages = whole["messages"] if isinstance(whole, dict) else list(map(msgspec.json.decode, whole.splitlines()))
+        assert len(messages) == MESSAGES
+        assert max(work.rows.values()) <= SLICE_MESSAGES
+        receipts = [each["receipt"] for each in messages]
+        await found.good("POST /v1/topics/jobs/subscriptions/workers/ack", {"receipts": receipts})
+        assert (await found.good("GET /v1/topics/jobs/subscriptions/workers"))["stats"]["leased"] == 0
+
+    run(test, monkeypatch)
+
+
+@pytest.mark.rows("Q3")
+def test_who_goes_while_its_messages_are_written_has_pulled_nothing(monkeypatch: pytest.MonkeyPatch):
+    async def test(found: Web, work: Work) -> None:
+        work.rows.clear()
+        pulling = asyncio.create_task(found.good(PULL + f"{MESSAGES}&wait_ms=1000"))
+        for _ in range(100 * TURNS):
+            if len(work.rows) == 3:
+                break
+            await asyncio.sleep(0)
+        pulling.cancel()
+        await asyncio.gather(pulling, return_exceptions=True)
+        assert (await found.good("GET /v1/topics/jobs/subscriptions/workers"))["stats"]["leased"] == 0
+
+    run(test, monkeypatch)
+
+
+@pytest.mark.parametrize("count", [IDS_MAX, IDS_MAX + 1, 3 * IDS_MAX])
+def test_ids_of_many_messages_are_those_of_few(count: int, monkeypatch: pytest.MonkeyPatch):
+    async def test(found: Web, work: Work) -> None:
+        made: list[int] = []
+        ids = Published.ids
+
+        def some(published: Published, *part: int) -> list[str]:
+            made.append(len(found_ids := ids(published, *part)))
+            return found_ids
+
+        monkeypatch.setattr(Published, "ids", some)
+        said = await found.good("POST /v1/topics/jobs/messages?partition=0", [{"payload": ""}] * count)
+        assert (said["count"], said["ids"]) == (count, [f"0-{number + 3}" for number in range(count)])
+        assert max(made) <= IDS_MAX
+        assert list(said) == ["count", "placed", "repeated", "dead", "durable", "ids"]
 
     run(test, monkeypatch)

@@ -101,9 +101,10 @@ class Published:
     dead: int = 0
     durable: bool = True
 
-    def ids(self) -> list[str]:
-        """Default ids of the messages (a message with an id of its own has that one instead)."""
-        return [f"{p}-{o}" for p, o in zip(self.partition.tolist(), self.offset.tolist(), strict=True)]
+    def ids(self, start: int = 0, stop: int | None = None) -> list[str]:
+        """Default ids of the messages, or some of them (a message with an id of its own has that one instead)."""
+        partition, offset = self.partition[start:stop].tolist(), self.offset[start:stop].tolist()
+        return [f"{p}-{o}" for p, o in zip(partition, offset, strict=True)]
 
 
 def decide(

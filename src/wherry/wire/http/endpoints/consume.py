@@ -19,7 +19,7 @@ from wherry.model import check
 from wherry.model.errors import StaleLease, WherryError
 from wherry.model.subscription import BUFFER_MAX
 from wherry.wire.http.endpoints.views import MessageList, MessagePage
-from wherry.wire.http.formats import GIVES, ONE_EACH, parse_receipts, write_messages, write_page
+from wherry.wire.http.formats import GIVES, ONE_EACH, parse_receipts, write_messages, write_page, write_pull
 from wherry.wire.http.message import ARROW, EVENTS, JSON, NDJSON, Answer, Response, Stream, accepted
 from wherry.wire.http.problem import HttpError, problem
 from wherry.wire.http.routing import Table
@@ -140,7 +140,13 @@ async def pull(call: Ask) -> Answer:
     if kind in ONE_EACH and not len(delivery):
         return Response(204)
     batch = delivery.present if kind == ARROW and query.columns == "present" else delivery.batch
-    response = write_messages(kind, batch, leases=delivery.lease_column(), columns=query.columns)
+    try:
+        response = await write_pull(
+            kind, batch, delivery.lease_column(), call.service.broker.shard.slices, columns=query.columns
+        )
+    except asyncio.CancelledError:  # whoever waited is gone before it was written
+        delivery.take_back()
+        raise
     response.undo = delivery.take_back
     return response
 

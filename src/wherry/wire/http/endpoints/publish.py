@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from typing import Literal
 
@@ -9,20 +10,28 @@ import msgspec
 import numpy as np
 
 from wherry.broker.outcomes import OUTCOME_MS_MAX
+from wherry.broker.slices import Slices
 from wherry.core.fates import Fates
 from wherry.core.publishing import FINGERPRINT_MAX, Published, PublishOptions
 from wherry.model import check, limits
 from wherry.model.errors import InvalidInput, OutOfSequence
-from wherry.wire.http.formats import TAKES, read_messages
-from wherry.wire.http.message import ARROW, Answer, Request, json_response
+from wherry.wire.http.formats import TAKES, take_messages
+from wherry.wire.http.message import ARROW, JSON, Answer, Bytes, Request, Response, json_response
 from wherry.wire.http.problem import HttpError
 from wherry.wire.http.routing import Table
 from wherry.wire.http.service import Ask
 from wherry.wire.http.terms import CallbackUrl, FateWord, Fingerprint, OutcomeMs, Partition, ProducerName, Sequence
 
 TABLE = Table("publish")
+_ENCODER = msgspec.json.Encoder()
 
 IDEMPOTENCY_KEY = "idempotency-key"
+
+IDS_MAX = 4_096
+"""Ids that are written before others run."""
+
+HASHED_BYTES_MAX = 1 << 20
+"""A larger body is hashed in a thread, which needs no interpreter."""
 
 
 class PublishQuery(msgspec.Struct, frozen=True):
@@ -75,6 +84,20 @@ def published_view(published: Published, fates: Fates | None = None, *, ids: boo
     return view
 
 
+async def published_response(published: Published, fates: Fates | None, slices: Slices, *, ids: bool) -> Response:
+    """That as an answer; the ids of many messages are written slice by slice, and others run between."""
+    count = len(published.offset)
+    if not ids or fates is not None or count <= IDS_MAX:
+        return json_response(published_view(published, fates, ids=ids), 201)
+    (start,) = json_response(published_view(published, ids=False)).body
+    parts: list[Bytes] = [bytes(start)[:-1], b',"ids":[']
+    for first in range(0, count, IDS_MAX):
+        await slices.turn()
+        some = _ENCODER.encode(published.ids(first, first + IDS_MAX))[1:-1]
+        parts += [b",", some] if first else [some]
+    return Response(201, [*parts, b"]}"], JSON)
+
+
 def placed(published: Published) -> list[tuple[int, int, int]]:
     """Runs of messages that went to one partition one after another."""
     partition, offset = published.partition, published.offset
@@ -93,7 +116,7 @@ def refuse_repeats(call: Ask) -> None:
         raise InvalidInput("Idempotency-Key", key, "no such header here: only a publish to a topic heeds it")
 
 
-def options_of(call: Ask) -> PublishOptions:
+async def options_of(call: Ask) -> PublishOptions:
     """What the query and the headers say about a publish."""
     query: PublishQuery = call.query
     producer, sequence, fingerprint = query.producer, query.sequence, query.fingerprint
@@ -102,7 +125,11 @@ def options_of(call: Ask) -> PublishOptions:
         if producer is not None:
             raise InvalidInput("Idempotency-Key", key, "either it, or producer and sequence in the query")
         producer, sequence = check.graphic("Idempotency-Key", key, limits.PRODUCER_ID_CHARS_MAX), 0
-        fingerprint = fingerprint or fingerprint_of(call.request)
+        if not fingerprint:
+            large = len(memoryview(call.request.body)) > HASHED_BYTES_MAX
+            fingerprint = (
+                await asyncio.to_thread(fingerprint_of, call.request) if large else fingerprint_of(call.request)
+            )
     return PublishOptions(
         partition=query.partition,
         producer=producer,
@@ -138,9 +165,9 @@ async def publish(call: Ask) -> Answer:
     All of a call is stored, or nothing of it. Whoever hangs up while the answer waits for more has published.
     """
     query: PublishQuery = call.query
-    broker, server, options = call.service.broker, call.service.server, options_of(call)
+    broker, server, options = call.service.broker, call.service.server, await options_of(call)
     check.integer("timeout_ms", query.timeout_ms, 1, OUTCOME_MS_MAX)
-    messages = read_messages(call.request)
+    messages = await take_messages(call.request, call.service.broker.shard.slices)
     if query.wait != "stored":
         server.begin_wait(call.request)
     try:
@@ -158,4 +185,4 @@ async def publish(call: Ask) -> Answer:
             lambda wait_ms: broker.outcome(call["topic"], published, until=until, timeout_ms=wait_ms), query.timeout_ms
         )
     ids = query.ids if query.ids is not None else call.request.content_type() != ARROW
-    return json_response(published_view(published, fates, ids=ids), 201)
+    return await published_response(published, fates, broker.shard.slices, ids=ids)

@@ -10,7 +10,7 @@ import msgspec
 from wherry.model.route import Binding, Kind, Route
 from wherry.wire.http.endpoints.bodies import model, part_of
 from wherry.wire.http.endpoints.publish import PublishedView, published_view, refuse_repeats
-from wherry.wire.http.formats import TAKES, read_messages
+from wherry.wire.http.formats import TAKES, take_messages
 from wherry.wire.http.formats.as_octets import decoded
 from wherry.wire.http.message import ARROW, Answer, Response, json_response
 from wherry.wire.http.routing import Table
@@ -108,7 +108,7 @@ async def publish_route(call: Ask) -> Answer:
     }
     published = await broker.publish_route(
         call["route"],
-        read_messages(replace(request, headers=own)),
+        await take_messages(replace(request, headers=own), broker.shard.slices),
         routing_key=call.query.routing_key,
         headers=_as_bound(broker.shard.state.catalog.route(call["route"]), given),
     )

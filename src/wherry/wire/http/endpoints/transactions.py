@@ -8,7 +8,7 @@ from wherry.broker.claims import claims
 from wherry.security.access import own_key
 from wherry.wire.http.endpoints.consume import SETTLE_BYTES_MAX, Receipts, parts_of
 from wherry.wire.http.endpoints.publish import refuse_repeats
-from wherry.wire.http.formats import TAKES, read_messages
+from wherry.wire.http.formats import TAKES, take_messages
 from wherry.wire.http.message import Answer, Response, json_response
 from wherry.wire.http.routing import Table
 from wherry.wire.http.service import Ask
@@ -60,7 +60,7 @@ STAGES = ("duplicate-id", "stage-lost", "limit-reached")
 async def stage(call: Ask) -> Answer:
     """Put messages aside; they are durable, and nobody sees them before the commit."""
     refuse_repeats(call)
-    messages = read_messages(call.request)
+    messages = await take_messages(call.request, call.service.broker.shard.slices)
     await call.service.broker.stage(stage_key(call), call["topic"], messages, partition=call.query.partition)
     return Response(204)
 

@@ -6,6 +6,7 @@ already, and they stay where they lie.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 
@@ -17,6 +18,8 @@ from wherry.model.schema import Int64, content_bytes
 from wherry.wire.http.formats import as_arrow, as_avro, as_json, as_octets
 from wherry.wire.http.formats.as_avro import DELIVERED_AVRO_SCHEMA, MESSAGE_AVRO_SCHEMA, SCHEMAS
 from wherry.wire.http.formats.as_json import GivenMessage
+from wherry.wire.http.formats.pieces import is_large
+from wherry.wire.http.formats.rows import joined
 from wherry.wire.http.message import ARROW, AVRO, AVRO_SINGLE, JSON, NDJSON, OCTETS, Bytes, Request, Response
 from wherry.wire.http.problem import HttpError
 from wherry.wire.http.trace_context import carried
@@ -32,8 +35,10 @@ __all__ = [
     "format_receipts",
     "parse_receipts",
     "read_messages",
+    "take_messages",
     "write_messages",
     "write_page",
+    "write_pull",
 ]
 
 _READERS: dict[str, Callable[[Bytes], pa.RecordBatch]] = {
@@ -43,6 +48,12 @@ _READERS: dict[str, Callable[[Bytes], pa.RecordBatch]] = {
     AVRO: as_avro.read,
     AVRO_SINGLE: as_avro.read_single,
 }
+_IN_PARTS: dict[str, Callable[[Bytes], Iterator[pa.RecordBatch | None]]] = {
+    JSON: as_json.read_pieces,
+    NDJSON: as_json.read_line_pieces,
+    AVRO: as_avro.read_pieces,
+    ARROW: lambda body: iter((as_arrow.read(body),)),
+}
 _WRITERS: dict[str, Callable[[pa.RecordBatch, Int64 | None], Response]] = {
     JSON: as_json.write,
     NDJSON: as_json.write_lines,
@@ -51,6 +62,12 @@ _WRITERS: dict[str, Callable[[pa.RecordBatch, Int64 | None], Response]] = {
     OCTETS: as_octets.write,
     AVRO_SINGLE: as_avro.write_one,
 }
+
+WHOLE_BYTES = 64 << 10
+"""A body of Avro or Arrow with more is read in parts; of JSON its texts count too."""
+
+JOINED_MAX = 64
+"""Pieces that are joined at once; more are in a thread, which needs no interpreter for it."""
 
 TAKES: tuple[str, ...] = (*_READERS, OCTETS)
 """Media types with a meaning; a body of any other is a payload, like octets."""
@@ -68,6 +85,24 @@ def read_messages(request: Request) -> pa.RecordBatch:
     """The messages of a request as a batch for `wherry.model.schema.compact`, which checks bounds; at least one."""
     reader = _READERS.get(request.content_type())
     batch = as_octets.read(request) if reader is None else reader(request.body)
+    return carried(batch, request.headers)
+
+
+async def take_messages(request: Request, slices: Slices) -> pa.RecordBatch:
+    """The same; a large body is read in pieces, or in a thread where that needs no interpreter, and others run."""
+    body, kind = request.body, request.content_type()
+    is_json = kind in (JSON, NDJSON)
+    if kind not in _IN_PARTS or not (is_large(body) if is_json else len(memoryview(body)) > WHOLE_BYTES):
+        return read_messages(request)
+    if kind == ARROW:
+        batch = await asyncio.to_thread(as_arrow.read, body)
+    else:
+        batches = []
+        for piece in _IN_PARTS[kind](body):
+            if piece is not None:
+                batches.append(piece)
+            await slices.turn()
+        batch = await asyncio.to_thread(joined, batches) if len(batches) > JOINED_MAX else joined(batches)
     return carried(batch, request.headers)
 
 
@@ -92,19 +127,35 @@ def write_messages(kind: str, batch: pa.RecordBatch, *, leases: Int64 | None, co
 
 async def write_page(kind: str, batch: pa.RecordBatch, following: str | None, slices: Slices) -> Response:
     """A page of a listing as an answer, with the place to go on at; slice by slice, and others run between."""
-    if kind == JSON:
-        writer: as_json.Page | as_json.Lines | as_avro.Container = as_json.Page(following)
-    elif kind == NDJSON:
-        writer = as_json.Lines()
-    elif kind == AVRO:
+    if kind not in (JSON, NDJSON, AVRO):
+        return _followed(write_messages(kind, batch, leases=None), following)
+    response = await _in_slices(kind, batch, None, slices, following)
+    return response if kind == JSON else _followed(response, following)
+
+
+async def write_pull(
+    kind: str, batch: pa.RecordBatch, leases: Int64, slices: Slices, *, columns: str = "all"
+) -> Response:
+    """What was pulled as an answer; much of it slice by slice, and others run between."""
+    if kind in (JSON, NDJSON, AVRO) and _is_long(batch):
+        return await _in_slices(kind, batch, leases, slices)
+    return write_messages(kind, batch, leases=leases, columns=columns)
+
+
+async def _in_slices(
+    kind: str, batch: pa.RecordBatch, leases: Int64 | None, slices: Slices, following: str | None = None
+) -> Response:
+    writer: as_json.Page | as_json.Lines | as_avro.Container
+    if kind == AVRO:
         writer = as_avro.Container(batch.schema)
     else:
-        return _followed(write_messages(kind, batch, leases=None), following)
+        writer = as_json.Page(following) if kind == JSON else as_json.Lines()
+    done = 0
     for block in _blocks(batch):
         await slices.turn()
-        writer.add(block)
-    response = writer.response()
-    return response if kind == JSON else _followed(response, following)
+        writer.add(block, None if leases is None else leases[done : done + block.num_rows])
+        done += block.num_rows
+    return writer.response()
 
 
 def _followed(response: Response, following: str | None) -> Response:
@@ -113,9 +164,15 @@ def _followed(response: Response, following: str | None) -> Response:
     return response
 
 
+def _is_long(batch: pa.RecordBatch) -> bool:
+    """Whether it is more than a slice."""
+    rows = int(batch.num_rows)
+    return rows > SLICE_MESSAGES or (rows > 1 and content_bytes(batch) > SLICE_BYTES)
+
+
 def _blocks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     rows = batch.num_rows
-    if rows > SLICE_MESSAGES or (rows > 1 and content_bytes(batch) > SLICE_BYTES):
+    if _is_long(batch):
         yield from _blocks(batch.slice(0, rows // 2))
         yield from _blocks(batch.slice(rows // 2))
     elif rows:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import io
 import zlib
+from collections.abc import Iterator
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, TypeAlias
@@ -20,7 +21,7 @@ import pyarrow as pa
 from wherry.model import limits
 from wherry.model.errors import InvalidInput, TooLarge
 from wherry.model.schema import Int64
-from wherry.wire.http.formats.rows import COLUMN_OF, to_batch, to_fields
+from wherry.wire.http.formats.rows import COLUMN_OF, counted_from, joined, to_batch, to_fields
 from wherry.wire.http.message import AVRO, AVRO_SINGLE, Bytes, Response
 from wherry.wire.http.problem import HttpError
 
@@ -29,6 +30,12 @@ Schema: TypeAlias = dict[str, Any]
 INFLATED_BYTES_MAX = 64 << 20
 BLOCKS_MAX = 65_536
 """Of one container: each costs what several messages cost, and a block may hold but one."""
+
+BLOCK_BYTES_MAX, BLOCK_MESSAGES_MAX = 64 << 10, 2_048
+"""Of a block that is decoded at once; those of a larger one are read one by one, and others run between."""
+
+SOME_MESSAGES = 512
+"""That are read so before others run."""
 
 META_MAX = 64
 SCHEMA_BYTES_MAX = 64 << 10
@@ -106,8 +113,25 @@ def _fingerprint(name: str = "message") -> bytes:
 
 def read(body: Bytes) -> pa.RecordBatch:
     """Every message of an object container."""
+    return joined([batch for batch in read_pieces(body) if batch is not None])
+
+
+def read_pieces(body: Bytes) -> Iterator[pa.RecordBatch | None]:
+    """The same, some messages at a time; None where others may run meanwhile."""
+    done, waiting, size = 0, list[dict[str, Any]](), 0
+    for records, length in _pieces(_Cursor(memoryview(body).cast("B"))):
+        waiting += records
+        size += length
+        if size > BLOCK_BYTES_MAX or len(waiting) >= SOME_MESSAGES:
+            yield _batch(waiting, done) if waiting else None
+            done, waiting, size = done + len(waiting), [], 0
+    if waiting:
+        yield _batch(waiting, done)
+
+
+def _pieces(cursor: _Cursor) -> Iterator[tuple[list[dict[str, Any]], int]]:
+    """The records of a container, and of how many bytes: block by block, of large ones some at a time."""
     _fastavro()
-    cursor = _Cursor(memoryview(body).cast("B"))
     if cursor.take(len(_MAGIC)) != _MAGIC:
         raise _refused("no magic", "an Avro object container, which begins with Obj and 01")
     meta = _meta(cursor)
@@ -115,19 +139,35 @@ def read(body: Bytes) -> pa.RecordBatch:
     if codec not in ("null", "deflate"):
         raise _refused(f"codec {codec}", "codec null or deflate")
     schema = _writer_schema(meta.get("avro.schema", b""))
-    sync, left = cursor.take(_SYNC_BYTES), INFLATED_BYTES_MAX
-    records: list[dict[str, Any]] = []
+    sync, left, total = cursor.take(_SYNC_BYTES), INFLATED_BYTES_MAX, 0
     for _ in range(BLOCKS_MAX):
         if cursor.done:
-            return _batch(records)
+            return
         count, head, data = _block(cursor, sync)
-        if not 0 <= count <= limits.BATCH_MESSAGES_MAX - len(records):
-            raise InvalidInput("messages", len(records) + count, f"1 to {limits.BATCH_MESSAGES_MAX} in one call")
+        if not 0 <= count <= limits.BATCH_MESSAGES_MAX - total:
+            raise InvalidInput("messages", total + count, f"1 to {limits.BATCH_MESSAGES_MAX} in one call")
         plain = data if codec == "null" else _inflated(data, left)
         left -= len(plain)
-        if count:
-            records += _records(schema, head, plain)
+        total += count
+        if len(plain) > BLOCK_BYTES_MAX or count > BLOCK_MESSAGES_MAX:
+            yield from _some_each(schema["items"], count, plain)
+        else:
+            yield (_records(schema, head, plain) if count else []), len(plain)
     raise _refused(f"{BLOCKS_MAX} blocks or more", f"fewer than {BLOCKS_MAX} in one call")
+
+
+def _some_each(schema: Schema, count: int, data: Bytes) -> Iterator[tuple[list[dict[str, Any]], int]]:
+    """The records of a block that is too large to be decoded at once."""
+    source, read = io.BytesIO(data), _fastavro().schemaless_reader
+    for begin in range(0, count, SOME_MESSAGES):
+        before = source.tell()
+        try:
+            records = [read(source, schema, None) for _ in range(min(SOME_MESSAGES, count - begin))]
+        except Exception as fault:  # whatever fastavro trips over: it has no errors of its own for bad bytes
+            raise _refused(repr(fault), "records of their schema") from None
+        yield records, source.tell() - before
+    if source.read(1):
+        raise _refused("bytes after the last record", "as many records as a block says")
 
 
 def _block(cursor: _Cursor, sync: memoryview) -> tuple[int, memoryview, memoryview]:
@@ -167,10 +207,10 @@ def write_one(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
     return Response(body=[write_single(record, "delivered")], content_type=AVRO_SINGLE)
 
 
-def _batch(records: list[dict[str, Any]]) -> pa.RecordBatch:
-    if not records:
-        raise InvalidInput("messages", 0, f"1 to {limits.BATCH_MESSAGES_MAX} messages in one call")
-    return to_batch({name: [record.get(name) for record in records] for name in COLUMN_OF})
+def _batch(records: list[dict[str, Any]], before: int = 0) -> pa.RecordBatch:
+    """Records as messages, of which so many came before."""
+    with counted_from(before):
+        return to_batch({name: [record.get(name) for record in records] for name in COLUMN_OF})
 
 
 def _records(array: Schema, head: Bytes, data: Bytes) -> list[dict[str, Any]]:
@@ -306,9 +346,9 @@ class Container:
         self._sink = io.BytesIO()
         self._writer = writer(self._sink, _schema_of(tuple(columns)))
 
-    def add(self, block: pa.RecordBatch) -> None:
+    def add(self, block: pa.RecordBatch, leases: Int64 | None = None) -> None:
         """Further messages."""
-        fields = to_fields(block, None)
+        fields = to_fields(block, leases)
         for row in zip(*fields.values(), strict=True):
             self._writer.write(dict(zip(fields, row, strict=True)))
 

@@ -6,7 +6,7 @@ is kept as the producer wrote it, numbers to the last digit, without the space b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Annotated, Any, TypeAlias
 
@@ -17,7 +17,8 @@ from msgspec import Meta, Raw
 from wherry.model import limits
 from wherry.model.errors import InvalidInput
 from wherry.model.schema import Int64
-from wherry.wire.http.formats.rows import COLUMN_OF, Fields, to_batch, to_fields
+from wherry.wire.http.formats.pieces import SCAN_BYTES, elements, lines
+from wherry.wire.http.formats.rows import COLUMN_OF, Fields, counted_from, to_batch, to_fields
 from wherry.wire.http.message import JSON, NDJSON, Bytes, Response, json_response
 from wherry.wire.http.reading import NAMED_BYTES_MAX, UNTOLD, refused
 
@@ -59,6 +60,18 @@ class GivenMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
             raise ValueError("one of payload and payload_base64")
 
 
+class _Parts(msgspec.Struct, gc=False):
+    """Of a message only how large its parts are."""
+
+    payload: Raw = _MISSING
+    headers: Raw = _MISSING
+
+
+HEADERS_JSON_MAX = 6 * limits.HEADERS_BYTES_MAX + 8 * limits.HEADERS_MAX
+"""Headers as JSON: a character may be written in six, and each header needs some marks."""
+
+_LARGE = msgspec.json.Decoder(list[_Parts] | _Parts)
+_LARGE_LINES = msgspec.json.Decoder(_Parts)
 _USUAL = msgspec.json.Decoder(list[_Usual] | _Usual)
 _GIVEN = msgspec.json.Decoder(list[GivenMessage] | GivenMessage)
 _USUAL_LINES = msgspec.json.Decoder(_Usual)
@@ -79,6 +92,70 @@ def read_lines(body: Bytes) -> pa.RecordBatch:
         if lines > limits.BATCH_MESSAGES_MAX:
             raise InvalidInput("messages", lines, f"1 to {limits.BATCH_MESSAGES_MAX} messages in one call")
     return _read(body, _USUAL_LINES.decode_lines, _GIVEN_LINES.decode_lines)
+
+
+def read_pieces(body: Bytes) -> Iterator[pa.RecordBatch | None]:
+    """The same as `read`, some messages at a time; None where others may run meanwhile."""
+    base = 0
+    for piece in elements(body):
+        if piece is None:
+            yield None
+            continue
+        if len(memoryview(piece)) > SCAN_BYTES:
+            _check_large(_LARGE.decode, piece, base)
+            yield None
+        batch = _part(piece, _USUAL.decode, _GIVEN.decode, base)
+        base = _counted(base, batch)
+        yield batch
+
+
+def read_line_pieces(body: Bytes) -> Iterator[pa.RecordBatch | None]:
+    """The same as `read_lines`, some lines at a time."""
+    base = 0
+    for piece in lines(body):
+        if len(piece) > SCAN_BYTES:
+            _check_large(_LARGE_LINES.decode_lines, piece, base)
+            yield None
+        if bytes(piece).isspace():
+            continue
+        batch = _part(piece, _USUAL_LINES.decode_lines, _GIVEN_LINES.decode_lines, base)
+        base = _counted(base, batch)
+        yield batch
+
+
+def _counted(base: int, batch: pa.RecordBatch) -> int:
+    count = base + int(batch.num_rows)
+    if count > limits.BATCH_MESSAGES_MAX:
+        raise InvalidInput("messages", count, f"1 to {limits.BATCH_MESSAGES_MAX} messages in one call")
+    return count
+
+
+def _part(text: Bytes, usual: Callable[[Any], Any], given: Callable[[Any], Any], before: int) -> pa.RecordBatch:
+    """The messages of a piece, of which so many came before."""
+    try:
+        with counted_from(before):
+            return _read(text, usual, given)
+    except InvalidInput as fault:
+        if before and fault.field == "messages":  # an empty piece: two commas, or one before the end
+            raise InvalidInput("body", _start(text), f"valid JSON (nothing at messages[{before}])") from None
+        raise
+
+
+def _check_large(decode: Callable[[Any], Any], text: Bytes, base: int) -> None:
+    """Refuse what no message may have before it is made: to step over it costs a twentieth of that."""
+    try:
+        parts = decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return  # told by whoever reads it
+    for index, part in enumerate(parts if isinstance(parts, list) else [parts]):
+        headers, payload = memoryview(part.headers), memoryview(part.payload)
+        if len(headers) > HEADERS_JSON_MAX:
+            allowed = f"at most {limits.HEADERS_BYTES_MAX} bytes of names and values"
+            raise InvalidInput(f"messages[{base + index}].headers", f"{len(headers)} bytes of JSON", allowed)
+        size = len(payload) - 2
+        if size > limits.PAYLOAD_BYTES_MAX and payload[0] == _QUOTE and bytes(payload).find(b"\\") < 0:
+            allowed = f"0 to {limits.PAYLOAD_BYTES_MAX} bytes"
+            raise InvalidInput(f"messages[{base + index}].payload", f"{size} bytes", allowed)
 
 
 def _read(body: Bytes, usual: Callable[[Any], Any], given: Callable[[Any], Any]) -> pa.RecordBatch:
@@ -149,11 +226,11 @@ class Page:
         self._parts: list[bytes] = [b'{"messages":[']
         self._end = b"]}" if following is None else b'],"next":%b}' % _ENCODER.encode(following)
 
-    def add(self, block: pa.RecordBatch) -> None:
+    def add(self, block: pa.RecordBatch, leases: Int64 | None = None) -> None:
         """Further messages."""
         if len(self._parts) > 1:
             self._parts.append(b",")
-        self._parts.append(_ENCODER.encode(_rows(block, None))[1:-1])
+        self._parts.append(_ENCODER.encode(_rows(block, leases))[1:-1])
 
     def response(self) -> Response:
         """All of it."""
@@ -166,9 +243,9 @@ class Lines:
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
-    def add(self, block: pa.RecordBatch) -> None:
+    def add(self, block: pa.RecordBatch, leases: Int64 | None = None) -> None:
         """Further messages."""
-        self._parts.append(_ENCODER.encode_lines(_rows(block, None)))
+        self._parts.append(_ENCODER.encode_lines(_rows(block, leases)))
 
     def response(self) -> Response:
         """All of it."""

@@ -5,7 +5,9 @@ Fields are named as in docs/http.md: times end in `_ms` and are Unix millisecond
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from operator import add
 from typing import Any, TypeAlias
 
@@ -28,6 +30,7 @@ _HIGHEST = {
     "due_ms": limits.TIME_MS_MAX,
     "expires_ms": limits.TIME_MS_MAX,
 }
+_PLACE = re.compile(r"messages\[(\d+)\]")
 _UNSEEN = frozenset({"envelope", "blob", "mac"})
 """Columns for those who take whole batches: bytes of other wires, and what the broker keeps for itself."""
 
@@ -44,6 +47,39 @@ def to_batch(fields: Fields) -> pa.RecordBatch:
         else:
             columns[COLUMN_OF[name]] = pa.array(values, wanted)
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+@contextmanager
+def counted_from(before: int) -> Iterator[None]:
+    """A fault in a part of a body, of which so many messages came before, names a message by its place in the whole."""
+    try:
+        yield
+    except InvalidInput as fault:
+        found = _PLACE.match(fault.field)
+        if not before or found is None:
+            raise
+        place = f"messages[{before + int(found[1])}]{fault.field[found.end() :]}"
+        raise InvalidInput(place, fault.given, fault.allowed) from None
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches of `to_batch` as one, which has the columns of all; `InvalidInput` if there are no messages."""
+    if not batches:
+        raise InvalidInput("messages", 0, f"1 to {limits.BATCH_MESSAGES_MAX} messages in one call")
+    names = dict.fromkeys(name for batch in batches for name in batch.schema.names)
+    if len(batches) == 1:
+        return batches[0]
+    return pa.concat_batches([_with_columns(batch, list(names)) for batch in batches])
+
+
+def _with_columns(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    if batch.schema.names == names:
+        return batch
+    there = set(batch.schema.names)
+    columns = [
+        batch.column(name) if name in there else pa.nulls(batch.num_rows, MESSAGE.field(name).type) for name in names
+    ]
+    return pa.RecordBatch.from_arrays(columns, names)
 
 
 def _whole(name: str, values: Sequence[int | None]) -> pa.Array:
