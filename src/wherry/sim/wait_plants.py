@@ -90,13 +90,16 @@ def waits(*modules: ModuleType) -> list[Wait]:
 
 def _calls(node: ast.AST, names: list[str]) -> Iterator[tuple[str, ast.Call]]:
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _calls(child, [*names, child.name, "<locals>"])
+            continue
+        if isinstance(child, ast.ClassDef):
             yield from _calls(child, [*names, child.name])
             continue
         if isinstance(child, ast.Call) and isinstance(child.func, ast.Attribute):
             whole = ast.unparse(child.func)
             if child.func.attr in WAITS or whole.endswith("committer.wait"):
-                yield ".".join(names), child
+                yield ".".join(names[:-1]), child
         yield from _calls(child, names)
 
 

@@ -64,7 +64,9 @@ def _built(kind: type[Any], body: dict[str, Any]) -> Any:
 
 
 async def _topics(broker: Broker, _: Nothing, may: May) -> object:
-    return {"topics": [_whole(each) for each in broker.topics() if may(each.name)]}
+    found = [_whole(each) for each in broker.topics() if may(each.name)]
+    await broker.stored(broker.shard.committer.submitted)
+    return {"topics": found}
 
 
 def _whole(config: msgspec.Struct) -> dict[str, Any]:
@@ -106,13 +108,15 @@ async def _stats(broker: Broker, body: OfTopic, _: May) -> object:
 async def _extents(broker: Broker, body: OfTopic, _: May) -> object:
     found, incarnation = broker.extents(body.topic), broker.shard.state.catalog.topic(body.topic)
     keep = broker.shard.state.topic(body.topic).config.keep
-    await broker.shard.committer.wait(broker.shard.committer.submitted)
+    await broker.stored(broker.shard.committer.submitted)
     offsets = {"start": {n: start for n, start, _ in found}, "stop": {n: stop for n, _, stop in found}}
     return {**offsets, "incarnation": incarnation, "keep": keep}
 
 
 async def _offsets_at(broker: Broker, body: AtTime, _: May) -> object:
-    return {"offsets": broker.offsets_at(body.topic, body.time_ms)}
+    offsets = broker.offsets_at(body.topic, body.time_ms)
+    await broker.stored(broker.shard.committer.submitted)
+    return {"offsets": offsets}
 
 
 async def _reach(broker: Broker, body: Reach, _: May) -> object:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import wraps
 from itertools import count
 from typing import TypeAlias
 
@@ -13,9 +14,9 @@ from wherry.broker.broker import Broker
 from wherry.broker.consumer import Consumer
 from wherry.broker.settle import Settler
 from wherry.core.state import SubscriptionState
-from wherry.model.errors import Forbidden, NotFound
+from wherry.model.errors import Forbidden, NotFound, WherryError
 from wherry.model.topic import Topic
-from wherry.wire.http.message import Request
+from wherry.wire.http.message import Answer, Request
 from wherry.wire.http.problem import HttpError
 from wherry.wire.http.routing import Call, Verb
 from wherry.wire.http.sampling import Sampler
@@ -89,6 +90,27 @@ class Service:
 
 
 Ask: TypeAlias = Call[Service]
+Handler: TypeAlias = Callable[[Ask], Awaitable[Answer]]
+
+
+def once_durable(handler: Handler) -> Handler:
+    """Make an endpoint that shows what there is wait with its answer, that there is none too, until it is durable.
+
+    Else a topic or a key could be shown, or be gone, and a power cut makes it untrue. Figures need not wait: `stats`.
+    """
+
+    @wraps(handler)
+    async def waiting(call: Ask) -> Answer:
+        committer = call.service.broker.shard.committer
+        try:
+            answer = await handler(call)
+        except WherryError:
+            await committer.wait(committer.submitted)
+            raise
+        await committer.wait(committer.submitted)
+        return answer
+
+    return waiting
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from wherry.wire.http.endpoints.consume import LISTED, LISTS, PAGE_BYTES_MAX, SE
 from wherry.wire.http.message import Answer, json_response
 from wherry.wire.http.problem import HttpError
 from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask
+from wherry.wire.http.service import Ask, once_durable
 from wherry.wire.http.terms import AfterDead, DeadLimit, Offset, Partition, Rate, TimeMs
 
 TABLE = Table("dead letters")
@@ -109,6 +109,7 @@ async def list_dead(call: Ask) -> Answer:
 
 
 @TABLE.add("GET", PATH + "/reasons", "consume", query=Conditions, answers={200: DeadReasons})
+@once_durable
 async def list_reasons(call: Ask) -> Answer:
     """Dead letters counted by subscription and reason: what a redrive or a discard with these conditions would mean."""
     shard = call.service.broker.shard
@@ -148,6 +149,7 @@ async def discard(call: Ask) -> Answer:
 
 
 @TABLE.add("GET", PATH + "/audit", "admin", answers={200: Audit})
+@once_durable
 async def audit(call: Ask) -> Answer:
     """Who sent dead letters back or threw them away."""
     return json_response(Audit([DeedView(*deed) for deed in call.service.broker.audit(call["topic"])]))

@@ -13,7 +13,7 @@ from wherry.security.keys import make
 from wherry.wire.http.endpoints.bodies import given, model, part_of
 from wherry.wire.http.message import Answer, Response, json_response
 from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask
+from wherry.wire.http.service import Ask, once_durable
 from wherry.wire.http.terms import MODEL, KeyName, TimeMs
 
 TABLE = Table("keys")
@@ -74,6 +74,7 @@ def _known(call: Ask) -> Key:
 
 
 @TABLE.add("GET", "/v1/keys", "admin", answers={200: KeyList})
+@once_durable
 async def list_keys(call: Ask) -> Answer:
     """All keys, without their secrets."""
     known = call.service.broker.keys()
@@ -93,6 +94,7 @@ async def make_key(call: Ask) -> Answer:
 
 
 @TABLE.add("GET", PATH, "admin", answers={200: KeyView})
+@once_durable
 async def get_key(call: Ask) -> Answer:
     """One key, without its secret."""
     return json_response(_view(_known(call)))

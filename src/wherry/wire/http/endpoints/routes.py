@@ -14,7 +14,7 @@ from wherry.wire.http.formats import TAKES, take_messages
 from wherry.wire.http.formats.as_octets import decoded
 from wherry.wire.http.message import ARROW, Answer, Response, json_response
 from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask
+from wherry.wire.http.service import Ask, once_durable
 from wherry.wire.http.terms import MODEL
 
 TABLE = Table("routes")
@@ -58,6 +58,7 @@ class RoutedView(msgspec.Struct):
 
 
 @TABLE.add("GET", "/v1/routes", "admin", answers={200: RouteList})
+@once_durable
 async def list_routes(call: Ask) -> Answer:
     """All routes."""
     return json_response(RouteList(call.service.broker.routes()))
@@ -75,6 +76,7 @@ async def put_route(call: Ask) -> Answer:
 
 
 @TABLE.add("GET", PATH, "admin", answers={200: Route})
+@once_durable
 async def get_route(call: Ask) -> Answer:
     """One route."""
     return json_response(call.service.broker.shard.state.catalog.route(call["route"]))

@@ -13,7 +13,7 @@ from wherry.model.webhook import Webhook
 from wherry.wire.http.endpoints.bodies import changed, fields_of, given, model, part_of, shown
 from wherry.wire.http.message import Answer, Response, json_response
 from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask
+from wherry.wire.http.service import Ask, once_durable
 
 TABLE = Table("subscriptions")
 PATH = "/v1/topics/{topic}/subscriptions/{subscription}"
@@ -85,6 +85,7 @@ def _state(call: Ask) -> SubscriptionState:
 
 
 @TABLE.add("GET", "/v1/topics/{topic}/subscriptions", "consume", answers={200: SubscriptionList})
+@once_durable
 async def list_subscriptions(call: Ask) -> Answer:
     """The subscriptions of a topic with their figures."""
     topic = call.service.broker.shard.state.topic(call["topic"])
@@ -109,6 +110,7 @@ async def put_subscription(call: Ask) -> Answer:
 
 
 @TABLE.add("GET", PATH, "consume", answers={200: SubscriptionView})
+@once_durable
 async def get_subscription(call: Ask) -> Answer:
     """One subscription with its figures."""
     return json_response(_view(call, _state(call)))

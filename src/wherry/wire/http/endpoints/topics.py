@@ -11,7 +11,7 @@ from wherry.model.topic import Topic
 from wherry.wire.http.endpoints.bodies import changed, fields_of, given, shown
 from wherry.wire.http.message import Answer, Response, json_response
 from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask
+from wherry.wire.http.service import Ask, once_durable
 from wherry.wire.http.terms import Limit, Partition
 
 TABLE = Table("topics")
@@ -52,6 +52,7 @@ def _view(call: Ask, topic: Topic) -> TopicView:
 
 
 @TABLE.add("GET", "/v1/topics", "consume", asks=True, answers={200: TopicList})
+@once_durable
 async def list_topics(call: Ask) -> Answer:
     """Topics with their figures: those that the caller may consume."""
     topics = call.service.visible(call.request, "consume", call.service.broker.topics())
@@ -78,6 +79,7 @@ async def put_topic(call: Ask) -> Answer:
 
 
 @TABLE.add("GET", "/v1/topics/{topic}", "consume", answers={200: TopicView})
+@once_durable
 async def get_topic(call: Ask) -> Answer:
     """One topic with its figures."""
     return json_response(_view(call, call.service.broker.shard.state.topic(call["topic"]).config))
@@ -101,6 +103,7 @@ async def delete_topic(call: Ask) -> Answer:
 
 
 @TABLE.add("GET", "/v1/topics/{topic}/partitions", "consume", query=PartitionQuery, answers={200: PartitionList})
+@once_durable
 async def list_partitions(call: Ask) -> Answer:
     """Where each partition begins and ends, and what is not settled in it; `limit` of them from `first` on."""
     query: PartitionQuery = call.query

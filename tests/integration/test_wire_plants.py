@@ -1,0 +1,359 @@
+"""Plants where the simulator does not reach: the wires. Each check holds as it is, and fails with each of its plants.
+
+A check of an answer holds the disk: what is written is not synced until it is let go, so an answer that comes before
+that did not wait. A check of a token shows one that belongs to somebody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import importlib
+import json
+import pkgutil
+import re
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+
+import wherry.node
+import wherry.wire
+from tests.amqp import raw as amqp
+from tests.integration.flights import Flights, Pushed, payloads, until
+from tests.integration.served import Served, served
+from tests.stomp import raw as stomp
+from wherry.broker.receipts import parse_receipts
+from wherry.journal.disk_writer import DiskWriter
+from wherry.sim.patch import patched
+from wherry.sim.wait_plants import MODULES, Wait, unwaited, waits
+from wherry.wire.flight.push import Pushing
+from wherry.wire.http.endpoints import consume, transactions
+from wherry.wire.stomp import polling
+from wherry.wire.stomp.session import Session
+
+CALM_S = 0.2
+"""How long an answer that must not come is waited for; it cannot come, so nothing depends on the machine."""
+
+PATIENCE_S = 20.0
+"""How long the same is waited for where a plant lets it come."""
+
+Ask = Callable[[Served, str], object]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("node")) as found:
+        yield found
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, node: Served) -> str:
+    name = re.sub("[^a-z]+", "-", request.node.name)
+    for each in (name, f"{name}-other"):
+        node.run(node.node.broker.create_topic(each))
+        node.run(node.node.broker.subscribe(each, "s"))
+        node.run(node.node.broker.publish(each, [b"it"]))
+    return name
+
+
+def asked(node: Served, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+    """One request over HTTP."""
+    host = urlsplit(node.node.url)
+    connection = http.client.HTTPConnection(host.hostname or "", host.port, timeout=PATIENCE_S)
+    try:
+        given = {"Content-Type": "application/json", **headers}
+        connection.request(method, path, None if body is None else json.dumps(body), given)
+        answer = connection.getresponse()
+        raw = answer.read()
+        return answer.status, json.loads(raw) if raw else None
+    finally:
+        connection.close()
+
+
+# ------------------------------------------------------------------------------------------------ answers and the disk
+
+
+@contextmanager
+def held_disk() -> Iterator[None]:
+    """Nothing is synced meanwhile."""
+    let_go = threading.Event()
+
+    def make(append: Any) -> Any:
+        async def late(self: DiskWriter, bodies: Any, expected: int) -> Any:
+            await asyncio.to_thread(let_go.wait)
+            return await append(self, bodies, expected)
+
+        return late
+
+    with patched(DiskWriter, "append", make):
+        try:
+            yield
+        finally:
+            let_go.set()
+
+
+def check_waits(ask: Ask, node: Served, topic: str, patience_s: float, *, reads: bool) -> None:
+    """An answer does not come while the disk is held. One who reads has somebody write just before."""
+    committer = node.node.broker.shard.committer
+    until(lambda: committer.durable == committer.submitted)
+    others: list[Future[Any]] = []
+    with ThreadPoolExecutor(1) as pool:
+        with held_disk():
+            if reads:
+                work = node.node.broker.publish(topic, [b"new"])
+                others.append(asyncio.run_coroutine_threadsafe(work, node.loop))
+                until(lambda: committer.submitted > committer.durable)
+            answer = pool.submit(ask, node, topic)
+            until(lambda: committer.submitted > committer.durable or answer.done())
+            try:
+                answer.result(patience_s)
+                early = True
+            except NotYet:
+                early = False
+        answer.result(PATIENCE_S)
+        for other in others:
+            other.result(PATIENCE_S)
+    assert not early, "it was answered before it was durable"
+
+
+def lease_of(node: Served, topic: str) -> str:
+    """A message of the topic, on lease; its receipt."""
+
+    async def pulled() -> str:
+        consumer = await node.node.broker.consumer(topic, "s")
+        got = await consumer.pull(1)
+        return f"{got.tokens[0]}:{got.batch.column('offset').to_pylist()[0]}"
+
+    return node.run(pulled())
+
+
+def flights(node: Served) -> Flights:
+    assert node.node.flight_url is not None
+    return Flights(node.node.flight_url)
+
+
+def http_publish(node: Served, topic: str) -> None:
+    assert asked(node, "POST", f"/v1/topics/{topic}/messages", [{"payload": "aXQ="}])[0] in (200, 201)
+
+
+def http_settle(how: str, node: Served, topic: str) -> None:
+    receipt = lease_of(node, topic)
+    assert asked(node, "POST", f"/v1/topics/{topic}/subscriptions/s/{how}", {"receipts": [receipt]})[0] == 204
+
+
+def http_get(path: str, node: Served, topic: str) -> None:
+    assert asked(node, "GET", path.format(topic=topic))[0] in (200, 404)
+
+
+def flight_put(node: Served, topic: str) -> None:
+    assert flights(node).put([payloads(b"it")], topic=topic)
+
+
+def flight_stage(node: Served, topic: str) -> None:
+    assert flights(node).put([payloads(b"it")], topic=topic, stage=f"{topic}/stage")
+
+
+def flight_act(action: str, body: dict[str, Any], node: Served, topic: str) -> None:
+    flights(node).act(action, **{key: value.format(topic) if value == "{}" else value for key, value in body.items()})
+
+
+def flight_info(node: Served, topic: str) -> None:
+    flights(node).info(topic=topic)
+
+
+def flight_push_ack(node: Served, topic: str) -> None:
+    receipt = lease_of(node, topic)
+    stream = Pushed(flights(node), topic=topic, subscription="s")
+    stream.say(ack=[receipt], id="1")
+    assert stream.next() == {"done": "1"}
+    stream.end()
+
+
+def amqp_confirm(node: Served, topic: str) -> None:
+    assert node.node.amqp_url is not None
+    with amqp.Raw(node.node.amqp_url).opened() as raw:
+        raw.call(1, amqp.QUEUE_DECLARE, b"\x00\x00" + amqp.short(f"q-{topic}") + b"\x02" + amqp.long(b""))
+        raw.expect(amqp.QUEUE_DECLARE_OK)
+        raw.call(1, amqp.CONFIRM_SELECT, b"\0")
+        raw.expect(amqp.CONFIRM_SELECT_OK)
+        raw.publish(f"q-{topic}", b"it", properties=b"\x10\x00\x02")
+        raw.expect(amqp.ACK)
+
+
+def stomp_send(node: Served, topic: str) -> None:
+    with stomp.Raw(node.node.stomp_port or 0) as raw:
+        raw.connect()
+        raw.done("SEND", b"it", destination=f"/queue/q-{topic}", persistent="true")
+
+
+def stomp_ack(node: Served, topic: str) -> None:
+    with stomp.Raw(node.node.stomp_port or 0) as raw:
+        raw.connect()
+        raw.send("SUBSCRIBE", id="1", destination=f"/queue/q-{topic}", ack="client-individual")
+        got = raw.expect("MESSAGE")
+        raw.done("ACK", id=got.headers["ack"])
+
+
+def ready_queue(node: Served, topic: str) -> None:
+    """A queue is declared, and has a message, before the disk is held: only the answer looked at is late."""
+    stomp_send(node, topic)
+
+
+class Answers(NamedTuple):
+    """A call whose answer must wait, and the plant by which it does not."""
+
+    ask: Ask
+    plant: str
+    reads: bool = False
+    before: Ask = lambda node, topic: None
+
+
+WIRES = [
+    importlib.import_module(found.name)
+    for package in (wherry.wire, wherry.node)
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    if not found.name.endswith("__main__")
+]
+PLACES: dict[str, Wait] = {place.name: place for place in (*waits(*MODULES), *waits(*WIRES))}
+
+SHOWN = "once_durable.<locals>.waiting"
+
+ANSWERS: dict[str, Answers] = {
+    "http publish": Answers(http_publish, "Publisher._publish 1"),
+    "http ack": Answers(partial(http_settle, "ack"), "Settler._settle_now 0"),
+    "http nack": Answers(partial(http_settle, "nack"), "Settler._settle_now 0"),
+    "http reject": Answers(partial(http_settle, "reject"), "Settler._settle_now 0"),
+    "http topics": Answers(partial(http_get, "/v1/topics"), f"{SHOWN} 1", reads=True),
+    "http topic": Answers(partial(http_get, "/v1/topics/{topic}"), f"{SHOWN} 1", reads=True),
+    "http no topic": Answers(partial(http_get, "/v1/topics/none"), f"{SHOWN} 0", reads=True),
+    "http partitions": Answers(partial(http_get, "/v1/topics/{topic}/partitions"), f"{SHOWN} 1", reads=True),
+    "http subscriptions": Answers(partial(http_get, "/v1/topics/{topic}/subscriptions"), f"{SHOWN} 1", reads=True),
+    "http subscription": Answers(partial(http_get, "/v1/topics/{topic}/subscriptions/s"), f"{SHOWN} 1", reads=True),
+    "http routes": Answers(partial(http_get, "/v1/routes"), f"{SHOWN} 1", reads=True),
+    "http keys": Answers(partial(http_get, "/v1/keys"), f"{SHOWN} 1", reads=True),
+    "http reasons": Answers(partial(http_get, "/v1/topics/{topic}/dead/reasons"), f"{SHOWN} 1", reads=True),
+    "http audit": Answers(partial(http_get, "/v1/topics/{topic}/dead/audit"), f"{SHOWN} 1", reads=True),
+    "flight put": Answers(flight_put, "Stream._publish 0"),
+    "flight stage": Answers(flight_stage, "Stream._publish 0"),
+    "flight info": Answers(flight_info, "FlightServer._looked 0", reads=True),
+    "flight topics": Answers(partial(flight_act, "topics", {}), "_topics 0", reads=True),
+    "flight extents": Answers(partial(flight_act, "extents", {"topic": "{}"}), "_extents 0", reads=True),
+    "flight offsets-at": Answers(
+        partial(flight_act, "offsets-at", {"topic": "{}", "time_ms": 0}), "_offsets_at 0", reads=True
+    ),
+    "flight push ack": Answers(flight_push_ack, "Settler._settle_now 0"),
+    "amqp confirm": Answers(amqp_confirm, "Intake._confirm_all 0", before=ready_queue),
+    "stomp send": Answers(stomp_send, "Intake._confirm_all 0", before=ready_queue),
+    "stomp ack": Answers(stomp_ack, "Session.all_settled", before=ready_queue),
+}
+
+
+def planted(name: str) -> Any:
+    """The plant of a check."""
+    if name == "Session.all_settled":
+
+        async def nothing(self: Session) -> None:
+            """Say that all is done."""
+
+        return patched(Session, "all_settled", lambda _: nothing)
+    return unwaited(PLACES[name])
+
+
+def test_every_wait_of_a_wire_has_a_check():
+    wires = {place.name for place in waits(*WIRES)}
+    assert wires - {each.plant for each in ANSWERS.values()} == set()
+
+
+@pytest.mark.rows("D14")
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_waits_for_the_disk(name: str, node: Served, topic: str):
+    case = ANSWERS[name]
+    case.before(node, topic)
+    check_waits(case.ask, node, topic, CALM_S, reads=case.reads)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_that_does_not_wait_is_noticed(name: str, node: Served, topic: str):
+    case = ANSWERS[name]
+    case.before(node, topic)
+    with planted(case.plant), pytest.raises(AssertionError, match="before it was durable"):
+        check_waits(case.ask, node, topic, PATIENCE_S, reads=case.reads)
+
+
+# ------------------------------------------------------------------------------------------------------ foreign tokens
+
+
+def check_push(how: str, node: Served, topic: str) -> None:
+    """A stream settles nothing of another subscription."""
+    receipt = lease_of(node, f"{topic}-other")
+    stream = Pushed(flights(node), topic=topic, subscription="s")
+    stream.say(**{how: [receipt]}, id="1")
+    said = stream.next()
+    stream.end()
+    assert "fault" in said and said["fault"]["code"] == "stale-lease", "a foreign token was taken"
+
+
+def check_http(how: str, node: Served, topic: str) -> None:
+    """A path settles nothing of another subscription."""
+    receipt = lease_of(node, f"{topic}-other")
+    status, _ = asked(node, "POST", f"/v1/topics/{topic}/subscriptions/s/{how}", {"receipts": [receipt]})
+    assert status == 409, "a foreign token was taken"
+
+
+def check_transaction(node: Served, topic: str) -> None:
+    """Nor does a transaction."""
+    receipt = lease_of(node, f"{topic}-other")
+    path = f"/v1/transactions/{topic}/topics/{topic}/subscriptions/s/ack"
+    assert asked(node, "POST", path, {"receipts": [receipt]})[0] == 409, "a foreign token was taken"
+
+
+def check_session(node: Served, topic: str) -> None:
+    """A polled session of STOMP answers to its own token."""
+    _, opened = asked(node, "POST", "/v1/stomp/sessions")
+    status, _ = asked(node, "DELETE", f"/v1/stomp/sessions/{opened['id']}", **{"Wherry-Session": "x" * 32})
+    assert status in (401, 403, 404), "a foreign token was taken"
+
+
+def any_push() -> Any:
+    return patched(Pushing, "_parts", lambda _: lambda self, receipts: parse_receipts(receipts))
+
+
+@contextmanager
+def any_http() -> Iterator[None]:
+    def make(_: Any) -> Any:
+        return lambda call: parse_receipts(call.body.receipts)
+
+    with patched(consume, "parts_of", make), patched(transactions, "parts_of", make):
+        yield
+
+
+def any_session() -> Any:
+    return patched(polling, "_digest", lambda _: lambda token: b"")
+
+
+TOKENS: dict[str, tuple[Callable[[Served, str], None], Callable[[], Any]]] = {
+    **{f"flight push {how}": (partial(check_push, how), any_push) for how in ("ack", "nack", "reject", "extend")},
+    **{f"http {how}": (partial(check_http, how), any_http) for how in ("ack", "nack", "reject", "release", "extend")},
+    "http transaction": (check_transaction, any_http),
+    "stomp session": (check_session, any_session),
+}
+
+
+@pytest.mark.rows("A6")
+@pytest.mark.parametrize("name", TOKENS)
+def test_a_foreign_token_is_refused(name: str, node: Served, topic: str):
+    TOKENS[name][0](node, topic)
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_a_foreign_token_that_is_taken_is_noticed(name: str, node: Served, topic: str):
+    check, plant = TOKENS[name]
+    with plant(), pytest.raises(AssertionError, match="a foreign token was taken"):
+        check(node, topic)
