@@ -1,6 +1,8 @@
 """Hard limits of names, counts and sizes, each at both edges."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,6 +36,60 @@ async def test_a_subscription_has_a_limit_of_consumers_and_it_is_a_million(home:
         await broker.consumer("t", "readers")
     await consumers[0].close()
     await broker.consumer("t", "readers")
+
+
+MILLION = """
+import asyncio, resource
+import wherry
+
+COUNT = 1_000_000
+
+
+def kilobytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+async def main():
+    async with wherry.open() as broker:
+        await broker.create_topic("t", partitions=64)
+        await broker.subscribe("t", "readers")
+        before = kilobytes()
+        consumers = [await broker.consumer("t", "readers") for _ in range(COUNT)]
+        each = (kilobytes() - before) * 1024 / COUNT
+        assert each < 700, f"{each} bytes for each consumer"
+        assert broker.stats("t").subscriptions[0].consumers == COUNT
+        try:
+            await broker.consumer("t", "readers")
+            raise AssertionError("one more than the limit")
+        except wherry.LimitReached:
+            pass
+        some = consumers[:: COUNT // 1_000]
+        waiting = [asyncio.create_task(one.pull(1, wait_ms=None)) for one in some[:500]]
+        await asyncio.sleep(0)
+        await broker.publish("t", [b"x"] * 500)
+        got = await asyncio.gather(*waiting)
+        await broker.publish("t", [b"x"] * 500)
+        got += [await one.pull(1) for one in some[500:]]
+        assert [len(each) for each in got] == [1] * 1_000
+        for each in got:
+            await each.ack()
+        for one in some:
+            await one.close()
+        assert broker.stats("t").subscriptions[0].consumers == COUNT - 1_000
+        assert broker.stats("t").messages == 0
+        last = await broker.consumer("t", "readers")
+        await broker.publish("t", [b"last"])
+        assert (await last.pull(1)).payloads() == [b"last"]
+
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.rows("D21")
+def test_a_million_consumers_are_on_one_topic_and_each_that_asks_is_served():
+    """In a process of its own, whose memory is theirs alone."""
+    subprocess.run([sys.executable, "-c", MILLION], check=True)
 
 
 @pytest.mark.rows("D21")

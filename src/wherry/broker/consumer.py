@@ -155,11 +155,12 @@ class Delivery:
 class Consumer:
     """One of those who share a subscription; leave it by `close` or the end of its `async with`."""
 
+    __slots__ = ("_shard", "_state", "_subscription")  # there may be a million of them
+
     def __init__(self, shard: Shard, subscription: SubscriptionState, state: ConsumerState) -> None:
         self._shard = shard
         self._subscription = subscription
         self._state = state
-        self._settler = Settler(shard)
 
     @property
     def id(self) -> str:
@@ -234,7 +235,7 @@ class Consumer:
         if self._shard.metrics is not None:
             self._shard.metrics.pull.observe(perf_counter() - began)
         if not leases:
-            return Delivery(self._settler, pa.RecordBatch.from_pylist([], DELIVERED), [], np.empty(0, np.int64))
+            return Delivery(Settler(self._shard), pa.RecordBatch.from_pylist([], DELIVERED), [], np.empty(0, np.int64))
         self._shard.expect(leases[0].deadline_ms)
         leased_us = self._shard.clock.wall_us()
         return self._told(await self._handed(leases), leased_us)
@@ -299,7 +300,7 @@ class Consumer:
             batches.append(batch)
             gate = max(gate, position)
         batch, lease_of_row = _in_order(batches, leases, fifo=subscription.topic.config.order == "fifo")
-        delivery = Delivery(self._settler, batch, leases, lease_of_row)
+        delivery = Delivery(Settler(shard), batch, leases, lease_of_row)
         if not subscription.config.acks:
             gate = max(gate, self._settle_at_once(leases))
         try:

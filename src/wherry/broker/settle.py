@@ -31,6 +31,8 @@ PURGE_STEP = 65_536
 class Settler:
     """Settles parts of leases: all parts of a call or none, durable on return."""
 
+    __slots__ = ("_shard",)
+
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
 

@@ -8,6 +8,7 @@ step asks with a token that is over, or never was. A step says in words what it 
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -124,7 +125,10 @@ class Drill:
 def drill(seed: int, steps: dict[str, Step], only: Collection[str] | None = None) -> list[str]:
     """Go through all steps, or `only` some, each in a world of its own; what was wrong."""
     names = sorted(only if only is not None else steps)
-    return [what for name in names for what in _run(seed, name, steps[name])]
+    try:
+        return [what for name in names for what in _run(seed, name, steps[name])]
+    finally:
+        gc.collect()  # many small worlds, each of which holds itself
 
 
 def _run(seed: int, name: str, step: Step) -> list[str]:
