@@ -49,12 +49,12 @@ class Historian(Face):
         check.integer("at_ms", at_ms, 0, limits.TIME_MS_MAX)
         return span.at_time(self.shard.state.topic(topic), at_ms * 1000)
 
-    def check_kept(self, topic: str, partition: int, start: int, stop: int) -> None:
+    async def check_kept(self, topic: str, partition: int, start: int, stop: int) -> None:
         """Raise `HistoryLost` if messages of `start..stop` went that a reader might have wanted."""
         state = self.shard.state.topic(topic)
         found = state.partitions.get(partition)
         if found is not None and start < stop:
-            _check_kept(state, found, start, min(stop, found.next_offset))
+            await self._check_kept(state, found, start, min(stop, found.next_offset))
 
     async def window(self, topic: str, partition: int, start: int, stop: int, *, strict: bool = False) -> Window:
         """Where the messages of the beginning of `start..stop` are; `Window.stop` says how far it goes.

@@ -41,7 +41,7 @@ class Look(NamedTuple):
     stretches: list[Extent]
 
 
-def look(broker: Broker, query: Query) -> Look:
+async def look(broker: Broker, query: Query) -> Look:
     """Where the messages are that are asked for. On the loop, so no more than that."""
     schema = query.schema()
     if query.table is not None:
@@ -53,7 +53,7 @@ def look(broker: Broker, query: Query) -> Look:
     stretches = []
     for number, first, last in broker.extents(topic):
         if number in exact:  # words and times mean what there is by now; an offset means that message
-            broker.check_kept(topic, number, exact[number], min(first, stop.get(number, 0)))
+            await broker.check_kept(topic, number, exact[number], min(first, stop.get(number, 0)))
         low = min(max(first, start.get(number, 0)), last)
         stretches.append(Extent(number, low, max(low, min(last, stop.get(number, 0)))))
     return Look(topic, query, schema, stretches)

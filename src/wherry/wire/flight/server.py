@@ -93,7 +93,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         found = []
         for query in queries:
             with suppress(*([NotFound] if gone else [])):
-                found.append(reading.look(self._broker, query))
+                found.append(await reading.look(self._broker, query))
         committer = self._broker.shard.committer
         await committer.wait(committer.submitted)
         return found
