@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -363,6 +364,60 @@ async def test_dead_letters_go_with_their_subscription_and_leave_the_others_alon
     late = await reader_of(broker, "t", "late")
     assert await drain(late) == [b"m1"]  # nobody had settled it; the dead letter went
     assert broker.stats("t").messages == 0
+
+
+@pytest.mark.rows("G18")
+@in_loop
+@pytest.mark.parametrize("keep", [{}, {"keep": "age", "keep_ms": 10**9}], ids=["queue", "stream"])
+async def test_dead_letters_outlive_a_subscription_that_is_cut_off(home: Home, how: str, keep: dict[str, Any]):
+    broker = await home.open()
+    await broker.create_topic("t", **keep)
+    slow = await reader_of(broker, "t", "slow", buffer_messages=3)
+    other = await reader_of(broker, "t", "other")
+    await broker.publish("t", bodies(3))
+    await (await slow.pull(2)).dead_letter(reason="bad", error="no JSON")
+    await (await other.pull(1)).ack()
+    await broker.publish("t", bodies(3))
+    assert broker.stats("t").removals[0].subscription == "slow"
+    broker = await home.again(how)
+    letters = (await broker.dead_letters("t")).to_pylist()
+    told = [(row["subscription"], row["offset"], row["reason"], row["error"], row["attempts"]) for row in letters]
+    assert told == [("", 0, "bad", "no JSON", 1), ("", 1, "bad", "no JSON", 1)]
+    assert broker.stats("t").dead == 2
+    other = await broker.consumer("t", "other")
+    assert await drain(other) == [b"m1", b"m2", b"m0", b"m1", b"m2"], "those who wait for them still get them"
+    broker = await home.again(how)
+    assert await broker.discard("t", DeadFilter(offsets=(0,))) == 1
+    assert await broker.redrive("t", by="ann") == 1, "published anew, for those who subscribe now"
+    broker = await home.again(how)
+    other = await broker.consumer("t", "other")
+    assert await drain(other) == [b"m1"]
+    assert (broker.stats("t").dead, broker.stats("t").messages) == (0, 7 if keep else 0)
+
+
+@pytest.mark.rows("G18")
+@in_loop
+async def test_a_dead_letter_of_two_that_were_cut_off_is_one_and_goes_when_nobody_keeps_it(home: Home, how: str):
+    broker = await home.open()
+    await broker.create_topic("t")
+    readers = [await reader_of(broker, "t", name, buffer_messages=2) for name in ("a", "b")]
+    await reader_of(broker, "t", "c")
+    await broker.publish("t", bodies(1))
+    for reader in readers:
+        await (await reader.pull()).dead_letter()
+    await broker.publish("t", bodies(3))
+    assert len(broker.stats("t").removals) == 2
+    assert broker.stats("t").dead == 1
+    broker = await home.again(how)
+    await broker.discard("t", DeadFilter())
+    last = await broker.consumer("t", "c")
+    delivery = await last.pull(1)
+    assert [message.payload for message in delivery] == [b"m0"], "its body is here for who waits for it"
+    await delivery.ack()
+    assert await drain(last) == [b"m0", b"m1", b"m2"]
+    broker = await home.again(how)
+    assert broker.stats("t").messages == 0
+    assert (await broker.browse("t")).num_rows == 0
 
 
 @pytest.mark.rows("A11", "A7")

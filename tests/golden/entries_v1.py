@@ -152,6 +152,7 @@ ENTRIES: dict[str, Entry] = {
 
 ADDED: dict[str, Entry] = {
     "seq": Entry(AT_US, [ops.Sequenced(1, "k ☃", 0, 5, column(0, 7, 5), (1 << 63) - 1)]),
+    "sub-": Entry(AT_US, [ops.DeleteSubscription(3, "it fell behind", keep_dead=True)]),
     "commit": Entry(
         AT_US, [ops.Commit("job/1", column(7, -1), ["job/1/0 ☃", "job/1/1"]), ops.Commit("j", column(), [])]
     ),

@@ -278,6 +278,8 @@ async def test_a_client_that_takes_messages_and_says_nothing_is_down_and_they_ha
         await client.publish("jobs", ["b"])
         (removal,) = await removed(client)
         assert "4 calls in a row had no answer" in removal.why
+        (left,) = (await client.dead_letters("jobs")).to_pylist()
+        assert (left["subscription"], left["error"]) == ("", dead["error"]), "it outlives its subscription"
 
 
 @run

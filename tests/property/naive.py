@@ -37,6 +37,8 @@ class Message:
     gone: bool = False
     dead: bool = False
     """Nobody's dead letter: it did not fit."""
+    orphaned: bool = False
+    """The same, of a subscription that was cut off: others may still have to do with it."""
     immortal: bool = False
     removed: bool = False
     why: str = ""
@@ -52,7 +54,7 @@ class Message:
         return len(self.payload) + len((self.id or "").encode()) + len((self.key or "").encode())
 
     def is_dead_somewhere(self) -> bool:
-        return self.dead or any(place.where == "dead" for place in self.places.values())
+        return self.dead or self.orphaned or any(place.where == "dead" for place in self.places.values())
 
 
 @dataclass
@@ -116,7 +118,9 @@ class Queue:
 
     def dead(self) -> int:
         every = self.messages.values()
-        return sum(m.dead for m in every) + sum(p.where == "dead" for m in every for p in m.places.values())
+        return sum(m.dead or m.orphaned for m in every) + sum(
+            p.where == "dead" for m in every for p in m.places.values()
+        )
 
     def stats(self, name: str, now: int) -> dict[str, int]:
         places = [m.places[name] for m in self.messages.values() if name in m.places]
@@ -208,7 +212,7 @@ class Queue:
                 assert not self.subscriptions[name].durable, "which a durable subscription would have prevented"
                 message.places[name] = Place("settled")
 
-    def unsubscribe(self, name: str) -> None:
+    def unsubscribe(self, name: str, *, keep_dead: bool = False) -> None:
         last = self.durable() == [name]
         gone = self.subscriptions.pop(name)
         for message in self.messages.values():
@@ -219,8 +223,9 @@ class Queue:
                     message.why = "dropped"
                 if place.where == "dead":
                     message.why = "dead"
+                    message.orphaned |= keep_dead
             if last and place is not None and place.where == "dead" and not self.stream:
-                message.gone = True
+                message.gone, message.removed = not message.orphaned, True
         self.leases = {token: lease for token, lease in self.leases.items() if lease.subscription != name}
         if gone.durable:
             self.settle_up()
@@ -328,8 +333,10 @@ class Queue:
         if self.stream or not self.durable():
             return
         for message in self.messages.values():
-            if not self.counts_against_the_bounds(message) and not message.is_dead_somewhere():
-                message.gone = True
+            if self.counts_against_the_bounds(message):
+                continue
+            message.gone |= not message.is_dead_somewhere()
+            message.removed |= message.orphaned  # also when those are gone who were done with it
 
     def held_by(self, name: str, consumer: str) -> list[Message]:
         mine = [lease for lease in self.leases.values() if (lease.subscription, lease.consumer) == (name, consumer)]

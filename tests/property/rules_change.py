@@ -42,7 +42,8 @@ class Changing(Consuming):
         places = message.places.values()
         durable = [message.places[name].where for name in self.naive.durable()]
         done = bool(durable) and all(where in ("settled", "dead") for where in durable)
-        return not message.dead and not any(place.where == "leased" for place in places) and not done
+        dead = message.dead or (message.orphaned and not self.naive.counts_against_the_bounds(message))
+        return not dead and not any(place.where == "leased" for place in places) and not done
 
     @rule(data=st.data())
     def cancel(self, data):
@@ -109,7 +110,7 @@ class Changing(Consuming):
         groups = deadletters.select(state, self.topic, DeadFilter(subscription=whose, limit=limit))
         count = sum(len(group.offsets) for group in groups)
         every = [(m, name) for m in self.naive.messages.values() for name, p in m.places.items() if p.where == "dead"]
-        every += [(m, "") for m in self.naive.messages.values() if m.dead]
+        every += [(m, "") for m in self.naive.messages.values() if m.dead or m.orphaned]
         assert count == min(limit, sum(whose in (None, name) for _, name in every))
         if not back:
             self.shell.commit(deadletters.discard(state, self.topic, groups, "me", self.now.wall_us))
@@ -134,17 +135,24 @@ class Changing(Consuming):
         if name:
             message.places[name] = naive.Place("settled")
         else:
-            message.dead, message.gone = False, True
+            self.let_go(message)
         self.naive.settle_up()
+
+    def let_go(self, message):
+        """Of nobody's dead letter nothing stays, unless a subscription still has the message."""
+        waited_for = not message.dead and self.naive.counts_against_the_bounds(message)
+        message.dead = message.orphaned = False
+        message.gone = not waited_for and not message.is_dead_somewhere()
 
     def redrive(self, message, name):
         if name:
             self.naive.redrive(message, name, self.now_ms)
             return
-        message.dead, message.gone, message.why = False, True, "dead"
+        self.let_go(message)
+        message.why = "dead"
         at = (message.at[0], self.naive.ends[message.at[0]])
-        new = naive.Message(at, self.now_ms, message.key, message.priority, message.due, message.expires, message.id)
-        new.payload = message.payload
+        new = naive.Message(at, self.now_ms, message.key, message.priority, message.due, message.expires)
+        new.id, new.payload = message.id if message.gone else None, message.payload
         self.naive.publish(new, self.now_ms)
 
     # Transactions.

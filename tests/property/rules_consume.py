@@ -283,13 +283,14 @@ class Consuming(Core):
         if name not in self.naive.subscriptions:
             self.subscribe_to(name, durable=name != "e", start=start)
 
-    @rule(name=names)
-    def unsubscribe(self, name):
+    @rule(name=names, is_cut_off=st.booleans())
+    def unsubscribe(self, name, is_cut_off):
+        keep = is_cut_off and name != "e"
         if name in self.naive.subscriptions and (name != "a" or self.now_ms % 3 == 0):
             number = self.subscription(name).number
-            entry = Entry(self.now.wall_us, [ops.DeleteSubscription(number, "")], volatile=name == "e")
+            entry = Entry(self.now.wall_us, [ops.DeleteSubscription(number, "", keep)], volatile=name == "e")
             self.shell.commit([entry])
-            self.naive.unsubscribe(name)
+            self.naive.unsubscribe(name, keep_dead=keep)
 
     @rule(name=names)
     def backfill(self, name):

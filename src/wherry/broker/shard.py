@@ -334,7 +334,7 @@ class Shard:
         self.cut[subscription.number] = why or "the subscription was deleted"
         while len(self.cut) > CUT_MAX:
             del self.cut[next(iter(self.cut))]
-        op = ops.DeleteSubscription(subscription.number, why)
+        op = ops.DeleteSubscription(subscription.number, why, keep_dead=bool(why) and subscription.config.durable)
         entry = Entry(self.now().wall_us, [op], volatile=not subscription.config.durable)
         return self.commit([entry])
 

@@ -59,7 +59,7 @@ def find(state: State, topic: TopicState, message_id: str) -> Found:
 def check_waiting(topic: TopicState, found: Found, message_id: str, now_ms: int) -> None:
     """`NotWaiting` unless some subscription still waits for the message, and nobody holds it."""
     partition = topic.partitions[found.partition]
-    if partition.dead.has(np.array([found.offset], np.int64))[0]:
+    if partition.dead.has(np.array([found.offset], np.int64))[0] and found.offset in partition.finished:
         raise NotWaiting(message_id, "dead")
     states = [reader.state_of(found.offset, now_ms) for reader in partition.readers.values()]
     if partition.leased_by_anyone(np.array([found.offset], np.int64))[0]:
@@ -116,7 +116,7 @@ def amend(
     check_waiting(topic, found, message_id, now_us // 1000)
     partition = topic.partitions[found.partition]
     at = np.array([found.offset], np.int64)
-    if any(reader.dead.has(at)[0] for reader in partition.readers.values()):
+    if partition.dead.has(at)[0] or any(reader.dead.has(at)[0] for reader in partition.readers.values()):
         raise NotWaiting(message_id, "a dead letter of another subscription")
     actual = partition.version(found.offset)
     if version is not None and version != actual:

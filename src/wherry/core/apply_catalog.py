@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from wherry.core.lease import Leases
 from wherry.core.partition import Partition
+from wherry.core.reader import DEAD as DEAD_COLUMNS
 from wherry.core.reader import Reader
 from wherry.core.state import Removal, SubscriptionState, TopicState
 from wherry.core.step import Handler, Step, over, settled
@@ -124,18 +125,27 @@ def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:
             step.effects.touched[topic.number, number] = partition
             continue
         del partition.readers[op.number]
-        topic.dead -= len(reader.dead)
+        topic.dead -= len(reader.dead) - (_orphan(partition, reader) if op.keep_dead else 0)
         _remember_endings(topic, partition, reader)
         if partition.readers and not topic.is_stream():
             settled(step, topic, partition, reader.settled.missing(0, partition.next_offset))
         elif not topic.is_stream():  # what waits stays for the next subscription, but dead letters go
-            partition.release(reader.dead.offsets())
+            gone = reader.dead.offsets()
+            partition.release(gone[~partition.dead.has(gone)])
             step.effects.touched[topic.number, number] = partition
         over(step, topic, partition, None)
     if op.why:
         topic.count("cut_off", 1)
         topic.removals.append(Removal(step.now_ms, subscription.config.name, op.why[:TEXT_CHARS_MAX]))
     step.effects.awake[topic.number] = None
+
+
+def _orphan(partition: Partition, reader: Reader) -> int:
+    """Dead letters of a subscription that goes become those of nobody, with their story; how many were not so yet."""
+    rows = reader.dead.columns()
+    rows = rows[:, ~partition.dead.has(rows[0])]
+    partition.dead.put(rows[0], **dict(zip(DEAD_COLUMNS, rows[1:], strict=True)))
+    return int(rows.shape[1])
 
 
 def _remember_endings(topic: TopicState, partition: Partition, reader: Reader) -> None:

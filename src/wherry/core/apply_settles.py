@@ -113,7 +113,7 @@ def _discard(step: Step, op: ops.Discard) -> None:
     else:
         partition.dead.remove(op.offsets)
         topic.dead -= len(op.offsets)
-        partition.release(op.offsets)
+        partition.release(partition.unwanted(op.offsets))
         step.effects.touched[topic.number, partition.number] = partition
         over(step, topic, partition, op.offsets)
     what: Literal["redriven", "discarded"] = "redriven" if op.redriven else "discarded"

@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from wherry.core.apply_publishes import ranks
 from wherry.core.offsets import members
@@ -32,7 +34,8 @@ class DeadFilter:
     Parameters
     ----------
     subscription
-        The name of a subscription; an empty one for messages that died before any (they did not fit, or expired).
+        The name of a subscription; an empty one for messages of nobody: they did not fit, expired before there was
+        any, or died of one that was cut off since.
     reason
         Text that the reason or the error contains.
     from_ms, to_ms
@@ -168,7 +171,7 @@ def _published_anew(
         offsets = group.offsets[members(partition.transient, group.offsets) == entry.volatile]
         if len(offsets) == 0:
             continue
-        batch = shrink(state.bodies.take(topic.number, group.partition, offsets, STORED))
+        batch = _with_free_ids(state.bodies.take(topic.number, group.partition, offsets, STORED), partition, offsets)
         base = ends.get(group.partition, partition.next_offset)
         ends[group.partition] = base + batch.num_rows
         size = content_bytes(batch)
@@ -176,6 +179,16 @@ def _published_anew(
         entry.ops.append(ops.Publish(topic.number, group.partition, base, batch.num_rows, presence(batch), size))
         entry.batches.append(batch)
     return entry
+
+
+def _with_free_ids(batch: pa.RecordBatch, partition: Partition, offsets: Int64) -> pa.RecordBatch:
+    """The messages as they are published anew: an id stays with the old one where a subscription still has that."""
+    gone = np.isin(offsets, partition.unwanted(offsets))
+    place = batch.schema.get_field_index("id")
+    if place >= 0 and not gone.all():
+        ids = pc.if_else(pa.array(gone), batch.column(place), pa.scalar(None, batch.schema.field(place).type))
+        batch = batch.set_column(place, batch.schema.field(place), ids)
+    return shrink(batch)
 
 
 def _check_room(topic: TopicState, groups: list[DeadGroup]) -> None:

@@ -179,6 +179,13 @@ class Partition:
         if self.immortal:
             self.immortal -= bitmap_of(offset)
 
+    def unwanted(self, offset: Int64) -> Int64:
+        """Those of the messages that are finished, and of which no subscription keeps a dead letter."""
+        offset = offset[self.finished.contains(offset)]
+        for reader in self.readers.values():
+            offset = offset[reader.settled.contains(offset)]
+        return offset
+
     def remove(self, offset: Int64) -> Freed:
         """These go from every subscription that waits for them. A dead letter stays: only people let it go."""
         alive = ~self.dead.has(offset)

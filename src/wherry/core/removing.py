@@ -39,7 +39,8 @@ def _buried(topic: TopicState, partition: Partition, offset: Int64, reason: str,
         return ops.Bury(topic.number, subscription, partition.number, some, ranks, reason, "", failed=False)
 
     if not partition.readers:
-        return [bury(0, offset[:room], np.zeros(len(offset[:room]), np.int64))] if room else []
+        new = offset[~partition.dead.has(offset)][:room]  # one may be the dead letter of a subscription that went
+        return [bury(0, new, np.zeros(len(new), np.int64))] if len(new) else []
     buried: list[AnyOp] = []
     for number, reader in partition.readers.items():
         unread = offset[~(reader.settled.contains(offset) | reader.dead.has(offset))][:room]

@@ -61,10 +61,14 @@ class PutSubscription(Op, frozen=True, tag="sub"):
 
 
 class DeleteSubscription(Op, frozen=True, tag="sub-"):
-    """A durable subscription went, because somebody asked or because it was cut off."""
+    """A durable subscription went, because somebody asked or because it was cut off.
+
+    With `keep_dead` its dead letters stay, as those of nobody: who is cut off did not ask for them to go.
+    """
 
     number: int
     why: str
+    keep_dead: bool = False
 
 
 class Admit(Op, frozen=True, tag="admit"):
