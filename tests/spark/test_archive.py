@@ -561,14 +561,13 @@ def test_what_is_not_there_is_told_before_spark_starts(broker, tmp_path, wherry,
     )
     for file, topic in (("p.toml", "nobody"), ("q.toml", here)):
         (tmp_path / file).write_text(f'[sources.a]\ntopic = "{topic}"\n[sinks.b]\nfrom = "a"\ntopic = "b"\n')
-    for words, said in (
+    for command, said in (
         (("run", "p.toml"), "no topic named 'nobody'"),
         (("run", "q.toml"), "pipeline q would be its only reader"),
         (("report", "nobody"), "no topic named 'nobody'"),
     ):
-        command = [sys.executable, "-m", "wherry", "pipeline", *words, "--url", broker.url]
         done = subprocess.run(
-            command,
+            [sys.executable, "-m", "wherry", "pipeline", *command, "--url", broker.url],
             cwd=tmp_path,
             env={**os.environ, "JAVA_HOME": str(tmp_path / "no java")},
             capture_output=True,

@@ -316,7 +316,7 @@ def kinds(of=WherryError):
     return {of} | {each for kind in of.__subclasses__() for each in kinds(kind)}
 
 
-@pytest.mark.parametrize("kind", sorted({*kinds(), KeyError, KeyboardInterrupt}, key=lambda kind: kind.__name__))
+@pytest.mark.parametrize("kind", [*sorted(kinds(), key=lambda kind: kind.__name__), KeyError, KeyboardInterrupt])
 def test_the_reason_is_told_whatever_the_error_is_called(kind):
     fault = kind.__new__(kind)
     fault.args = ("not today",)
