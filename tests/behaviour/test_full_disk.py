@@ -1,6 +1,7 @@
 """A disk that was full takes messages again by itself: once they are consumed, after a crash, when others let go."""
 
 import asyncio
+import itertools
 from random import Random
 
 import pytest
@@ -100,9 +101,13 @@ def test_a_crash_while_the_only_file_is_begun_again_leaves_a_journal_that_opens_
         disk = disk_of(1.5)
         broker = await opened(disk)
         assert await drain(broker) == 0 < await fill(broker) == await drain(broker)
-        events = []
-        reached = asyncio.Event()
-        disk.on_event = lambda event: (events.append(event), len(events) == steps and reached.set())
+        left, reached = itertools.count(steps - 1, -1), asyncio.Event()
+
+        def on_event(event: str) -> None:
+            if not next(left):
+                reached.set()
+
+        disk.on_event = on_event
         work = asyncio.create_task(broker.checkpoint())
         await asyncio.wait([work, asyncio.create_task(reached.wait())], return_when="FIRST_COMPLETED")
         disk.crash()

@@ -202,7 +202,7 @@ class Consumer:
         shard, subscription = self._shard, self._subscription
         if error and self.is_joined() and (held := shard.state.leases.of_consumer(subscription.number, self.id)):
             with suppress(WherryError):  # no space to write it down, or all is over: then it only waits again
-                await self._settler.nack([(lease.token, None) for lease in held], None, error)
+                await Settler(shard).nack([(lease.token, None) for lease in held], None, error)
         if shard.committer.failure is not None or subscription.number not in shard.state.subscriptions:
             return
         if subscription.consumers.get(self.id) is not self._state:  # closed before, and the id may be another's by now
