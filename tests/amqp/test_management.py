@@ -118,7 +118,7 @@ def test_a_connection_is_closed_by_who_may_do_everything_and_is_told_why(tmp_pat
                 path = "connections/" + quote(shown["name"], safe="")
                 assert (await get(node, path, "me:wrong", "DELETE"))[0] == 401
                 assert (await get(node, path, f"me:{reader.token}", "DELETE"))[0] == 403
-                assert (await get(node, "queues/%2F/q", f"me:{admin}", "DELETE"))[0] == 405
+                assert (await get(node, "nodes/wherry", f"me:{admin}", "DELETE"))[0] == 405
                 assert (await get(node, "connections/none", f"me:{admin}", "DELETE"))[0] == 404
                 assert (await get(node, path, f"me:{admin}", "DELETE", **{"X-Reason": "enough"})) == (204, None)
                 told = await asyncio.to_thread(raw.expect, CLOSE)

@@ -5,23 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 
 from tests.amqp.raw import Raw
 from tests.amqp.wires import durable, served
-from wherry.wire.amqp import management
+from wherry.model.key import Right
+from wherry.security.keys import make
 from wherry.wire.amqp.host import Host
 from wherry.wire.amqp.house import House
+from wherry.wire.amqp.login import Login
+from wherry.wire.amqp.management import looking
+from wherry.wire.amqp.management.asking import Ask
 
 
 def everything(*_: object) -> Any:
     raise AssertionError("looked at everything")
 
 
-def asked(house: House, may: Callable[[str], bool] = lambda topic: True) -> Callable[[str], Any]:
-    return lambda path: management.answer(house, path, "guest", may)
+def asked(house: House, login: Login | None = None) -> Callable[[str], Any]:
+    who = login or Login(None, None)
+    return lambda path: looking.answer(Ask(house, who, [unquote(part) for part in path.split("/")]))
 
 
 @pytest.mark.rows("Q12")
@@ -49,9 +54,14 @@ def test_one_queue_exchange_connection_or_channel_is_found_by_its_name(monkeypat
 
 def test_one_that_may_not_be_seen_is_not_there():
     async def main() -> None:
-        async with served() as (server, _):
-            await server.house.broker.create_topic("hidden")
+        async with served(keys=True) as (server, _):
+            broker = server.house.broker
+            await broker.create_topic("hidden")
+            made = make("blind", [Right("consume", "others")], now_ms=0)
+            await broker.put_key(made.key)
+            blind = Login(server.access, None)
+            blind.enter("PLAIN", "blind", made.token)
             assert asked(server.house)("queues/%2F/hidden")["name"] == "hidden"
-            assert asked(server.house, lambda topic: topic == "*")("queues/%2F/hidden") is None
+            assert asked(server.house, blind)("queues/%2F/hidden") is None
 
     asyncio.run(main())

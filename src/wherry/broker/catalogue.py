@@ -206,6 +206,8 @@ class Catalogue(Face):
 
         def choose(now: leasing.Now) -> tuple[list[Entry], Key]:
             known = self.shard.state.catalog.key(public_id)
+            if known.user is not None and changes.keys() - {"expires_ms"}:
+                raise InvalidInput("key", public_id, "a key with a token: users are changed where they were made")
             wanted = msgspec.structs.replace(known, **changes).checked()
             return ([] if wanted == known else [Entry(now.wall_us, [ops.PutKey(wanted)])]), wanted
 

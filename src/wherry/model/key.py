@@ -1,4 +1,8 @@
-"""API keys: who may do what to which topics. The secret of a key is never here, only its hash."""
+"""API keys: who may do what to which topics. The secret of a key is never here, only its hash.
+
+A user, as AMQP and STOMP know them, is a key with a password in place of a token: people and their tools choose it, so
+it is looked up by its name and is good for those wires alone.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,15 @@ VERBS: tuple[Verb, ...] = ("publish", "consume", "admin")
 ID_CHARS = 8
 DIGEST_BYTES = 32
 RIGHTS_MAX = 64
+SALT_BYTES_MAX = 64
+TAGS_MAX = 16
+TEXT_BYTES_MAX = 1_024
+
+ADMINISTRATOR = "administrator"
+"""The tag of users who may do what is no single topic's, such as making other users."""
+
+ROOT_HOST = "@%2F/"
+"""What stands before a topic of the first virtual host, where its host is to be told: a user's rights are of a host."""
 
 
 class Right(msgspec.Struct, frozen=True):
@@ -33,6 +46,37 @@ class Right(msgspec.Struct, frozen=True):
         return self.verb in (verb, "admin") and fits(self.topics, topic)
 
 
+class Grant(msgspec.Struct, frozen=True):
+    """What a user was allowed in a virtual host, as it was written: regular expressions over names.
+
+    Kept to be shown. What they come to are rights of the key.
+    """
+
+    host: str
+    configure: str
+    write: str
+    read: str
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a key is beside its rights if it is a user: the salt of its password, tags, and what it was granted."""
+
+    salt: bytes = b""
+    tags: tuple[str, ...] = ()
+    grants: tuple[Grant, ...] = ()
+
+    def check(self) -> None:
+        """`InvalidInput` for the first field that breaks a rule."""
+        if not isinstance(self.salt, bytes) or len(self.salt) > SALT_BYTES_MAX:
+            raise InvalidInput("salt", type(self.salt).__name__, f"at most {SALT_BYTES_MAX} bytes")
+        check.integer("tags", len(self.tags), 0, TAGS_MAX)
+        check.integer("grants", len(self.grants), 0, RIGHTS_MAX)
+        texts = [*self.tags, *(text for grant in self.grants for text in msgspec.structs.astuple(grant))]
+        for text in texts:
+            if len(check.text("user", text).encode()) > TEXT_BYTES_MAX:
+                raise InvalidInput("user", text, f"texts of at most {TEXT_BYTES_MAX} bytes")
+
+
 class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A key as the broker keeps it.
 
@@ -41,13 +85,15 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id
         The public part: 8 letters and digits, by which the key is found, listed and deleted.
     digest
-        SHA-256 of the secret.
+        SHA-256 of the secret; of a user, of salt and password.
     name
         Whose it is, for people and for the record of who did what.
     rights
-        What it allows, 1 to 64 of them.
+        What it allows, 1 to 64 of them; none too for a user.
     expires_ms
         From when on it is refused; None for never.
+    user
+        What makes it a user; None for a key with a token.
     """
 
     id: str
@@ -56,6 +102,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rights: tuple[Right, ...]
     created_ms: int
     expires_ms: int | None = None
+    user: User | None = None
 
     def checked(self) -> Key:
         """This key, or `InvalidInput` for the first field that breaks a rule."""
@@ -66,7 +113,9 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         check.name("name", self.name, limits.KEY_NAME_BYTES_MAX)
         if not isinstance(self.rights, tuple):
             raise InvalidInput("rights", self.rights, "a tuple of Right")
-        check.integer("rights", len(self.rights), 1, RIGHTS_MAX)
+        if self.user is not None:
+            self.user.check()
+        check.integer("rights", len(self.rights), 1 if self.user is None else 0, RIGHTS_MAX)
         for right in self.rights:
             if not isinstance(right, Right):
                 raise InvalidInput("rights", right, "a Right each")
@@ -77,6 +126,10 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def allows(self, verb: Verb, topic: str) -> bool:
         """Whether one of its rights covers a call."""
+        if self.user is not None:
+            if topic == "*":
+                return ADMINISTRATOR in self.user.tags
+            topic = topic if topic.startswith("@") else ROOT_HOST + topic
         return any(right.allows(verb, topic) for right in self.rights)
 
 

@@ -46,12 +46,18 @@ def asks_for_keys(security: SecuritySection, host: str, *, has_keys: bool) -> bo
     return False
 
 
+def has_keys(broker: Broker) -> bool:
+    """Whether there is a key with a token. Users of AMQP are none: who made one has not asked for keys elsewhere."""
+    known = broker.keys()
+    return any(key.user is None for key in known)
+
+
 async def first_key(broker: Broker, folder: Path) -> Path | None:
     """Make a key that may do everything, if there is none yet; the file that holds it, which only its owner may read.
 
     The file comes first: a key that was kept and told to nobody would lock everyone out.
     """
-    if broker.keys():
+    if has_keys(broker):
         return None
     made = make("admin", [Right("admin", "*")], now_ms=time.time_ns() // 1_000_000)
     file = folder / FIRST_KEY

@@ -1,82 +1,120 @@
-"""`/api` on the HTTP port: what tools of RabbitMQ look at, with the name and password that they have for it."""
+"""`/api` on the HTTP port: what tools of RabbitMQ look at and have done, with the name and password that they have."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from urllib.parse import unquote
+from typing import Any
 
 import msgspec
 
-from wherry.model.errors import Forbidden, NotFound, Unauthorized
+from wherry.model.errors import Forbidden, InvalidInput, NotFound, Unauthorized
 from wherry.security.access import Access
-from wherry.wire.amqp import management
+from wherry.wire.amqp.codec.faults import Reply as Code
 from wherry.wire.amqp.house import House
+from wherry.wire.amqp.login import GUEST, Login
+from wherry.wire.amqp.management import paths
+from wherry.wire.amqp.management.asking import Ask, Reply
+from wherry.wire.amqp.refusals import Refused
 from wherry.wire.http.app import check_site
-from wherry.wire.http.message import JSON, Answer, Request, Response
-from wherry.wire.http.problem import HttpError
+from wherry.wire.http.message import JSON, Answer, Request, Response, json_response, segments
+from wherry.wire.http.problem import STATUS_OF, HttpError
 from wherry.wire.http.server import Server
 
 PREFIX = "/api/"
-CONNECTION = PREFIX + "connections/"
+
+_WORDS = {400: "bad_request", 401: "not_authorized", 403: "not_authorized", 404: "Object Not Found"}
+"""How an error is called, where RabbitMQ has a word for it."""
+
+_STATUS = {Code.NOT_FOUND: 404, Code.ACCESS_REFUSED: 403}
 
 
 class Management:
     """Answers what begins with `/api/`, and passes on the rest."""
 
-    def __init__(self, house: House, access: Access, server: Server) -> None:
+    def __init__(self, house: House, access: Access, server: Server, *, any_user: bool = False) -> None:
         assert server.app is not None
-        self._house, self._access, self._server = house, access, server
+        self._house, self._access, self._any_user = house, access, any_user
+        self._server = server
         self._app, self._gate = server.app, server.gate
 
     def gate(self, request: Request) -> object:
-        """Nobody brings a body here."""
+        """Who is not let in, or asks for what there is not, brings no body."""
         if not request.path.startswith(PREFIX):
             return self._gate(request)
         self._server.check_page(request)
         check_site(request)
-        if request.method not in ("GET", "HEAD") and not self._closes(request):
-            text = f"{request.method} is not for {request.path}: {PREFIX} is to look at, and to close connections"
-            raise HttpError("method-not-allowed", text)
-        if request.brings_body():
-            raise HttpError("too-large", f"{PREFIX} takes no body")
+        if request.method not in ("GET", "HEAD"):
+            if paths.change(request.method, _parts(request)) is None:
+                raise HttpError("method-not-allowed", f"{request.method} is not for {request.path[:200]}")
+            if request.brings_body():
+                self._login(request)
         return None
 
     async def app(self, request: Request) -> Answer:
-        """A table as JSON."""
+        """A table as JSON, or that something was done."""
         if not request.path.startswith(PREFIX):
             return await self._app(request)
         self.gate(request)
-        request.endpoint = "DELETE /api" if self._closes(request) else "GET /api"
-        user, token = _credentials(request)
-        if self._closes(request):
-            return await self._close(request, token)
-        self._may(token, "*")  # who asks must be known, whatever there is to see
-        found = management.answer(
-            self._house, request.path.removeprefix(PREFIX), user, lambda topic: self._may(token, topic)
-        )
-        if found is None:
-            raise NotFound("path", request.path)
-        return Response(body=[msgspec.json.encode(found)], content_type=JSON)
-
-    def _closes(self, request: Request) -> bool:
-        return request.method == "DELETE" and request.path.startswith(CONNECTION)
-
-    async def _close(self, request: Request, token: str) -> Answer:
-        """For whoever may do everything."""
-        self._access.check_token(token, "admin", "*")
-        why = request.headers.get("x-reason") or "Closed via management plugin"
-        if not await management.close_connection(self._house, unquote(request.path.removeprefix(CONNECTION)), why):
-            raise NotFound("connection", request.path.removeprefix(CONNECTION))
-        return Response(204)
-
-    def _may(self, token: str, topic: str) -> bool:
-        """Whoever may consume a topic sees it; who is not known is refused."""
+        call = paths.change(request.method, _parts(request))
+        request.endpoint = f"{request.method} /api"
         try:
-            self._access.check_token(token, "consume", topic)
-        except Forbidden:
-            return topic == "*"  # what is no topic's everybody with a key may see
-        return True
+            ask = self._ask(request)
+            if call is None:
+                return json_response(paths.look(ask))
+            return _response(await call(ask))
+        except Refused as fault:
+            return _failed(_STATUS.get(fault.code, 400), fault.detail)
+        except (Unauthorized, Forbidden, NotFound, InvalidInput) as fault:
+            return _failed(STATUS_OF[fault.code], str(fault))
+
+    def _ask(self, request: Request) -> Ask:
+        login = self._login(request)
+        request.caller = "" if login.is_open else login.user
+        query = dict(request.arguments())
+        changes = request.method not in ("GET", "HEAD")
+        body = _object(bytes(memoryview(request.body))) if changes else {}
+        return Ask(self._house, login, _parts(request), query, body, request.headers.get("x-reason", ""))
+
+    def _login(self, request: Request) -> Login:
+        """Whoever asks, as over AMQP. On a broker without keys whoever tells no name is `guest`."""
+        login = Login(self._access, None, any_user=self._any_user)
+        name, secret = _credentials(request)
+        if not name and login.is_open:
+            name = secret = GUEST
+        login.enter("PLAIN", name, secret)
+        return login
+
+
+def _parts(request: Request) -> list[str]:
+    return segments(request.path.removeprefix(PREFIX))
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """What a call brings: an object, or nothing."""
+    if not body.strip():
+        return {}
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise InvalidInput("body", body[:80], "JSON") from None
+    if not isinstance(found, dict):
+        raise InvalidInput("body", body[:80], "an object of JSON")
+    return found
+
+
+def _response(reply: Reply) -> Response:
+    headers = [("Location", reply.location)] if reply.location else []
+    if reply.value is None:
+        return Response(reply.status, headers=headers)
+    return json_response(reply.value, reply.status, headers)
+
+
+def _failed(status: int, why: str) -> Response:
+    """An error as tools of RabbitMQ read it."""
+    document = {"error": _WORDS.get(status, "error"), "reason": why.encode("utf-8", "replace").decode()}
+    headers = [("WWW-Authenticate", 'Basic realm="RabbitMQ Management"')] if status == 401 else []
+    return Response(status, [msgspec.json.encode(document)], JSON, headers)
 
 
 def _credentials(request: Request) -> tuple[str, str]:

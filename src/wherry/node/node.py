@@ -25,7 +25,7 @@ from wherry.broker.opening import open as open_broker
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.node import strategies
 from wherry.node.config import Config
-from wherry.node.door import asks_for_keys, first_key, is_loopback
+from wherry.node.door import asks_for_keys, first_key, has_keys, is_loopback
 from wherry.node.meter import metered, observer_of, watch_calls, watch_server, watch_stomp
 from wherry.node.webhooks.calls import Calls, calling
 from wherry.security.access import Access
@@ -211,7 +211,7 @@ class Node:
         port = config.amqp.port_beside(config.server, tls=tls is not None)
         serving = serve_house(house, access=access, any_user=config.amqp.any_user, drain_s=config.server.drain_s)
         server = await self._stack.enter_async_context(serving)
-        tools = Management(house, access, self.server)
+        tools = Management(house, access, self.server, any_user=config.amqp.any_user)
         self.server.app, self.server.gate = tools.app, tools.gate
         given = "amqp.port" if config.amqp.port is not None else None
         self.amqp_port = await self._listening(server, port, tls, given, "AMQP")
@@ -280,7 +280,7 @@ class Node:
 
     async def _lock_the_door(self) -> None:
         host = self.config.server.host
-        self.keys_on = asks_for_keys(self.config.security, host, has_keys=bool(self.broker.keys()))
+        self.keys_on = asks_for_keys(self.config.security, host, has_keys=has_keys(self.broker))
         if not self.keys_on:
             return
         self.first_key = await first_key(self.broker, Path(self.config.storage.path))

@@ -9,6 +9,7 @@ from typing import Protocol
 from wherry.model.errors import Forbidden, Unauthorized
 from wherry.model.key import Key, Verb
 from wherry.security.keys import proves, public_id
+from wherry.security.passwords import knows
 
 ALL_TOPICS = "*"
 """The topic of a call about no single one, such as making a key: only a right on every topic covers it."""
@@ -39,6 +40,9 @@ class Keyring(Protocol):
 
     def key(self, public_id: str, /) -> Key | None:
         """The key with this public id."""
+
+    def keys(self) -> list[Key]:
+        """All of them."""
 
 
 def _wall_ms() -> int:
@@ -81,6 +85,28 @@ class Access:
         key = self._keyring.key(known)
         if key is None or not proves(token, key):
             raise Unauthorized("this key is not known here: it was deleted, or belongs to another broker")
+        self._check_time(key)
+        return key
+
+    def _check_time(self, key: Key) -> None:
         if key.expires_ms is not None and key.expires_ms <= self._now_ms():
             raise Unauthorized(f"the key of {key.name!r} expired at {key.expires_ms} (Unix milliseconds)")
-        return key
+
+    def user(self, name: str, password: str) -> Key | None:
+        """The user of a name; None if there is none, `Unauthorized` if that is not its password."""
+        known = self._keyring.keys()
+        for key in known:
+            if key.user is not None and key.name == name:
+                if not knows(key, password):
+                    raise Unauthorized(f"this is not the password of {name[:80]!r}")
+                self._check_time(key)
+                return key
+        return None
+
+    def as_it_is(self, key: Key) -> Key:
+        """A key with the rights that it has by now; `Unauthorized` if it is gone, or has another secret."""
+        known = self._keyring.key(key.id)
+        if known is None or known.digest != key.digest:
+            raise Unauthorized(f"{key.name!r} is not known here any more, or has another password")
+        self._check_time(known)
+        return known

@@ -64,7 +64,9 @@ def public_id(token: str) -> str | None:
 def proves(token: str, key: Key) -> bool:
     """Whether a token is the one of a key. Takes as long for a wrong secret as for the right one."""
     found = _TOKEN.fullmatch(token)
-    return found is not None and found["id"] == key.id and hmac.compare_digest(_digest(found["secret"]), key.digest)
+    if found is None or key.user is not None:
+        return False
+    return found["id"] == key.id and hmac.compare_digest(_digest(found["secret"]), key.digest)
 
 
 def masked(text: str) -> str:

@@ -13,10 +13,13 @@ NOW_MS = 1_800_000_000_000
 
 class Ring:
     def __init__(self, *keys: Key) -> None:
-        self.keys = {key.id: key for key in keys}
+        self.known = {key.id: key for key in keys}
 
     def key(self, public_id: str) -> Key | None:
-        return self.keys.get(public_id)
+        return self.known.get(public_id)
+
+    def keys(self) -> list[Key]:
+        return list(self.known.values())
 
 
 MADE = make("ann", [Right("publish", "orders.*"), Right("consume", "jobs")], now_ms=NOW_MS)

@@ -158,6 +158,14 @@ class Host:
             asyncio.get_running_loop().call_soon(subscriber.gone)
         return count
 
+    async def delete_all(self) -> None:
+        """All queues and exchanges go."""
+        for queue in self.queues():
+            await self.delete_queue(queue)
+        for name in [full_name(self.name, each) for each, _ in self.exchanges()]:
+            if name != full_name(self.name, "") and name in self._catalog.routes:
+                await self._delete_route(self._catalog.routes[name])
+
     async def purge(self, queue: Queue) -> int:
         """Take all messages that are ready out of a queue; how many."""
         await self.have_subscription(queue)
@@ -254,6 +262,18 @@ class Host:
             route = self._catalog.routes.get(name)
             if route is not None and not route.bindings and exchanges.terms_of(route).auto_delete:
                 await self._delete_route(route)
+
+    def bindings_of(self, exchange: str) -> tuple[Binding, ...]:
+        """Those of one exchange."""
+        route = self._catalog.routes.get(full_name(self.name, exchange)) if exchange else None
+        return route.bindings if route is not None else ()
+
+    async def unbind_this(self, exchange: str, bound: Binding) -> None:
+        """Undo a binding as it is kept."""
+        name = full_name(self.name, exchange)
+        await self._broker.unbind(name, bound)
+        self.router.forget([name])
+        await self._tidy([name])
 
     def bindings(self) -> list[tuple[str, Binding]]:
         """Exchange and binding of each, without those of the default exchange."""

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from wherry.broker.broker import Broker
 from wherry.model.errors import NotFound, WherryError
 from wherry.wire.amqp import exchanges, queue_terms
@@ -17,6 +19,7 @@ from wherry.wire.amqp.codec.properties import Skimmed
 from wherry.wire.amqp.dealing import Dealt, Settling
 from wherry.wire.amqp.deaths import Mover
 from wherry.wire.amqp.host import Host
+from wherry.wire.amqp.hosts import HostNote, note_of, route_of
 from wherry.wire.amqp.intake import Intake
 from wherry.wire.amqp.names import LABEL, ROOT, host_and_name
 from wherry.wire.amqp.queue import Queue
@@ -40,7 +43,13 @@ class House:
         self.broker = broker
         self.intake = Intake(broker)
         self.settling = Settling()
-        self.hosts = {name: Host(broker, name) for name in names}
+        self.configured = tuple(names)
+        """Virtual hosts that are there whatever happens."""
+        self._notes = {note.name: note for note in map(note_of, broker.routes()) if note is not None}
+        """Those that were made while the node ran."""
+        self.hosts = {name: Host(broker, name) for name in (*self.configured, *self._notes)}
+        self._changing = asyncio.Lock()
+        """Held while virtual hosts come and go."""
         self.replies: dict[str, Channel] = {}
         """Channels that wait for direct replies, by the name that they are reached under."""
         self.sessions: set[Session] = set()
@@ -56,6 +65,55 @@ class House:
         if found is None:
             raise refused(Reply.NOT_ALLOWED, f"vhost {name} not found", hard=True)
         return found
+
+    def note_of(self, name: str) -> HostNote:
+        """What was said of a virtual host."""
+        return self._notes.get(name) or HostNote(name=name)
+
+    async def make_host(self, name: str, description: str = "", tags: tuple[str, ...] = ()) -> bool:
+        """Have a virtual host from now on, over restarts too; whether it is new."""
+        async with self._changing:
+            is_new = name not in self.hosts
+            if is_new or name in self._notes:
+                shut = self.note_of(name).is_shut
+                await self._note(HostNote(name=name, description=description, tags=tags, is_shut=shut))
+                self.hosts.setdefault(name, Host(self.broker, name))
+            return is_new
+
+    async def _note(self, note: HostNote) -> None:
+        await self.broker.put_route(route_of(note))
+        self._notes[note.name] = note
+
+    async def shut_host(self, name: str, *, shut: bool) -> bool:
+        """Let `guest` into a virtual host no more, or again; whether that is another thing than before."""
+        async with self._changing:
+            known = self.note_of(name)
+            if known.is_shut == shut:
+                return False
+            if name not in self._notes:
+                text = f"vhost '{name}' is named in the configuration (amqp.hosts), and open to everybody without keys"
+                raise refused(Reply.NOT_ALLOWED, text)
+            await self._note(msgspec.structs.replace(known, is_shut=shut))
+            return True
+
+    async def delete_host(self, name: str) -> None:
+        """A virtual host goes, with all that is in it; who is connected to it is told."""
+        if name in self.configured:
+            text = f"vhost '{name}' is named in the configuration (amqp.hosts), and would be back with the next start"
+            raise refused(Reply.NOT_ALLOWED, text)
+        async with self._changing:
+            host = self.hosts.pop(name, None)
+            if host is None:
+                return
+            try:
+                for session in [each for each in self.sessions if each.is_open and each.host is host]:
+                    await session.close(f"vhost '{name}' is down")
+                await host.delete_all()
+                await self.broker.delete_route(route_of(self._notes[name]).name)
+            except BaseException:
+                self.hosts[name] = host
+                raise
+            del self._notes[name]
 
     def _targets(self, host: str, exchange: str, key: str, known: Skimmed) -> tuple[Queue, ...]:
         """Where a dead letter goes; nowhere if the exchange is not there."""

@@ -1,14 +1,16 @@
 """Who is at the other end: the mechanisms of this protocol over the API keys of the broker.
 
-The password is an API key; the name beside it is for people. A broker without keys knows `guest`, whose password is
-`guest`, as every client of RabbitMQ does; it can be told to let in any other name too.
+The password is an API key; the name beside it is for people. Users that were made over the management interface have a
+name and a password of their own. A broker without keys knows `guest`, whose password is `guest`, as every client of
+RabbitMQ does, and who may do everything; it can be told to let in any other name too.
 """
 
 from __future__ import annotations
 
-from wherry.model.errors import Unauthorized
-from wherry.model.key import Verb
+from wherry.model.errors import Forbidden, Unauthorized
+from wherry.model.key import ADMINISTRATOR, Key, Verb
 from wherry.security.access import Access
+from wherry.security.keys import public_id
 from wherry.wire.amqp.codec.faults import AmqpFault
 from wherry.wire.amqp.codec.table import decode_table
 
@@ -41,6 +43,9 @@ class Login:
     def __init__(self, access: Access | None, certified: str | None, *, any_user: bool = False) -> None:
         self._any_user = any_user
         self._access = access if access is not None and access.keys_on else None
+        self._users = access
+        self._user: Key | None = None
+        """The user that it is, if it is none of those with a key, and not `guest`."""
         self._certified = certified
         """The name in the certificate that the client has shown, if it has."""
         self._token = ""
@@ -55,7 +60,24 @@ class Login:
     @property
     def is_open(self) -> bool:
         """Whether everybody may do everything."""
+        return self._access is None and self._user is None
+
+    @property
+    def knows_guest(self) -> bool:
+        """Whether the broker asks for no keys, so that `guest` may do everything."""
         return self._access is None
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What it is to tools: `administrator` if it may do everything that is no single topic's."""
+        if self._user is not None:
+            known = self._current().user
+            return known.tags if known is not None else ()
+        try:
+            self.check("admin", "*")
+        except Forbidden:
+            return ("management",)
+        return (ADMINISTRATOR,)
 
     def enter(self, mechanism: str, name: str, secret: str) -> None:
         """Let the client in as `user`, or `Unauthorized`."""
@@ -65,6 +87,8 @@ class Login:
             if self._access is not None:
                 raise Unauthorized("this broker asks for keys, and a certificate has none")
             self.user = self._certified
+        elif (user := self._found(name, secret)) is not None:
+            self._user, self.user = user, user.name
         elif self._access is not None:
             self._show(self._access, secret)
         elif (name, secret) != (GUEST, GUEST) and (name == GUEST or not self._any_user):
@@ -72,15 +96,30 @@ class Login:
         else:
             self.user = name
 
+    def _found(self, name: str, secret: str) -> Key | None:
+        """The user of a name and a password; a token is of nobody's choosing, and is none."""
+        if self._users is None or (self._access is not None and public_id(secret) is not None):
+            return None
+        return self._users.user(name, secret)
+
+    def _current(self) -> Key:
+        assert self._users is not None
+        assert self._user is not None
+        return self._users.as_it_is(self._user)
+
     def renew(self, secret: str) -> None:
-        """Another key from now on."""
-        if self._access is not None:
+        """Another key from now on; of a user, its password as it is by now."""
+        if self._user is not None:
+            self.enter("PLAIN", self.user, secret)
+        elif self._access is not None:
             self._show(self._access, secret)
 
     def still_holds(self) -> bool:
         """Whether the key is still good."""
         try:
-            if self._access is not None and self._token:
+            if self._user is not None:
+                self._current()
+            elif self._access is not None and self._token:
                 self._show(self._access, self._token)
         except Unauthorized:
             return False
@@ -93,5 +132,18 @@ class Login:
 
     def check(self, verb: Verb, topic: str) -> None:
         """`Forbidden` or `Unauthorized` without the right."""
-        if self._access is not None:
+        if self._user is not None:
+            if not self._current().allows(verb, topic):
+                raise Forbidden(self.user, verb, topic)
+        elif self._access is not None:
             self._access.check_token(self._token, verb, topic)
+
+    def check_host(self, host: str, *, is_shut: bool) -> None:
+        """`Forbidden` for a user who was granted nothing in a virtual host; keys have rights on topics, wherever.
+
+        One that is shut is not for those who may do everything for want of keys.
+        """
+        user = None if self._user is None else self._current().user
+        granted = user is not None and any(grant.host == host for grant in user.grants)
+        if not granted and (self._user is not None or (is_shut and self.is_open)):
+            raise Forbidden(self.user, "consume", f"vhost {host}")

@@ -29,6 +29,7 @@ from wherry.wire.amqp.codec.writer import Piece
 from wherry.wire.amqp.dealing import Holding
 from wherry.wire.amqp.host import Host
 from wherry.wire.amqp.house import House
+from wherry.wire.amqp.introduction import PROPERTIES
 from wherry.wire.amqp.login import MECHANISMS, Login, credentials
 from wherry.wire.amqp.queue import Queue
 from wherry.wire.amqp.refusals import Refused, of_broker, refused
@@ -45,28 +46,6 @@ whole connections to a thread that acks while another closes the channel.
 """
 
 _NO_ANSWER = (m.BasicNack, m.BasicReject, m.BasicRecoverAsync, m.BasicCancelOk, m.ChannelFlowOk)
-
-CAPABILITIES = {
-    "publisher_confirms": True,
-    "exchange_exchange_bindings": True,
-    "basic.nack": True,
-    "consumer_cancel_notify": True,
-    "connection.blocked": True,
-    "consumer_priorities": True,
-    "authentication_failure_close": True,
-    "per_consumer_qos": True,
-    "direct_reply_to": True,
-}
-PROPERTIES = {
-    # Clients look at these two to know which reading of the specification they meet: it is RabbitMQ's.
-    "product": "RabbitMQ",
-    "version": "3.13.7",
-    "platform": "Wherry",
-    "information": "Wherry, a message queue that speaks AMQP 0-9-1 as RabbitMQ does",
-    "copyright": "",
-    "cluster_name": "wherry",
-    "capabilities": CAPABILITIES,
-}
 
 Work = Coroutine[Any, Any, None]
 
@@ -312,7 +291,7 @@ class Session:
             elif isinstance(method, m.ConnectionTuneOk) and self.state is State.TUNING:
                 self._tune(method)
             elif isinstance(method, m.ConnectionOpen) and self.state is State.OPENING:
-                self.host = self.house.host(method.virtual_host)
+                self.host = self._host(method.virtual_host)
                 self.state = State.OPEN
                 self.send(0, m.ConnectionOpenOk())
             elif isinstance(method, m.ConnectionUpdateSecret) and self.state is State.OPEN:
@@ -324,6 +303,15 @@ class Session:
         except Refused as fault:
             return self._refuse(fault, 0, method.ids)
         return None
+
+    def _host(self, name: str) -> Host:
+        found = self.house.host(name)
+        try:
+            self.login.check_host(name, is_shut=self.house.note_of(name).is_shut)
+        except (Forbidden, Unauthorized):
+            text = f"access to vhost '{name}' refused for user '{self.user}'"
+            raise refused(Reply.NOT_ALLOWED, text, hard=True) from None
+        return found
 
     def _renew(self, secret: str) -> None:
         try:

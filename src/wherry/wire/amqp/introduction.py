@@ -1,0 +1,25 @@
+"""How the server names itself to clients and tools, and what it says that it can do."""
+
+from __future__ import annotations
+
+CAPABILITIES = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "consumer_priorities": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+    "direct_reply_to": True,
+}
+PROPERTIES = {
+    # Clients look at these two to know which reading of the specification they meet: it is RabbitMQ's.
+    "product": "RabbitMQ",
+    "version": "3.13.7",
+    "platform": "Wherry",
+    "information": "Wherry, a message queue that speaks AMQP 0-9-1 as RabbitMQ does",
+    "copyright": "",
+    "cluster_name": "wherry",
+    "capabilities": CAPABILITIES,
+}

@@ -1,0 +1,423 @@
+"""What tools look at: queues, exchanges, bindings, connections, in the shapes that RabbitMQ tells them in."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from wherry.core import stats
+from wherry.model.route import Binding
+from wherry.wire.amqp import exchanges
+from wherry.wire.amqp.channel import Channel
+from wherry.wire.amqp.exchanges import ExchangeTerms
+from wherry.wire.amqp.host import Host
+from wherry.wire.amqp.house import House
+from wherry.wire.amqp.introduction import PROPERTIES
+from wherry.wire.amqp.management.asking import EVERYTHING, Ask, Row, exchange_name
+from wherry.wire.amqp.names import SUBSCRIPTION, full_name, host_and_name
+from wherry.wire.amqp.queue import Queue
+from wherry.wire.amqp.session import Session
+
+NODE = "wherry"
+
+_NOTHING = ("policies", "operator-policies", "parameters", "global-parameters", "topic-permissions")
+"""What RabbitMQ has and we have not: there is none of it."""
+
+
+def answer(ask: Ask) -> Any | None:
+    """What is at a path, to be written as JSON; None if there is nothing."""
+    what, *rest = ask.parts
+    if what in _ALL or what in _IN_HOSTS:
+        return _looked_up(ask, what, rest)
+    if what in _NOTHING:
+        return []
+    if what == "aliveness-test" and (not rest or rest[0] not in ask.house.hosts):
+        return None
+    return _SINGLE[what](ask) if what in _SINGLE else None
+
+
+def _whoami(ask: Ask) -> Row:
+    return {"name": plain(ask.login.user), "tags": list(ask.login.tags)}
+
+
+def _looked_up(ask: Ask, what: str, rest: list[str]) -> Any | None:
+    """All rows, those of a virtual host, the one of a name, or its bindings."""
+    house = ask.house
+    if what in _ONE and len(rest) == (2 if what in _IN_HOSTS else 1):
+        rows = _visible(ask, _ONE[what](house, *rest))
+        return rows[0] if rows else None
+    if what in _ALL:
+        return _visible(ask, _ALL[what](house)) if not rest else None
+    if len(rest) > 1:
+        return _bound(ask, what, rest)
+    if rest and rest[0] not in house.hosts:
+        return None
+    hosts = (host for name, host in house.hosts.items() if not rest or name == rest[0])
+    return _visible(ask, (row for host in hosts for row in _IN_HOSTS[what](house, host)))
+
+
+def _visible(ask: Ask, rows: Iterable[Row]) -> list[Row]:
+    """Those that whoever asks may see."""
+    seen = [row for row in rows if ask.sees(row.get("_topic", EVERYTHING))]
+    return [{name: row[name] for name in row if name != "_topic"} for row in seen]
+
+
+def _bound(ask: Ask, what: str, rest: list[str]) -> Any | None:
+    """The bindings of a queue, of an exchange, or between two."""
+    if rest[0] not in ask.house.hosts:
+        return None
+    host, name = ask.house.hosts[rest[0]], rest[1]
+    rows: Iterable[Row]
+    if what == "queues" and rest[2:] == ["bindings"] and host.has_queue(name):
+        rows = bindings_to(host, "queue", name)
+    elif what == "exchanges" and rest[2:3] == ["bindings"] and host.has_exchange(exchange_name(name)):
+        if rest[3:] == ["source"]:
+            rows = bindings_from(host, exchange_name(name))
+        elif rest[3:] == ["destination"]:
+            rows = bindings_to(host, "exchange", exchange_name(name))
+        else:
+            return None
+    elif what == "bindings" and name == "e" and len(rest) in (5, 6) and rest[3] in KINDS:
+        found = bindings_between(host, exchange_name(rest[2]), KINDS[rest[3]], rest[4])
+        if len(rest) == 5:
+            rows = found
+        else:
+            one = _visible(ask, (row for row in found if row["properties_key"] == rest[5]))
+            return one[0] if one else None
+    else:
+        return None
+    return _visible(ask, rows)
+
+
+def _overview(house: House) -> Row:
+    queues = [row for host in house.hosts.values() for row in _queues(house, host)]
+    totals = ("messages", "messages_ready", "messages_unacknowledged")
+    return {
+        "product_name": PROPERTIES["product"],
+        "product_version": PROPERTIES["version"],
+        "rabbitmq_version": PROPERTIES["version"],
+        "management_version": PROPERTIES["version"],
+        "cluster_name": PROPERTIES["cluster_name"],
+        "node": NODE,
+        "contexts": [{"node": NODE, "description": "RabbitMQ Management", "path": "/"}],
+        "listeners": [],
+        "exchange_types": [{"name": name, "enabled": True} for name in exchanges.KINDS],
+        "queue_totals": {name: sum(queue[name] for queue in queues) for name in totals},
+        "object_totals": {
+            "connections": len(house.sessions),
+            "channels": sum(len(session.channels) for session in house.sessions),
+            "exchanges": sum(len(host.exchanges()) for host in house.hosts.values()),
+            "queues": len(queues),
+            "consumers": sum(queue["consumers"] for queue in queues),
+        },
+        "message_stats": {},
+    }
+
+
+def _hosts(house: House) -> Iterator[Row]:
+    for name in house.hosts:
+        note = house.note_of(name)
+        yield {
+            "name": name,
+            "tracing": False,
+            "description": note.description,
+            "tags": list(note.tags),
+            "metadata": {"description": note.description, "tags": list(note.tags)},
+            "cluster_state": {NODE: "running"},
+        }
+
+
+def _nodes(_: House) -> Iterator[Row]:
+    yield {"name": NODE, "type": "disc", "running": True, "mem_alarm": False, "disk_free_alarm": False}
+
+
+def _one_host(house: House, name: str) -> Iterator[Row]:
+    yield from (row for row in _hosts(house) if row["name"] == name)
+
+
+def _one_node(house: House, name: str) -> Iterator[Row]:
+    yield from (row for row in _nodes(house) if row["name"] == name)
+
+
+def _queues(house: House, host: Host) -> Iterator[Row]:
+    for queue in host.queues():
+        yield _queue(house, host, queue)
+
+
+def _one_queue(house: House, host: str, name: str) -> Iterator[Row]:
+    if host in house.hosts and house.hosts[host].has_queue(name):
+        yield _queue(house, house.hosts[host], house.hosts[host].queue(name))
+
+
+def _queue(house: House, host: Host, queue: Queue) -> Row:
+    shard = house.broker.shard
+    topic = shard.state.topic(queue.topic)
+    known = [each for each in topic.subscriptions.values() if each.config.name == SUBSCRIPTION]
+    counts = [stats.of_subscription(each, shard.now().wall_ms) for each in known]
+    ready, leased = sum(each.ready for each in counts), sum(each.leased for each in counts)
+    terms = queue.terms
+    return {
+        "_topic": queue.topic,
+        "name": queue.name,
+        "vhost": host.name,
+        "durable": terms.durable,
+        "auto_delete": terms.auto_delete,
+        "exclusive": terms.exclusive,
+        "arguments": terms.arguments,
+        "type": terms.arguments.get("x-queue-type", "classic"),
+        "node": NODE,
+        "state": "running",
+        "messages": ready + leased,
+        "messages_ready": ready,
+        "messages_unacknowledged": leased,
+        "message_bytes": topic.bytes,
+        "consumers": len(queue.subscribers),
+        "policy": None,
+        "message_stats": {},
+    }
+
+
+def _exchanges(_: House, host: Host) -> Iterator[Row]:
+    for name, terms in host.exchanges():
+        yield _exchange(host, name, terms)
+
+
+def _one_exchange(house: House, host: str, name: str) -> Iterator[Row]:
+    if host in house.hosts and house.hosts[host].has_exchange(name):
+        yield _exchange(house.hosts[host], name, house.hosts[host].router.terms(name))
+
+
+def _exchange(host: Host, name: str, terms: ExchangeTerms) -> Row:
+    return {
+        "name": name,
+        "vhost": host.name,
+        "type": terms.type,
+        "durable": terms.durable,
+        "auto_delete": terms.auto_delete,
+        "internal": terms.internal,
+        "arguments": {"alternate-exchange": terms.alternate} if terms.alternate else {},
+    }
+
+
+KINDS = {"q": "queue", "e": "exchange"}
+"""What a binding leads to, as a path says it."""
+
+
+def _bindings(_: House, host: Host) -> Iterator[Row]:
+    for queue in host.queues():  # each has one to the default exchange
+        yield _by_default(host, queue.name)
+    for source, bound in host.bindings():
+        yield _of(host, source, bound)
+
+
+def bindings_to(host: Host, kind: str, name: str) -> Iterator[Row]:
+    """Those that lead to a queue or to an exchange."""
+    if kind == "queue":
+        yield _by_default(host, name)
+    full = full_name(host.name, name)
+    for source, bound in host.bindings():
+        if (bound.topic if kind == "queue" else bound.route) == full:
+            yield _of(host, source, bound)
+
+
+def bindings_from(host: Host, exchange: str) -> Iterator[Row]:
+    """Those of an exchange."""
+    if exchange == "":
+        yield from (_by_default(host, queue.name) for queue in host.queues())
+    for bound in host.bindings_of(exchange):
+        yield _of(host, exchange, bound)
+
+
+def bindings_between(host: Host, source: str, kind: str, name: str) -> Iterator[Row]:
+    """Those of an exchange that lead to one queue or exchange."""
+    if source == "" and kind == "queue" and host.has_queue(name):
+        yield _by_default(host, name)
+    for _, row in binds(host, source, kind, name):
+        yield row
+
+
+def binds(host: Host, source: str, kind: str, name: str) -> Iterator[tuple[Binding, Row]]:
+    """The same as they are kept, without that of the default exchange, and as they are shown."""
+    full = full_name(host.name, name)
+    for bound in host.bindings_of(source):
+        if (bound.topic if kind == "queue" else bound.route) == full:
+            yield bound, _of(host, source, bound)
+
+
+def _by_default(host: Host, queue: str) -> Row:
+    return _binding(host, "", queue, "queue", queue, {}, full_name(host.name, queue))
+
+
+def _of(host: Host, source: str, bound: Binding) -> Row:
+    kind = "queue" if bound.topic is not None else "exchange"
+    full = bound.topic if bound.topic is not None else bound.route or ""
+    arguments = plain(exchanges.arguments_of(bound))
+    return _binding(host, source, host_and_name(full)[1], kind, bound.match, arguments, full)
+
+
+def _binding(host: Host, source: str, to: str, kind: str, key: str, arguments: Row, topic: str) -> Row:
+    return {
+        "_topic": topic,
+        "source": source,
+        "vhost": host.name,
+        "destination": to,
+        "destination_type": kind,
+        "routing_key": key,
+        "arguments": arguments,
+        "properties_key": properties_key(key, arguments),
+    }
+
+
+def properties_key(key: str, arguments: Row) -> str:
+    """What a binding is called in a path: its routing key, and behind a `~` a hash of its arguments if it has some."""
+    quoted = key.replace("%", "%25").replace("~", "%7E")
+    if not arguments:
+        return quoted or "~"
+    digest = hashlib.sha256(msgspec.json.encode(arguments, order="deterministic")).digest()
+    return f"{quoted}~{base64.urlsafe_b64encode(digest[:12]).decode('ascii')}"
+
+
+def plain(value: Any) -> Any:
+    """A value of a field table as JSON has it."""
+    if isinstance(value, dict):
+        return {plain(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if isfinite(value) else str(value)
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def _connections(house: House) -> Iterator[Row]:
+    for session in house.sessions:
+        if session.is_open:
+            yield _connection(session)
+
+
+def _one_connection(house: House, name: str) -> Iterator[Row]:
+    for session in house.sessions:
+        if session.is_open and session.name == name:
+            yield _connection(session)
+
+
+def _connection(session: Session) -> Row:
+    ends = [end.rpartition(":") for end in session.name.split(" -> ")]
+    (peer_host, _, peer_port), (host, _, port) = ends[0], ends[-1]
+    return {
+        "name": session.name,
+        "peer_host": peer_host,
+        "peer_port": int(peer_port) if peer_port.isdecimal() else None,
+        "host": host,
+        "port": int(port) if port.isdecimal() else None,
+        "vhost": session.host.name,
+        "user": plain(session.user),
+        "state": "running",
+        "channels": len(session.channels),
+        "protocol": "AMQP 0-9-1",
+        "client_properties": plain(session.client),
+        "frame_max": session.frame_max,
+        "channel_max": session.channel_max,
+    }
+
+
+def _channels(house: House) -> Iterator[Row]:
+    for session, channel in _open_channels(house):
+        yield _channel(session, channel)
+
+
+def _one_channel(house: House, name: str) -> Iterator[Row]:
+    for session, channel in _open_channels(house):
+        if _channel_name(session, channel) == name:
+            yield _channel(session, channel)
+
+
+def _channel_name(session: Session, channel: Channel) -> str:
+    return f"{session.name} ({channel.number})"
+
+
+def _channel(session: Session, channel: Channel) -> Row:
+    return {
+        "name": _channel_name(session, channel),
+        "vhost": session.host.name,
+        "user": plain(session.user),
+        "number": channel.number,
+        "state": "running",
+        "confirm": channel.confirms,
+        "transactional": channel.transaction is not None,
+        "consumer_count": len(channel.consumers),
+        "messages_unacknowledged": len(channel.unacked),
+        "prefetch_count": channel.prefetch,
+        "global_prefetch_count": channel.limit,
+    }
+
+
+def _consumers(house: House, host: Host) -> Iterator[Row]:
+    for session, channel in _open_channels(house):
+        for consumer in channel.consumers.values() if session.host is host else ():
+            yield {
+                "_topic": consumer.queue.topic,
+                "vhost": host.name,
+                "queue": {"name": consumer.queue.name, "vhost": host.name},
+                "consumer_tag": plain(consumer.tag),
+                "ack_required": not consumer.no_ack,
+                "exclusive": consumer.exclusive,
+                "prefetch_count": consumer.limit,
+                "active": True,
+                "channel_details": {"name": _channel_name(session, channel), "number": channel.number},
+            }
+
+
+def _open_channels(house: House) -> Iterator[tuple[Session, Channel]]:
+    for session in house.sessions:
+        for channel in session.channels.values() if session.is_open else ():
+            yield session, channel
+
+
+def _is_well(_: Ask) -> Row:
+    return {"status": "ok"}
+
+
+_SINGLE: dict[str, Callable[[Ask], Row]] = {
+    "overview": lambda ask: _overview(ask.house),
+    "whoami": _whoami,
+    "cluster-name": lambda _: {"name": PROPERTIES["cluster_name"]},
+    "aliveness-test": _is_well,
+    "health": _is_well,
+    "healthchecks": _is_well,
+}
+"""What there is one of."""
+
+_Rows = Iterator[Row]
+
+_ALL: dict[str, Callable[[House], _Rows]] = {
+    "vhosts": _hosts,
+    "nodes": _nodes,
+    "connections": _connections,
+    "channels": _channels,
+}
+_IN_HOSTS: dict[str, Callable[[House, Host], _Rows]] = {
+    "queues": _queues,
+    "exchanges": _exchanges,
+    "bindings": _bindings,
+    "consumers": _consumers,
+}
+"""What is in a virtual host: at the name alone those of all of them."""
+
+_ONE: dict[str, Callable[..., _Rows]] = {
+    "vhosts": _one_host,
+    "nodes": _one_node,
+    "connections": _one_connection,
+    "channels": _one_channel,
+    "queues": _one_queue,
+    "exchanges": _one_exchange,
+}
+"""The one of a name, found without a look at all the others: tools ask for one queue after the other."""

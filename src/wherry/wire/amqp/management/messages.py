@@ -1,0 +1,172 @@
+"""Messages over the management interface: publish one, get some. For a look or a test, not for traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from typing import Any
+
+from wherry.model.errors import Closed, InvalidInput, TooLarge
+from wherry.model.limits import PAYLOAD_BYTES_MAX, TIME_MS_MAX
+from wherry.wire.amqp.codec import faults, properties
+from wherry.wire.amqp.codec.faults import AmqpFault
+from wherry.wire.amqp.codec.properties import Skimmed, skim
+from wherry.wire.amqp.codec.table import without
+from wherry.wire.amqp.dealing import Dealt, Said
+from wherry.wire.amqp.envelope import prefix, texts
+from wherry.wire.amqp.intake import Incoming, Ticket
+from wherry.wire.amqp.management.asking import Ask, Reply, Row, exchange_name
+from wherry.wire.amqp.management.looking import plain
+from wherry.wire.amqp.placing import delay_ms, placed
+from wherry.wire.amqp.queue import Queue
+from wherry.wire.amqp.refusals import refused
+
+COUNT_MAX = 1_000
+GOT_BYTES_MAX = 32 << 20
+"""Of what one `get` brings: no more than so many messages, and none after so many bytes."""
+
+STORED_S = 30.0
+"""How long a publish waits for the disk before it is told that nobody knows."""
+
+_MODES: dict[str, Said] = {
+    "ack_requeue_false": "ack",
+    "ack_requeue_true": "requeue",
+    "reject_requeue_true": "requeue",
+    "reject_requeue_false": "reject",
+}
+
+
+class _Waiting:
+    """Whoever publishes one message, and waits until it is over."""
+
+    def __init__(self) -> None:
+        self.over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def confirmed(self, last: int, refused: set[int]) -> None:
+        """It is stored, or was refused."""
+        if not self.over.done():
+            self.over.set_result(not refused)
+
+
+async def publish(ask: Ask) -> Reply:
+    """`POST exchanges/VHOST/NAME/publish`: one message, stored when this answers; whether a queue took it."""
+    host = ask.host(ask.parts[1])
+    exchange, key = exchange_name(ask.parts[2]), ask.text("routing_key")
+    body = _payload(ask)
+    terms = host.router.terms(exchange)
+    if terms.internal:
+        raise InvalidInput("exchange", exchange, "one that is not internal")
+    known = _properties(ask)
+    targets = host.targets(exchange, key, known)
+    for queue in targets:
+        ask.check("publish", queue.topic)
+    if known.headers and b"BCC" in known.headers:
+        known = skim(properties.replaced(known.raw, "headers", without(known.headers, ("BCC",))))
+    if targets:
+        messages = Incoming([body], prefix(exchange, key) + known.raw, key if exchange else None, texts(known))
+        delay = delay_ms(known) if terms.delayed else None
+        await _stored(ask, targets, messages, known, delay)
+    return Reply(200, {"routed": bool(targets)})
+
+
+def _payload(ask: Ask) -> bytes:
+    text, encoding = ask.text("payload"), ask.text("payload_encoding", "string")
+    if encoding not in ("string", "base64"):
+        raise InvalidInput("payload_encoding", encoding, "string or base64")
+    try:
+        body = text.encode() if encoding == "string" else base64.b64decode(text, validate=True)
+    except (UnicodeEncodeError, binascii.Error, ValueError):
+        raise InvalidInput("payload", text[:80], f"text that is {encoding}") from None
+    if len(body) > PAYLOAD_BYTES_MAX:
+        raise TooLarge("payload", len(body), PAYLOAD_BYTES_MAX)
+    return body
+
+
+def _properties(ask: Ask) -> Skimmed:
+    """The properties of a message, from their names as the protocol has them."""
+    given = ask.table("properties")
+    for name in given:
+        if name not in properties.Properties.__struct_fields__:
+            raise InvalidInput(f"properties.{name}", given[name], ", ".join(properties.Properties.__struct_fields__))
+    if given.get("user_id") not in (None, ask.login.user):
+        raise InvalidInput("properties.user_id", given["user_id"], f"{ask.login.user!r}, who you are")
+    raw = properties.NONE
+    for name, value in given.items():
+        try:
+            raw = properties.replaced(raw, name, value)
+        except (InvalidInput, AmqpFault, TypeError, ValueError, AttributeError, OverflowError) as fault:
+            raise InvalidInput(f"properties.{name}", value, f"a value that the protocol has for it ({fault})") from None
+    return skim(raw)
+
+
+async def _stored(ask: Ask, targets: tuple[Queue, ...], messages: Incoming, known: Skimmed, delay: int | None) -> None:
+    waiting, house = _Waiting(), ask.house
+    now_ms = house.broker.shard.now().wall_ms
+    due = None if delay is None else min(now_ms + delay, TIME_MS_MAX)
+    for queue in targets:
+        house.intake.add(queue.topic, messages, Ticket(waiting, 1), placed(queue, known, due, lambda: now_ms))
+    try:
+        async with asyncio.timeout(STORED_S):
+            taken = await waiting.over
+    except TimeoutError:
+        house.broker.shard.committer.check()
+        raise Closed("the message was not stored in time, and may be yet") from None
+    if not taken:
+        raise refused(faults.Reply.PRECONDITION_FAILED, "rejected: a queue that it goes to has reached its limit")
+
+
+async def get(ask: Ask) -> Reply:
+    """`POST queues/VHOST/NAME/get`: the next messages, which are gone from the queue then, or come back to it."""
+    host = ask.host(ask.parts[1])
+    queue = host.queue_for(ask.parts[2], None)
+    ask.check("consume", queue.topic)
+    said = _mode(ask)
+    as_text = ask.text("encoding", "auto") == "auto"
+    count = min(ask.number("count", 1), COUNT_MAX)
+    longest = ask.number("truncate", PAYLOAD_BYTES_MAX)
+    if said == "reject" and queue.terms.dead_exchange is None:  # nobody wants to see it again
+        said = "ack"
+    await host.have_subscription(queue)
+    await ask.house.intake.flush()
+    await ask.house.settling.flush()
+    found: list[Row] = []
+    out: list[Dealt] = []
+    size = 0
+    try:
+        while len(found) < count and size < GOT_BYTES_MAX and (one := await queue.get()) is not None:
+            dealt, (((again, exchange, key, raw), body),) = one
+            out.append(dealt)
+            size += len(body)
+            row = {"payload_bytes": len(body), "redelivered": again, "exchange": exchange, "routing_key": plain(key)}
+            row |= {"message_count": queue.ready(), "properties": _told(raw)}
+            found.append(row | _encoded(body[:longest], as_text=as_text))
+    finally:
+        for dealt in out:
+            ask.house.settling.say(dealt, said if len(out) == len(found) else "requeue", (0,))
+    await ask.house.settling.flush()
+    return Reply(200, found)
+
+
+def _mode(ask: Ask) -> Said:
+    if "requeue" in ask.body and "ackmode" not in ask.body:  # as tools of earlier versions ask
+        return "requeue" if ask.flag("requeue") else "ack"
+    mode = ask.text("ackmode", "ack_requeue_true")
+    if mode not in _MODES:
+        raise InvalidInput("ackmode", mode, ", ".join(_MODES))
+    return _MODES[mode]
+
+
+def _told(raw: bytes) -> Row:
+    decoded = properties.decode(raw)
+    told: dict[str, Any] = {name: getattr(decoded, name) for name in decoded.__struct_fields__}
+    return {name: plain(value) for name, value in told.items() if value is not None}
+
+
+def _encoded(body: bytes, *, as_text: bool) -> Row:
+    if as_text:
+        try:
+            return {"payload": body.decode(), "payload_encoding": "string"}
+        except UnicodeDecodeError:
+            pass
+    return {"payload": base64.b64encode(body).decode("ascii"), "payload_encoding": "base64"}

@@ -1,0 +1,69 @@
+"""The paths below `/api/`, and what answers each: a look, or a change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from wherry.model.errors import NotFound
+from wherry.wire.amqp.management import changing, definitions, looking, messages, paging, people
+from wherry.wire.amqp.management.asking import Ask, Reply
+
+Change = Callable[[Ask], Coroutine[Any, Any, Reply]]
+Look = Callable[[Ask], Any]
+
+_CHANGES: dict[tuple[str, str], Change] = {
+    ("PUT", "queues/*/*"): changing.put_queue,
+    ("DELETE", "queues/*/*"): changing.delete_queue,
+    ("DELETE", "queues/*/*/contents"): changing.purge_queue,
+    ("POST", "queues/*/*/get"): messages.get,
+    ("PUT", "exchanges/*/*"): changing.put_exchange,
+    ("DELETE", "exchanges/*/*"): changing.delete_exchange,
+    ("POST", "exchanges/*/*/publish"): messages.publish,
+    ("POST", "bindings/*/e/*/*/*"): changing.bind,
+    ("DELETE", "bindings/*/e/*/*/*/*"): changing.unbind,
+    ("PUT", "vhosts/*"): changing.put_host,
+    ("DELETE", "vhosts/*"): changing.delete_host,
+    ("PUT", "users/*"): people.put_user,
+    ("DELETE", "users/*"): people.delete_user,
+    ("POST", "users/bulk-delete"): people.delete_users,
+    ("PUT", "permissions/*/*"): people.put_permission,
+    ("DELETE", "permissions/*/*"): people.delete_permission,
+    ("DELETE", "connections/*"): changing.close_connection,
+    ("POST", "definitions"): definitions.take_in,
+}
+
+_LOOKS: dict[str, Look] = {
+    "users": people.users,
+    "users/*": people.user,
+    "users/*/permissions": people.permissions_of_user,
+    "vhosts/*/permissions": people.permissions_of_host,
+    "permissions": people.permissions,
+    "permissions/*/*": people.permission,
+    "definitions": definitions.written,
+}
+"""Beside those of `looking`."""
+
+
+def change(method: str, parts: list[str]) -> Change | None:
+    """What a call that changes something does; None if there is no such call."""
+    for (its_method, template), call in _CHANGES.items():
+        if method == its_method and _fits(template, parts):
+            return call
+    return None
+
+
+def look(ask: Ask) -> Any:
+    """What is at a path, as it was asked for; `NotFound` if there is nothing."""
+    for template, call in _LOOKS.items():
+        if _fits(template, ask.parts):
+            return paging.shown(call(ask), ask.query)
+    found = looking.answer(ask)
+    if found is None:
+        raise NotFound("path", "/".join(ask.parts)[:200])
+    return paging.shown(found, ask.query)
+
+
+def _fits(template: str, parts: list[str]) -> bool:
+    wanted = template.split("/")
+    return len(wanted) == len(parts) and all(each in ("*", part) for each, part in zip(wanted, parts, strict=True))

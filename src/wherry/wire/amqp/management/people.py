@@ -1,0 +1,212 @@
+"""Users and what they may do, as tools make and grant them: a user is a key with a password, a permission some rights.
+
+RabbitMQ grants by regular expressions over names of queues and exchanges: to configure, to write, to read. Here a right
+is of a verb and a pattern with `*`. What one of its expressions says is granted if a pattern says the same, and refused
+if none does: nobody shall be told of a right that is wider or narrower than what was asked for.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import msgspec
+
+from wherry.model.errors import InvalidInput, NotFound
+from wherry.model.key import ADMINISTRATOR, Grant, Key, Right, User, Verb
+from wherry.security.passwords import ALGORITHM, hash_of, make_user, with_hash, with_password
+from wherry.wire.amqp.login import GUEST
+from wherry.wire.amqp.management.asking import Ask, Reply, Row
+from wherry.wire.amqp.management.patterns import patterns
+
+ALL = ".*"
+NAME_BYTES_MAX = 255
+
+# --------------------------------------------------------------------------------------------------------------- users
+
+
+def _users(ask: Ask) -> dict[str, Key]:
+    known = ask.house.broker.keys()
+    return {key.name: key for key in known if key.user is not None}
+
+
+def _has_guest(ask: Ask) -> bool:
+    """Whether `guest` may do everything, being nobody's key and no user that somebody made."""
+    return ask.login.knows_guest and GUEST not in _users(ask)
+
+
+def _user(ask: Ask, name: str) -> tuple[Key, User]:
+    key = _users(ask).get(name)
+    if key is None or key.user is None:
+        if name == GUEST and _has_guest(ask):
+            raise InvalidInput("user", name, "another one: a broker without keys has this one, who may do everything")
+        raise NotFound("user", name)
+    return key, key.user
+
+
+def _shown(key: Key) -> Row:
+    tags = list(key.user.tags) if key.user is not None else []
+    return {"name": key.name, "password_hash": hash_of(key), "hashing_algorithm": ALGORITHM, "tags": tags, "limits": {}}
+
+
+def users(ask: Ask) -> list[Row]:
+    """`GET users`."""
+    ask.check_admin()
+    guest = {"name": GUEST, "password_hash": "", "hashing_algorithm": ALGORITHM, "tags": [ADMINISTRATOR], "limits": {}}
+    return ([guest] if _has_guest(ask) else []) + [_shown(key) for _, key in sorted(_users(ask).items())]
+
+
+def user(ask: Ask) -> Row:
+    """`GET users/NAME`."""
+    for row in users(ask):
+        if row["name"] == ask.parts[1]:
+            return row
+    raise NotFound("user", ask.parts[1])
+
+
+async def put_user(ask: Ask) -> Reply:
+    """`PUT users/NAME`: a user with this password and these tags, whatever it had before."""
+    ask.check_admin()
+    name, tags = ask.parts[1], _tags(ask)
+    known = _users(ask).get(name)
+    if known is None and name == GUEST and _has_guest(ask):
+        _user(ask, name)
+    made = known or make_user(name, None, tags, now_ms=ask.house.broker.shard.now().wall_ms)
+    assert made.user is not None
+    made = msgspec.structs.replace(made, user=msgspec.structs.replace(made.user, tags=tags))
+    if "password" in ask.body:
+        made = with_password(made, ask.text("password"))
+    else:
+        if ask.body.get("hashing_algorithm", ALGORITHM) != ALGORITHM:
+            raise InvalidInput("hashing_algorithm", ask.body["hashing_algorithm"], ALGORITHM)
+        made = with_hash(made, ask.text("password_hash", ""))
+    await ask.house.broker.put_key(made)
+    return Reply(201 if known is None else 204)
+
+
+def _tags(ask: Ask) -> tuple[str, ...]:
+    given = ask.body.get("tags", "")
+    listed = given.split(",") if isinstance(given, str) else given
+    if not isinstance(listed, list) or not all(isinstance(tag, str) for tag in listed):
+        raise InvalidInput("tags", given, "text with commas, or a list of text")
+    return tuple(tag.strip() for tag in listed if tag.strip())
+
+
+async def delete_user(ask: Ask) -> Reply:
+    """`DELETE users/NAME`: its connections are cut off within a second."""
+    ask.check_admin()
+    key, _ = _user(ask, ask.parts[1])
+    await ask.house.broker.delete_key(key.id)
+    return Reply(204)
+
+
+async def delete_users(ask: Ask) -> Reply:
+    """`POST users/bulk-delete`: all of a list; those that are not there are no error."""
+    ask.check_admin()
+    wanted = ask.body.get("users")
+    if not isinstance(wanted, list):
+        raise InvalidInput("users", wanted, "a list of names")
+    known = _users(ask)
+    for name in wanted:
+        if name in known:
+            await ask.house.broker.delete_key(known[name].id)
+    return Reply(204)
+
+
+# --------------------------------------------------------------------------------------------------------- permissions
+
+
+def permissions(ask: Ask) -> list[Row]:
+    """`GET permissions`: all of them."""
+    ask.check_admin()
+    hosts = [name for name in ask.house.hosts if not ask.house.note_of(name).is_shut] if _has_guest(ask) else []
+    rows = [_granted(GUEST, Grant(name, ALL, ALL, ALL)) for name in hosts]
+    for name, key in sorted(_users(ask).items()):
+        rows += [_granted(name, grant) for grant in (key.user.grants if key.user is not None else ())]
+    return rows
+
+
+def _granted(name: str, grant: Grant) -> Row:
+    told = {"configure": grant.configure, "write": grant.write, "read": grant.read}
+    return {"user": name, "vhost": grant.host, **told}
+
+
+def permissions_of_user(ask: Ask) -> list[Row]:
+    """`GET users/NAME/permissions`."""
+    user(ask)
+    return [row for row in permissions(ask) if row["user"] == ask.parts[1]]
+
+
+def permissions_of_host(ask: Ask) -> list[Row]:
+    """`GET vhosts/NAME/permissions`."""
+    ask.host(ask.parts[1])
+    return [row for row in permissions(ask) if row["vhost"] == ask.parts[1]]
+
+
+def permission(ask: Ask) -> Row:
+    """`GET permissions/VHOST/USER`."""
+    for row in permissions(ask):
+        if (row["vhost"], row["user"]) == (ask.parts[1], ask.parts[2]):
+            return row
+    raise NotFound("permission", ask.parts[2])
+
+
+async def put_permission(ask: Ask) -> Reply:
+    """`PUT permissions/VHOST/USER`: what a user may do in a virtual host, whatever it was before."""
+    ask.check_admin()
+    host, name = ask.host(ask.parts[1]).name, ask.parts[2]
+    grant = Grant(host, ask.text("configure"), ask.text("write"), ask.text("read"))
+    if name == GUEST and _has_guest(ask):
+        if (grant.configure, grant.write, grant.read) != (ALL, ALL, ALL):
+            raise InvalidInput("user", name, "another one: on a broker without keys guest may do everything")
+        return Reply(201 if await ask.house.shut_host(host, shut=False) else 204)
+    key, known = _user(ask, name)
+    others = tuple(each for each in known.grants if each.host != host)
+    await _put(ask, key, known, (*others, grant))
+    return Reply(204 if len(others) < len(known.grants) else 201)
+
+
+async def delete_permission(ask: Ask) -> Reply:
+    """`DELETE permissions/VHOST/USER`: it may do nothing there, and not connect to it."""
+    ask.check_admin()
+    if ask.parts[2] == GUEST and _has_guest(ask):
+        if not await ask.house.shut_host(ask.host(ask.parts[1]).name, shut=True):
+            raise NotFound("permission", GUEST)
+        return Reply(204)
+    key, known = _user(ask, ask.parts[2])
+    if not await _revoke(ask, key, known, ask.parts[1]):
+        raise NotFound("permission", ask.parts[2])
+    return Reply(204)
+
+
+async def revoke_all(ask: Ask, host: str) -> None:
+    """A virtual host is gone, and what was granted in it."""
+    for key in _users(ask).values():
+        if key.user is not None:
+            await _revoke(ask, key, key.user, host)
+
+
+async def _revoke(ask: Ask, key: Key, known: User, host: str) -> bool:
+    left = tuple(each for each in known.grants if each.host != host)
+    if len(left) == len(known.grants):
+        return False
+    await _put(ask, key, known, left)
+    return True
+
+
+async def _put(ask: Ask, key: Key, known: User, grants: tuple[Grant, ...]) -> None:
+    rights = dict.fromkeys(right for grant in grants for right in rights_of(grant))
+    user = msgspec.structs.replace(known, grants=grants)
+    await ask.house.broker.put_key(msgspec.structs.replace(key, rights=tuple(rights), user=user))
+
+
+def rights_of(grant: Grant) -> list[Right]:
+    """The rights that a grant comes to, or `InvalidInput` where no rights say the same."""
+    configure, write, read = (patterns(field, getattr(grant, field)) for field in ("configure", "write", "read"))
+    for field, wider in (("write", write), ("read", read)):
+        narrow = [each for each in configure if each not in wider and "*" not in wider]
+        if narrow:
+            allowed = f"names that {field} has too: who may configure a queue may write to it and read from it here"
+            raise InvalidInput("configure", grant.configure, allowed)
+    verbs: list[tuple[Verb, list[str]]] = [("admin", configure), ("publish", write), ("consume", read)]
+    place = f"@{quote(grant.host, safe='')}/"
+    return [Right(verb, place + each) for verb, names in verbs for each in names]
