@@ -85,8 +85,8 @@ def lived() -> State:
 
 def made_checkpoint() -> Checkpoint:
     store = Store(None)
-    store.put(Cached(1, 0, 0, PLAIN, AT_US + 1, 6, 0, 6, 0))
-    store.put(Cached(1, 1, 2, MESSAGES, AT_US + 9, 15, 0, 16, 0))
+    store.put(Cached(1, 0, 0, PLAIN, AT_US + 1, 6, 0, 6))
+    store.put(Cached(1, 1, 2, MESSAGES, AT_US + 9, 15, 0, 16))
     store._shelf(2, 0).segments.append(
         Segment(2, 0, "segments/2/0/0-1.arrow", 99, column(0, 1, 2, 3, 4, 5).reshape(6, 1))
     )

@@ -17,9 +17,7 @@ def test_it_opens_and_gives_its_bodies(tmp_path: Path) -> None:
     async def run() -> None:
         journal = engine(tmp_path / "copy")
         writer = await journal.open()
-        assert [(record.position, record.body.to_pybytes()) async for record in journal.read(0)] == list(
-            enumerate(BODIES, 1)
-        )
+        assert [(record.position, bytes(record.body)) async for record in journal.read(0)] == list(enumerate(BODIES, 1))
         await writer.append([[b"goes on"]], len(BODIES))
         await writer.close()
 

@@ -48,7 +48,7 @@ class Shell:
         for new in effects.stored:
             at, index = (position, new.batch_index) if new.staged is None else self.staged.pop(new.staged)
             where = (new.topic, new.partition, new.base)
-            self.store.put(Cached(*where, new.batch, new.published_us, at, index, position, 0))
+            self.store.put(Cached(*where, new.batch, new.published_us, at, index, position))
         for key in effects.ended:
             self.staged = {place: at for place, at in self.staged.items() if place[0] != key}
         for (topic, number), partition in effects.touched.items():
@@ -82,7 +82,7 @@ class Shell:
             for index, batch in enumerate(codec.decode(pa.py_buffer(body)).batches):
                 if (position, index) in wanted:
                     topic, partition, base, published_us, _, _, gate = wanted.pop((position, index))
-                    other.store.put(Cached(topic, partition, base, batch, published_us, position, index, gate, 0))
+                    other.store.put(Cached(topic, partition, base, batch, published_us, position, index, gate))
                 if (position, index) in stages:
                     key, part = stages.pop((position, index))
                     parts = other.state.stages.open[key].parts

@@ -306,17 +306,19 @@ class Consumer:
         try:
             await shard.committer.wait(gate)
         except asyncio.CancelledError:
-            self._take_back(leases)
+            self._give_up(delivery)
             raise
         shard.handed(subscription.topic, leases)
         return delivery
 
-    def _take_back(self, leases: list[Lease]) -> None:
+    def _give_up(self, delivery: Delivery) -> None:
         """Whoever pulled is gone before the messages reached it."""
-        for lease in leases:
-            if self._shard.state.leases.get(lease.token) is lease:
-                settling.release(self._shard.state, lease.token, None)
-        self._shard.turnstile.turn()
+        if self._subscription.config.acks:
+            delivery.take_back()
+        else:  # settled, and nobody got it: that is what at most once means; nothing of the credit was used
+            self._state.credit += len(delivery)
+            self._shard.state.relieve(self._subscription, self.id)
+            self._shard.turnstile.turn()
 
     def _settle_at_once(self, leases: list[Lease]) -> int:
         """At most once: handed over is settled, durably, before the consumer sees it."""

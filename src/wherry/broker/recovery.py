@@ -5,17 +5,22 @@ The same `apply` that served live replays the journal. Nothing is served before 
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pyarrow as pa
 
 from wherry.broker.clock import Clock
 from wherry.broker.shard import Shard
 from wherry.core import snapshot
+from wherry.core.apply_runs import is_plain
 from wherry.core.state import State
 from wherry.journal import checkpoint as checkpoints
 from wherry.journal.checkpoint import Checkpoint
-from wherry.journal.codec import Undecodable, decode
-from wherry.journal.engine import Engine, Record
-from wherry.journal.files import Files
+from wherry.journal.codec import Control, Packed, Undecodable, split
+from wherry.journal.engine import Engine
+from wherry.journal.files import Bytes, Files
 from wherry.journal.shelf import Cached
 from wherry.journal.store import Store
 from wherry.model import ops
@@ -25,9 +30,29 @@ from wherry.model.ops import Entry
 COPY_BYTES = 1 << 16
 """Batches below this are copied out of the large block they were read in, so that they do not keep it alive."""
 
+RUN_MAX = 4_096
+"""Plain publishes that are applied together."""
+
 
 async def open_shard(engine: Engine, files: Files | None, store: Store, clock: Clock, owner: str) -> Shard:
     """Take a shard and bring it to where its journal ends."""
+    with _without_collection():
+        return await _open_shard(engine, files, store, clock, owner)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Keep the collector from going through all that was read so far, again and again: little of it is garbage."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+async def _open_shard(engine: Engine, files: Files | None, store: Store, clock: Clock, owner: str) -> Shard:
     point: Checkpoint | None = None
 
     async def vouched() -> int:
@@ -59,20 +84,30 @@ async def _replay(shard: Shard, engine: Engine, point: Checkpoint | None) -> Non
     reached = point.position if point is not None else 0
     bodies = _Bodies(shard, point) if point is not None else None
     first = True
-    expected = reached + 1
-    async for record in engine.read(point.floor if point is not None else 1):
-        if first and record.position > expected:
-            raise Corrupt("journal", record.position, f"entries {expected} to {record.position - 1} are missing")
+    run: list[tuple[int, int, ops.Publish, Packed]] = []
+    async for position, body in engine.read(point.floor if point is not None else 1):
+        if first and position > reached + 1:
+            raise Corrupt("journal", position, f"entries {reached + 1} to {position - 1} are missing")
         first = False
-        entry = _decoded(record)
-        if record.position <= reached:
+        control, packed = _split(position, body)
+        if position <= reached:
             if bodies is not None:
-                bodies.adopt(record.position, entry)
+                bodies.adopt(position, packed)
             continue
-        shard.replay(record.position, entry)
-        expected = record.position + 1
+        if is_plain(shard.state, control.ops):
+            run.append((position, control.at_us, control.ops[0], packed[0]))  # type: ignore[arg-type]
+            if len(run) < RUN_MAX:
+                continue
+            shard.replay_plain(run)
+        else:
+            if run:
+                shard.replay_plain(run)
+            shard.replay(position, Entry(control.at_us, control.ops, _unpacked(position, packed)))
+        run = []
         if shard.store.is_over() and shard.trouble is None:
             await _make_memory(shard)
+    if run:
+        shard.replay_plain(run)
     if bodies is not None:
         bodies.check()
 
@@ -86,15 +121,24 @@ async def _make_memory(shard: Shard) -> None:
         shard.trouble = fault
 
 
-def _decoded(record: Record) -> Entry:
+def _split(position: int, body: Bytes) -> tuple[Control, list[Packed]]:
     try:
-        entry = decode(record.body)
+        return split(body)
     except Undecodable as fault:
-        raise Corrupt("journal", record.position, f"entry {record.position} cannot be read: {fault}") from None
-    small = [batch.nbytes < COPY_BYTES for batch in entry.batches]
-    if any(small):
-        entry.batches = [_copied(b) if is_small else b for b, is_small in zip(entry.batches, small, strict=True)]
-    return entry
+        raise _unreadable(position, fault) from None
+
+
+def _unpacked(position: int, packed: list[Packed]) -> list[pa.RecordBatch]:
+    try:
+        batches = [each.unpack() for each in packed]
+    except (pa.ArrowException, ValueError, OSError) as fault:
+        raise _unreadable(position, fault) from None
+    pairs = zip(batches, packed, strict=True)
+    return [_copied(batch) if each.size < COPY_BYTES < len(each.body) else batch for batch, each in pairs]
+
+
+def _unreadable(position: int, fault: Exception) -> Corrupt:
+    return Corrupt("journal", position, f"entry {position} cannot be read: {fault}")
 
 
 def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -111,14 +155,17 @@ class _Bodies:
             self._messages[row[4], row[5]] = tuple(row)
         self._staged = {(position, index): (key, part) for key, part, position, index in point.staged}
 
-    def adopt(self, position: int, entry: Entry) -> None:
+    def adopt(self, position: int, packed: list[Packed]) -> None:
         """Take what is wanted from one entry before the checkpoint."""
-        for index, batch in enumerate(entry.batches):
+        for index, each in enumerate(packed):
             row = self._messages.pop((position, index), None)
+            stage = self._staged.pop((position, index), None)
+            if row is None and stage is None:
+                continue
+            (batch,) = _unpacked(position, [each])
             if row is not None:
                 topic, partition, base, published_us, _, _, gate = row
-                self._shard.store.put(Cached(topic, partition, base, batch, published_us, position, index, gate, 0))
-            stage = self._staged.pop((position, index), None)
+                self._shard.store.put(Cached(topic, partition, base, batch, published_us, position, index, gate))
             if stage is not None:
                 key, part = stage
                 parts = self._shard.state.stages.open[key].parts

@@ -69,9 +69,11 @@ class Settler:
 
     def take_back(self, tokens: Sequence[int]) -> None:
         """Whoever was to get these is gone: what is still on lease waits again."""
-        held = [token for token in tokens if self._shard.state.leases.get(token) is not None]
-        if held and self._shard.committer.failure is None:
-            self.release([(token, None) for token in held])
+        shard = self._shard
+        if shard.committer.failure is None:
+            for token in [token for token in tokens if shard.state.leases.get(token) is not None]:
+                settling.take_back(shard.state, token)
+            shard.turnstile.turn()
 
     def renew(self, tokens: Sequence[int], lease_ms: int | None) -> None:
         """More time for all of these leases."""

@@ -21,6 +21,7 @@ from wherry.broker.turnstile import Turnstile
 from wherry.broker.watches import Watches
 from wherry.core import upkeep
 from wherry.core.apply import apply
+from wherry.core.apply_runs import apply_plain
 from wherry.core.bodies import Cold, together
 from wherry.core.lease import Lease
 from wherry.core.leasing import Now
@@ -28,7 +29,7 @@ from wherry.core.state import State, SubscriptionState, TopicState
 from wherry.core.step import Effects
 from wherry.journal.body import Parts, adopt
 from wherry.journal.checkpoint import StagedAt
-from wherry.journal.codec import encode
+from wherry.journal.codec import Packed, encode
 from wherry.journal.engine import Writer
 from wherry.journal.files import Files
 from wherry.journal.shelf import Cached
@@ -249,6 +250,13 @@ class Shard:
         """An entry from the journal, on recovery. Whom it cut off is in the journal too, in the next entry."""
         self._carry_out(apply(self.state, entry), position, position)
 
+    def replay_plain(self, run: Sequence[tuple[int, int, ops.Publish, Packed]]) -> None:
+        """Entries from the journal that each add one batch to a fifo: position, time, operation and batch."""
+        apply_plain(self.state, [(at_us, op) for _, at_us, op, _ in run])
+        put = self.store.put
+        for position, at_us, op, packed in run:
+            put(Cached(op.topic, op.partition, op.base, packed, at_us, position, 0, position, op.count))
+
     def _carry_out(self, effects: Effects, position: int, gate: int) -> None:
         """Do what an entry at a position (0: in none) leads to; nobody sees its messages before `gate` is durable."""
         for key, part, index in effects.staged:
@@ -272,7 +280,6 @@ class Shard:
                     at,
                     index,
                     gate,
-                    0,
                 )
             )
         for key in effects.ended:

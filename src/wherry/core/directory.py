@@ -71,13 +71,22 @@ class Directory:
     def append(self, base: int, count: int, size: int, published_us: int) -> None:
         """A new batch at the end."""
         if self._end == self._data.shape[1]:
-            self._make_room()
+            self._make_room(1)
         self._data[:, self._end] = (base, count, count, count, size, published_us)
         self._end += 1
 
-    def _make_room(self) -> None:
+    def extend(self, base: Int64, count: Int64, size: Int64, published_us: Int64) -> None:
+        """New batches at the end, in this order."""
+        end = self._end + len(base)
+        if end > self._data.shape[1]:
+            self._make_room(len(base))
+            end = self._end + len(base)
+        self._data[:, self._end : end] = (base, count, count, count, size, published_us)
+        self._end = end
+
+    def _make_room(self, more: int) -> None:
         rows = self._end - self._start
-        fresh = np.zeros((len(COLUMNS), max(16, rows * 2)), np.int64)
+        fresh = np.zeros((len(COLUMNS), max(16, (rows + more) * 2)), np.int64)
         fresh[:, :rows] = self._data[:, self._start : self._end]
         self._data, self._start, self._end = fresh, 0, rows
 

@@ -115,6 +115,11 @@ class Partition:
         self.directory.append(base, count, size, published_us)
         self.next_offset = base + count
 
+    def extend(self, base: Int64, count: Int64, size: Int64, published_us: Int64) -> None:
+        """Batches, at least one, were published here one after the other."""
+        self.directory.extend(base, count, size, published_us)
+        self.next_offset = int(base[-1] + count[-1])
+
     def settled(self, offset: Int64) -> Freed:
         """After a subscription settled these: finish and release what no other durable one holds back."""
         freed = self.finish(offset)

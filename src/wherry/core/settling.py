@@ -210,3 +210,12 @@ def release(state: State, token: int, offsets: Int64 | None) -> None:
     take_out(state, lease, rows)
     subscription.readers[lease.partition].give_back(rank, offset)
     state.stir(subscription, lease.partition)
+
+
+def take_back(state: State, token: int) -> None:
+    """Messages never reached the consumer that was to get them: they wait again, and it keeps its credit. Volatile."""
+    lease = held(state, token)
+    consumer = state.subscriptions[lease.subscription].consumers.get(lease.consumer)
+    if consumer is not None:
+        consumer.credit += len(lease.offset)
+    release(state, token, None)

@@ -12,12 +12,14 @@ of its operation name it. Batches are aligned to 8 bytes so that they are read i
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from wherry.journal.body import Parts, adopt
+from wherry.journal.files import Bytes
 from wherry.model import ops
 from wherry.model.ops import AnyOp, Entry
 from wherry.model.schema import stored_schema
@@ -81,24 +83,46 @@ def encode(entry: Entry) -> tuple[Parts, int, Entry]:
     return parts, total, Entry(entry.at_us, entry.ops, [kept for kept, _, _ in bodies], entry.volatile)
 
 
-def decode(body: pa.Buffer) -> Entry:
-    """Bytes as an entry; `Undecodable` where they are none."""
+class Packed(NamedTuple):
+    """A batch that is still bytes: a message that waits, or is settled later in the journal, need not be more."""
+
+    body: Bytes
+    at: int
+    size: int
+    columns: int
+
+    def unpack(self) -> pa.RecordBatch:
+        """As a batch, which holds on to the bytes."""
+        schema = stored_schema(self.columns)
+        return pa.ipc.read_record_batch(pa.py_buffer(self.body).slice(self.at, self.size), schema)
+
+
+def split(body: Bytes) -> tuple[Control, list[Packed]]:
+    """Bytes as what they say and the batches they carry; `Undecodable` where they are no entry."""
     try:
-        (length,) = _LENGTH.unpack(body.slice(0, _LENGTH.size).to_pybytes())
-        control = _DECODER.decode(memoryview(body)[_LENGTH.size : _LENGTH.size + length])
-        at = _aligned(_LENGTH.size + length)
-        batches = []
-        schemas = [stored_schema(bits) for bits in map(columns_of, control.ops) if bits is not None]
-        for schema, size in zip(schemas, control.lengths, strict=True):
-            batches.append(pa.ipc.read_record_batch(body.slice(at, size), schema))
-            at = _aligned(at + size)
-    except (struct.error, msgspec.DecodeError, pa.ArrowException, ValueError, OSError, NotImplementedError) as fault:
+        (length,) = _LENGTH.unpack_from(body)
+        at = _LENGTH.size + length
+        control = _DECODER.decode(memoryview(body)[_LENGTH.size : at])
+        columns = [bits for bits in map(columns_of, control.ops) if bits is not None]
+        at += -at % _ALIGN
+        packed = []
+        for bits, size in zip(columns, control.lengths, strict=True):
+            packed.append(Packed(body, at, size, bits))
+            at += size + -size % _ALIGN
+        if packed and at > len(body):
+            raise ValueError(f"the batches end at byte {at} of {len(body)}")
+    except (struct.error, msgspec.DecodeError, ValueError, NotImplementedError) as fault:
         raise Undecodable(str(fault)) from fault
-    return Entry(control.at_us, control.ops, batches)
+    return control, packed
 
 
-def _aligned(at: int) -> int:
-    return (at + _ALIGN - 1) // _ALIGN * _ALIGN
+def decode(body: Bytes) -> Entry:
+    """Bytes as an entry; `Undecodable` where they are none."""
+    control, packed = split(body)
+    try:
+        return Entry(control.at_us, control.ops, [each.unpack() for each in packed])
+    except (pa.ArrowException, ValueError, OSError) as fault:
+        raise Undecodable(str(fault)) from fault
 
 
 def _padding(size: int) -> bytes:

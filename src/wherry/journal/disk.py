@@ -25,7 +25,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from wherry.journal.disk_scan import Frame, Survey, survey, walk
+from wherry.journal.disk_scan import Stop, Survey, survey, walk
 from wherry.journal.disk_space import Spares
 from wherry.journal.disk_writer import DiskWriter, Layout, begin_file
 from wherry.journal.engine import Record, Vouched, Writer
@@ -102,10 +102,11 @@ class DiskEngine:
                 continue
             position = due
             async for step in walk(self._files, file, end):
-                if isinstance(step, Frame):
-                    position += 1
-                    if step.header.position >= start:
-                        yield Record(step.header.position, step.body)
+                if not isinstance(step, Stop):
+                    position += len(step)
+                    for frame in step:
+                        if frame.position >= start:
+                            yield Record(frame.position, frame.body)
                 elif position != until:
                     why = f"entry {position} was damaged after the journal was opened: {step.why}"
                     raise Corrupt(file.path, step.at, why)

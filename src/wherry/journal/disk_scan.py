@@ -32,11 +32,14 @@ from wherry.journal.format import (
     FileHeader,
     FrameHeader,
     Unsupported,
+    WholeFrame,
     check_body,
+    frame_bytes,
     frame_offsets,
     parse_file_header,
     parse_header,
     parse_header_unseeded,
+    whole_frames,
 )
 from wherry.model.errors import Corrupt
 
@@ -75,14 +78,6 @@ class SpareFile(NamedTuple):
     number: int
     path: str
     size: int
-
-
-class Frame(NamedTuple):
-    """One frame that is in its place and whole."""
-
-    at: int
-    header: FrameHeader
-    body: pa.Buffer
 
 
 class Stop(NamedTuple):
@@ -126,27 +121,41 @@ async def survey(files: Files) -> Survey:
     return found
 
 
-async def walk(files: Files, file: JournalFile, limit: int) -> AsyncIterator[Frame | Stop]:
+async def walk(files: Files, file: JournalFile, limit: int) -> AsyncIterator[list[WholeFrame] | Stop]:
     """The frames of one file in order, each checked, up to the byte `limit`; the last item is the Stop."""
     window = _Window(files, file.path, limit)
-    at, position = FILE_HEADER_BYTES, file.header.first
+    at, position, seed = FILE_HEADER_BYTES, file.header.first, file.header.seed
     while True:
-        header = parse_header(await window.read(at, FRAME_HEADER_BYTES), 0, file.header.seed)
-        if isinstance(header, Unsupported):
-            raise Corrupt(file.path, at, header.why)
-        if not isinstance(header, FrameHeader):
-            yield Stop(at, header.why if isinstance(header, Broken) else header.value)
-            return
-        if header.position != position:
-            yield Stop(at, f"a frame of position {header.position} stands in its place")
-            return
-        rest = await window.read(at + FRAME_HEADER_BYTES, header.frame_bytes - FRAME_HEADER_BYTES)
-        if broken := check_body(header, rest):
-            yield Stop(at, broken.why)
-            return
-        yield Frame(at, header, rest.slice(0, header.length))
-        at += header.frame_bytes
-        position += 1
+        base, chunk = window.rest(at)
+        frames, end = whole_frames(chunk, base, at, position, seed)
+        if not frames:
+            frame = await _next_frame(window, file, at, position)
+            if isinstance(frame, Stop):
+                yield frame
+                return
+            yield [frame]
+            at, position = at + frame_bytes(len(frame.body)), position + 1
+            continue
+        yield frames
+        at, position = end, position + len(frames)
+
+
+async def _next_frame(window: _Window, file: JournalFile, at: int, position: int) -> WholeFrame | Stop:
+    """One frame, wherever the chunks that are read end; or why there is none."""
+    header = parse_header(await window.read(at, FRAME_HEADER_BYTES), 0, file.header.seed)
+    if isinstance(header, Unsupported):
+        raise Corrupt(file.path, at, header.why)
+    if not isinstance(header, FrameHeader):
+        return Stop(at, header.why if isinstance(header, Broken) else header.value)
+    if header.position != position:
+        return Stop(at, f"a frame of position {header.position} stands in its place")
+    rest = await window.read(at + FRAME_HEADER_BYTES, header.frame_bytes - FRAME_HEADER_BYTES)
+    if broken := check_body(header, rest):
+        return Stop(at, broken.why)
+    return WholeFrame(at, header.position, header.synced, rest.slice(0, header.length))
+
+
+_NOTHING: Final = pa.py_buffer(b"")
 
 
 class _Window:
@@ -155,6 +164,11 @@ class _Window:
     def __init__(self, files: Files, path: str, limit: int) -> None:
         self._files, self._path, self._limit = files, path, limit
         self._base, self._chunk = 0, pa.py_buffer(b"")
+
+    def rest(self, at: int) -> tuple[int, pa.Buffer]:
+        """What is in memory from about `at` on, and where that begins; nothing of it may be."""
+        inside = self._base <= at < self._base + self._chunk.size
+        return (self._base, self._chunk) if inside else (at, _NOTHING)
 
     async def read(self, at: int, length: int) -> pa.Buffer:
         """Bytes from `at`, fewer than `length` where the limit is."""
@@ -191,13 +205,16 @@ async def _check_sealed(files: Files, file: JournalFile, following: JournalFile)
     """Every frame up to the next file must be there: that file's header vouches for them."""
     position, until = file.header.first, following.header.first
     async for step in walk(files, file, file.header.size):
-        if position == until:
-            file.end = step.at
-            return
         if isinstance(step, Stop):
+            if position == until:
+                file.end = step.at
+                return
             why = f"entry {position} is missing or damaged ({step.why}); {following.path} goes on at {until}"
             raise Corrupt(file.path, step.at, why)
-        position += 1
+        position += len(step)
+        if position > until:
+            file.end = step[until - position].at
+            return
     raise AssertionError("walk ends with a Stop")
 
 
@@ -210,11 +227,12 @@ async def _find_end(files: Files, found: Survey) -> None:
     async for step in walk(files, file, file.header.size):
         if isinstance(step, Stop):
             stop = step
-        else:
-            starts[due] = step.at
-            for position in range(vouched + 1, min(step.header.synced, due) + 1):
-                del starts[position]
-                vouched = position
+            break
+        for frame in step:
+            starts[due] = frame.at
+            while vouched < frame.synced and vouched < due:
+                vouched += 1
+                del starts[vouched]
             due += 1
     found.last, file.end = due - 1, stop.at
     found.unvouched_at = starts.get(vouched + 1, stop.at)

@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
-import pyarrow as pa
-
 from wherry.journal.files import Bytes
 
 
@@ -19,7 +17,7 @@ class Record(NamedTuple):
     """One entry as read back: its position and its bytes."""
 
     position: int
-    body: pa.Buffer
+    body: Bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -63,6 +63,10 @@ FRAME_CHECKSUM_AT: Final = FRAME_FIELDS.size
 FRAME_HEADER_BYTES: Final = FRAME_CHECKSUM_AT + 4
 FRAME_OVERHEAD_BYTES_MAX: Final = FRAME_HEADER_BYTES + ALIGNMENT - 1
 
+COPIED_BYTES_MAX: Final = 1 << 16  # bodies below this are copied out of the chunk they were read in
+
+_WHOLE: Final = struct.Struct("<QQQII4xI")  # a frame header, the fields that never differ as one
+_KIND: Final = int.from_bytes(FRAME_MAGIC + bytes([VERSION, 0, 0, 0]), "little")
 _CHECKSUM: Final = struct.Struct("<I")
 _ZEROS: Final = bytes(FILE_HEADER_BYTES)
 _PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
@@ -201,6 +205,41 @@ def check_body(header: FrameHeader, data: pa.Buffer) -> Broken | None:
     if any(memoryview(data)[header.length : header.frame_bytes - FRAME_HEADER_BYTES]):
         return Broken("the bytes behind the body are not zeros")
     return None
+
+
+class WholeFrame(NamedTuple):
+    """A frame that is in its place and whole."""
+
+    at: int
+    position: int
+    synced: int
+    body: Bytes
+
+
+def whole_frames(data: pa.Buffer, base: int, at: int, due: int, seed: int) -> tuple[list[WholeFrame], int]:
+    """The whole frames from byte `at` of a file on, which continue at position `due`, and where they end.
+
+    `data` is what is known of the file, from byte `base` on.
+
+    What comes then is for `parse_header` to explain: the rest of a frame that goes on behind `data`, or what is wrong.
+    Small bodies are copied, so that one that is kept does not keep all of `data`.
+    """
+    raw, crc, unpack = data.to_pybytes(), google_crc32c.extend, _WHOLE.unpack_from
+    size, frames = len(raw), []
+    at -= base
+    while at + FRAME_HEADER_BYTES <= size:
+        kind, position, synced, length, body_crc, head_crc = unpack(raw, at)
+        start = at + FRAME_HEADER_BYTES
+        stop = start + length
+        end = stop + -length % ALIGNMENT
+        if kind != _KIND or position != due or end > size or crc(seed, raw[at : at + FRAME_CHECKSUM_AT]) != head_crc:
+            break
+        body = raw[start:stop] if length < COPIED_BYTES_MAX else data.slice(start, length)
+        if crc(0, body) != body_crc or raw[stop:end] != _PADDING[end - stop]:
+            break
+        frames.append(WholeFrame(base + at, position, synced, body))
+        at, due = end, due + 1
+    return frames, base + at
 
 
 def frame_offsets(data: pa.Buffer) -> list[int]:

@@ -95,14 +95,14 @@ class MemoryWriter:
     async def trim(self, before: int) -> None:
         records = self._engine.records
         while records and records[0].position < before:
-            self._engine.stored_bytes -= records.popleft().body.size
+            self._engine.stored_bytes -= len(records.popleft().body)
 
     def is_short(self) -> bool:
         """There is no disk that could be."""
         return False
 
     def reclaimable(self, before: int) -> int:
-        return sum(record.body.size for record in self._engine.records if record.position < before)
+        return sum(len(record.body) for record in self._engine.records if record.position < before)
 
     def edges(self) -> list[int]:
         return [record.position + 1 for record in self._engine.records]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from wherry.journal.codec import Packed
 from wherry.journal.segment import Segment
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -20,25 +20,50 @@ SLACK = 16
 """Rows of batches that left may stay, however few there are: a sweep costs more than a publish."""
 
 
-@dataclass(slots=True)
 class Cached:
-    """A compact batch in memory, and where the journal has it."""
+    """A compact batch in memory, and where the journal has it. One that was read back is unpacked when it is wanted."""
 
-    topic: int
-    partition: int
-    base: int
-    batch: pa.RecordBatch
-    published_us: int
-    position: int
-    index: int
-    gate: int
-    size: int
-    dropped: bool = False
+    __slots__ = (
+        "_batch",
+        "base",
+        "count",
+        "dropped",
+        "gate",
+        "index",
+        "partition",
+        "position",
+        "published_us",
+        "size",
+        "topic",
+    )
+
+    def __init__(  # noqa: PLR0913, PLR0917  a row of columns, made for every batch
+        self,
+        topic: int,
+        partition: int,
+        base: int,
+        batch: pa.RecordBatch | Packed,
+        published_us: int,
+        position: int,
+        index: int,
+        gate: int,
+        count: int | None = None,
+    ) -> None:
+        self.topic, self.partition, self.base, self.published_us = topic, partition, base, published_us
+        self.position, self.index, self.gate = position, index, gate
+        self._batch = batch
+        self.count = self.batch.num_rows if count is None else count
+        """Messages of the batch."""
+        self.size = OVERHEAD_BYTES + (batch.size if isinstance(batch, Packed) else int(batch.nbytes))
+        """Bytes of memory it counts for."""
+        self.dropped = False
 
     @property
-    def count(self) -> int:
-        """Messages of the batch."""
-        return int(self.batch.num_rows)
+    def batch(self) -> pa.RecordBatch:
+        """Its messages. A thread may ask too: to unpack twice does no harm."""
+        if isinstance(self._batch, Packed):
+            self._batch = self._batch.unpack()
+        return self._batch
 
 
 class Piece(NamedTuple):

@@ -23,7 +23,7 @@ from wherry.journal import segment as segments
 from wherry.journal.files import Files
 from wherry.journal.joining import full, joined, one
 from wherry.journal.segment import Segment, SegmentImage
-from wherry.journal.shelf import OVERHEAD_BYTES, Block, Cached, Piece, Shelf
+from wherry.journal.shelf import Block, Cached, Piece, Shelf
 from wherry.journal.worn import Wants, Worn
 from wherry.model.errors import Corrupt
 from wherry.model.schema import MESSAGE, content_sizes, delivered
@@ -105,7 +105,6 @@ class Store:
 
     def put(self, cached: Cached) -> None:
         """A batch was published."""
-        cached.size = int(cached.batch.nbytes) + OVERHEAD_BYTES
         self._shelf(cached.topic, cached.partition).put(cached)
         self._order[cached.topic, cached.partition, cached.base] = cached
         self._count(cached, cached.size)

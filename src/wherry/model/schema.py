@@ -152,9 +152,16 @@ def delivered(
     columns["offset"] = pa.array(offsets, _INT64)
     columns["published"] = pa.Array.from_buffers(_PUBLISHED, rows, [None, pa.py_buffer(stamps)])
     columns["partition"] = _alike(partition, rows)
-    columns["attempt"] = _alike(attempts, rows) if isinstance(attempts, int) else pa.array(attempts.astype(np.uint16))
+    columns["attempt"] = _attempts(attempts, rows)
     schema = _delivered_schema(tuple(batch.schema.names))
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _attempts(attempts: int | Int64, rows: int) -> pa.Array:
+    """Attempts as a delivery tells them: they stay at the bound of its column, so a redelivery never looks new."""
+    if isinstance(attempts, int):
+        return _alike(min(attempts, limits.ATTEMPT_TOLD_MAX), rows)
+    return pa.array(np.minimum(attempts, limits.ATTEMPT_TOLD_MAX).astype(np.uint16))
 
 
 @lru_cache(maxsize=1024)

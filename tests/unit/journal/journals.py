@@ -28,7 +28,7 @@ async def append(writer: Writer, *bodies: bytes) -> None:
 
 
 async def bodies(engine: Engine, start: int = 0) -> list[tuple[int, bytes]]:
-    return [(position, body.to_pybytes()) async for position, body in engine.read(start)]
+    return [(position, bytes(body)) async for position, body in engine.read(start)]
 
 
 async def reopened(files: Files, **options: int) -> list[tuple[int, bytes]]:

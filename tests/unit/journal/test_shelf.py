@@ -22,7 +22,7 @@ def store_of(counts, order):
     for row in order:
         base, count = bases[row], counts[row]
         rows = [Message(payload=b"%d" % o, key=str(o) if row % 2 else None) for o in range(base, base + count)]
-        store.put(Cached(1, 0, base, compact(rows), base, base + 1, 0, base + 1, 0))
+        store.put(Cached(1, 0, base, compact(rows), base, base + 1, 0, base + 1))
     return store, bases
 
 
@@ -84,5 +84,5 @@ def test_one_old_batch_does_not_keep_the_rows_behind_it():
     for gone in (2, 99, 102, 199):
         with pytest.raises(Cold):
             store.take(1, 0, np.array([gone], np.int64), ("payload",))
-    store.put(Cached(1, 0, 500, compact([Message(payload=b"new")]), 0, 501, 0, 501, 0))
+    store.put(Cached(1, 0, 500, compact([Message(payload=b"new")]), 0, 501, 0, 501))
     assert store.take(1, 0, np.array([500], np.int64), ("payload",)).column(0).to_pylist() == [b"new"]

@@ -60,7 +60,7 @@ class World:
         batches = []
         for first in range(base, base + count, ROWS):
             rows = compact([Message(payload=b"%d" % offset) for offset in range(first, first + ROWS)])
-            batches.append(Cached(1, partition, first, rows, 7, first + 1, 0, first + 1, 0))
+            batches.append(Cached(1, partition, first, rows, 7, first + 1, 0, first + 1))
             self.store.put(batches[-1])
         return batches
 
@@ -114,7 +114,7 @@ def test_batches_of_other_columns_and_many_chunks_keep_their_order(monkeypatch):
         world = World()
         batches = world.put(12)
         keyed = compact([Message(payload=b"%d" % offset, key="k") for offset in range(12, 16)])
-        batches.append(Cached(1, 0, 12, keyed, 9, 13, 0, 13, 0))
+        batches.append(Cached(1, 0, 12, keyed, 9, 13, 0, 13))
         world.store.put(batches[-1])
         batches += world.put(4, 16)
         world.gone = {1, 13}

@@ -43,7 +43,7 @@ def _messages(offsets: Iterable[int]) -> list[Message]:
 
 
 def in_memory(start: int, stop: int) -> Cached:
-    return Cached(1, 0, start, compact(_messages(range(start, stop))), 1, position=1, index=0, gate=0, size=2_000)
+    return Cached(1, 0, start, compact(_messages(range(start, stop))), 1, position=1, index=0, gate=0)
 
 
 def blocks_of(*found: Segment) -> list[tuple[Segment, int]]:

@@ -1,0 +1,82 @@
+"""Publishes that recovery applies together give the same state as one by one, and the same messages."""
+
+import asyncio
+import shutil
+from random import Random
+
+import pytest
+
+import wherry
+from wherry.broker import recovery
+from wherry.core import snapshot
+from wherry.core.audit import audit
+from wherry.core.publishing import PublishOptions
+from wherry.model.topic import Topic
+
+TOPICS = (
+    Topic(name="plain", partitions=3),
+    Topic(name="stream", keep="age", keep_ms=3_600_000),
+    Topic(name="ranked", order="priority"),
+    Topic(name="timed", order="timeline"),
+    Topic(name="small", messages_max=40, overflow="dead-letter"),
+)
+
+
+async def work(broker, random: Random) -> None:
+    """All that may stand between two publishes of one message."""
+    for topic in TOPICS:
+        await broker.create_topic(topic)
+        await broker.subscribe(topic.name, "one")
+    await broker.subscribe("plain", "two", key_order=True)
+    consumer = await broker.consumer("plain", "one")
+    for number in range(400):
+        name = random.choice(["plain"] * 8 + ["stream", "ranked", "timed", "small"])
+        message = wherry.Message(payload=b"%d" % number * random.randint(1, 9))
+        odd = random.random()
+        if odd < 0.05:
+            message = wherry.Message(payload=message.payload, id=f"id-{number}", key="k")
+        elif odd < 0.1:
+            message = wherry.Message(payload=message.payload, headers={"a": "b"}, key=f"{number % 3}")
+        elif odd < 0.15:
+            message = wherry.Message(payload=message.payload, expires_ms=4_000_000_000_000)
+        await broker.publish(name, [message] * random.randint(1, 3) if odd >= 0.05 else [message])
+        if odd > 0.97:
+            await (await consumer.pull(5)).ack([0])
+        elif odd > 0.95:
+            await broker.publish("plain", [b"gone with the process"], PublishOptions(persistent=False))
+        elif odd > 0.93:
+            await broker.stage(f"s{number}", "plain", [b"staged"])
+            await broker.commit(f"s{number}")
+        elif odd > 0.92:
+            await broker.checkpoint()
+
+
+async def found(path) -> tuple[str, dict[str, list[dict[str, object]]]]:
+    """What a start makes of a directory: the state, and every message with its place."""
+    async with wherry.open(path) as broker:
+        audit(broker.shard.state)
+        digest = snapshot.digest(broker.shard.state)
+        places = [(topic.name, partition) for topic in TOPICS for partition in range(topic.partitions)]
+        bodies = {
+            f"{name}-{partition}": (await broker.browse(name, partition=partition)).to_pylist()
+            for name, partition in places
+        }
+        return digest, bodies
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_replay_in_runs_gives_the_state_of_entry_by_entry(tmp_path, monkeypatch, seed):
+    async def main():
+        async with wherry.open(tmp_path / "live") as broker:
+            await work(broker, Random(seed))
+            for name in ("single", "pairs", "runs"):
+                shutil.copytree(tmp_path / "live", tmp_path / name)
+        runs = await found(tmp_path / "runs")
+        monkeypatch.setattr(recovery, "RUN_MAX", 2)
+        pairs = await found(tmp_path / "pairs")
+        monkeypatch.setattr(recovery, "is_plain", lambda state, found: False)
+        single = await found(tmp_path / "single")
+        assert runs == pairs == single
+        assert len(runs[1]["plain-0"]) > 50
+
+    asyncio.run(main())
