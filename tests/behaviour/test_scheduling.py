@@ -2,13 +2,15 @@
 
 import asyncio
 import datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.behaviour.world import START_MS, Home, VirtualClock, drain, in_loop, in_virtual_time, reader_of
-from wherry import Broker, DeadFilter, Message, NotWaiting, PublishOptions, Retry, StaleLease
+from tests.behaviour.world import RESTARTS, START_MS, Home, VirtualClock, drain, in_loop, in_virtual_time, reader_of
+from wherry import Broker, DeadFilter, Message, NotFound, NotWaiting, PublishOptions, Retry, StaleLease
+from wherry.journal.store import Store
 from wherry.model import limits
 
 ORDERS = ("fifo", "priority", "timeline")
@@ -378,3 +380,54 @@ async def test_a_message_that_is_expired_when_it_comes_is_never_delivered(home: 
     reader = await reader_of(broker, "t")
     await broker.publish("t", [Message(payload=b"x", expires_ms=clock.now_ms)])
     assert await drain(reader) == []
+
+
+@pytest.mark.rows("A1")
+@in_loop
+async def test_millions_scheduled_on_disk_come_in_their_time_after_restarts_of_every_kind(
+    home: Home, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+):
+    """The first of two million, by their times: none early, none missing, and little read for each pull."""
+    count, first_ms, cache_bytes = 2_000_000, START_MS + YEAR_MS, 4 << 20
+    due = np.random.default_rng(3).permutation(count) * SECOND_MS + first_ms
+    offset_of = np.argsort(due)  # by their turn
+    broker = await home.open(cache_bytes=cache_bytes)
+    await broker.create_topic("t", order="timeline")
+    await broker.subscribe("t", "readers")
+    for part in np.split(due, 20):
+        empty = pa.array([b""] * len(part), pa.binary())
+        times = pa.array(part, pa.int64()).view(pa.timestamp("ms", tz="UTC"))
+        await broker.publish("t", pa.record_batch({"payload": empty, "due": times}))
+    clock.advance(first_ms - 1 - clock.now_ms)
+    turn = 0
+    for how in RESTARTS:
+        await broker.cancel("t", f"0-{offset_of[turn + 1]}")
+        broker = await home.again(how, cache_bytes=cache_bytes)
+        stats = broker.stats("t").subscriptions[0]
+        assert (stats.scheduled, stats.ready) == (count - turn - 1, 0)
+        reader = await broker.consumer("t", "readers")
+        assert len(await reader.pull()) == 0
+        reads = _reads(monkeypatch, broker)
+        clock.advance(20 * SECOND_MS)
+        delivery = await reader.pull()
+        wanted = [turn, *range(turn + 2, turn + 20)]
+        assert [each.offset for each in delivery] == offset_of[wanted].tolist()
+        assert 0 < len(reads) <= len(delivery), "more was read than a block for each message"
+        assert len(await reader.pull()) == 0
+        await delivery.ack()
+        turn += 20
+    with pytest.raises(NotFound):
+        await broker.cancel("t", f"0-{offset_of[1]}")
+    assert broker.stats("t").messages == count - turn
+
+
+def _reads(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> list[object]:
+    """Blocks that are read from now on."""
+    read, reads = Store._read, list[object]()
+
+    async def counted(self: Store, *place: Any) -> bool:
+        reads.append(place)
+        return await read(self, *place)
+
+    monkeypatch.setattr(Store, "_read", counted)
+    return reads

@@ -112,7 +112,7 @@ class Home:
             audit(broker.shard.state)
             await broker.close()
 
-    async def again(self, how: str = "crashed") -> wherry.Broker:
+    async def again(self, how: str = "crashed", *, cache_bytes: int = 64 << 20) -> wherry.Broker:
         """The broker after a restart. A crash is the directory as it lies, copied under the open broker."""
         assert self._broker is not None
         if how.startswith("checkpointed"):
@@ -123,7 +123,7 @@ class Home:
         if how != "closed":
             self.path = self._copy()
         await self.close()
-        broker = await self.open()
+        broker = await self.open(cache_bytes=cache_bytes)
         assert snapshot.digest(broker.shard.state) == left, "the state after the restart is not the one before it"
         audit(broker.shard.state)
         return broker
