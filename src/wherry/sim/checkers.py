@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from wherry.model.subscription import Subscription
+from wherry.sim.attempt_checkers import failures_count
 from wherry.sim.evidence import dropping, maybe_gone, read_in_log
 from wherry.sim.fate_checkers import fates_are_true, told_at_last
 from wherry.sim.history import Got, History, Sent, Settled, SubscriptionKey
@@ -330,6 +331,7 @@ CHECKERS: tuple[Checker, ...] = (
     replay_equals_live,
     keys_kept,
     dead_letters_tell_why,
+    failures_count,
     told_at_last,
     fates_are_true,
     log_is_whole,

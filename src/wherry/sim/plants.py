@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from wherry.broker import history as historian
-from wherry.core import apply, fates, leasing, publishing, settling, span, staging
+from wherry.core import apply, fates, leasing, publishing, settling, span, staging, upkeep
 from wherry.core import reader as readers
 from wherry.core.keys import KeyGate
 from wherry.core.lease import Lease, Leases
@@ -114,6 +114,19 @@ def end_leases_early() -> Any:
         return lambda self, sub, who, partition, columns, at_ms: grant(self, sub, who, partition, columns, at_ms - 900)
 
     return patched(Leases, "grant", make)
+
+
+def forget_a_failure() -> Any:
+    """A lease that ran out gives its messages back untouched: no attempt is counted, however often they come."""
+
+    def make(_: Any) -> Any:
+        def give_back(state: Any, ending: Any, lease: Lease, rows: Any, failure: Any) -> list[Any]:
+            settling.release(state, lease.token, None)
+            return []
+
+        return give_back
+
+    return patched(upkeep, "failed", make)
 
 
 def break_order() -> Any:
@@ -351,6 +364,7 @@ PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "forget a dead letter": (forget_a_dead_letter, 1, ("ledger",)),
     "break key order": (break_key_order, 2, ("order_per_key",)),
     "end leases early": (end_leases_early, 1, ("one_lease_at_a_time",)),
+    "forget a failure": (forget_a_failure, 0, ("failures_count",)),
     "break order": (break_order, 1, ("order_in_pull",)),
     "exceed the bound": (exceed_the_bound, 19, ("bounds_held",)),
     "forget a repeat": (forget_a_repeat, 0, ("dedup",)),

@@ -1,0 +1,33 @@
+"""Whether failed deliveries are counted: a message that is never counted never becomes a dead letter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wherry.sim.history import Got, History
+from wherry.sim.plan import Plan
+
+
+def failures_count(history: History, plan: Plan) -> Iterator[str]:
+    """What comes again in the same life of the broker is one attempt further, unless somebody handed it back."""
+    counted = {(config.topic, config.name) for config in plan.subscriptions if config.acks and config.durable}
+    back = {(each.token, each.name) for each in history.settled if each.kind == "release" and each.outcome != "refused"}
+    last: dict[tuple[object, ...], Got] = {}
+    for got in sorted(history.got, key=lambda each: each.end):
+        place = (got.subscription, got.name, got.partition, got.offset)
+        before = last.get(place)
+        last[place] = got
+        if before is None or before.life != got.life or got.subscription not in counted:
+            continue
+        if (before.token, got.name) in back or history.left.get(before.consumer, got.end + 1) <= got.end:
+            continue
+        if got.attempt <= before.attempt and not _began_anew(history, before, got):
+            yield f"{got.name} came to {got.consumer} as attempt {got.attempt} after {before.attempt} had failed"
+
+
+def _began_anew(history: History, before: Got, got: Got) -> bool:
+    """Whether it may have died between two deliveries, and been sent back from the dead."""
+    return any(
+        each.topic == got.subscription[0] and each.end >= before.start and each.start <= got.end
+        for each in history.redriven
+    )
