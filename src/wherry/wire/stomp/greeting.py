@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from wherry.model.errors import Unauthorized
 from wherry.wire.amqp.host import Host
+from wherry.wire.amqp.introduction import PROPERTIES
 from wherry.wire.amqp.login import GUEST
 from wherry.wire.amqp.names import ROOT
-from wherry.wire.amqp.session import PROPERTIES
 from wherry.wire.stomp import codec
 from wherry.wire.stomp.codec import V10, VERSIONS, Frame, StompFault, shown
 
