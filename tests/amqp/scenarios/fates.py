@@ -183,6 +183,38 @@ def what_a_full_queue_rejects_may_be_a_dead_letter(scene: Scene) -> None:
     assert message.headers["x-death"][0]["reason"] == "maxlen"
 
 
+@scenario()
+def a_queue_of_no_length_holds_nothing(scene: Scene) -> None:
+    channel = scene.channel(confirms=True)
+    queue = scene.queue(channel, exclusive=True, arguments={"x-max-length": 0})
+    for number in range(3):
+        assert channel.publish("", queue, str(number).encode())
+        assert channel.count(queue) == 0
+    channel.consume(queue, no_ack=True)
+    assert channel.publish("", queue, b"for whoever is there")
+    assert channel.next().body == b"for whoever is there"
+
+
+@scenario()
+def what_a_queue_of_no_length_cannot_give_away_is_a_dead_letter(scene: Scene) -> None:
+    channel = scene.channel(confirms=True)
+    queue, _, dead = morgue(scene, channel, **{"x-max-length": 0})
+    assert channel.publish("", queue, b"m")
+    message = only(channel, dead)
+    assert (message.body, message.headers["x-death"][0]["reason"]) == (b"m", "maxlen")
+    assert channel.count(queue) == 0
+
+
+@scenario()
+def a_queue_of_no_length_that_rejects_takes_nothing_at_all(scene: Scene) -> None:
+    channel = scene.channel(confirms=True)
+    arguments = {"x-max-length": 0, "x-overflow": "reject-publish"}
+    queue = scene.queue(channel, exclusive=True, arguments=arguments)
+    assert not channel.publish("", queue, b"m")
+    channel.consume(queue, no_ack=True)
+    assert not channel.publish("", queue, b"m")
+
+
 # ------------------------------------------------------------------------------------------------------ dead letters
 
 

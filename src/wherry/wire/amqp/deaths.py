@@ -130,6 +130,8 @@ class Mover:
         raw, exchange, key = _origin(queue, row)
         known = skim(raw)
         reason = REASONS.get(row["reason"], "delivery_limit")
+        if terms.holds_nothing and reason == "expired":  # at once, for want of somebody to take it
+            reason = "maxlen"
         death = {"queue": queue, "reason": reason, "exchange": exchange, "routing-keys": [key]}
         deaths = _with_death(find(known.headers, "x-death"), death, known.expiration, row["died"])
         headers = with_entries(known.headers, {"x-death": deaths, **_first(known.headers, death)})

@@ -60,7 +60,8 @@ class Queue:
         self.was_consumed = False
         """Whether it ever had a consumer: a queue that deletes itself does so with its last one."""
         self.used_at = time.monotonic()
-        self.max_priority, self.ttl_ms = terms.max_priority or None, terms.message_ttl_ms
+        self.max_priority = terms.max_priority or None
+        self.ttl_ms = 0 if terms.holds_nothing else terms.message_ttl_ms
         self.is_plain = self.max_priority is None and self.ttl_ms is None
         """Whether all messages are alike to it, but for what they say themselves."""
         self._broker, self._settler = broker, Settler(broker.shard)

@@ -45,6 +45,11 @@ class QueueTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.arguments.get("x-message-ttl")
 
     @property
+    def holds_nothing(self) -> bool:
+        """Whether no message may wait in it: one is for whoever has room for it right now, or for nobody."""
+        return self.arguments.get("x-max-length") == 0 and self.overflow == "drop-head"
+
+    @property
     def expires_ms(self) -> int | None:
         """How long the queue lives unused."""
         return self.arguments.get("x-expires")
@@ -73,13 +78,15 @@ class QueueTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The topic that is this queue."""
         arguments = self.arguments
         priority = bool(self.max_priority)
-        size = arguments.get("x-max-length-bytes")
+        length, size = arguments.get("x-max-length"), arguments.get("x-max-length-bytes")
+        if length == 0 and not self.holds_nothing:
+            size = 1  # no message is as small, so that none is taken
         return Topic(
             name=full_name(host, name),
             order="priority" if priority else "fifo",
             persistent=self.durable,
             payload_bytes_max=PAYLOAD_BYTES_MAX,
-            messages_max=_at_least_one(arguments.get("x-max-length")),
+            messages_max=_at_least_one(length),
             bytes_max=_at_least_one(size),
             overflow=self._overflow(),
             expired="drop" if self.dead_exchange is None else "dead-letter",
