@@ -79,7 +79,9 @@ def test_tools_see_queues_exchanges_bindings_and_who_is_connected(tmp_path):
             assert [queue[name] for name in counts] == [3, 0, 3, 1]
             assert (queue["name"], queue["vhost"], queue["durable"]) == ("jobs", "/", True)
             assert queue["arguments"] == {"x-max-priority": 5}
-            assert (await get(node, "queues/%2F/jobs"))[1] == queue
+            one = (await get(node, "queues/%2F/jobs"))[1]
+            assert [each["consumer_tag"] for each in one.pop("consumer_details")] == ["me"]
+            assert one == queue
             assert (await get(node, "queues/staging"))[1] == []
             names = {each["name"] for each in (await get(node, "exchanges/%2F"))[1]}
             assert {"", "amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match"} <= names

@@ -41,7 +41,7 @@ def test_one_queue_exchange_connection_or_channel_is_found_by_its_name(monkeypat
                 others = {what: ask(what) for what in ("connections", "channels", "vhosts", "nodes")}
                 for name in ("queues", "exchanges", "bindings"):
                     monkeypatch.setattr(Host, name, everything)
-                assert ask("queues/%2F/jobs") == rows["jobs"]
+                assert ask("queues/%2F/jobs") == {**rows["jobs"], "consumer_details": []}
                 assert ask("exchanges/%2F/amq.topic")["type"] == "topic"
                 for what, (row,) in others.items():
                     assert ask(f"{what}/{quote(row['name'], safe='')}") == row, what

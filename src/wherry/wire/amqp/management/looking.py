@@ -13,7 +13,7 @@ import msgspec
 from wherry.core import stats
 from wherry.model.route import Binding
 from wherry.wire.amqp import exchanges
-from wherry.wire.amqp.channel import Channel
+from wherry.wire.amqp.channel import Channel, Consumer
 from wherry.wire.amqp.exchanges import ExchangeTerms
 from wherry.wire.amqp.host import Host
 from wherry.wire.amqp.house import House
@@ -151,7 +151,10 @@ def _queues(house: House, host: Host) -> Iterator[Row]:
 
 def _one_queue(house: House, host: str, name: str) -> Iterator[Row]:
     if host in house.hosts and house.hosts[host].has_queue(name):
-        yield _queue(house, house.hosts[host], house.hosts[host].queue(name))
+        queue = house.hosts[host].queue(name)
+        rows = [_consumer(each) for each in queue.subscribers if isinstance(each, Consumer)]
+        told = [{name: row[name] for name in row if name != "_topic"} for row in rows]
+        yield {**_queue(house, house.hosts[host], queue), "consumer_details": told}
 
 
 def _queue(house: House, host: Host, queue: Queue) -> Row:
@@ -363,17 +366,22 @@ def _channel(session: Session, channel: Channel) -> Row:
 def _consumers(house: House, host: Host) -> Iterator[Row]:
     for session, channel in _open_channels(house):
         for consumer in channel.consumers.values() if session.host is host else ():
-            yield {
-                "_topic": consumer.queue.topic,
-                "vhost": host.name,
-                "queue": {"name": consumer.queue.name, "vhost": host.name},
-                "consumer_tag": plain(consumer.tag),
-                "ack_required": not consumer.no_ack,
-                "exclusive": consumer.exclusive,
-                "prefetch_count": consumer.limit,
-                "active": True,
-                "channel_details": {"name": _channel_name(session, channel), "number": channel.number},
-            }
+            yield _consumer(consumer)
+
+
+def _consumer(consumer: Consumer) -> Row:
+    channel, host = consumer.channel, consumer.queue.host
+    return {
+        "_topic": consumer.queue.topic,
+        "vhost": host,
+        "queue": {"name": consumer.queue.name, "vhost": host},
+        "consumer_tag": plain(consumer.tag),
+        "ack_required": not consumer.no_ack,
+        "exclusive": consumer.exclusive,
+        "prefetch_count": consumer.limit,
+        "active": True,
+        "channel_details": {"name": _channel_name(channel.session, channel), "number": channel.number},
+    }
 
 
 def _open_channels(house: House) -> Iterator[tuple[Session, Channel]]:
