@@ -187,6 +187,21 @@ def amqp_confirm(node: Served, topic: str) -> None:
         raw.expect(amqp.ACK)
 
 
+def amqp_declare(node: Served, topic: str) -> None:
+    assert node.node.amqp_url is not None
+    with amqp.Raw(node.node.amqp_url).opened() as raw:
+        raw.call(1, amqp.QUEUE_DECLARE, b"\x00\x00" + amqp.short(f"q-{topic}") + b"\x02" + amqp.long(b""))
+        raw.expect(amqp.QUEUE_DECLARE_OK)
+
+
+def amqp_declare_exchange(node: Served, topic: str) -> None:
+    assert node.node.amqp_url is not None
+    with amqp.Raw(node.node.amqp_url).opened() as raw:
+        names = amqp.short(f"x-{topic}") + amqp.short("fanout")
+        raw.call(1, amqp.EXCHANGE_DECLARE, b"\x00\x00" + names + b"\x02" + amqp.long(b""))
+        raw.expect(amqp.EXCHANGE_DECLARE_OK)
+
+
 def stomp_send(node: Served, topic: str) -> None:
     with stomp.Raw(node.node.stomp_port or 0) as raw:
         raw.connect()
@@ -250,6 +265,10 @@ ANSWERS: dict[str, Answers] = {
     ),
     "flight push ack": Answers(flight_push_ack, "Settler._settle_now 0"),
     "amqp confirm": Answers(amqp_confirm, "Intake._confirm_all 0", before=ready_queue),
+    "amqp declare": Answers(amqp_declare, "Host.declare_queue 0", reads=True, before=amqp_declare),
+    "amqp exchange": Answers(
+        amqp_declare_exchange, "Host.declare_exchange 0", reads=True, before=amqp_declare_exchange
+    ),
     "stomp send": Answers(stomp_send, "Intake._confirm_all 0", before=ready_queue),
     "stomp ack": Answers(stomp_ack, "Session.all_settled", before=ready_queue),
 }

@@ -103,6 +103,7 @@ class Host:
             check_equal("queue", self.name, name, queue_terms.compared(queue.terms, wanted))
             queue.used_at = time.monotonic()
             await self.have_subscription(queue)
+            await self._broker.stored(self._broker.shard.committer.submitted)  # another may have made it just now
             return queue
         await self._broker.create_topic(wanted.topic(self.name, name))
         if not wanted.durable:
@@ -177,6 +178,7 @@ class Host:
         """Have an exchange as it is wanted."""
         if self.has_exchange(name):
             check_equal("exchange", self.name, name, exchanges.compared(self.router.terms(name), wanted))
+            await self._broker.stored(self._broker.shard.committer.submitted)
             return
         if name.startswith(RESERVED):
             text = f"exchange name '{name}' contains reserved prefix 'amq.*'"
