@@ -30,7 +30,7 @@ BAD = [
     Bad("PUT /v1/topics/{topic}", "/v1/topics/" + "x" * 1_025, {}, "invalid-input", "topic"),
     Bad("PUT /v1/topics/{topic}", TOPIC, {"order": "priority"}, "already-exists"),
     Bad("GET /v1/topics/{topic}", "/v1/topics/none", None, "not-found"),
-    Bad("PATCH /v1/topics/{topic}", TOPIC, {"order": "priority"}, "invalid-input", "order"),
+    Bad("PATCH /v1/topics/{topic}", TOPIC, {"order": "priority"}, "already-exists"),
     Bad("PATCH /v1/topics/{topic}", "/v1/topics/none", {}, "not-found"),
     Bad("DELETE /v1/topics/{topic}", "/v1/topics/none", None, "not-found"),
     Bad("GET /v1/topics/{topic}/subscriptions", "/v1/topics/none/subscriptions", None, "not-found"),
@@ -50,7 +50,7 @@ BAD = [
         "retry.tries",
     ),
     Bad("GET /v1/topics/{topic}/subscriptions/{subscription}", TOPIC + "/subscriptions/none", None, "not-found"),
-    Bad("PATCH /v1/topics/{topic}/subscriptions/{subscription}", SUB, {"durable": False}, "invalid-input", "durable"),
+    Bad("PATCH /v1/topics/{topic}/subscriptions/{subscription}", SUB, {"durable": False}, "already-exists"),
     Bad("PATCH /v1/topics/{topic}/subscriptions/{subscription}", SUB, {"lease_ms": 0}, "invalid-input", "lease_ms"),
     Bad("DELETE /v1/topics/{topic}/subscriptions/{subscription}", TOPIC + "/subscriptions/none", None, "not-found"),
     Bad(

@@ -200,8 +200,10 @@ async def browse_page(
 ) -> Page:
     """The same, a page of it; `after` goes before `partition` and `start`."""
     if after is not None:
-        partition, start = _place(after, MESSAGE_PLACE)
-        start += 1
+        partition, offset = _place(after, MESSAGE_PLACE)
+        start = min(offset + 1, limits.OFFSET_MAX)
+        if partition >= topic.config.partitions:
+            raise NotFound("partition", str(partition))
     check.integer("partition", partition, 0, topic.config.partitions - 1)
     check.integer("start", start, 0, limits.OFFSET_MAX)
     check.integer("limit", limit, 1, LIMIT_MAX)

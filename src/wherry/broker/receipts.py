@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from wherry.core.offsets import distinct
-from wherry.model.errors import InvalidInput
+from wherry.model.errors import InvalidInput, LimitReached, StaleLease
 from wherry.model.limits import OFFSET_MAX
 from wherry.model.ops import from_ranges
 from wherry.model.schema import Int64
@@ -35,11 +35,11 @@ def parse_receipts(texts: Sequence[str]) -> list[tuple[int, Int64 | None]]:
             raise InvalidInput(f"receipts[{index}]", text, _ALLOWED)
         token, first = int(found["token"]), int(found["first"] or 0)
         last = int(found["last"] or first)
-        if token > TOKEN_MAX or not first <= last <= OFFSET_MAX:
-            raise InvalidInput(f"receipts[{index}]", text, _ALLOWED)
+        if token > TOKEN_MAX or not first <= last <= OFFSET_MAX or last - first >= SETTLED_MAX:
+            raise StaleLease(token, f"holds no such messages: {text}")  # nor did any lease ever
         named += last - first + 1
         if named > SETTLED_MAX:
-            raise InvalidInput(f"receipts[{index}]", text, f"at most {SETTLED_MAX} messages in one call")
+            raise LimitReached("what one call may settle", SETTLED_MAX, named)
         spans = ranges.setdefault(token, [])
         if found["first"] is None:
             whole.add(token)

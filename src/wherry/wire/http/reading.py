@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
@@ -22,6 +23,7 @@ UNTOLD = "(not told of a body this large)"
 
 _QUOTE = ord('"')
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
+_FLOAT = re.compile(r"Expected `[^`]*\bint\b[^`]*`, got `float`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL)
 
@@ -75,11 +77,24 @@ def _check_texts(body: Bytes, texts_max: int) -> None:
 def decode_json(kind: Any, data: Any) -> Any:
     """JSON as a value of a type."""
     try:
-        return _decoder(kind).decode(data)
+        return whole_numbers(_decoder(kind).decode, _decoder(kind, strict=False).decode, data)
     except msgspec.ValidationError as fault:
         raise refused(fault, _plain(data)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise InvalidInput("body", bytes(memoryview(data)[:80]), f"valid JSON ({fault})") from None
+
+
+def whole_numbers(strict: Callable[[Any], Any], lax: Callable[[Any], Any], data: Any) -> Any:
+    """JSON in which a whole number may be written with a point, as `1495.0`: to JSON Schema that is an integer."""
+    try:
+        return strict(data)
+    except msgspec.ValidationError as fault:
+        if not _FLOAT.search(str(fault)):
+            raise
+        try:
+            return lax(data)
+        except msgspec.ValidationError:
+            raise fault from None
 
 
 def _plain(data: Any) -> object:
@@ -118,8 +133,8 @@ def _at(value: Any, path: str) -> object:
 
 
 @lru_cache(maxsize=256)
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+def _decoder(kind: Any, *, strict: bool = True) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, strict=strict)
 
 
 class Shape(Enum):

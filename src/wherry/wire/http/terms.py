@@ -85,7 +85,7 @@ Base64: TypeAlias = Annotated[
     str, told(pattern="^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$", contentEncoding="base64")
 ]
 RECEIPT = "^[0-9]{1,19}(:[0-9]{1,13}(-[0-9]{1,13})?)?$"
-Receipt: TypeAlias = Annotated[str, told(format="receipt", pattern=RECEIPT, examples=["77:12"])]
+Receipt: TypeAlias = Annotated[str, told(pattern=RECEIPT, examples=["77:12"])]
 ReceiptList: TypeAlias = Annotated[list[Receipt], told(minItems=1, maxItems=SETTLED_MAX)]
 HeaderMatch: TypeAlias = Annotated[str, told(pattern="^[^:]*:", examples=["region:eu"])]
 

@@ -46,6 +46,18 @@ def test_a_small_body_is_told_what_was_given() -> None:
     assert (fault.field, fault.given) == ("messages[0].priority", "high")
 
 
+@pytest.mark.rows("D10")
+def test_a_whole_number_may_be_written_with_a_point() -> None:
+    assert decode_body(Fields, request(b'{"count": 1495.0}')).count == 1_495
+    (row,) = read_messages(request(b'{"payload": 1.50, "priority": 7.0, "due_ms": 1e3}')).to_pylist()
+    assert (row["payload"], row["priority"], row["due"].timestamp()) == (b"1.50", 7, 1)
+    for wrong in (b'{"count": 1495.5}', b'{"count": "1495"}', b'{"count": true}'):
+        fault, _ = refusal(lambda wrong=wrong: decode_body(Fields, request(wrong)))  # type: ignore[misc]
+        assert fault.field == "count"
+    fault, _ = refusal(lambda: read_messages(request(b'{"payload": "x", "priority": "7"}')))
+    assert fault.field == "messages[0].priority"
+
+
 def test_a_large_one_is_told_where_it_is_wrong_and_is_not_made_of_objects() -> None:
     many = b"[" + b"{}," * 1_000_000 + b"{}]"
     fields, messages = request(b'{"count": "x", "more": ' + many + b"}"), request(b'[{"payload": 1},2,' + many[1:])

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import NODEFAULT, UNSET, UnsetType
 
-from wherry.model.errors import InvalidInput
+from wherry.model.errors import AlreadyExists
 from wherry.wire.http.terms import MODEL, told
 
 
@@ -60,9 +60,9 @@ def model(kind: Any, part: msgspec.Struct) -> Any:
     return kind(**msgspec.structs.asdict(part))
 
 
-def changed(known: Any, fields: dict[str, Any], fixed: set[str]) -> Any:
-    """A struct with the given fields changed; `InvalidInput` for one that cannot change."""
-    for name in fixed & fields.keys():
+def changed(kind: str, known: Any, fields: dict[str, Any], fixed: set[str]) -> Any:
+    """A struct with the given fields changed; `AlreadyExists` for one that cannot change."""
+    for name in sorted(fixed & fields.keys()):
         if fields[name] != getattr(known, name):
-            raise InvalidInput(name, fields[name], f"{getattr(known, name)!r}: it cannot change")
+            raise AlreadyExists(kind, known.name, f"its {name} is {getattr(known, name)!r}, and cannot change")
     return msgspec.structs.replace(known, **fields)

@@ -12,6 +12,7 @@ from wherry.broker.browse import Page, Search
 from wherry.broker.shard import Shard
 from wherry.core.amending import Amendment
 from wherry.core.state import TopicState
+from wherry.model import limits
 from wherry.model.errors import InvalidInput, NotFound
 from wherry.wire.http.endpoints.bodies import given
 from wherry.wire.http.endpoints.consume import LISTED, LISTS, PAGE_BYTES_MAX, listing
@@ -103,18 +104,15 @@ async def browse(call: Ask) -> Answer:
     A listing ends early at about 16 MiB of messages; `next` in the answer is the `after` of the call that goes on.
     """
     query: BrowseQuery = call.query
-    return await listing(
-        call,
-        lambda shard, topic: looks.browse_page(
-            shard,
-            topic,
-            query.partition,
-            query.start,
-            query.limit,
-            after=query.after,
-            bytes_max=PAGE_BYTES_MAX,
-        ),
-    )
+
+    async def look(shard: Shard, topic: TopicState) -> Page:
+        if query.after is None and topic.config.partitions <= query.partition < limits.PARTITIONS_MAX:
+            raise NotFound("partition", str(query.partition))
+        return await looks.browse_page(
+            shard, topic, query.partition, query.start, query.limit, after=query.after, bytes_max=PAGE_BYTES_MAX
+        )
+
+    return await listing(call, look)
 
 
 @TABLE.add("GET", "/v1/topics/{topic}/search", "consume", query=SearchQuery, gives=LISTS, answers={200: LISTED})

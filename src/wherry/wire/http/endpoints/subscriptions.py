@@ -121,7 +121,7 @@ async def get_subscription(call: Ask) -> Answer:
 )
 async def patch_subscription(call: Ask) -> Answer:
     """Change lease, retry, buffers and webhook of a subscription."""
-    wanted = changed(_state(call).config, _given(call), FIXED)
+    wanted = changed("subscription", _state(call).config, _given(call), FIXED)
     await call.service.broker.change_subscription(wanted)
     return json_response(_view(call, _state(call)))
 

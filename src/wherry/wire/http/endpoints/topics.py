@@ -91,7 +91,7 @@ async def get_topic(call: Ask) -> Answer:
 async def patch_topic(call: Ask) -> Answer:
     """Change the fields that are given. Of partitions there may be more, not fewer."""
     known = call.service.broker.shard.state.topic(call["topic"]).config
-    topic = await call.service.broker.create_topic(changed(known, given(call.body), {"order"}))
+    topic = await call.service.broker.create_topic(changed("topic", known, given(call.body), {"order"}))
     return json_response(_view(call, topic))
 
 

@@ -20,7 +20,7 @@ from wherry.model.schema import Int64
 from wherry.wire.http.formats.pieces import SCAN_BYTES, elements, lines
 from wherry.wire.http.formats.rows import COLUMN_OF, Fields, counted_from, to_batch, to_fields
 from wherry.wire.http.message import JSON, NDJSON, Bytes, Response, json_response
-from wherry.wire.http.reading import NAMED_BYTES_MAX, UNTOLD, refused
+from wherry.wire.http.reading import NAMED_BYTES_MAX, UNTOLD, refused, whole_numbers
 
 TimeMs: TypeAlias = Annotated[int, Meta(ge=0, le=limits.TIME_MS_MAX)]
 Priority: TypeAlias = Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)]
@@ -74,15 +74,25 @@ _LARGE = msgspec.json.Decoder(list[_Parts] | _Parts)
 _LARGE_LINES = msgspec.json.Decoder(_Parts)
 _USUAL = msgspec.json.Decoder(list[_Usual] | _Usual)
 _GIVEN = msgspec.json.Decoder(list[GivenMessage] | GivenMessage)
+_GIVEN_LAX = msgspec.json.Decoder(list[GivenMessage] | GivenMessage, strict=False)
 _USUAL_LINES = msgspec.json.Decoder(_Usual)
 _GIVEN_LINES = msgspec.json.Decoder(GivenMessage)
+_GIVEN_LINES_LAX = msgspec.json.Decoder(GivenMessage, strict=False)
 _TEXT = msgspec.json.Decoder(str)
 _ENCODER = msgspec.json.Encoder()
 
 
+def _given(body: Any) -> Any:
+    return whole_numbers(_GIVEN.decode, _GIVEN_LAX.decode, body)
+
+
+def _given_lines(body: Any) -> Any:
+    return whole_numbers(_GIVEN_LINES.decode_lines, _GIVEN_LINES_LAX.decode_lines, body)
+
+
 def read(body: Bytes) -> pa.RecordBatch:
     """One message, or a list of them."""
-    return _read(body, _USUAL.decode, _GIVEN.decode)
+    return _read(body, _USUAL.decode, _given)
 
 
 def read_lines(body: Bytes) -> pa.RecordBatch:
@@ -91,7 +101,7 @@ def read_lines(body: Bytes) -> pa.RecordBatch:
         lines = 1 + bytes(memoryview(body)).count(b"\n{")
         if lines > limits.BATCH_MESSAGES_MAX:
             raise InvalidInput("messages", lines, f"1 to {limits.BATCH_MESSAGES_MAX} messages in one call")
-    return _read(body, _USUAL_LINES.decode_lines, _GIVEN_LINES.decode_lines)
+    return _read(body, _USUAL_LINES.decode_lines, _given_lines)
 
 
 def read_pieces(body: Bytes) -> Iterator[pa.RecordBatch | None]:
@@ -104,7 +114,7 @@ def read_pieces(body: Bytes) -> Iterator[pa.RecordBatch | None]:
         if len(memoryview(piece)) > SCAN_BYTES:
             _check_large(_LARGE.decode, piece, base)
             yield None
-        batch = _part(piece, _USUAL.decode, _GIVEN.decode, base)
+        batch = _part(piece, _USUAL.decode, _given, base)
         base = _counted(base, batch)
         yield batch
 
@@ -118,7 +128,7 @@ def read_line_pieces(body: Bytes) -> Iterator[pa.RecordBatch | None]:
             yield None
         if bytes(piece).isspace():
             continue
-        batch = _part(piece, _USUAL_LINES.decode_lines, _GIVEN_LINES.decode_lines, base)
+        batch = _part(piece, _USUAL_LINES.decode_lines, _given_lines, base)
         base = _counted(base, batch)
         yield batch
 
