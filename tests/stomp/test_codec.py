@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from wherry.wire.stomp import codec
@@ -166,3 +168,18 @@ def test_what_is_written_is_read_again(version, text):
         assert found.headers["n 1"] == text.replace("\n", " ").replace("\r", " ").lstrip(" ")
     else:
         assert found.headers["n:1"] == text
+
+
+def naive_after_eols(buffer: bytes, at: int) -> int:
+    """Byte by byte, as the rule is written: LF, or CR LF."""
+    while buffer[at : at + 1] == b"\n" or buffer[at : at + 2] == b"\r\n":
+        at += 1 if buffer[at : at + 1] == b"\n" else 2
+    return at
+
+
+@pytest.mark.parametrize("size", range(7))
+def test_eols_between_frames_end_where_the_rule_says(size):
+    for letters in product((b"\r", b"\n", b"S"), repeat=size):
+        buffer = b"".join(letters)
+        for at in range(size + 1):
+            assert codec._after_eols(buffer, at) == naive_after_eols(buffer, at), (buffer, at)
