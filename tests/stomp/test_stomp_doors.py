@@ -224,6 +224,7 @@ def test_a_key_whose_name_is_too_long_for_a_queue_is_told_so(locked):
 def test_a_broker_that_closes_says_so_to_who_comes(locked):
     class Heard:
         name = "tcp"
+        is_stopped = False
         said = b""
 
         def write(self, data: bytes) -> None:

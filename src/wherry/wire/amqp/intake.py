@@ -49,6 +49,13 @@ class Producer(Protocol):
         """All up to `last` are over: stored, except those that were refused."""
 
 
+class Sender(Protocol):
+    """A connection, of which no more is read while too much that it published is not stored."""
+
+    def stored(self, size: int) -> None:
+        """So much of what it published is durable, or refused."""
+
+
 @dataclass(slots=True)
 class Incoming:
     """Messages on their way to some queues, that differ in nothing but their payloads: one, or what came together."""
@@ -143,6 +150,8 @@ class _Turn:
     groups: list[_Group] = field(default_factory=list)
     last: dict[Producer, int] = field(default_factory=dict)
     size: int = 0
+    senders: dict[Sender, int] = field(default_factory=dict)
+    """Whose messages these are, in bytes."""
     submitted: asyncio.Future[None] | None = None
     """Of whoever waits for it."""
 
@@ -194,6 +203,10 @@ class Intake:
         if ticket is not None:
             self._turn.last[ticket.producer] = ticket.last
         self._schedule()
+
+    def charge(self, sender: Sender, size: int) -> None:
+        """So many bytes of what was added in this turn came from a connection; it is told when they are stored."""
+        self._turn.senders[sender] = self._turn.senders.get(sender, 0) + size
 
     def note(self, ticket: Ticket) -> None:
         """Publishes that went nowhere are over with the turn that they came in."""
@@ -337,6 +350,8 @@ class Intake:
                     return
                 self._written.popleft()
                 self.held -= turn.size
+                for sender, size in turn.senders.items():
+                    sender.stored(size)
                 for producer, last in turn.last.items():
                     producer.confirmed(last, refused.get(producer, set()))
                 self._relieve()

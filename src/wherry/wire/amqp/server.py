@@ -17,8 +17,9 @@ import msgspec
 from wherry.broker.broker import Broker
 from wherry.model.limits import PAYLOAD_BYTES_MAX
 from wherry.security.access import Access
+from wherry.wire.amqp.codec.faults import NO_METHOD, Reply
 from wherry.wire.amqp.codec.frames import FRAME_MIN
-from wherry.wire.amqp.codec.methods import ConnectionBlocked, ConnectionUnblocked
+from wherry.wire.amqp.codec.methods import ConnectionBlocked, ConnectionClose, ConnectionUnblocked
 from wherry.wire.amqp.codec.reader import Event, Reader
 from wherry.wire.amqp.codec.writer import HEARTBEAT_FRAME, Piece
 from wherry.wire.amqp.house import House
@@ -26,6 +27,7 @@ from wherry.wire.amqp.login import Login
 from wherry.wire.amqp.names import ROOT
 from wherry.wire.amqp.session import Session, State, Work
 from wherry.wire.peer import certified, place
+from wherry.wire.turns import Turn, TurnProtocol
 
 TICK_S = 0.5
 BACKLOG = 1_024
@@ -45,6 +47,9 @@ CALLS_MAX = 100
 PARTING_S = 5.0
 """How long a connection that either side has closed may take to end: the other has to answer, and to read the rest."""
 
+LOGIN = frozenset({State.STARTING, State.TUNING, State.OPENING})
+"""Where a session is before its client is let in."""
+
 _log = logging.getLogger("wherry.amqp")
 
 
@@ -61,7 +66,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: int = 256 << 20
 
 
-class Connection(asyncio.Protocol):
+class Connection(TurnProtocol):
     """One socket: bytes to events, events to the session, one after the other."""
 
     def __init__(self, server: Server) -> None:
@@ -81,6 +86,8 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._blocked = False
         self._waits_for_relief = False
+        self._unstored = 0
+        """Bytes that it published and that are not on disk."""
         self._drained: asyncio.Future[None] | None = None
         self.is_stuffed = False
 
@@ -89,6 +96,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self.begin_turns(self._transport)
         self.peer, ours = (transport.get_extra_info(name) for name in ("peername", "sockname"))
         login = Login(self._server.access, certified(transport), any_user=self._server.any_user)
         self.session = Session(self._server.house, self, login, f"{place(self.peer)} -> {place(ours)}")
@@ -121,12 +129,33 @@ class Connection(asyncio.Protocol):
             self._handle(events)
         if self._server.held > self._server.bounds.held_bytes:
             self._server.cut_off_largest()
-        elif self._is_behind() or self._server.house.intake.is_full:
+        elif self._is_behind() or self._has_too_much_unstored() or self._server.house.intake.is_full:
             self._pause()
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the client is not let in yet."""
+        return self.session.state in LOGIN
+
+    def refuse_stranger(self, why: str) -> None:
+        """Tell the client that it sent too much before it was let in, and end."""
+        if not self.is_closing:
+            _log.warning("cut off", extra={"peer": str(self.peer), "why": why})
+            self._server.strangers_cut_off += 1
+            self.session.send(0, ConnectionClose(int(Reply.RESOURCE_ERROR), why, *NO_METHOD))
+            self.hang_up()
 
     def _is_behind(self) -> bool:
         """Whether enough waits to be carried out."""
         return len(self._waiting) > WAITING_MAX or self._behind > WAITING_BYTES_MAX
+
+    def _has_too_much_unstored(self) -> bool:
+        return self._unstored > 0 and self._unstored > self.shared_turns.unstored_max(self)
+
+    def stored(self, size: int) -> None:
+        """So much of what it published is durable."""
+        self._unstored -= size
+        self._resume()
 
     def _handle(self, events: Iterable[Event]) -> None:
         """One after the other; what takes time is waited for before the next."""
@@ -139,13 +168,21 @@ class Connection(asyncio.Protocol):
                 return
 
     def _heard_of(self, event: Event) -> Work | None:
+        intake = self._server.house.intake
+        held = intake.held
         try:
             return self.session.handle(event)
         except Exception:
             _log.exception("a fault of the broker")
             return self.session.failed()
+        finally:
+            if intake.held != held:
+                self._unstored += intake.held - held
+                intake.charge(self, intake.held - held)
 
     async def _do(self, work: Work) -> None:
+        turn = Turn(self.shared_turns, self)
+        turn.begin()
         for count in itertools.count(1):
             try:
                 await work
@@ -159,7 +196,9 @@ class Connection(asyncio.Protocol):
                 if self.is_stuffed:  # what it has asked for would pile up
                     await self._relieved()
                     continue
-                following = self._heard_of(self._waiting.popleft())
+                await turn.next()
+                if self._waiting:  # it may be over meanwhile
+                    following = self._heard_of(self._waiting.popleft())
             if following is None:
                 break
             work = following
@@ -188,7 +227,7 @@ class Connection(asyncio.Protocol):
         """Read no more for now."""
         if not self._paused and not self._transport.is_closing():
             self._paused = True
-            self._transport.pause_reading()
+            self.stop("full")
             if self._server.house.intake.is_full:
                 self._wait_for_relief()
                 self._tell_blocked("the disk does not keep up")
@@ -208,13 +247,13 @@ class Connection(asyncio.Protocol):
         if self._server.house.intake.is_full:
             self._wait_for_relief()
             return
-        if self._task is not None and self._is_behind():
+        if self._has_too_much_unstored() or (self._task is not None and self._is_behind()):
             return
         self._paused = False
         if self._blocked:
             self._blocked = False
             self.session.send(0, ConnectionUnblocked())
-        self._transport.resume_reading()
+        self.go_on("full")
         if self._task is None and self._waiting:
             waiting = list(self._waiting)
             self._waiting.clear()
@@ -268,8 +307,7 @@ class Connection(asyncio.Protocol):
         except OSError:  # the client is gone already
             self._transport.abort()
             return
-        if self._paused:
-            self._transport.resume_reading()
+        self.go_on("full")
 
     def drop(self) -> None:
         """Close, whatever the client does, and whether it has read what it was sent or not."""
@@ -310,11 +348,11 @@ class Connection(asyncio.Protocol):
 
     def _overdue(self, now: float) -> str | None:
         bounds, state = self._server.bounds, self.session.state
-        if self._heartbeat_s and now - self._heard > 2 * self._heartbeat_s and not self._paused:
+        if self._heartbeat_s and now - self._heard > 2 * self._heartbeat_s and not self.is_stopped:
             return f"no heart-beat for {2 * self._heartbeat_s} s"
         if self._stuffed_since is not None and now - self._stuffed_since > bounds.write_s:
             return f"nothing was read for {bounds.write_s} s"
-        if state in (State.STARTING, State.TUNING, State.OPENING) and now - self._began > bounds.login_s:
+        if state in LOGIN and now - self._began > bounds.login_s:
             return f"no login within {bounds.login_s} s"
         if self.session.is_over:
             if self._parting_since is None:
@@ -333,6 +371,8 @@ class Server:
         self.house, self.access, self.bounds, self.any_user = house, access, bounds, any_user
         self.held = 0
         """Bytes of frames and messages that are not whole."""
+        self.strangers_cut_off = 0
+        """Clients that sent too much before they were let in, since the start."""
         self._connections: set[Connection] = set()
         self._listeners: list[asyncio.Server] = []
         self._closing = False

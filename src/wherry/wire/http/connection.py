@@ -14,6 +14,7 @@ from enum import Enum, auto
 from functools import partial
 from http import HTTPStatus
 from itertools import repeat
+from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from wherry.model.errors import WherryError
@@ -23,6 +24,7 @@ from wherry.wire.http.heads import Head, joined, split, written
 from wherry.wire.http.message import Bytes, Request, Response, Stream
 from wherry.wire.http.problem import HttpError, problem
 from wherry.wire.http.upgrade import Upgrade, hand_over
+from wherry.wire.turns import turns
 
 if TYPE_CHECKING:
     from wherry.wire.http.server import Server
@@ -88,6 +90,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._turns = turns()
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
         self._secure = transport.get_extra_info("ssl_object") is not None
@@ -146,6 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         self._inbox = self._inbox + bytes(size - len(self._inbox))
 
     def buffer_updated(self, count: int) -> None:
+        self._turns.seen(self, perf_counter())  # whoever floods another wire has company
         if self._state is _State.BODY:
             self._gathering.got += count
             self._attempt(self._feed_body)

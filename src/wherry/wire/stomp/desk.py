@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 TICK_S = 0.25
 
+STRANGE = "too much before login"
+
 CUT_OFF_REASONS = (
     *("buffer overrun", "backlog overrun", "nothing read", "no heart-beat", "no login", "frame not whole"),
-    *("too much that is not whole", "too much in transactions", "key no longer good", "websocket"),
+    *("too much that is not whole", "too much in transactions", "key no longer good", "websocket", STRANGE),
 )
 
 STAGED_BYTES_MAX = 256 << 20
@@ -164,6 +166,7 @@ class Desk:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
+            await asyncio.sleep(0)  # a loop that is late itself reads first what has come meanwhile
             now = time.monotonic()
             for session in list(self.sessions):
                 try:

@@ -20,11 +20,15 @@ from typing import NamedTuple
 import msgspec
 
 from wherry.model.errors import InvalidInput, LimitReached, NotFound
-from wherry.wire.stomp.desk import Desk
-from wherry.wire.stomp.road import FEED_BYTES, LOW_BYTES
+from wherry.wire.stomp.desk import STRANGE, Desk
+from wherry.wire.stomp.road import LOW_BYTES
 from wherry.wire.stomp.session import Session
+from wherry.wire.turns import STRANGER_BYTES_MAX, Turn, turns
 
 ID_BYTES, TOKEN_BYTES = 12, 32
+PIECE_BYTES = 4 << 10
+"""Fed at once: between two pieces others have their turn, where this one is used up."""
+
 TAKE_BYTES = 1 << 20
 """Of one answer; more is taken with the next."""
 
@@ -73,6 +77,7 @@ class Line:
     """A road: one session that is polled."""
 
     name = "polling"
+    is_stopped = False
 
     def __init__(self, desk: Desk, bounds: Bounds, *, peer: str, secure: bool) -> None:
         self._bounds = bounds
@@ -128,15 +133,24 @@ class Line:
             if at > self._received:
                 raise InvalidInput("at", at, f"0 to {self._received}: so many bytes came before, and none is missing")
             end, until = at + len(data), time.monotonic() + self._bounds.full_s
+            turn = Turn(turns(), self)
+            turn.begin()
             while self._received < end and not self._is_closed:
                 if not await self._relieved(until):
                     raise LimitReached("what this session has not done yet", self._received, end)
                 here = self._received - at
-                piece = data[here : here + FEED_BYTES]
+                piece = data[here : here + PIECE_BYTES]
                 self._received += len(piece)
                 self._session.feed(piece)
+                self._check_stranger()
+                await turn.next()
         self.heard = time.monotonic()
         return Received(self._received, self._is_closed)
+
+    def _check_stranger(self) -> None:
+        if self._session.is_stranger and self._received > STRANGER_BYTES_MAX:
+            why = f"{self._received} bytes without a login; allowed: {STRANGER_BYTES_MAX}"
+            self._session.cut_off(STRANGE, why)
 
     async def _relieved(self, until: float) -> bool:
         """Wait until the session can hear more, up to a time; whether it can."""

@@ -40,6 +40,10 @@ class Road(Protocol):
     def name(self) -> str:
         """What people call it: `tcp`, `websocket` or `polling`."""
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nothing is read from the client for now: what it says cannot come."""
+
     def write(self, data: bytes) -> None:
         """Bytes to the client: whole frames, or the newline of a heart-beat. Nothing happens on a road that is over."""
 

@@ -12,9 +12,10 @@ from typing import cast
 from wherry.security.access import Access
 from wherry.wire.amqp.house import House
 from wherry.wire.peer import certified, place
-from wherry.wire.stomp.desk import Bounds, Desk
+from wherry.wire.stomp.desk import STRANGE, Bounds, Desk
 from wherry.wire.stomp.road import HIGH_BYTES, LOW_BYTES, NEVER_BYTES, unread
 from wherry.wire.stomp.session import Session
+from wherry.wire.turns import TurnProtocol
 
 BACKLOG = 1_024
 
@@ -22,7 +23,7 @@ PARTING_S = 5.0
 """How long a client may take to read the last that was written to it."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(TurnProtocol):
     """One socket; the road of one session."""
 
     name = "tcp"
@@ -45,6 +46,7 @@ class Connection(asyncio.Protocol):
             # Else a client with Nagle's algorithm (stomp.py) holds CONNECT back some 40 ms after the TLS handshake.
             wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         self._server.connections.add(self)
+        self.begin_turns(self._transport)
         self.session = Session(
             self._server.desk,
             self,
@@ -69,13 +71,22 @@ class Connection(asyncio.Protocol):
         if self.session.is_full:
             self._pause()
 
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the client is not let in yet."""
+        return self.session.is_stranger
+
+    def refuse_stranger(self, why: str) -> None:
+        """Tell the client that it sent too much before it was let in, and end."""
+        self.session.cut_off(STRANGE, why)
+
     def resume_writing(self) -> None:
         self.session.drained()
 
     def _pause(self) -> None:
         if not self._paused and not self._transport.is_closing():
             self._paused = True
-            self._transport.pause_reading()
+            self.stop("full")
             self.session.when_relieved(self._resume)
 
     def _resume(self) -> None:
@@ -85,7 +96,7 @@ class Connection(asyncio.Protocol):
             self.session.when_relieved(self._resume)
             return
         self._paused = False
-        self._transport.resume_reading()
+        self.go_on("full")
 
     # -------------------------------------------------------------------------------------------------- for the session
 

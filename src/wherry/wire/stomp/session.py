@@ -35,6 +35,7 @@ from wherry.wire.stomp.receipts import Receipts
 from wherry.wire.stomp.road import HIGH_BYTES, Road
 from wherry.wire.stomp.subscriptions import Subscription, by_subscription
 from wherry.wire.stomp.transaction import Transaction
+from wherry.wire.turns import Turn, turns
 
 WAITING_MAX = 10_000
 WAITING_BYTES_MAX = 4 << 20
@@ -114,6 +115,9 @@ class Session:
         self.declared: set[tuple[str, ...]] = {()}
         """Of `sending`: queues, and what SENDs said of them."""
         self.road, self._reader = road, Reader()
+        self._turns = turns()
+        self._unstored = 0
+        """Bytes that it published and that are not on disk."""
         self._beats = HeartBeats(0, 0)
         self._waiting: deque[Frame | StompFault] = deque()
         self._waiting_bytes = 0
@@ -136,6 +140,11 @@ class Session:
         return self.state is State.OVER
 
     @property
+    def is_stranger(self) -> bool:
+        """Whether the client is not let in yet."""
+        return self.state is State.CONNECTING
+
+    @property
     def is_stuffed(self) -> bool:
         """Whether the client has not taken what it was sent before."""
         return self.road.waiting_bytes() > HIGH_BYTES
@@ -146,7 +155,15 @@ class Session:
         if self.is_over:
             return False
         busy = len(self._waiting) > WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX
-        return busy or self.intake.is_full or self.is_stuffed
+        return busy or self.intake.is_full or self.is_stuffed or self._has_too_much_unstored()
+
+    def _has_too_much_unstored(self) -> bool:
+        return self._unstored > 0 and self._unstored > self._turns.unstored_max(self.road)
+
+    def stored(self, size: int) -> None:
+        """So much of what it published is durable."""
+        self._unstored -= size
+        self._relieve()
 
     def when_relieved(self, call: Callable[[], None]) -> None:
         """Call back once when `is_full` may be over."""
@@ -160,7 +177,7 @@ class Session:
         self._heard = time.monotonic()
         if self.is_over:
             return
-        whole = False
+        whole, published = False, self.intake.held
         for event in self._reader.feed(data):
             whole = True
             if self._task is not None or self._waiting:
@@ -170,6 +187,8 @@ class Session:
                 self._start(self._heard_of(event))
             if self.is_over:
                 return
+        self._count_unstored(self.intake.held - published)
+        self._heard = time.monotonic()  # what it took us to hear it is no delay of the client
         held = self._reader.held
         if whole or held == 0:
             self._frame_began = None
@@ -213,6 +232,12 @@ class Session:
             self._failed(event, fault)
             return None
 
+    def _count_unstored(self, size: int) -> None:
+        """So much was published since; it counts until it is stored."""
+        if size:
+            self._unstored += size
+            self.intake.charge(self, size)
+
     def _failed(self, frame: Frame, fault: Exception) -> None:
         receipt = frame.headers.get("receipt")
         if isinstance(fault, StompFault):
@@ -230,6 +255,8 @@ class Session:
             self._task = asyncio.get_running_loop().create_task(self._do(work), name="wherry stomp frame")
 
     async def _do(self, work: Work) -> None:
+        turn = Turn(self._turns, self.road)
+        turn.begin()
         while True:
             try:
                 await work
@@ -238,9 +265,13 @@ class Session:
                 self.fail(StompFault("internal_error", "a fault of the broker, which is in its log"))
             following: Work | None = None
             while self._waiting and following is None:
-                event = self._waiting.popleft()
-                self._waiting_bytes -= len(event.body) if isinstance(event, Frame) else 0
-                following = self._heard_of(event)
+                await turn.next()
+                if self._waiting:  # it may be over meanwhile
+                    event = self._waiting.popleft()
+                    self._waiting_bytes -= len(event.body) if isinstance(event, Frame) else 0
+                    published = self.intake.held
+                    following = self._heard_of(event)
+                    self._count_unstored(self.intake.held - published)
             if following is None:
                 break
             work = following
@@ -440,6 +471,9 @@ class Session:
         if self._unsettled is not None:
             self.fail(StompFault("not_done", str(self._unsettled)))
             return
+        if self.is_full or self.road.is_stopped:  # nothing is read from it: it cannot be late
+            self._heard = now
+            self._frame_began = None if self._frame_began is None else now
         overdue = self._overdue(now)
         if overdue is not None:
             self.cut_off(*overdue)
@@ -451,9 +485,6 @@ class Session:
                 self.was_stuffed = False
                 self.wake()
             self._relieve()
-        if self.is_full:  # nothing was read from it: it cannot be late
-            self._heard = now
-            self._frame_began = None if self._frame_began is None else now
 
     def _overdue(self, now: float) -> tuple[str, str] | None:
         bounds = self.desk.bounds

@@ -28,9 +28,10 @@ from websockets.typing import Subprotocol
 from wherry.model.errors import InvalidInput
 from wherry.wire.peer import certified, place
 from wherry.wire.stomp.codec import BODY_BYTES_MAX, HEAD_BYTES_MAX
-from wherry.wire.stomp.desk import Desk
+from wherry.wire.stomp.desk import STRANGE, Desk
 from wherry.wire.stomp.road import FEED_BYTES, HIGH_BYTES, LOW_BYTES, NEVER_BYTES, unread
 from wherry.wire.stomp.session import Session
+from wherry.wire.turns import TurnProtocol
 
 SUBPROTOCOLS = tuple(Subprotocol(name) for name in ("v12.stomp", "v11.stomp", "v10.stomp"))
 """What we speak, the best first. A client that names none of them is spoken to as well."""
@@ -57,7 +58,7 @@ _quiet = logging.getLogger("wherry.stomp.websocket")
 _quiet.setLevel(logging.ERROR)  # the library tells each frame to a logger that listens
 
 
-class WebSocket(asyncio.Protocol):
+class WebSocket(TurnProtocol):
     """A road, and the protocol of a transport that was one of HTTP before."""
 
     name = "websocket"
@@ -83,6 +84,7 @@ class WebSocket(asyncio.Protocol):
         self._sockets.open.add(self)
         transport.set_write_buffer_limits(high=HIGH_BYTES // 2, low=LOW_BYTES)
         transport.write(self._answer)
+        self.begin_turns(transport)
         secure = transport.get_extra_info("ssl_object") is not None
         self._session = Session(
             self._sockets.desk,
@@ -92,7 +94,7 @@ class WebSocket(asyncio.Protocol):
             certified=certified(transport),
         )
         if rest:
-            self.data_received(rest)
+            self.push(rest)
 
     # ---------------------------------------------------------------------------------------------------- the socket
 
@@ -110,6 +112,15 @@ class WebSocket(asyncio.Protocol):
             self._session.over()
             self._part()
         self._sockets.check_held()
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the client is not let in yet."""
+        return self._session.is_stranger
+
+    def refuse_stranger(self, why: str) -> None:
+        """Tell the client that it sent too much before it was let in, and end."""
+        self._session.cut_off(STRANGE, why)
 
     def _answer_pings(self) -> None:
         """The last ping of a read is answered, which RFC 6455 allows: a flood of them costs one small write."""
@@ -149,7 +160,7 @@ class WebSocket(asyncio.Protocol):
             self._drop_kept()
         elif session.is_full and not self._is_paused and not self._transport.is_closing():
             self._is_paused = True
-            self._transport.pause_reading()
+            self.stop("full")
             session.when_relieved(self._on_relief)
         self._count_held()
 
@@ -160,8 +171,8 @@ class WebSocket(asyncio.Protocol):
     def _on_relief(self) -> None:
         self._is_paused = False
         self._feed()
-        if not self._is_paused and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if not self._is_paused:
+            self.go_on("full")
 
     def eof_received(self) -> bool:
         """The client says no more: the session ends now, so that it is given nothing that would be dropped."""
@@ -231,7 +242,7 @@ class WebSocket(asyncio.Protocol):
         if self._parting_since is not None:
             if now - self._parting_since > PARTING_S:
                 self._transport.abort()
-        elif self._is_paused:
+        elif self.is_stopped:
             self._heard = now  # nothing was read from it: it cannot be late
             self._part_since = None if self._part_since is None else now
         elif now - self._heard > SILENCE_S:

@@ -1,0 +1,166 @@
+"""One connection that floods gets a bounded part of every turn of the loop, and others are served meanwhile.
+
+Nothing here is measured in seconds: what is counted are bytes that were handled in one turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.amqp.raw import CLOSE
+from tests.amqp.raw import Raw as Amqp
+from tests.amqp.wires import url_of
+from tests.fair.floods import FLOODS, HEARTBEAT, PATIENCE_S, Counted, flooding, masked, upgraded
+from tests.stomp.raw import Raw as Stomp
+from tests.stomp.serving import done_in, running, until
+from wherry.broker.broker import Broker
+from wherry.node.node import Node
+from wherry.wire import turns
+from wherry.wire.stomp.desk import STRANGE
+from wherry.wire.turns import CHUNK_BYTES, STRANGER_BYTES_MAX, UNSTORED_BYTES
+
+CYCLES = 10
+RESOURCE_ERROR = 506
+READS = 32
+"""How often the loop reads from one socket in a turn, at most."""
+
+DEAR_BYTES = 256 << 10
+"""In one turn, where handling is what bytes cost: some times what a fast machine does in that time."""
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory) -> Iterator[Node]:
+    with running(tmp_path_factory.mktemp("fair")) as found:
+        yield found
+
+
+def asked(client: http.client.HTTPConnection, method: str, path: str, body: str = "") -> bytes:
+    client.request(method, path, body, {"Content-Type": "application/json" if body.startswith("{") else "text/plain"})
+    answer = client.getresponse()
+    said = answer.read()
+    assert answer.status in (200, 201, 204), said
+    return said
+
+
+def cycles(node: Node, count: int) -> int:
+    """Publish, pull, ack, over HTTP, so many times."""
+    client = http.client.HTTPConnection("127.0.0.1", node.port, timeout=PATIENCE_S)
+    place = "/v1/topics/good/subscriptions/s"
+    asked(client, "PUT", "/v1/topics/good")
+    asked(client, "PUT", place)
+    for _ in range(count):
+        asked(client, "POST", "/v1/topics/good/messages", "x")
+        (message,) = json.loads(asked(client, "POST", f"{place}/pull?messages=1&wait_ms=60000"))["messages"]
+        asked(client, "POST", f"{place}/ack", json.dumps({"receipts": [message["receipt"]]}))
+    client.close()
+    return count
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_has_a_bounded_part_of_each_turn_of_the_loop(node, name, monkeypatch):
+    flood = FLOODS[name]
+    monkeypatch.setattr(turns, "COMPANY_S", 3_600.0)
+    begun = flood.begin(node)
+    cycles(node, 1)
+    counted = Counted(node, flood.kind, monkeypatch)
+    with flooding(begun, flood.again):
+        assert cycles(node, CYCLES) == CYCLES
+        counted.end()
+    is_cheap = len(flood.again) <= 2
+    assert 0 < counted.most <= (READS * CHUNK_BYTES if is_cheap else DEAR_BYTES)
+    assert len(counted.bytes) > 1
+
+
+@pytest.mark.parametrize("name", ["amqp publishes", "stomp sends", "websocket sends"])
+def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name, monkeypatch):
+    """While the disk takes nothing, no more is read than that; everything goes on when it does."""
+    flood = FLOODS[name]
+    monkeypatch.setattr(turns, "COMPANY_S", 3_600.0)
+    begun = flood.begin(node)
+    cycles(node, 1)
+    stored, goes_on, intake = Broker.stored, threading.Event(), node.desk.house.intake
+
+    async def late(broker: Broker, position: int) -> None:
+        await asyncio.to_thread(goes_on.wait, PATIENCE_S)
+        await stored(broker, position)
+
+    monkeypatch.setattr(Broker, "stored", late)
+    counted = Counted(node, flood.kind, monkeypatch)
+    with flooding(begun, flood.again):
+        until(lambda: intake.held > UNSTORED_BYTES)
+        counted.laps_more(500)
+        handled = counted.all
+        counted.laps_more(500)
+        assert counted.all == handled
+        assert intake.held <= UNSTORED_BYTES + 4 * DEAR_BYTES
+        goes_on.set()
+        until(lambda: counted.all > handled)
+    counted.end()
+    until(lambda: intake.held == 0)
+
+
+# ------------------------------------------------------------------------------------------------------- before a login
+
+
+def cut_off(node: Node) -> int:
+    assert node.desk is not None
+    return node.desk.cut_off_counts[STRANGE]
+
+
+def test_newlines_without_a_connect_end_with_an_error(node):
+    before = cut_off(node)
+    with Stomp(node.stomp_port or 0) as raw:
+        raw.socket.sendall(b"\n" * (STRANGER_BYTES_MAX + 1))
+        told = raw.error()
+    assert told.headers["message"] == STRANGE
+    assert str(STRANGER_BYTES_MAX) in told.body.decode()
+    assert cut_off(node) == before + 1
+
+
+def test_who_says_connect_behind_many_newlines_is_let_in(node):
+    with Stomp(node.stomp_port or 0) as raw:
+        raw.socket.sendall(b"\n" * (STRANGER_BYTES_MAX // 2))
+        raw.connect()
+        raw.socket.sendall(b"\n" * (2 * STRANGER_BYTES_MAX))
+        raw.done("SEND", b"x", destination="/queue/in")
+
+
+def test_heartbeats_without_a_login_end_with_a_close(node, caplog):
+    with Amqp(url_of(node)) as raw:
+        raw.begin()
+        raw.send(HEARTBEAT * (STRANGER_BYTES_MAX // len(HEARTBEAT) + 1))
+        assert raw.expect(CLOSE).code == RESOURCE_ERROR
+        assert raw.is_hung_up()
+    assert [each.name for each in caplog.records if each.message == "cut off"] == ["wherry.amqp"]
+
+
+def test_pings_without_a_connect_end_with_an_error(node):
+    before = cut_off(node)
+    ping = masked(9, b"")
+    with upgraded(node.port) as plain:
+        plain.sendall(ping * (STRANGER_BYTES_MAX // len(ping) + 1))
+        told = b""
+        while STRANGE.encode() not in told:
+            more = plain.recv(1 << 16)
+            assert more, told[-500:]
+            told += more
+    assert cut_off(node) == before + 1
+
+
+def test_newlines_over_polling_without_a_connect_end_the_session(node):
+    before = cut_off(node)
+    roads = node.server.roads
+    assert roads is not None
+
+    async def told() -> bool:
+        session = roads.open(peer="test", secure=False)
+        return (await roads.send(session.id, 0, b"\n" * (2 * STRANGER_BYTES_MAX))).is_over
+
+    assert done_in(node, told())
+    assert cut_off(node) == before + 1
