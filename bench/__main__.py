@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from bench import amqp, core, http, spark, start, stomp
+from bench import amqp, core, fair, http, spark, start, stomp
 from bench.figure import Figure, table
 
 PARTS = {
@@ -15,6 +15,7 @@ PARTS = {
     "http": http.figures,
     "amqp": amqp.figures,
     "stomp": stomp.figures,
+    "fair": fair.figures,
     "spark": spark.figures,
 }
 

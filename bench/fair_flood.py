@@ -1,0 +1,114 @@
+"""`python -m bench.fair_flood KIND PORT`: one connection that sends as fast as it can, until it is ended.
+
+Whoever is cut off comes back at once, as a client that means harm would.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import select
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from bench.fair_raw import AMQP_HEADER, HEARTBEAT, amqp_opened, amqp_publish, stomp_connected
+
+CHUNK_BYTES = 1 << 18
+BODY = bytes(256)
+
+
+class Flood(NamedTuple):
+    """How a connection begins, and what it sends again and again."""
+
+    wire: str
+    """Whose port it goes to."""
+    begin: Callable[[socket.socket], None]
+    again: bytes
+
+
+def _plain(connection: socket.socket) -> None:
+    """Say nothing before."""
+
+
+def _greet_amqp(connection: socket.socket) -> None:
+    connection.sendall(AMQP_HEADER)
+
+
+def _open_amqp(connection: socket.socket) -> None:
+    amqp_opened(connection, "flood")
+
+
+def _upgrade(connection: socket.socket) -> None:
+    key = base64.b64encode(os.urandom(16)).decode()
+    lines = ("GET /ws HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade")
+    words = (*lines, f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13", "", "")
+    connection.sendall("\r\n".join(words).encode())
+    told = b""
+    while b"\r\n\r\n" not in told:
+        told += connection.recv(4_096)
+    assert b" 101 " in told, told
+
+
+def _upgrade_and_connect(connection: socket.socket) -> None:
+    _upgrade(connection)
+    connection.sendall(_masked(1, b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"))
+    told = b""
+    while b"CONNECTED" not in told:
+        told += connection.recv(4_096)
+
+
+def _masked(opcode: int, payload: bytes) -> bytes:
+    """A frame of a WebSocket; its mask is zero, so the payload stands as it is."""
+    size = len(payload)
+    length = bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack(">H", size)
+    return bytes([0x80 | opcode]) + length + bytes(4) + payload
+
+
+_SEND = b"SEND\ndestination:/queue/flood\npersistent:true\ncontent-length:%d\n\n%b\0" % (len(BODY), BODY)
+
+FLOODS = {
+    "stomp.newlines": Flood("stomp", _plain, b"\n"),
+    "stomp.newlines_in": Flood("stomp", stomp_connected, b"\n"),
+    "stomp.sends": Flood("stomp", stomp_connected, _SEND),
+    "amqp.heartbeats": Flood("amqp", _greet_amqp, HEARTBEAT),
+    "amqp.heartbeats_in": Flood("amqp", _open_amqp, HEARTBEAT),
+    "amqp.publishes": Flood("amqp", _open_amqp, amqp_publish("flood", BODY)),
+    "websocket.pings": Flood("http", _upgrade, _masked(9, b"")),
+    "websocket.pings_in": Flood("http", _upgrade_and_connect, _masked(9, b"")),
+    "websocket.sends": Flood("http", _upgrade_and_connect, _masked(2, _SEND)),
+}
+
+
+def run(kind: str, port: int) -> None:
+    """Flood, for ever."""
+    flood = FLOODS[kind]
+    chunk = flood.again * max(1, CHUNK_BYTES // len(flood.again))
+    first = True
+    while True:
+        with suppress(OSError, AssertionError), socket.create_connection(("127.0.0.1", port)) as connection:
+            flood.begin(connection)
+            if first:
+                print("ready", flush=True)
+                first = False
+            _pour(connection, chunk)
+
+
+def _pour(connection: socket.socket, chunk: bytes) -> None:
+    """Send, and throw away what is answered: whoever does not read is no test of what is read from it."""
+    connection.setblocking(False)
+    view = memoryview(chunk)
+    at = 0
+    while True:
+        readable, _, _ = select.select([connection], [connection], [])
+        if readable and not connection.recv(1 << 16):
+            return
+        with suppress(BlockingIOError):
+            at = (at + connection.send(view[at:])) % len(chunk)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], int(sys.argv[2]))
