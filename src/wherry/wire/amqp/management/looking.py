@@ -380,7 +380,12 @@ def _consumer(consumer: Consumer) -> Row:
         "exclusive": consumer.exclusive,
         "prefetch_count": consumer.limit,
         "active": True,
-        "channel_details": {"name": _channel_name(channel.session, channel), "number": channel.number},
+        "channel_details": {
+            "name": _channel_name(channel.session, channel),
+            "number": channel.number,
+            "connection_name": channel.session.name,
+            "user": plain(channel.session.user),
+        },
     }
 
 
