@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from os import cpu_count
 from pathlib import Path
@@ -50,10 +50,14 @@ def _one(seed: int) -> int:
 
 def try_seed(seed: int) -> list[str]:
     """What is wrong with a seed; a run that ends in an exception is wrong as well."""
-    try:
-        return run(seed).violations + drill(seed, STEPS)
-    except Exception as fault:
-        return list(_causes(fault))
+    found: list[str] = []
+    parts: tuple[Callable[[], list[str]], ...] = (lambda: run(seed).violations, lambda: drill(seed, STEPS))
+    for part in parts:
+        try:
+            found += part()
+        except Exception as fault:
+            found += _causes(fault)
+    return found
 
 
 def _causes(fault: BaseException) -> Iterator[str]:
