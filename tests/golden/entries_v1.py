@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wherry.model import ops
-from wherry.model.key import Key, Right
+from wherry.model.key import Grant, Key, Right, User
 from wherry.model.ops import Entry
 from wherry.model.route import Binding, Route
 from wherry.model.schema import MESSAGE, STORED, Message, compact, presence
@@ -150,7 +150,17 @@ ENTRIES: dict[str, Entry] = {
     "told": Entry(AT_US, [ops.Told(1, 65_534, column(7, BIG), column(3, 8)), ops.Told(1, 0, column(), column())]),
 }
 
+USER = Key(
+    id="Us3r0000",
+    digest=bytes(range(32)),
+    name="ann ☃",
+    rights=(Right("consume", "jobs"),),
+    created_ms=AT_US // 1000,
+    user=User(salt=b"salt", tags=("administrator",), grants=(Grant("/", "", "^jobs$", ".*"),)),
+)
+
 ADDED: dict[str, Entry] = {
+    "key": Entry(AT_US, [ops.PutKey(USER)]),
     "seq": Entry(AT_US, [ops.Sequenced(1, "k ☃", 0, 5, column(0, 7, 5), (1 << 63) - 1)]),
     "sub-": Entry(AT_US, [ops.DeleteSubscription(3, "it fell behind", keep_dead=True)]),
     "commit": Entry(
