@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 import wherry
-from bench import memory
+from bench import memory, recovery
 from bench.figure import Figure
 from wherry.core.runs import SortedRuns
 
@@ -37,6 +37,7 @@ def figures(scale: int) -> list[Figure]:
         for order in ("priority", "timeline"):
             result += _index(order, 1_000_000 // scale, 10_000_000 // scale)
         result += _recovery(root, 10_000_000 // scale)
+        result += recovery.singles(root, 200_000 // scale)
     result += memory.figures(scale)
     return result
 

@@ -7,8 +7,9 @@ import pytest
 
 from tests.behaviour.world import Home, LoopClock, drain, in_loop, reader_of
 from wherry import Broker, Message, PublishOptions
+from wherry.broker import housekeeping
 from wherry.broker.opening import start
-from wherry.journal import segment
+from wherry.journal import segment, store
 from wherry.journal.disk import DiskEngine
 from wherry.sim.disk import SimDisk
 from wherry.sim.errors import Killed
@@ -142,3 +143,34 @@ def test_a_power_cut_while_segments_are_written_again_loses_nothing():
         assert set(kept) <= set(left) <= set(sent) and len(left) == len(set(left)), f"seed {seed}"
         assert [payload for payload in left if payload in set(kept)] == kept
     assert cuts > 25 and rewritten > 10
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_dead_segments_go_together_and_soon_however_many_there_are(monkeypatch, waits):
+    """Not one in each tick of a second, and not all at the end: a checkpoint lets them go when there is much to win."""
+    monkeypatch.setattr(housekeeping, "GARBAGE_BYTES", 1 << 10)
+    monkeypatch.setattr(housekeeping, "GAIN_BYTES", 1 << 10)
+    monkeypatch.setattr(store, "SEGMENT_BYTES_MAX", 4 << 10)
+
+    async def main():
+        machine = Machine(3)
+        broker = await machine.boot()
+        await broker.create_topic("t")
+        await broker.subscribe("t", "readers")
+        for _ in range(150):
+            await broker.publish("t", [b"." * 500] * 5)
+        await asyncio.sleep(2)
+        count = len(broker.shard.store.segment_paths())
+        assert count > 60
+        reader = await broker.consumer("t", "readers")
+        held = []
+        while len(got := await reader.pull(50)):
+            await got.ack(range(1, len(got)) if waits else None)
+            held += [got] if waits else []
+        await asyncio.sleep(6)
+        paths = [path for path in machine.disk.names.cached if path.startswith("segments/")]
+        assert len(paths) < count / 2
+        assert machine.segment_bytes() < 60_000
+        await broker.close()
+
+    run(main())

@@ -63,6 +63,8 @@ class Housekeeper:
 
     async def run(self) -> None:
         """Wake for time and for pressure, for ever."""
+        if self._reserve is not None:
+            await self._reserve.keep()
         while True:
             await self._sleep()
             try:

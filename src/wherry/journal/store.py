@@ -88,6 +88,7 @@ class Store:
         self._recent: OrderedDict[Place, int] = OrderedDict()
         """Blocks in memory and their bytes, those that were asked for last at the end."""
         self._loading = asyncio.Lock()
+        self._sealing = asyncio.Lock()
         self._read_bytes = 0
         self._read_bytes_max = read_bytes_max
         self._next_segment = 1
@@ -337,7 +338,14 @@ class Store:
         return _groups(picked[:count])
 
     async def seal(self, group: list[Cached], wanted: Wanted) -> None:
-        """Move batches of one partition, ascending, to a segment: the messages that are wanted now."""
+        """Move batches of one partition, ascending, to a segment: the messages that are wanted now.
+
+        One caller at a time: what another has moved meanwhile is dropped by then, and must not be in two segments.
+        """
+        async with self._sealing:
+            await self._seal(group, wanted)
+
+    async def _seal(self, group: list[Cached], wanted: Wanted) -> None:
         group = [cached for cached in group if not cached.dropped]
         shelf = self._shelves.get((group[0].topic, group[0].partition)) if group else None
         if shelf is None:

@@ -26,6 +26,7 @@ from wherry.journal.store import Store
 from wherry.model import ops
 from wherry.model.fate import SETTLED
 from wherry.sim import run, world
+from wherry.sim.aftermath_plants import AFTERMATH_PLANTS
 from wherry.sim.patch import patched
 from wherry.sim.way_plants import WAY_PLANTS
 from wherry.sim.world import World
@@ -384,5 +385,6 @@ PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "commit again": (commit_again, 3, ("dedup", "log_reads_once")),
     "stay small": (stay_small, 15, ("growth_stays",)),
     **WAY_PLANTS,
+    **AFTERMATH_PLANTS,
 }
 """A name, how it is planted, a seed that is known to show it, and the checkers of which one must find it."""

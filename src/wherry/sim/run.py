@@ -17,6 +17,7 @@ from wherry.model.errors import StaleLease, WherryError
 from wherry.model.subscription import Subscription
 from wherry.model.topic import Topic
 from wherry.sim import loop
+from wherry.sim.aftermath import aftermath
 from wherry.sim.checkers import check_all
 from wherry.sim.consumers import Receiver
 from wherry.sim.history import LOG, Buried, History
@@ -182,6 +183,7 @@ async def _rest(world: World, log: LogReader | None) -> None:
     if world.plan.ways is not None:
         await _rest_of_ways(world, world.plan.ways)
     world.digest()
+    await aftermath(world)
 
 
 async def _rest_of_ways(world: World, ways: Ways) -> None:

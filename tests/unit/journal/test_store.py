@@ -131,6 +131,27 @@ def test_a_batch_that_was_dropped_while_it_was_sealed_is_dropped_once():
     assert (world.store.cached_bytes, len(world.store.held().cached)) == (0, 0)
 
 
+def test_what_two_seal_at_once_is_in_one_segment():
+    world = World()
+    batches = world.put(16)
+
+    async def main() -> None:
+        await asyncio.gather(*(world.store.seal(list(batches), world.wanted) for _ in range(2)))
+
+    world.files.compute = _slowly(world.files.compute)  # type: ignore[method-assign]
+    asyncio.run(main())
+    assert [each.rows for each in world.store.held().segments] == [16]
+
+
+def _slowly(compute):
+    async def slow(work):
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return await compute(work)
+
+    return slow
+
+
 @pytest.mark.parametrize("work", ["seal", "rewrite"])
 def test_a_topic_that_goes_while_a_thread_works_leaves_only_garbage(work):
     world = World()
