@@ -2,7 +2,7 @@
 
 import pytest
 
-from wherry.sim.__main__ import try_seed
+from wherry.sim.__main__ import try_run
 from wherry.sim.plants import PLANTS
 
 SEEDS = 25
@@ -14,7 +14,7 @@ def test_a_planted_bug_is_found(name):
     plant, first, checkers = PLANTS[name]
     for seed in range(first, first + SEEDS):
         with plant():
-            found = try_seed(seed)
+            found = try_run(seed)
         if any(violation.split(":")[0] in checkers for violation in found):
             return
     pytest.fail(f"{SEEDS} seeds, and none of {checkers} noticed: {name}")

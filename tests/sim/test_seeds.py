@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from wherry.sim.__main__ import try_seed
+from wherry.sim.__main__ import try_run
 
 FAILED_ONCE = (
     2,  # a token of an earlier life
@@ -43,12 +43,12 @@ FAILED_ONCE = (
 @pytest.mark.rows("G1", "D13", "D14", "A15", "A16", "A6", "A8", "A1")
 @pytest.mark.parametrize("seed", FAILED_ONCE)
 def test_a_seed_that_failed_once_is_clean(seed):
-    assert try_seed(seed) == []
+    assert try_run(seed) == []
 
 
 @pytest.mark.parametrize("seed", range(1_000, 1_030))
 def test_a_fresh_seed_is_clean(seed):
-    assert try_seed(seed) == []
+    assert try_run(seed) == []
 
 
 def test_the_same_seed_has_the_same_trace_under_two_hash_seeds():

@@ -50,14 +50,19 @@ def _one(seed: int) -> int:
 
 def try_seed(seed: int) -> list[str]:
     """What is wrong with a seed; a run that ends in an exception is wrong as well."""
-    found: list[str] = []
-    parts: tuple[Callable[[], list[str]], ...] = (lambda: run(seed).violations, lambda: drill(seed, STEPS))
-    for part in parts:
-        try:
-            found += part()
-        except Exception as fault:
-            found += _causes(fault)
-    return found
+    return try_run(seed) + _tried(lambda: drill(seed, STEPS))
+
+
+def try_run(seed: int) -> list[str]:
+    """The same without the drill, whose steps are the same for every seed but for their timing."""
+    return _tried(lambda: run(seed).violations)
+
+
+def _tried(part: Callable[[], list[str]]) -> list[str]:
+    try:
+        return part()
+    except Exception as fault:
+        return list(_causes(fault))
 
 
 def _causes(fault: BaseException) -> Iterator[str]:
