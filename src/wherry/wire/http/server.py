@@ -12,8 +12,6 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
-import pyarrow as pa
-
 from wherry.model.errors import WherryError
 from wherry.wire.http.bounds import Bounds
 from wherry.wire.http.connection import Connection
@@ -31,9 +29,6 @@ Observer: TypeAlias = Callable[[Request, int, float], None]
 TICK_S = 1.0
 BACKLOG = 1_024
 SMALL_BODY_BYTES = 1 << 20
-GIVE_BACK_BYTES = 64 << 20
-"""Freed since the most that was held: less than that stays, to be used again without asking the system."""
-
 BOUNDS = ("connections", "requests", "waits", "head_bytes", "body_bytes", "bodies_bytes", "head_s", "body_s", "write_s")
 """Those of `Bounds` that end in a refusal."""
 
@@ -69,7 +64,6 @@ class Server:
         self.waits = 0
         self.bodies_bytes = 0
         self.answers_bytes = 0
-        self._held_most = 0
         self.refused: Counter[str] = Counter()
         """Connections and requests that hit a bound, by its name."""
         self._observer = observer
@@ -128,7 +122,6 @@ class Server:
         while True:
             await asyncio.sleep(TICK_S)
             now = self.time()
-            self._give_back()
             guests: list[Guest | Roads] = [*self._connections]
             if self.roads is not None:
                 guests.append(self.roads)
@@ -137,13 +130,6 @@ class Server:
                     guest.tick(now)
                 except Exception:  # one that fails shall not stop the time of the others
                     _log.exception("a tick failed")
-
-    def _give_back(self) -> None:
-        """Return memory to the system once much less of it is in use than was: Arrow keeps what it freed for itself."""
-        held = self.bodies_bytes + self.answers_bytes
-        if self._held_most - held >= GIVE_BACK_BYTES:
-            pa.default_memory_pool().release_unused()
-            self._held_most = held
 
     # --------------------------------------------------------------------------------------- what a connection asks
 
@@ -190,7 +176,6 @@ class Server:
             self.refused["bodies_bytes"] += 1
             return False
         self.bodies_bytes += size
-        self._held_most = max(self._held_most, self.bodies_bytes + self.answers_bytes)
         return True
 
     def is_roomy(self, size: int) -> bool:
@@ -205,7 +190,6 @@ class Server:
         if size > 0 and self.answers_bytes and self.answers_bytes + size > room:
             return False
         self.answers_bytes += size
-        self._held_most = max(self._held_most, self.bodies_bytes + self.answers_bytes)
         return True
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
