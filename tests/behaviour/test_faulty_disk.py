@@ -100,6 +100,7 @@ def test_a_failed_sync_stops_the_writer_for_good_and_says_so():
             with pytest.raises(WriterFailed):
                 await call
         await broker.close()
+        await asyncio.sleep(1)  # for what the disk was still at: a real one is waited for by closing
         again = await opened(disk)
         reader = await again.consumer("t", "readers")
         assert b"safe" in (await reader.pull()).payloads()
