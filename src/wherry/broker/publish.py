@@ -97,6 +97,10 @@ class Publisher(Face):
         state = self.shard.state
         await self.shard.decide(lambda now: (publishing.reserve(state.topic(topic), [(0, 0)], now.wall_us), None))
 
+    def is_stored(self, position: int) -> bool:
+        """Return whether everything up to a position of `submit` is durable."""
+        return position <= self.shard.committer.durable
+
     async def stored(self, position: int) -> None:
         """Wait until everything up to a position of `submit` is durable."""
         await self.shard.committer.wait(position)

@@ -285,7 +285,7 @@ class Intake:
                 _log.exception("publishes failed")
                 position, dead = 0, list(range(len(group.publishes())))
             last = max(last, position)
-            if position:
+            if not self._broker.is_stored(position):
                 lasting.update(run.ticket.producer for run in group.runs if run.ticket is not None)
             publishes = group.publishes() if dead else []
             for publish in (publishes[row] for row in dead):
