@@ -1,11 +1,14 @@
 """Messages that are never stored, alone and among those that are."""
 
 import asyncio
+import itertools
 
 import pytest
 
 from tests.behaviour.world import Home, VirtualClock, bodies, drain, in_loop, reader_of
 from wherry import AlreadyExists, DeadFilter, LimitReached, Message, PublishOptions, Retry
+from wherry.broker import backfill
+from wherry.model.ops import Admit, Entry, from_ranges
 
 MEMORY = PublishOptions(persistent=False)
 DISK = PublishOptions(persistent=True)
@@ -190,3 +193,51 @@ async def test_transient_messages_have_a_bound_of_memory_and_the_other_topics_go
         await asyncio.wait_for(broker.publish("disk", [b"x" * 60_000]), 10)
     await drain(reader)
     await broker.publish("memory", [b"x" * 60_000])
+
+
+def _not_parted(state, at_us, steps):
+    """As journals have it that were written before the operation was parted."""
+    return [Entry(at_us, list(steps))]
+
+
+@pytest.mark.rows("G10", "K7")
+@pytest.mark.parametrize("old", [False, True])
+@in_loop
+async def test_a_late_subscription_orders_what_is_in_memory_without_journaling_it(
+    home: Home, clock: VirtualClock, monkeypatch, how: str, old: bool
+):
+    if old:
+        monkeypatch.setattr(backfill, "separate", _not_parted)
+    broker = await home.open()
+    mixtures = [(MEMORY,), (DISK, MEMORY), (MEMORY, DISK), (DISK, MEMORY, DISK, MEMORY)]
+    stored: dict[str, list[bytes]] = {}
+    for order, kinds in itertools.product(("fifo", "priority", "timeline"), mixtures):
+        topic = (await broker.create_topic(f"{order}-{len(stored)}", order=order)).name
+        for number, kind in enumerate(kinds):
+            message = Message(payload=b"%d" % number, due_ms=clock.now_ms + 5 if kind is MEMORY else None)
+            await broker.publish(topic, [message], kind)
+        await broker.subscribe(topic, "late", start="earliest")
+        stored[topic] = [b"%d" % number for number, kind in enumerate(kinds) if kind is DISK]
+    broker = await home.again(how)
+    clock.advance(10)
+    for topic, left in stored.items():
+        await broker.publish(topic, [b"new"], DISK)
+        assert await drain(await broker.consumer(topic, "late")) == [*left, b"new"]
+        assert broker.stats(topic).messages == 0
+    await home.again("crashed")
+
+
+@pytest.mark.rows("G10", "K7")
+@in_loop
+async def test_a_late_subscription_gets_what_is_in_memory_and_not_what_is_dead_or_gone(home: Home):
+    broker = await home.open()
+    await broker.create_topic("t", order="priority", messages_max=4, overflow="dead-letter")
+    await broker.publish("t", [Message(payload=b"gone", id="gone"), b"a"], MEMORY)
+    await broker.publish("t", [b"b"], DISK)
+    await broker.publish("t", [b"c"], MEMORY)
+    await broker.publish("t", [b"dead"], MEMORY)
+    await broker.cancel("t", "gone")
+    assert await drain(await reader_of(broker, "t", "late", start="earliest")) == [b"a", b"b", b"c"]
+    named = [from_ranges(op.ranges).tolist() for op in await home.journal() if isinstance(op, Admit)]
+    assert named == [[2]]
+    assert (broker.stats("t").messages, broker.stats("t").subscriptions[0].lag) == (0, 0)

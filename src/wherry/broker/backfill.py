@@ -16,6 +16,7 @@ from wherry.broker.shard import Shard
 from wherry.core.leasing import Now
 from wherry.core.reader import Reader
 from wherry.core.state import SubscriptionState
+from wherry.core.volatile import separate
 from wherry.model import ops
 from wherry.model.limits import PRIORITY_DEFAULT
 from wherry.model.ops import Entry, to_ranges
@@ -41,12 +42,12 @@ async def _admit_block(shard: Shard, subscription: SubscriptionState, number: in
             return [], None
         start, end = reader.backlog
         stop = min(start + BLOCK, end)
-        offset = _present(shard, subscription, number, reader.settled.missing(start, stop))
+        offset = subscription.topic.partitions[number].present(reader.settled.missing(start, stop))
         batch = shard.store.messages(subscription.topic.number, number, offset)
         due = integers(batch, "due", -1)
         rank = _ranks(subscription.topic.config.order, offset, batch, due)
         op = ops.Admit(subscription.number, number, stop, to_ranges(offset), rank, due)
-        return [Entry(now.wall_us, [op], volatile=not subscription.config.durable)], None
+        return separate(shard.state, now.wall_us, [op]), None
 
     position, _ = await shard.decide(choose)
     return position
@@ -59,10 +60,3 @@ def _ranks(order: Order, offset: Int64, batch: pa.RecordBatch, due: Int64) -> In
     if order == "priority":
         return integers(batch, "priority", PRIORITY_DEFAULT)
     return np.where(due >= 0, due, integers(batch, "published", 0) // 1000)
-
-
-def _present(shard: Shard, subscription: SubscriptionState, number: int, offset: Int64) -> Int64:
-    """Those that are still in the topic, and not dead before any subscription."""
-    partition = subscription.topic.partitions[number]
-    offset = offset[~partition.released.contains(offset)]
-    return offset[~partition.dead.has(offset)] if len(partition.dead) else offset

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wherry.core.lease import Leases
+from wherry.core.offsets import members
 from wherry.core.partition import Partition
 from wherry.core.reader import DEAD as DEAD_COLUMNS
 from wherry.core.reader import Reader
@@ -157,17 +158,35 @@ def _remember_endings(topic: TopicState, partition: Partition, reader: Reader) -
 
 
 def _admit(step: Step, op: ops.Admit) -> None:
+    """Put messages from before a subscription into its order, and settle for it what is gone up to `stop`.
+
+    On replay transient messages are missing: perhaps nothing was there before the subscription, or nothing that has a
+    due time, so that all of it is in its order already. Older journals also name transient messages here.
+    """
     subscription = step.state.subscriptions[op.subscription]
-    reader = subscription.readers[op.partition]
+    partition, reader = subscription.topic.partitions[op.partition], subscription.readers[op.partition]
+    if reader.backlog is None and not step.volatile:
+        return
     offset = from_ranges(op.ranges)
-    reader.admit_late(offset, op.ranks, op.due_ms, step.now_ms)
+    known = _known(partition, reader, offset)
+    offset = offset[known]
+    reader.admit_late(offset, op.ranks[known], op.due_ms[known], step.now_ms)
     step.state.stir(subscription, op.partition)
-    assert reader.backlog is not None
-    start, end = reader.backlog
-    gone = np.setdiff1d(reader.settled.missing(start, op.stop), offset, assume_unique=True)
-    reader.settled.add(gone)
-    reader.backlog = (op.stop, end) if op.stop < end else None
+    if reader.backlog is not None:
+        start, end = reader.backlog
+        gone = np.setdiff1d(reader.settled.missing(start, min(op.stop, end)), offset, assume_unique=True)
+        if partition.transient:  # those come with the other half of this operation, which is not journaled
+            passing = partition.present(gone)
+            gone = np.setdiff1d(gone, passing[members(partition.transient, passing)], assume_unique=True)
+        reader.settled.add(gone)
+        reader.backlog = (op.stop, end) if op.stop < end else None
     step.effects.awake[subscription.topic.number] = None
+
+
+def _known(partition: Partition, reader: Reader, offset: Int64) -> npt.NDArray[np.bool_]:
+    """Which of these messages are there to be put into an order."""
+    gone = partition.released.contains(offset) | reader.settled.contains(offset)
+    return (offset < partition.next_offset) & ~gone
 
 
 def _put_route(step: Step, op: ops.PutRoute) -> None:

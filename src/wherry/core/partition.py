@@ -97,6 +97,11 @@ class Partition:
         """Those of the messages whose bodies are still here."""
         return offset[~self.released.contains(offset)]
 
+    def present(self, offset: Int64) -> Int64:
+        """Those of the messages that are still here, and not dead before any subscription."""
+        offset = self.kept(offset)
+        return offset[~self.dead.has(offset)] if len(self.dead) else offset
+
     def skip_to(self, base: int) -> None:
         """Offsets up to `base` belonged to transient messages that are gone."""
         gap = base - self.next_offset

@@ -19,9 +19,9 @@ from wherry.model.ops import AnyOp, Entry, from_ranges, to_ranges
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-OF_READERS = (ops.Settle, ops.Fail)
+OF_READERS = (ops.Settle, ops.Fail, ops.Admit)
 OF_TOPICS = (ops.Bury, ops.Redrive, ops.Discard, ops.Remove)
-RANGED = (ops.Settle, ops.Remove)
+RANGED = (ops.Settle, ops.Remove, ops.Admit)
 """Operations that name messages: by subscription or by topic; and those that do it by ranges."""
 
 ALIGNED = ("offsets", "ranks", "hashes", "until_ms", "due_ms")
@@ -69,13 +69,14 @@ def _halves(state: State, op: AnyOp) -> tuple[list[AnyOp], list[AnyOp]]:
     passing = members(transient, offset)
     if not passing.any():
         return [op], []
-    if passing.all():
+    if passing.all() and not isinstance(op, ops.Admit):  # whose lasting half says how far it came
         return [], [op]
     return [_part(op, offset, ~passing)], [_part(op, offset, passing)]
 
 
 def _part(op: AnyOp, offset: Int64, mask: npt.NDArray[np.bool_]) -> AnyOp:
-    if isinstance(op, RANGED):
-        return msgspec.structs.replace(op, ranges=to_ranges(offset[mask]))
     columns = {name: getattr(op, name) for name in ALIGNED if hasattr(op, name)}
-    return msgspec.structs.replace(op, **{name: c[mask] if len(c) else c for name, c in columns.items()})
+    parted = {name: c[mask] if len(c) else c for name, c in columns.items()}
+    if isinstance(op, RANGED):
+        parted["ranges"] = to_ranges(offset[mask])
+    return msgspec.structs.replace(op, **parted)

@@ -1,7 +1,7 @@
-"""What is tried when a run is over and everything was looked at: a disk that fills up, and pulls that are given up.
+"""What is tried when a run is over and everything was looked at: a full disk, pulls given up, late subscriptions.
 
-Both must leave the broker as it was: the disk takes messages again once they are consumed, also after a crash and with
-not a byte free; the credit of a pull that got nothing is there for the next one. What does not hold is a fault.
+The first two must leave the broker as it was: the disk takes messages again once they are consumed, also after a crash
+and with not a byte free; the credit of a pull that got nothing is there for the next one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from random import Random
 from wherry.broker.broker import Broker
 from wherry.broker.consumer import Consumer
 from wherry.model.errors import DiskFull, StorageError, WherryError
+from wherry.sim.late import late
 from wherry.sim.world import CAPACITY_BYTES, World
 
 TOPIC, READERS = "aftermath", "readers"
@@ -32,6 +33,7 @@ async def aftermath(world: World) -> None:
         await world.call(_cleared)
         await _full_disk(world, random)
         await _given_up_pulls(world, random)
+        await late(world, random)
     except WherryError as fault:
         world.history.faults.append(f"aftermath: {type(fault).__name__}: {fault}")
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
+from wherry.broker import backfill
 from wherry.broker.housekeeping import Housekeeper
-from wherry.core import settling
+from wherry.core import apply_catalog, settling
 from wherry.journal.disk_writer import DiskWriter
 from wherry.journal.reserve import Reserve
+from wherry.model import ops
 from wherry.sim.patch import patched
 
 
@@ -39,9 +44,24 @@ def keep_the_credit() -> Any:
     return patched(settling, "take_back", lambda _: lambda state, token: settling.release(state, token, None))
 
 
+@contextmanager
+def journal_what_is_in_memory() -> Iterator[None]:
+    """That messages took their place in the order of a late subscription is journaled for those in memory too."""
+
+    def make(_: Any) -> Any:
+        return lambda state, at_us, steps: [ops.Entry(at_us, list(steps))]
+
+    def trusting(_: Any) -> Any:
+        return lambda partition, reader, offset: np.ones(len(offset), np.bool_)
+
+    with patched(backfill, "separate", make), patched(apply_catalog, "_known", trusting):
+        yield
+
+
 AFTERMATH_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "never reclaim": (never_reclaim, 1, ("full_disk",)),
     "set nothing aside": (set_nothing_aside, 0, ("full_disk", "aftermath")),
     "keep the only file": (keep_the_only_file, 1, ("full_disk", "aftermath")),
     "keep the credit": (keep_the_credit, 0, ("credit",)),
+    "journal what is in memory": (journal_what_is_in_memory, 0, ("late", "aftermath", "audit")),
 }

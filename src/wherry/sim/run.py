@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
+from wherry.broker import backfill, settle
 from wherry.broker import history as historian
-from wherry.broker import settle
 from wherry.broker.broker import Broker
 from wherry.core import publishing, span
 from wherry.model.errors import StaleLease, WherryError
@@ -38,6 +38,7 @@ QUIET_S = 900.0
 
 
 SMALL: tuple[tuple[object, str, int], ...] = (
+    (backfill, "BLOCK", 5),
     (historian, "WINDOW", 12),
     (span, "ADVANCE_STEP", 7),
     (publishing, "TRANSIENT_RESERVE", 64),
