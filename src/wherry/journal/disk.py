@@ -21,11 +21,12 @@ for it: it is cut. A sector of 512 bytes is taken to be written whole or not at 
 
 from __future__ import annotations
 
+import errno
 import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from wherry.journal.disk_scan import Stop, Survey, survey, walk
+from wherry.journal.disk_scan import JournalFile, Stop, Survey, survey, walk
 from wherry.journal.disk_space import Spares
 from wherry.journal.disk_writer import DiskWriter, Layout, begin_file
 from wherry.journal.engine import Record, Vouched, Writer
@@ -114,10 +115,10 @@ class DiskEngine:
     async def _repair(self, found: Survey) -> DiskWriter:
         spares = Spares(self._files, self._layout.file_bytes, self._layout.reserve_bytes)
         await spares.adopt(found.spares)
-        for path, size in found.unused.items():
-            if not await spares.give(path, size):
-                await self._files.remove([path])
         if found.kept:
+            for path, size in found.unused.items():
+                if not await spares.give(path, size):
+                    await self._files.remove([path])
             file = await self._files.open(found.kept[-1].path)
             try:
                 await self._settle_tail(file, found)
@@ -125,10 +126,20 @@ class DiskEngine:
                 file.close()
                 raise
             return DiskWriter(self._files, self._layout, found.kept, file, found.last, spares)
-        if not await spares.grow(1):
-            raise DiskFull(self._layout.file_bytes, self._files.free_bytes())
-        begun, file = await begin_file(self._files, self._layout, found.last + 1, spares.take())
+        begun, file = await self._begin(found, spares)
         return DiskWriter(self._files, self._layout, [begun], file, found.last, spares)
+
+    async def _begin(self, found: Survey, spares: Spares) -> tuple[JournalFile, File]:
+        """Begin the only file. One without its header stays in its place: its name says where the journal goes on."""
+        lone = next(iter(found.unused), None)
+        if lone is None and not await spares.grow(1):
+            raise DiskFull(self._layout.file_bytes, self._files.free_bytes())
+        try:
+            return await begin_file(self._files, self._layout, found.last + 1, lone or spares.take())
+        except OSError as fault:
+            if fault.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFull(self._layout.file_bytes, self._files.free_bytes()) from fault
+            raise
 
     async def _settle_tail(self, file: File, found: Survey) -> None:
         """Make what was found durable, and the remains of a torn group impossible, in one write.
