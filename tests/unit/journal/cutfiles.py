@@ -87,8 +87,8 @@ class CutFiles:
             raise error
         alive = self.goes_on()
         if alive or self._random.random() < 0.5:
-            self.disk[path] = bytearray(size) if recycled is None else self.disk.pop(recycled)
-            assert len(self.disk[path]) == size
+            before = bytearray() if recycled is None else self.disk.pop(recycled)
+            self.disk[path] = before[:size].ljust(size, b"\0")
         if not alive:
             raise PowerCut
         return CutFile(self, path)
