@@ -91,7 +91,7 @@ class DiskEngine:
     async def read(self, start: int) -> AsyncIterator[Record]:
         """Entries from `start` on, for recovery right after `open`.
 
-        Bodies are slices of the chunk that was read, and keep it in memory (some MB) as long as they live.
+        Large bodies are slices of the chunk that was read, and keep it in memory (some MB) as long as they live.
         """
         if self._writer is None:
             raise Closed("the journal is not open")

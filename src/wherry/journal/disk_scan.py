@@ -26,6 +26,7 @@ import pyarrow as pa
 from wherry.journal.files import Files
 from wherry.journal.format import (
     ALIGNMENT,
+    COPIED_BYTES_MAX,
     FILE_HEADER_BYTES,
     FRAME_HEADER_BYTES,
     Broken,
@@ -152,7 +153,9 @@ async def _next_frame(window: _Window, file: JournalFile, at: int, position: int
     rest = await window.read(at + FRAME_HEADER_BYTES, header.frame_bytes - FRAME_HEADER_BYTES)
     if broken := check_body(header, rest):
         return Stop(at, broken.why)
-    return WholeFrame(at, header.position, header.synced, rest.slice(0, header.length))
+    body = rest.slice(0, header.length)
+    small = header.length < COPIED_BYTES_MAX  # as in `whole_frames`: it must not keep the chunk in memory
+    return WholeFrame(at, header.position, header.synced, body.to_pybytes() if small else body)
 
 
 _NOTHING: Final = pa.py_buffer(b"")

@@ -115,6 +115,19 @@ def test_frames_across_the_edges_of_chunks_are_found(chunk_bytes: int, monkeypat
     asyncio.run(run())
 
 
+def test_small_bodies_do_not_keep_the_chunks_they_were_read_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither inside a chunk nor across its edge: one message that waits would keep megabytes."""
+    monkeypatch.setattr(disk_scan, "CHUNK_BYTES", 200)
+
+    async def run() -> None:
+        files = CutFiles({FIRST: bytearray(AFTER)})
+        engine = small(files)
+        await engine.open()
+        assert [type(record.body) async for record in engine.read(1)] == [bytes] * 6
+
+    asyncio.run(run())
+
+
 GROUPS = [[bytes([n]) * (40 + n * 91 % 700) for _ in range(1 + n % 3)] for n in range(16)]
 
 
