@@ -11,6 +11,7 @@ from wherry.broker import recovery
 from wherry.core import snapshot
 from wherry.core.audit import audit
 from wherry.core.publishing import PublishOptions
+from wherry.journal.store import Store
 from wherry.model.topic import Topic
 
 TOPICS = (
@@ -80,3 +81,28 @@ def test_replay_in_runs_gives_the_state_of_entry_by_entry(tmp_path, monkeypatch,
         assert len(runs[1]["plain-0"]) > 50
 
     asyncio.run(main())
+
+
+def test_a_run_ends_when_its_bytes_are_many_so_that_memory_stays_near_its_budget(tmp_path, monkeypatch):
+    most = 0
+    put = Store.put
+
+    def spied(store, cached):
+        nonlocal most
+        put(store, cached)
+        most = max(most, store.cached_bytes)
+
+    async def main():
+        async with wherry.open(tmp_path / "live") as broker:
+            await broker.create_topic("t")
+            await broker.subscribe("t", "readers")
+            for _ in range(40):
+                await broker.publish("t", [bytes(100_000)])
+            shutil.copytree(tmp_path / "live", tmp_path / "copy")
+        monkeypatch.setattr(recovery, "RUN_BYTES_MAX", 1 << 20)
+        monkeypatch.setattr(Store, "put", spied)
+        async with wherry.open(tmp_path / "copy", cache_bytes=1 << 20) as broker:
+            assert broker.stats("t").messages == 40
+
+    asyncio.run(main())
+    assert 1 << 20 < most < 3 << 20

@@ -31,7 +31,8 @@ COPY_BYTES = 1 << 16
 """Batches below this are copied out of the large block they were read in, so that they do not keep it alive."""
 
 RUN_MAX = 4_096
-"""Plain publishes that are applied together."""
+RUN_BYTES_MAX = 4 << 20
+"""Plain publishes that are applied together: so many, or so many bytes. Between runs memory is made."""
 
 
 async def open_shard(engine: Engine, files: Files | None, store: Store, clock: Clock, owner: str) -> Shard:
@@ -85,6 +86,7 @@ async def _replay(shard: Shard, engine: Engine, point: Checkpoint | None) -> Non
     bodies = _Bodies(shard, point) if point is not None else None
     first = True
     run: list[tuple[int, int, ops.Publish, Packed]] = []
+    run_bytes = 0
     async for position, body in engine.read(point.floor if point is not None else 1):
         if first and position > reached + 1:
             raise Corrupt("journal", position, f"entries {reached + 1} to {position - 1} are missing")
@@ -96,14 +98,15 @@ async def _replay(shard: Shard, engine: Engine, point: Checkpoint | None) -> Non
             continue
         if is_plain(shard.state, control.ops):
             run.append((position, control.at_us, control.ops[0], packed[0]))  # type: ignore[arg-type]
-            if len(run) < RUN_MAX:
+            run_bytes += len(body)
+            if len(run) < RUN_MAX and run_bytes < RUN_BYTES_MAX:
                 continue
             shard.replay_plain(run)
         else:
             if run:
                 shard.replay_plain(run)
             shard.replay(position, Entry(control.at_us, control.ops, _unpacked(position, packed)))
-        run = []
+        run, run_bytes = [], 0
         if shard.store.is_over() and shard.trouble is None:
             await _make_memory(shard)
     if run:
@@ -134,7 +137,7 @@ def _unpacked(position: int, packed: list[Packed]) -> list[pa.RecordBatch]:
     except (pa.ArrowException, ValueError, OSError) as fault:
         raise _unreadable(position, fault) from None
     pairs = zip(batches, packed, strict=True)
-    return [_copied(batch) if each.size < COPY_BYTES < len(each.body) else batch for batch, each in pairs]
+    return [_copied(batch) if each.size < COPY_BYTES <= len(each.body) else batch for batch, each in pairs]
 
 
 def _unreadable(position: int, fault: Exception) -> Corrupt:
