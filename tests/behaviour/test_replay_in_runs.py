@@ -96,13 +96,13 @@ def test_a_run_ends_when_its_bytes_are_many_so_that_memory_stays_near_its_budget
         async with wherry.open(tmp_path / "live") as broker:
             await broker.create_topic("t")
             await broker.subscribe("t", "readers")
-            for _ in range(40):
-                await broker.publish("t", [bytes(100_000)])
+            for _ in range(70):
+                await broker.publish("t", [bytes(60_000)])
             shutil.copytree(tmp_path / "live", tmp_path / "copy")
         monkeypatch.setattr(recovery, "RUN_BYTES_MAX", 1 << 20)
         monkeypatch.setattr(Store, "put", spied)
         async with wherry.open(tmp_path / "copy", cache_bytes=1 << 20) as broker:
-            assert broker.stats("t").messages == 40
+            assert broker.stats("t").messages == 70
 
     asyncio.run(main())
     assert 1 << 20 < most < 3 << 20
