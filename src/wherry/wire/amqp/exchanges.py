@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -11,7 +12,7 @@ import msgspec
 from wherry.core import routing
 from wherry.core.catalog import Catalog
 from wherry.model.route import Binding, Kind, Route
-from wherry.wire.amqp.codec.faults import Reply
+from wherry.wire.amqp.codec.faults import AmqpFault, Reply
 from wherry.wire.amqp.codec.table import decode_table, encode_table
 from wherry.wire.amqp.names import LABEL, full_name, is_short
 from wherry.wire.amqp.queue_terms import packed, unpacked
@@ -30,6 +31,8 @@ BUILT_IN = {
     "amq.rabbitmq.trace": "topic",
 }
 """Exchanges that are there in every virtual host."""
+
+_log = logging.getLogger("wherry.amqp")
 
 KEPT_SLACK = 64
 """What is kept of things that are gone, before somebody looks for it."""
@@ -75,9 +78,15 @@ def terms_of(route: Route) -> ExchangeTerms:
 
 @lru_cache(maxsize=4_096)
 def _terms(label: str | None, made: Kind) -> ExchangeTerms:
-    if label is None:
-        return ExchangeTerms(type=next(name for name, kind in KINDS.items() if kind == made), durable=True)
-    return msgspec.json.decode(label, type=ExchangeTerms)
+    if label is not None:
+        try:
+            terms = msgspec.json.decode(label, type=ExchangeTerms)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            terms = ExchangeTerms(type="")
+        if KINDS.get(terms.kind) == made:
+            return terms
+        _log.warning("a label is no exchange's", extra={"label": label[:80]})  # others can write labels too
+    return ExchangeTerms(type=next(name for name, kind in KINDS.items() if kind == made), durable=True)
 
 
 def checked_terms(
@@ -139,13 +148,19 @@ def binding(to: str, key: str, arguments: dict[str, Any], *, to_exchange: bool) 
 
 
 @lru_cache(maxsize=65_536)
-def _arguments(label: str) -> dict[str, Any]:
-    return decode_table(unpacked(label))
+def _arguments(label: str) -> dict[str, Any] | None:
+    """None for a label that no binding left."""
+    try:
+        return decode_table(unpacked(label))
+    except (AmqpFault, ValueError):
+        _log.warning("a label is no binding's", extra={"label": label[:80]})
+        return None
 
 
 def arguments_of(bound: Binding) -> dict[str, Any]:
     """The arguments that a binding was made with."""
-    return _arguments(bound.labels[LABEL]) if LABEL in bound.labels else dict(bound.headers)
+    declared = _arguments(bound.labels[LABEL]) if LABEL in bound.labels else None
+    return dict(bound.headers) if declared is None else declared
 
 
 def check_match(arguments: dict[str, Any]) -> None:

@@ -6,6 +6,8 @@ route to do its work, is the place where the host itself is written down.
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
 from wherry.model.errors import InvalidInput
@@ -14,6 +16,8 @@ from wherry.wire.amqp.exchanges import ExchangeTerms
 from wherry.wire.amqp.names import LABEL, ROOT, full_name, is_short
 
 HOST_LABEL = "amqp-vhost"
+
+_log = logging.getLogger("wherry.amqp")
 
 
 class HostNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,6 +40,15 @@ def route_of(note: HostNote) -> Route:
 
 
 def note_of(route: Route) -> HostNote | None:
-    """The virtual host that is kept in a route; None for every other one."""
+    """The virtual host that is kept in a route; None for every other one, whatever others wrote into its labels."""
     label = route.labels.get(HOST_LABEL)
-    return None if label is None else msgspec.json.decode(label, type=HostNote)
+    if label is None:
+        return None
+    try:
+        note = msgspec.json.decode(label, type=HostNote)
+    except (msgspec.DecodeError, ValueError):
+        note = HostNote(name="")
+    if not note.name or note.name == ROOT or route.name != full_name(note.name, ""):
+        _log.warning("a label is no virtual host", extra={"route": route.name, "label": HOST_LABEL})
+        return None
+    return note

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import logging
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -12,7 +14,9 @@ from wherry.model.subscription import Retry, Subscription
 from wherry.model.topic import Overflow, Topic
 from wherry.wire.amqp.codec.faults import Reply
 from wherry.wire.amqp.names import LABEL, SUBSCRIPTION, full_name, is_short
-from wherry.wire.amqp.refusals import refused
+from wherry.wire.amqp.refusals import Refused, refused
+
+_log = logging.getLogger("wherry.amqp")
 
 PRIORITY_STEP = 257
 """0..255, the largest first, onto 65535..0, the smallest first."""
@@ -118,11 +122,22 @@ def _at_least_one(bound: int | None) -> int | None:
 def terms_of(topic: Topic) -> QueueTerms:
     """How a queue was declared; a topic that was made elsewhere is a durable queue."""
     label = topic.labels.get(LABEL)
-    if label is None:
-        return QueueTerms(
-            durable=topic.persistent, arguments={"x-max-priority": 255} if topic.order == "priority" else {}
-        )
-    return msgspec.json.decode(label, type=QueueTerms)
+    declared = None if label is None else _declared(label)
+    if declared is not None:
+        return declared
+    return QueueTerms(durable=topic.persistent, arguments={"x-max-priority": 255} if topic.order == "priority" else {})
+
+
+@lru_cache(maxsize=4_096)
+def _declared(label: str) -> QueueTerms | None:
+    """What a label tells of a declaration; None for one that no declaration left, for others can write labels too."""
+    try:
+        terms = msgspec.json.decode(label, type=QueueTerms)
+        checked_arguments("", "", terms.arguments)
+    except (msgspec.DecodeError, ValueError, RecursionError, Refused):
+        _log.warning("a label is no queue's", extra={"label": label[:80]})
+        return None
+    return terms
 
 
 _WHOLE = {"x-message-ttl": TIME_MS_MAX, "x-expires": TIME_MS_MAX, "x-max-length": 1 << 48}
