@@ -204,11 +204,22 @@ class Catalogue(Face):
         for field in changes:
             check.one_of("key field", field, KEY_CHANGEABLE)
 
-        def choose(now: leasing.Now) -> tuple[list[Entry], Key]:
-            known = self.shard.state.catalog.key(public_id)
+        def changed(known: Key) -> Key:
             if known.user is not None and changes.keys() - {"expires_ms"}:
                 raise InvalidInput("key", public_id, "a key with a token: users are changed where they were made")
-            wanted = msgspec.structs.replace(known, **changes).checked()
+            return msgspec.structs.replace(known, **changes)
+
+        return await self.alter_key(public_id, changed)
+
+    async def alter_key(self, public_id: str, change: Callable[[Key], Key]) -> Key:
+        """Make another API key of the one with an id, as it is when that is written: nothing comes in between.
+
+        `change` has no effect of its own, for it may be asked more than once. `NotFound` for a key that is gone.
+        """
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], Key]:
+            known = self.shard.state.catalog.key(public_id)
+            wanted = change(known).checked()
             return ([] if wanted == known else [Entry(now.wall_us, [ops.PutKey(wanted)])]), wanted
 
         return await self._durable(choose)
@@ -229,6 +240,11 @@ class Catalogue(Face):
     def key(self, public_id: str) -> Key | None:
         """The API key with this public id, if there is one."""
         return self.shard.state.catalog.keys.get(public_id)
+
+    def user(self, name: str) -> Key | None:
+        """The API key that is the user of this name, if there is one."""
+        catalog = self.shard.state.catalog
+        return catalog.keys.get(catalog.users.get(name, ""))
 
     def topics(self) -> list[Topic]:
         """All topics, by name."""

@@ -206,11 +206,11 @@ def _unbind(step: Step, op: ops.Unbind) -> None:
 
 
 def _put_key(step: Step, op: ops.PutKey) -> None:
-    step.state.catalog.keys[op.key.id] = op.key
+    step.state.catalog.put_key(op.key)
 
 
 def _delete_key(step: Step, op: ops.DeleteKey) -> None:
-    del step.state.catalog.keys[op.id]
+    step.state.catalog.delete_key(op.id)
 
 
 HANDLERS: dict[type[ops.Op], Handler] = {

@@ -35,13 +35,25 @@ KEY_CHANGEABLE = ("name", "rights", "expires_ms")
 class Catalog:
     """What exists, by name and by number."""
 
-    __slots__ = ("_leading_to", "_names_of", "changes", "keys", "next_number", "routes", "subscriptions", "topics")
+    __slots__ = (
+        "_leading_to",
+        "_names_of",
+        "changes",
+        "keys",
+        "next_number",
+        "routes",
+        "subscriptions",
+        "topics",
+        "users",
+    )
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
         self.subscriptions: dict[tuple[int, str], int] = {}
         self.routes: dict[str, Route] = {}
         self.keys: dict[str, Key] = {}
+        self.users: dict[str, str] = {}
+        """Public ids of the keys that are users, by name: follows from `keys`."""
         self.next_number = 1
         self.changes = 0
         """Rises with every change of topics and routes: whoever keeps what follows from them sees that it is old."""
@@ -77,6 +89,23 @@ class Catalog:
         if key is None:
             raise NotFound("key", public_id)
         return key
+
+    def put_key(self, key: Key) -> None:
+        """An API key is there, new or changed."""
+        self._forget_user(key.id)
+        self.keys[key.id] = key
+        if key.user is not None:
+            self.users[key.name] = key.id
+
+    def delete_key(self, public_id: str) -> None:
+        """An API key is gone."""
+        self._forget_user(public_id)
+        del self.keys[public_id]
+
+    def _forget_user(self, public_id: str) -> None:
+        known = self.keys.get(public_id)
+        if known is not None and self.users.get(known.name) == public_id:
+            del self.users[known.name]
 
     def put_topic(self, number: int, topic: Topic) -> None:
         """A topic is there."""

@@ -271,7 +271,8 @@ def load(state: State, image: StateImage) -> None:
             _load_partition(state, state.topics[topic_image.number], partition_image)
     for route in image.routes:
         state.catalog.put_route(route)
-    state.catalog.keys = {key.id: key for key in image.keys}
+    for key in image.keys:
+        state.catalog.put_key(key)
     state.catalog.next_number = image.next_number
     for stage in image.stages:
         state.stages.open[stage.key] = _load_stage(stage)

@@ -143,7 +143,7 @@ FOUND_BY: dict[str, tuple[str, ...]] = {
     "Catalogue.bind 0": ("bind",),
     "Catalogue.unbind 0": ("unbind",),
     "Catalogue.put_key 0": ("put key",),
-    "Catalogue.change_key 0": ("change key",),
+    "Catalogue.alter_key 0": ("change key",),
     "Catalogue.delete_key 0": ("delete key", "delete key again"),
     "Consumer._handed 0": ("pull", "pull once", "pull once new"),
     "Historian.window 0": ("history", "history hides"),
