@@ -99,7 +99,7 @@ def test_a_user_logs_in_with_its_password_and_may_do_what_was_granted(tmp_path, 
         async with Node(config(tmp_path, keys=keys)) as node:
             boss = admin_of(node) if keys == "on" else "guest:guest"
             assert await opens(node, "ann", "secret") == 403
-            assert await told(node, "PUT users/ann", {"password": "secret", "tags": "monitoring"}, boss) == 201
+            assert await told(node, "PUT users/ann", {"password": "secret", "tags": "management"}, boss) == 201
             assert await opens(node, "ann", "secret") == 530  # she was granted nothing yet
             own = {"configure": "^mine-", "write": ".*", "read": "^mine-|^seen$"}
             assert await told(node, "PUT permissions/%2F/ann", own, boss) == 201
@@ -115,7 +115,7 @@ def test_a_user_logs_in_with_its_password_and_may_do_what_was_granted(tmp_path, 
                 "mine-1",
                 "seen",
             ]
-            assert (await ask(node, "GET whoami", None, "ann:secret"))[1] == {"name": "ann", "tags": ["monitoring"]}
+            assert (await ask(node, "GET whoami", None, "ann:secret"))[1] == {"name": "ann", "tags": ["management"]}
             assert await told(node, "PUT users/bob", {"password": "x", "tags": ""}, "ann:secret") == 403
             assert await told(node, "GET whoami", None, "ann:wrong") == 401
         async with Node(config(tmp_path, keys=keys)) as node:
@@ -240,7 +240,7 @@ def test_a_password_opens_no_other_wire(tmp_path):
 def test_names_of_other_hosts_are_not_covered_by_a_grant_of_everything(tmp_path):
     async def main() -> None:
         async with Node(config(tmp_path)) as node:
-            await ask(node, "PUT users/ann", {"password": "secret", "tags": ""})
+            await ask(node, "PUT users/ann", {"password": "secret", "tags": "management"})
             await ask(node, "PUT permissions/%2F/ann", ALL)
             await ask(node, "PUT queues/staging/theirs", {"durable": True})
             await ask(node, "PUT queues/%2F/ours", {"durable": True})

@@ -41,6 +41,8 @@ class Unauthorized(WherryError):
     """Nobody knows who asks: no key, one that is not known, or one that expired."""
 
     code = "unauthorized"
+    pause_s = 0.0
+    """How long to wait before that is told: whoever guesses passwords gets few answers."""
 
 
 class Forbidden(WherryError):

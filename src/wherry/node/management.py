@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
-from typing import Any
 
 import msgspec
 
-from wherry.model.errors import Forbidden, InvalidInput, NotFound, Unauthorized
+from wherry.model.errors import Forbidden, InvalidInput, NotFound, TooLarge, Unauthorized
 from wherry.security.access import Access
 from wherry.wire.amqp.codec.faults import Reply as Code
 from wherry.wire.amqp.house import House
@@ -22,6 +22,9 @@ from wherry.wire.http.problem import STATUS_OF, HttpError
 from wherry.wire.http.server import Server
 
 PREFIX = "/api/"
+
+TAGS = frozenset({"management", "policymaker", "monitoring", "administrator"})
+"""Who has none of them has no business here, as on RabbitMQ."""
 
 _WORDS = {400: "bad_request", 401: "not_authorized", 403: "not_authorized", 404: "Object Not Found"}
 """How an error is called, where RabbitMQ has a word for it."""
@@ -39,68 +42,75 @@ class Management:
         self._app, self._gate = server.app, server.gate
 
     def gate(self, request: Request) -> object:
-        """Who is not let in, or asks for what there is not, brings no body."""
+        """Who is not let in, or asks for what there is not, brings no body; a look has none."""
         if not request.path.startswith(PREFIX):
             return self._gate(request)
+        self._find(request)
+        if request.brings_body():
+            self._login(request)
+        return None
+
+    def _find(self, request: Request) -> paths.Change | None:
+        """What answers a call that changes something; None for a look."""
         self._server.check_page(request)
         check_site(request)
-        if request.method not in ("GET", "HEAD"):
-            if paths.change(request.method, _parts(request)) is None:
-                raise HttpError("method-not-allowed", f"{request.method} is not for {request.path[:200]}")
+        if request.method in ("GET", "HEAD"):
             if request.brings_body():
-                self._login(request)
-        return None
+                raise HttpError("too-large", f"{request.method} /api takes no body")
+            return None
+        call = paths.change(request.method, _parts(request))
+        if call is None:
+            raise HttpError("method-not-allowed", f"{request.method} is not for {request.path[:200]}")
+        request.body_max = paths.body_max(call)
+        return call
 
     async def app(self, request: Request) -> Answer:
         """A table as JSON, or that something was done."""
         if not request.path.startswith(PREFIX):
             return await self._app(request)
-        self.gate(request)
-        call = paths.change(request.method, _parts(request))
+        call = self._find(request)
         request.endpoint = f"{request.method} /api"
         try:
             ask = self._ask(request)
-            if call is None:
-                return json_response(paths.look(ask))
-            return _response(await call(ask))
+            return _response(Reply(200, paths.look(ask)) if call is None else await call(ask))
         except Refused as fault:
             return _failed(_STATUS.get(fault.code, 400), fault.detail)
-        except (Unauthorized, Forbidden, NotFound, InvalidInput) as fault:
+        except Unauthorized as fault:
+            return await self._refused_login(request, fault)
+        except (Forbidden, NotFound, InvalidInput, TooLarge) as fault:
             return _failed(STATUS_OF[fault.code], str(fault))
+        except RecursionError:
+            return _failed(400, "what was sent is nested too deep")
+
+    async def _refused_login(self, request: Request, fault: Unauthorized) -> Response:
+        if fault.pause_s:
+            self._server.begin_wait(request)  # whoever guesses shall not take the room of others
+            await asyncio.sleep(fault.pause_s)
+        return _failed(401, str(fault))
 
     def _ask(self, request: Request) -> Ask:
         login = self._login(request)
         request.caller = "" if login.is_open else login.user
+        raw = bytes(memoryview(request.body))
         query = dict(request.arguments())
-        changes = request.method not in ("GET", "HEAD")
-        body = _object(bytes(memoryview(request.body))) if changes else {}
-        return Ask(self._house, login, _parts(request), query, body, request.headers.get("x-reason", ""))
+        return Ask(self._house, login, _parts(request), query, raw, request.headers.get("x-reason", ""))
 
     def _login(self, request: Request) -> Login:
         """Whoever asks, as over AMQP. On a broker without keys whoever tells no name is `guest`."""
-        login = Login(self._access, None, any_user=self._any_user)
+        login = Login(self._access, None, any_user=self._any_user, peer=request.peer)
         name, secret = _credentials(request)
         if not name and login.is_open:
             name = secret = GUEST
         login.enter("PLAIN", name, secret)
+        if TAGS.isdisjoint(login.tags):
+            raise Unauthorized(
+                f"{login.user!r} is no management user: it has none of the tags {', '.join(sorted(TAGS))}"
+            )
         return login
 
 
 def _parts(request: Request) -> list[str]:
     return segments(request.path.removeprefix(PREFIX))
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    """What a call brings: an object, or nothing."""
-    if not body.strip():
-        return {}
-    try:
-        found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InvalidInput("body", body[:80], "JSON") from None
-    if not isinstance(found, dict):
-        raise InvalidInput("body", body[:80], "an object of JSON")
-    return found
 
 
 def _response(reply: Reply) -> Response:

@@ -8,8 +8,9 @@ from typing import Protocol
 
 from wherry.model.errors import Forbidden, Unauthorized
 from wherry.model.key import Key, Verb
+from wherry.security.attempts import Attempts
 from wherry.security.keys import proves, public_id
-from wherry.security.passwords import knows
+from wherry.security.passwords import NOBODY, knows
 
 ALL_TOPICS = "*"
 """The topic of a call about no single one, such as making a key: only a right on every topic covers it."""
@@ -41,8 +42,8 @@ class Keyring(Protocol):
     def key(self, public_id: str, /) -> Key | None:
         """The key with this public id."""
 
-    def keys(self) -> list[Key]:
-        """All of them."""
+    def user(self, name: str, /) -> Key | None:
+        """The key that is the user of this name."""
 
 
 def _wall_ms() -> int:
@@ -56,6 +57,8 @@ class Access:
         self.keys_on = keys_on
         self._keyring = keyring
         self._now_ms = now_ms
+        self.attempts = Attempts()
+        """Logins that failed, on whatever wire."""
 
     def check(self, headers: Mapping[str, str], verb: Verb, topic: str = ALL_TOPICS) -> str:
         """The name of whoever asks (empty with keys off); `Unauthorized` or `Forbidden`. Header names in lower case."""
@@ -93,15 +96,16 @@ class Access:
             raise Unauthorized(f"the key of {key.name!r} expired at {key.expires_ms} (Unix milliseconds)")
 
     def user(self, name: str, password: str) -> Key | None:
-        """The user of a name; None if there is none, `Unauthorized` if that is not its password."""
-        known = self._keyring.keys()
-        for key in known:
-            if key.user is not None and key.name == name:
-                if not knows(key, password):
-                    raise Unauthorized(f"this is not the password of {name[:80]!r}")
-                self._check_time(key)
-                return key
-        return None
+        """The user of a name and a password; None if there is none, which takes as long whether the name is known."""
+        key = self._keyring.user(name)
+        if not knows(key or NOBODY, password) or key is None:
+            return None
+        self._check_time(key)
+        return key
+
+    def has_user(self, name: str) -> bool:
+        """Whether somebody has this name."""
+        return self._keyring.user(name) is not None
 
     def as_it_is(self, key: Key) -> Key:
         """A key with the rights that it has by now; `Unauthorized` if it is gone, or has another secret."""

@@ -10,6 +10,11 @@ def place(address: object) -> str:
     return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
 
 
+def host_of(address: object) -> str:
+    """The machine that an address is of, whatever the port."""
+    return str(address[0]) if isinstance(address, tuple) else ""
+
+
 def certified(transport: asyncio.BaseTransport) -> str | None:
     """The common name in a certificate that the client has shown and that was verified."""
     shown = transport.get_extra_info("peercert") or {}

@@ -18,8 +18,8 @@ class Ring:
     def key(self, public_id: str) -> Key | None:
         return self.known.get(public_id)
 
-    def keys(self) -> list[Key]:
-        return list(self.known.values())
+    def user(self, name: str) -> Key | None:
+        return next((key for key in self.known.values() if key.user is not None and key.name == name), None)
 
 
 MADE = make("ann", [Right("publish", "orders.*"), Right("consume", "jobs")], now_ms=NOW_MS)

@@ -21,6 +21,7 @@ from wherry.wire.amqp.deaths import Mover
 from wherry.wire.amqp.host import Host
 from wherry.wire.amqp.hosts import HostNote, note_of, route_of
 from wherry.wire.amqp.intake import Intake
+from wherry.wire.amqp.login import Login
 from wherry.wire.amqp.names import LABEL, ROOT, host_and_name
 from wherry.wire.amqp.queue import Queue
 from wherry.wire.amqp.queue_terms import LEASE_MS
@@ -50,6 +51,8 @@ class House:
         self.hosts = {name: Host(broker, name) for name in (*self.configured, *self._notes)}
         self._changing = asyncio.Lock()
         """Held while virtual hosts come and go."""
+        self.naming = asyncio.Lock()
+        """Held while a user is made: no two have the same name."""
         self.replies: dict[str, Channel] = {}
         """Channels that wait for direct replies, by the name that they are reached under."""
         self.sessions: set[Session] = set()
@@ -59,11 +62,12 @@ class House:
         self._tidying: set[asyncio.Task[None]] = set()
         self._renew_at = time.monotonic() + LEASE_MS / 3_000
 
-    def host(self, name: str) -> Host:
-        """A virtual host, or `NOT_ALLOWED`."""
+    def enter(self, name: str, login: Login) -> Host:
+        """The virtual host of a name, or `NotFound`; `Forbidden` for who is not let into it. Every wire asks here."""
         found = self.hosts.get(name)
         if found is None:
-            raise refused(Reply.NOT_ALLOWED, f"vhost {name} not found", hard=True)
+            raise NotFound("vhost", name)
+        login.check_host(name, is_shut=self.note_of(name).is_shut)
         return found
 
     def note_of(self, name: str) -> HostNote:
@@ -96,11 +100,15 @@ class House:
             await self._note(msgspec.structs.replace(known, is_shut=shut))
             return True
 
-    async def delete_host(self, name: str) -> None:
-        """A virtual host goes, with all that is in it; who is connected to it is told."""
+    def check_made(self, name: str) -> None:
+        """A refusal for a virtual host that the configuration names: it cannot be deleted."""
         if name in self.configured:
             text = f"vhost '{name}' is named in the configuration (amqp.hosts), and would be back with the next start"
             raise refused(Reply.NOT_ALLOWED, text)
+
+    async def delete_host(self, name: str) -> None:
+        """A virtual host goes, with all that is in it; who is connected to it is told."""
+        self.check_made(name)
         async with self._changing:
             host = self.hosts.pop(name, None)
             if host is None:

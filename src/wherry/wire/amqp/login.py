@@ -13,6 +13,7 @@ from wherry.security.access import Access
 from wherry.security.keys import public_id
 from wherry.wire.amqp.codec.faults import AmqpFault
 from wherry.wire.amqp.codec.table import decode_table
+from wherry.wire.amqp.names import reaches
 
 MECHANISMS = ("PLAIN", "AMQPLAIN", "EXTERNAL")
 GUEST = "guest"
@@ -40,8 +41,10 @@ def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
 class Login:
     """One client's rights."""
 
-    def __init__(self, access: Access | None, certified: str | None, *, any_user: bool = False) -> None:
+    def __init__(self, access: Access | None, certified: str | None, *, any_user: bool = False, peer: str = "") -> None:
         self._any_user = any_user
+        self._peer = peer
+        """The address that it comes from."""
         self._access = access if access is not None and access.keys_on else None
         self._users = access
         self._user: Key | None = None
@@ -80,7 +83,15 @@ class Login:
         return (ADMINISTRATOR,)
 
     def enter(self, mechanism: str, name: str, secret: str) -> None:
-        """Let the client in as `user`, or `Unauthorized`."""
+        """Let the client in as `user`, or `Unauthorized`, which is to be told after its `pause_s`."""
+        try:
+            self._enter(mechanism, name, secret)
+        except Unauthorized as fault:
+            if self._users is not None and secret:  # without one nothing was guessed
+                fault.pause_s = self._users.attempts.failed(self._peer)
+            raise
+
+    def _enter(self, mechanism: str, name: str, secret: str) -> None:
         if mechanism == "EXTERNAL":
             if self._certified is None:
                 raise Unauthorized("EXTERNAL is the name in a client's certificate, and there is none")
@@ -90,9 +101,16 @@ class Login:
         elif (user := self._found(name, secret)) is not None:
             self._user, self.user = user, user.name
         elif self._access is not None:
+            if public_id(secret) is None:  # in the same words for a name that is not known and a wrong password
+                raise Unauthorized(
+                    "no user has this name and password, and it is no key: wk_, 8 characters, _, 43 more"
+                )
             self._show(self._access, secret)
-        elif (name, secret) != (GUEST, GUEST) and (name == GUEST or not self._any_user):
-            raise Unauthorized("a broker without keys knows guest, with the password guest; see amqp.any_user")
+        elif self._is_taken(name) or ((name, secret) != (GUEST, GUEST) and (name == GUEST or not self._any_user)):
+            raise Unauthorized(
+                "no user has this name and password; a broker without keys knows guest, with the password guest, "
+                "and other names with amqp.any_user"
+            )
         else:
             self.user = name
 
@@ -101,6 +119,10 @@ class Login:
         if self._users is None or (self._access is not None and public_id(secret) is not None):
             return None
         return self._users.user(name, secret)
+
+    def _is_taken(self, name: str) -> bool:
+        """Whether there is a user of this name, so that nobody else has it."""
+        return self._users is not None and self._users.has_user(name)
 
     def _current(self) -> Key:
         assert self._users is not None
@@ -137,6 +159,19 @@ class Login:
                 raise Forbidden(self.user, verb, topic)
         elif self._access is not None:
             self._access.check_token(self._token, verb, topic)
+
+    def has_some(self, verbs: tuple[Verb, ...], host: str) -> bool:
+        """Whether it has one of these rights on something that may be in a virtual host."""
+        if self.is_open:
+            return True
+        key = self._current() if self._user is not None else self._key()
+        return any(
+            (right.verb in verbs or right.verb == "admin") and reaches(right.topics, host) for right in key.rights
+        )
+
+    def _key(self) -> Key:
+        assert self._access is not None
+        return self._access.authenticate(self._token)
 
     def check_host(self, host: str, *, is_shut: bool) -> None:
         """`Forbidden` for a user who was granted nothing in a virtual host; keys have rights on topics, wherever.

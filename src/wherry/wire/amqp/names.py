@@ -60,3 +60,18 @@ def host_and_name(full: str) -> tuple[str, str]:
         return ROOT, full
     host, _, name = full[1:].partition("/")
     return unquote(host), name
+
+
+def reaches(pattern: str, host: str) -> bool:
+    """Whether some name in a virtual host may fit the pattern of a right.
+
+    Examples
+    --------
+    >>> reaches("jobs*", "/"), reaches("jobs*", "staging"), reaches("@staging/*", "staging"), reaches("*", "staging")
+    (True, False, True, True)
+    """
+    first, star, _ = pattern.partition("*")
+    place = full_name(host, _MARK)[: -len(_MARK)]
+    if first.startswith(_MARK):
+        return first.startswith(place) or (bool(star) and place.startswith(first))
+    return host == ROOT or pattern.startswith("*")

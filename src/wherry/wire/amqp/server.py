@@ -26,7 +26,7 @@ from wherry.wire.amqp.house import House
 from wherry.wire.amqp.login import Login
 from wherry.wire.amqp.names import ROOT
 from wherry.wire.amqp.session import Session, State, Work
-from wherry.wire.peer import certified, place
+from wherry.wire.peer import certified, host_of, place
 from wherry.wire.turns import Turn, TurnProtocol
 
 TICK_S = 0.5
@@ -98,7 +98,9 @@ class Connection(TurnProtocol):
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self.begin_turns(self._transport)
         self.peer, ours = (transport.get_extra_info(name) for name in ("peername", "sockname"))
-        login = Login(self._server.access, certified(transport), any_user=self._server.any_user)
+        login = Login(
+            self._server.access, certified(transport), any_user=self._server.any_user, peer=host_of(self.peer)
+        )
         self.session = Session(self._server.house, self, login, f"{place(self.peer)} -> {place(ours)}")
         if not self._server.admit(self):
             self._transport.abort()

@@ -9,13 +9,14 @@ it has heard of that is not listened to.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Iterable
 from enum import Enum, auto
 from typing import Any, Protocol
 
-from wherry.model.errors import Forbidden, Unauthorized, WherryError
+from wherry.model.errors import Forbidden, NotFound, Unauthorized, WherryError
 from wherry.model.key import Verb
 from wherry.wire.amqp.calls import CALLS
 from wherry.wire.amqp.channel import Channel
@@ -287,7 +288,7 @@ class Session:
     def _of_connection(self, method: Method) -> Work | None:
         try:
             if isinstance(method, m.ConnectionStartOk) and self.state is State.STARTING:
-                self._start(method)
+                return self._start(method)
             elif isinstance(method, m.ConnectionTuneOk) and self.state is State.TUNING:
                 self._tune(method)
             elif isinstance(method, m.ConnectionOpen) and self.state is State.OPENING:
@@ -305,13 +306,13 @@ class Session:
         return None
 
     def _host(self, name: str) -> Host:
-        found = self.house.host(name)
         try:
-            self.login.check_host(name, is_shut=self.house.note_of(name).is_shut)
+            return self.house.enter(name, self.login)
+        except NotFound:
+            raise refused(Reply.NOT_ALLOWED, f"vhost {name} not found", hard=True) from None
         except (Forbidden, Unauthorized):
             text = f"access to vhost '{name}' refused for user '{self.user}'"
             raise refused(Reply.NOT_ALLOWED, text, hard=True) from None
-        return found
 
     def _renew(self, secret: str) -> None:
         try:
@@ -319,7 +320,7 @@ class Session:
         except Unauthorized as fault:
             raise refused(Reply.ACCESS_REFUSED, str(fault), hard=True) from None
 
-    def _start(self, method: m.ConnectionStartOk) -> None:
+    def _start(self, method: m.ConnectionStartOk) -> Work | None:
         self.client = method.client_properties
         capabilities = self.client.get("capabilities")
         known = capabilities if isinstance(capabilities, dict) else {}
@@ -333,13 +334,19 @@ class Session:
             self.login.enter(method.mechanism, name, secret)
         except (Unauthorized, ValueError) as fault:
             _log.info("login refused", extra={"mechanism": method.mechanism, "why": str(fault)})
-            if not self._told_of_login:
-                self._end()
-                return
-            text = f"Login was refused using authentication mechanism {method.mechanism}. "
-            raise refused(Reply.ACCESS_REFUSED, text + "For details see the broker logfile.", hard=True) from None
+            return self._refuse_login(method, fault.pause_s if isinstance(fault, Unauthorized) else 0.0)
         self.state = State.TUNING
         self.send(0, m.ConnectionTune(channel_max=CHANNEL_MAX, frame_max=FRAME_MAX, heartbeat=HEARTBEAT_S))
+        return None
+
+    async def _refuse_login(self, method: m.ConnectionStartOk, pause_s: float) -> None:
+        await asyncio.sleep(pause_s)
+        if not self._told_of_login:
+            self._end()
+            return
+        text = f"Login was refused using authentication mechanism {method.mechanism}. "
+        fault = refused(Reply.ACCESS_REFUSED, text + "For details see the broker logfile.", hard=True)
+        await self._refuse(fault, 0, method.ids)
 
     def _tune(self, method: m.ConnectionTuneOk) -> None:
         frame_max, channel_max = method.frame_max or FRAME_MAX, method.channel_max or CHANNEL_MAX

@@ -48,15 +48,13 @@ class App:
                 endpoint.admits(request, self.service)
             elif request.brings_body():
                 raise HttpError("too-large", f"{endpoint.name} takes no body")
-            request.admitted = endpoint
-            return endpoint
+            return _admitted(request, endpoint)
         check_site(request)
         if endpoint.asks:
             self.service.may(request, endpoint.right, "*")  # who asks must be known
         else:
             request.caller = self.service.guard(request, endpoint.right, request.params.get("topic", "*"))
-        request.admitted = endpoint
-        return endpoint
+        return _admitted(request, endpoint)
 
     def check_page(self, request: Request) -> None:
         """No page from elsewhere drives the broker, by a name that points here or by its own."""
@@ -67,8 +65,12 @@ class App:
         """What a browser asks before it lets a page from elsewhere call: which methods and headers are allowed."""
         methods = ", ".join(self._router.methods(request.path))
         request.endpoint, request.query = PREFLIGHT.name, ""  # arguments are for the call that comes
-        request.admitted = replace(PREFLIGHT, handler=partial(_allow, methods))
-        return request.admitted
+        return _admitted(request, replace(PREFLIGHT, handler=partial(_allow, methods)))
+
+
+def _admitted(request: Request, endpoint: Endpoint) -> Endpoint:
+    request.admitted, request.body_max = endpoint, endpoint.body_max
+    return endpoint
 
 
 async def _allow(methods: str, call: Call[Service]) -> Answer:

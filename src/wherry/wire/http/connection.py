@@ -17,7 +17,7 @@ from itertools import repeat
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
-from wherry.model.errors import WherryError
+from wherry.model.errors import Unauthorized, WherryError
 from wherry.wire.http.bodies import GROWTH, GROWTH_WHEN_SHORT, Gathering
 from wherry.wire.http.chunks import BrokenChunks, Chunks
 from wherry.wire.http.heads import Head, joined, split, written
@@ -184,13 +184,28 @@ class Connection(asyncio.BufferedProtocol):
         """A step on the way to a whole request, or the answer to what is wrong with it."""
         try:
             step()
+        except Unauthorized as fault:
+            if not fault.pause_s:
+                self._give_up(fault)
+                return
+            self._state = _State.BUSY
+            self._task = self._server.spawn(self._give_up_later(fault, fault.pause_s))
         except WherryError as fault:
-            refusal = problem(fault)
-            refusal.close, self._keep_alive = True, False  # of a body that is not wanted, the rest is on its way
-            if self._request is not None:
-                self._server.dress(self._request, refusal)
-                self._server.observe(self._request, refusal.status, self._server.time() - self._since)
-            self._send(refusal)
+            self._give_up(fault)
+
+    def _give_up(self, fault: WherryError) -> None:
+        """Answer a request that is not read to its end."""
+        refusal = problem(fault)
+        refusal.close, self._keep_alive = True, False  # of a body that is not wanted, the rest is on its way
+        if self._request is not None:
+            self._server.dress(self._request, refusal)
+            self._server.observe(self._request, refusal.status, self._server.time() - self._since)
+        self._send(refusal)
+
+    async def _give_up_later(self, fault: WherryError, pause_s: float) -> None:
+        await asyncio.sleep(pause_s)
+        self._task = None
+        self._give_up(fault)
 
     def _take(self, count: int) -> None:
         rest = self._filled - count
@@ -283,9 +298,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _check_size(self, length: int) -> None:
         most, request = self._bounds.body_bytes, self._request
-        own = request.admitted.body_max if request is not None and request.admitted is not None else None
-        if own is not None:
-            most = min(most, own)
+        if request is not None and request.body_max is not None:
+            most = min(most, request.body_max)
         if length > most:
             self._server.refused["body_bytes"] += 1
             detail = f"the body has {length} bytes or more; at most {most} are allowed"

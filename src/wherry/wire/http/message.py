@@ -57,6 +57,8 @@ class Request:
     """The origin of a page from elsewhere that may call this broker; empty for all who need no leave."""
     admitted: Endpoint | None = None
     """What answers, once the head was seen to be allowed: a body that comes later does not ask again."""
+    body_max: int | None = None
+    """The most bytes that its body may have, where that is less than the server allows; known from the head."""
 
     def brings_body(self) -> bool:
         """Whether its head tells of a body."""

@@ -39,9 +39,9 @@ _ACK_MODES: dict[str, AckMode] = {"auto": "auto", "client": "client", "client-in
 # --------------------------------------------------------------------------------------------------- the session itself
 
 
-def connect(session: Session, frame: Frame) -> None:
-    """Let the client in."""
-    greeting.connect(session, frame)
+def connect(session: Session, frame: Frame) -> Work | None:
+    """Let the client in, or say later why not."""
+    return greeting.connect(session, frame)
 
 
 def disconnect(session: Session, frame: Frame) -> Work:

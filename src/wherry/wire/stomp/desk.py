@@ -108,9 +108,9 @@ class Desk:
         self._access, self._any_user = access, any_user
         self._closing = False
 
-    def login(self, certified: str | None) -> Login:
-        """For a client that has shown a certificate, or none."""
-        return Login(self._access, certified, any_user=self._any_user)
+    def login(self, certified: str | None, peer: str) -> Login:
+        """For a client at an address that has shown a certificate, or none."""
+        return Login(self._access, certified, any_user=self._any_user, peer=peer.rpartition(":")[0] or peer)
 
     def admit(self, session: Session) -> StompFault | None:
         """Take in a session; why it may not be, if so."""

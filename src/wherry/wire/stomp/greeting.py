@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Coroutine, Mapping
 from importlib.metadata import version as version_of
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from wherry.model.errors import Unauthorized
+from wherry.model.errors import Forbidden, NotFound, Unauthorized
 from wherry.wire.amqp.host import Host
 from wherry.wire.amqp.introduction import PROPERTIES
 from wherry.wire.amqp.login import GUEST
@@ -39,20 +40,29 @@ def patience_s(expect_s: float) -> float:
     return 2 * expect_s + 1.0
 
 
-def connect(session: Session, frame: Frame) -> None:
-    """Let a client in, or raise why not."""
+def connect(session: Session, frame: Frame) -> Coroutine[Any, Any, None] | None:
+    """Let a client in, or raise why not; a password that is wrong is told after a pause."""
     headers = frame.headers
     version = chosen_version(headers.get("accept-version"))
     if version == V10:  # clients of 1.0 write a space after the colon
         headers = {name: value.strip(" ") for name, value in headers.items()}
     ours, theirs = agreed_beats(headers.get("heart-beat")) if session.wants_heart_beats else (0, 0)
-    _log_in(session, headers)
+    try:
+        _log_in(session, headers)
+    except Unauthorized as fault:
+        return session.finished(frame, _refuse(headers.get("login", ""), fault), tells=False)
     host = _host(session, headers.get("host", ROOT))
     session.client_id = headers.get("client-id", "")
     session.opened(host, version, HeartBeats(ours / 1000, theirs / 1000))
     answer = [("server", SERVER), ("session", session.id), ("heart-beat", f"{ours},{theirs}"), ("version", version)]
     session.write(codec.connected(answer))
     session.receipt(headers.get("receipt"))
+    return None
+
+
+async def _refuse(name: str, fault: Unauthorized) -> None:
+    await asyncio.sleep(fault.pause_s)
+    raise StompFault("Bad CONNECT", f"Access refused for user '{shown(name)}'", str(fault))
 
 
 def _host(session: Session, name: str) -> Host:
@@ -60,10 +70,13 @@ def _host(session: Session, name: str) -> Host:
     known = session.house.hosts
     if name not in known and (name in session.desk.names or _is_address(name)):
         name = ROOT
-    if name not in known:
-        allowed = f"allowed: {', '.join(known)}, an address, or a name of this machine (server.names)"
-        raise StompFault("Bad CONNECT", f"Virtual host '{shown(name)}' access denied", allowed)
-    return known[name]
+    try:
+        return session.house.enter(name, session.login)
+    except NotFound:
+        allowed = "allowed: a virtual host, an address, or a name of this machine (server.names)"
+        raise StompFault("Bad CONNECT", f"Virtual host '{shown(name)}' access denied", allowed) from None
+    except (Forbidden, Unauthorized) as fault:
+        raise StompFault("Bad CONNECT", f"Virtual host '{shown(name)}' access denied", str(fault)) from None
 
 
 def _is_address(name: str) -> bool:
@@ -101,13 +114,10 @@ def _log_in(session: Session, headers: Mapping[str, str]) -> None:
     """The passcode is an API key, the login is for people. Without keys nobody is guest, as everywhere."""
     name, secret = headers.get("login"), headers.get("passcode")
     login = session.login
-    try:
-        if name is None and secret is None and login.is_open:
-            if session.certified is not None:
-                login.enter("EXTERNAL", session.certified, "")
-            else:
-                login.enter("PLAIN", GUEST, GUEST)
+    if name is None and secret is None and login.is_open:
+        if session.certified is not None:
+            login.enter("EXTERNAL", session.certified, "")
         else:
-            login.enter("PLAIN", name or "", secret or "")
-    except Unauthorized as fault:
-        raise StompFault("Bad CONNECT", f"Access refused for user '{shown(name or '')}'", str(fault)) from None
+            login.enter("PLAIN", GUEST, GUEST)
+    else:
+        login.enter("PLAIN", name or "", secret or "")

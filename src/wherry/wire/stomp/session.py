@@ -86,7 +86,7 @@ class Session:
     ) -> None:
         self.desk, self.peer, self.secure = desk, peer, secure
         self.house, self.intake, self.settling = desk.house, desk.house.intake, desk.house.settling
-        self.login = desk.login(certified)
+        self.login = desk.login(certified, peer)
         self.certified = certified
         self.state = State.CONNECTING
         self.version = codec.V10

@@ -5,17 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
+
 from wherry.model.errors import Forbidden, InvalidInput, NotFound
-from wherry.model.key import Verb
+from wherry.model.key import ADMINISTRATOR, Verb
+from wherry.wire.amqp.codec.table import DEEPEST
 from wherry.wire.amqp.host import Host
 from wherry.wire.amqp.house import House
 from wherry.wire.amqp.login import Login
 
 EVERYTHING = "*"
-"""The topic of what is no single one's."""
+"""The topic of what is no single one's: only who may do everything may do it."""
 
 DEFAULT_EXCHANGE = "amq.default"
 """What the exchange without a name is called in a path."""
+
+BODY_BYTES_MAX = 1 << 20
+"""Of the body of a call, but for those that carry a message or everything at once."""
+
+DIGITS_MAX = 19
+"""Of a number that is sent as text: more do not fit into 64 bits, and some thousands take long to read."""
+
+SEES_ALL = frozenset({"monitoring", ADMINISTRATOR})
+"""Tags of those who see what is in every virtual host, and everybody's connections."""
 
 Row = dict[str, Any]
 
@@ -37,9 +49,19 @@ class Ask:
     parts: list[str]
     """The path below `/api/`, each part decoded."""
     query: dict[str, str] = field(default_factory=dict)
-    body: dict[str, Any] = field(default_factory=dict)
+    raw: bytes = b""
+    """The body as it came."""
     reason: str = ""
     """Why, in the words of whoever asks."""
+    known: Row | None = None
+    """What is in the body, once that was read."""
+
+    @property
+    def body(self) -> Row:
+        """What is in the body. It is decoded when somebody looks: a call asks for its right before it does."""
+        if self.known is None:
+            self.known = decoded(self.raw)
+        return self.known
 
     def check(self, verb: Verb, topic: str) -> None:
         """`Forbidden` without the right."""
@@ -49,22 +71,33 @@ class Ask:
         """`Forbidden` for all but those who may do everything."""
         self.login.check("admin", EVERYTHING)
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether it is shown what is others' too."""
+        return not SEES_ALL.isdisjoint(self.login.tags)
+
     def sees(self, topic: str) -> bool:
-        """Whoever may consume a topic sees it; what is no topic's everybody sees who is let in."""
-        if topic == EVERYTHING:
-            return True
+        """Whoever may consume a topic sees it."""
         try:
             self.login.check("consume", topic)
         except Forbidden:
             return False
         return True
 
+    def sees_host(self, name: str) -> bool:
+        """Whoever may do something in a virtual host sees it, and its exchanges."""
+        return self.login.has_some(("publish", "consume", "admin"), name)
+
     def host(self, name: str) -> Host:
-        """A virtual host, or `NotFound`."""
-        found = self.house.hosts.get(name)
-        if found is None:
+        """A virtual host that whoever asks is let into, as over AMQP; `NotFound` or `Forbidden`."""
+        return self.house.enter(name, self.login)
+
+    def check_known(self, name: str) -> str:
+        """The name of a virtual host, for administrators, who need not be let into it; `NotFound`."""
+        self.check_admin()
+        if name not in self.house.hosts:
             raise NotFound("vhost", name)
-        return found
+        return name
 
     # ------------------------------------------------------------------------------------------- fields of the body
 
@@ -86,21 +119,48 @@ class Ask:
     def number(self, name: str, default: int) -> int:
         """A field that is a whole number from 0 on; tools send it as text too."""
         value = self.body.get(name, default)
-        value = int(value) if isinstance(value, str) and value.isdecimal() else value
+        if isinstance(value, str) and value.isdecimal() and len(value) <= DIGITS_MAX:
+            value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidInput(name, value, "a whole number from 0 on")
         return value
 
     def table(self, name: str) -> dict[str, Any]:
-        """A field that is an object; none counts as an empty one."""
+        """A field that is an object; none counts as an empty one. As deep as the protocol has tables, and no deeper."""
         value = self.body.get(name) or {}
         if not isinstance(value, dict):
             raise InvalidInput(name, value, "an object")
+        if not _is_shallow(value, DEEPEST):
+            raise InvalidInput(name, "{…", f"objects and lists that lie at most {DEEPEST} deep within each other")
         return value
 
     def asks(self, name: str) -> bool:
         """Whether the query says `name=true`."""
         return self.query.get(name, "").lower() == "true"
+
+
+def decoded(raw: bytes) -> Row:
+    """What a call brings: an object, or nothing."""
+    if not raw.strip():
+        return {}
+    try:
+        found = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        raise InvalidInput("body", raw[:80], "JSON") from None
+    if not isinstance(found, dict):
+        raise InvalidInput("body", raw[:80], "an object of JSON")
+    return found
+
+
+def _is_shallow(value: Any, deepest: int) -> bool:
+    """Whether no more than so many objects and lists lie within each other."""
+    level = [value]
+    for _ in range(deepest):
+        within = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [inner for each in within for inner in each if isinstance(inner, dict | list)]
+        if not level:
+            return True
+    return False
 
 
 def exchange_name(part: str) -> str:

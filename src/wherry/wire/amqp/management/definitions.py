@@ -11,6 +11,8 @@ from wherry.wire.amqp.introduction import PROPERTIES
 from wherry.wire.amqp.management import changing, looking, people
 from wherry.wire.amqp.management.asking import DEFAULT_EXCHANGE, Ask, Reply, Row
 
+DEFINITIONS_BYTES_MAX = 16 << 20
+
 _QUEUE = ("name", "vhost", "durable", "auto_delete", "arguments")
 _EXCHANGE = ("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments")
 _BINDING = ("source", "vhost", "destination", "destination_type", "routing_key", "arguments")
@@ -71,5 +73,5 @@ async def take_in(ask: Ask) -> Reply:
                 raise InvalidInput(what, row, "objects with the names that they go by") from None
             if not all(isinstance(part, str) for part in parts):
                 raise InvalidInput(what, row, "names that are text")
-            await change(Ask(ask.house, ask.login, parts, body=row))
+            await change(Ask(ask.house, ask.login, parts, known=row))
     return Reply(204)

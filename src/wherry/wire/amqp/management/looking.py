@@ -18,10 +18,12 @@ from wherry.wire.amqp.exchanges import ExchangeTerms
 from wherry.wire.amqp.host import Host
 from wherry.wire.amqp.house import House
 from wherry.wire.amqp.introduction import PROPERTIES
-from wherry.wire.amqp.management.asking import EVERYTHING, Ask, Row, exchange_name
+from wherry.wire.amqp.management.asking import Ask, Row, exchange_name
 from wherry.wire.amqp.names import SUBSCRIPTION, full_name, host_and_name
 from wherry.wire.amqp.queue import Queue
 from wherry.wire.amqp.session import Session
+
+_Rows = Iterator[Row]
 
 NODE = "wherry"
 
@@ -62,9 +64,22 @@ def _looked_up(ask: Ask, what: str, rest: list[str]) -> Any | None:
 
 
 def _visible(ask: Ask, rows: Iterable[Row]) -> list[Row]:
-    """Those that whoever asks may see."""
-    seen = [row for row in rows if ask.sees(row.get("_topic", EVERYTHING))]
-    return [{name: row[name] for name in row if name != "_topic"} for row in seen]
+    """Those that whoever asks may see, without the marks that tell it: its own, and what is in its virtual hosts."""
+    all_of_them = ask.sees_all
+    seen = [row for row in rows if all_of_them or _sees(ask, row)]
+    return [{name: row[name] for name in row if name not in _MARKS} for row in seen]
+
+
+_MARKS = ("_topic", "_owner", "_host")
+"""Of a row: the topic, the user or the virtual host that it is of; none for what everybody sees."""
+
+
+def _sees(ask: Ask, row: Row) -> bool:
+    if "_topic" in row:
+        return ask.sees(row["_topic"])
+    if "_owner" in row:
+        return bool(row["_owner"] == ask.login.user)
+    return "_host" not in row or ask.sees_host(row["_host"])
 
 
 def _bound(ask: Ask, what: str, rest: list[str]) -> Any | None:
@@ -94,8 +109,13 @@ def _bound(ask: Ask, what: str, rest: list[str]) -> Any | None:
     return _visible(ask, rows)
 
 
-def _overview(house: House) -> Row:
-    queues = [row for host in house.hosts.values() for row in _queues(house, host)]
+def _overview(ask: Ask) -> Row:
+    house = ask.house
+
+    def seen(what: Callable[[House, Host], _Rows]) -> list[Row]:
+        return _visible(ask, (row for host in house.hosts.values() for row in what(house, host)))
+
+    queues = seen(_queues)
     totals = ("messages", "messages_ready", "messages_unacknowledged")
     return {
         "product_name": PROPERTIES["product"],
@@ -109,9 +129,9 @@ def _overview(house: House) -> Row:
         "exchange_types": [{"name": name, "enabled": True} for name in exchanges.KINDS],
         "queue_totals": {name: sum(queue[name] for queue in queues) for name in totals},
         "object_totals": {
-            "connections": len(house.sessions),
-            "channels": sum(len(session.channels) for session in house.sessions),
-            "exchanges": sum(len(host.exchanges()) for host in house.hosts.values()),
+            "connections": len(_visible(ask, _connections(house))),
+            "channels": len(_visible(ask, _channels(house))),
+            "exchanges": len(seen(_exchanges)),
             "queues": len(queues),
             "consumers": sum(queue["consumers"] for queue in queues),
         },
@@ -123,6 +143,7 @@ def _hosts(house: House) -> Iterator[Row]:
     for name in house.hosts:
         note = house.note_of(name)
         yield {
+            "_host": name,
             "name": name,
             "tracing": False,
             "description": note.description,
@@ -153,7 +174,7 @@ def _one_queue(house: House, host: str, name: str) -> Iterator[Row]:
     if host in house.hosts and house.hosts[host].has_queue(name):
         queue = house.hosts[host].queue(name)
         rows = [_consumer(each) for each in queue.subscribers if isinstance(each, Consumer)]
-        told = [{name: row[name] for name in row if name != "_topic"} for row in rows]
+        told = [{name: row[name] for name in row if name not in _MARKS} for row in rows]
         yield {**_queue(house, house.hosts[host], queue), "consumer_details": told}
 
 
@@ -197,6 +218,7 @@ def _one_exchange(house: House, host: str, name: str) -> Iterator[Row]:
 
 def _exchange(host: Host, name: str, terms: ExchangeTerms) -> Row:
     return {
+        "_host": host.name,
         "name": name,
         "vhost": host.name,
         "type": terms.type,
@@ -316,6 +338,7 @@ def _connection(session: Session) -> Row:
     ends = [end.rpartition(":") for end in session.name.split(" -> ")]
     (peer_host, _, peer_port), (host, _, port) = ends[0], ends[-1]
     return {
+        "_owner": session.user,
         "name": session.name,
         "peer_host": peer_host,
         "peer_port": int(peer_port) if peer_port.isdecimal() else None,
@@ -349,6 +372,7 @@ def _channel_name(session: Session, channel: Channel) -> str:
 
 def _channel(session: Session, channel: Channel) -> Row:
     return {
+        "_owner": session.user,
         "name": _channel_name(session, channel),
         "vhost": session.host.name,
         "user": plain(session.user),
@@ -400,7 +424,7 @@ def _is_well(_: Ask) -> Row:
 
 
 _SINGLE: dict[str, Callable[[Ask], Row]] = {
-    "overview": lambda ask: _overview(ask.house),
+    "overview": _overview,
     "whoami": _whoami,
     "cluster-name": lambda _: {"name": PROPERTIES["cluster_name"]},
     "aliveness-test": _is_well,
@@ -408,8 +432,6 @@ _SINGLE: dict[str, Callable[[Ask], Row]] = {
     "healthchecks": _is_well,
 }
 """What there is one of."""
-
-_Rows = Iterator[Row]
 
 _ALL: dict[str, Callable[[House], _Rows]] = {
     "vhosts": _hosts,

@@ -7,7 +7,9 @@ import base64
 import binascii
 from typing import Any
 
-from wherry.model.errors import Closed, InvalidInput, TooLarge
+import msgspec
+
+from wherry.model.errors import Closed, Forbidden, InvalidInput, TooLarge
 from wherry.model.limits import PAYLOAD_BYTES_MAX, TIME_MS_MAX
 from wherry.wire.amqp.codec import faults, properties
 from wherry.wire.amqp.codec.faults import AmqpFault
@@ -16,7 +18,7 @@ from wherry.wire.amqp.codec.table import without
 from wherry.wire.amqp.dealing import Dealt, Said
 from wherry.wire.amqp.envelope import prefix, texts
 from wherry.wire.amqp.intake import Incoming, Ticket
-from wherry.wire.amqp.management.asking import Ask, Reply, Row, exchange_name
+from wherry.wire.amqp.management.asking import BODY_BYTES_MAX, Ask, Reply, Row, decoded, exchange_name
 from wherry.wire.amqp.management.looking import plain
 from wherry.wire.amqp.placing import delay_ms, placed
 from wherry.wire.amqp.queue import Queue
@@ -25,6 +27,9 @@ from wherry.wire.amqp.refusals import refused
 COUNT_MAX = 1_000
 GOT_BYTES_MAX = 32 << 20
 """Of what one `get` brings: no more than so many messages, and none after so many bytes."""
+
+PUBLISH_BYTES_MAX = PAYLOAD_BYTES_MAX // 3 * 4 + BODY_BYTES_MAX
+"""Of the body of a publish: the largest payload in base64, and what is beside it."""
 
 STORED_S = 30.0
 """How long a publish waits for the disk before it is told that nobody knows."""
@@ -52,6 +57,9 @@ class _Waiting:
 async def publish(ask: Ask) -> Reply:
     """`POST exchanges/VHOST/NAME/publish`: one message, stored when this answers; whether a queue took it."""
     host = ask.host(ask.parts[1])
+    if not ask.login.has_some(("publish",), host.name):  # whatever it reaches, which may be nothing
+        raise Forbidden(ask.login.user, "publish", f"vhost {host.name}")
+    ask.known = _message(ask.raw)
     exchange, key = exchange_name(ask.parts[2]), ask.text("routing_key")
     body = _payload(ask)
     terms = host.router.terms(exchange)
@@ -68,6 +76,32 @@ async def publish(ask: Ask) -> Reply:
         delay = delay_ms(known) if terms.delayed else None
         await _stored(ask, targets, messages, known, delay)
     return Reply(200, {"routed": bool(targets)})
+
+
+class _Message(msgspec.Struct):
+    """What a publish brings: a payload that may be large, and all else as it stands there."""
+
+    payload: str | msgspec.UnsetType = msgspec.UNSET
+    payload_encoding: msgspec.Raw = msgspec.Raw()
+    routing_key: msgspec.Raw = msgspec.Raw()
+    properties: msgspec.Raw = msgspec.Raw()
+
+
+def _message(raw: bytes) -> Row:
+    """The body of a publish. Only what is known is decoded, and but for the payload only if it is small."""
+    if not raw.strip():
+        return {}
+    try:
+        found = msgspec.json.decode(raw, type=_Message)
+    except (msgspec.DecodeError, ValueError, RecursionError) as fault:
+        raise InvalidInput("body", raw[:80], f"an object of JSON ({fault})") from None
+    body: Row = {} if found.payload is msgspec.UNSET else {"payload": found.payload}
+    for name in ("payload_encoding", "routing_key", "properties"):
+        given = bytes(getattr(found, name))
+        if len(given) > BODY_BYTES_MAX:
+            raise TooLarge(name, len(given), BODY_BYTES_MAX)
+        body |= decoded(b'{"%b":%b}' % (name.encode(), given)) if given else {}
+    return body
 
 
 def _payload(ask: Ask) -> bytes:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wherry.model.errors import InvalidInput
-from wherry.wire.amqp.management.asking import Row
+from wherry.wire.amqp.management.asking import DIGITS_MAX, Row
 
 PAGE_SIZE, PAGE_SIZE_MAX = 100, 500
 EXPRESSION_MAX = 500
@@ -42,7 +42,7 @@ def shown(found: Any, query: Mapping[str, str]) -> Any:
 
 def _whole(query: Mapping[str, str], name: str, default: int) -> int:
     text = query.get(name, "")
-    if text and not (text.isascii() and text.isdecimal() and 0 < int(text) < 1 << 31):
+    if text and not (text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX and 0 < int(text) < 1 << 31):
         raise InvalidInput(name, text, "a whole number from 1 on")
     return int(text) if text else default
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from wherry.model.errors import NotFound
 from wherry.wire.amqp.management import changing, definitions, looking, messages, paging, people
-from wherry.wire.amqp.management.asking import Ask, Reply
+from wherry.wire.amqp.management.asking import BODY_BYTES_MAX, Ask, Reply
 
 Change = Callable[[Ask], Coroutine[Any, Any, Reply]]
 Look = Callable[[Ask], Any]
@@ -32,6 +32,17 @@ _CHANGES: dict[tuple[str, str], Change] = {
     ("DELETE", "connections/*"): changing.close_connection,
     ("POST", "definitions"): definitions.take_in,
 }
+
+_LARGE: dict[Change, int] = {
+    messages.publish: messages.PUBLISH_BYTES_MAX,
+    definitions.take_in: definitions.DEFINITIONS_BYTES_MAX,
+}
+
+
+def body_max(call: Change) -> int:
+    """How many bytes the body of a call may have."""
+    return _LARGE.get(call, BODY_BYTES_MAX)
+
 
 _LOOKS: dict[str, Look] = {
     "users": people.users,

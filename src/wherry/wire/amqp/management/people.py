@@ -7,12 +7,13 @@ if none does: nobody shall be told of a right that is wider or narrower than wha
 
 from __future__ import annotations
 
+from contextlib import suppress
 from urllib.parse import quote
 
 import msgspec
 
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.model.key import ADMINISTRATOR, Grant, Key, Right, User, Verb
+from wherry.model.key import ADMINISTRATOR, Grant, Key, Right, Verb
 from wherry.security.passwords import ALGORITHM, hash_of, make_user, with_hash, with_password
 from wherry.wire.amqp.login import GUEST
 from wherry.wire.amqp.management.asking import Ask, Reply, Row
@@ -29,18 +30,22 @@ def _users(ask: Ask) -> dict[str, Key]:
     return {key.name: key for key in known if key.user is not None}
 
 
+def _is_known(ask: Ask, name: str) -> bool:
+    return ask.house.broker.user(name) is not None
+
+
 def _has_guest(ask: Ask) -> bool:
     """Whether `guest` may do everything, being nobody's key and no user that somebody made."""
-    return ask.login.knows_guest and GUEST not in _users(ask)
+    return ask.login.knows_guest and not _is_known(ask, GUEST)
 
 
-def _user(ask: Ask, name: str) -> tuple[Key, User]:
-    key = _users(ask).get(name)
-    if key is None or key.user is None:
+def _user(ask: Ask, name: str) -> Key:
+    key = ask.house.broker.user(name)
+    if key is None:
         if name == GUEST and _has_guest(ask):
             raise InvalidInput("user", name, "another one: a broker without keys has this one, who may do everything")
         raise NotFound("user", name)
-    return key, key.user
+    return key
 
 
 def _shown(key: Key) -> Row:
@@ -66,20 +71,25 @@ def user(ask: Ask) -> Row:
 async def put_user(ask: Ask) -> Reply:
     """`PUT users/NAME`: a user with this password and these tags, whatever it had before."""
     ask.check_admin()
-    name, tags = ask.parts[1], _tags(ask)
-    known = _users(ask).get(name)
-    if known is None and name == GUEST and _has_guest(ask):
+    name, tags, broker = ask.parts[1], _tags(ask), ask.house.broker
+    if name == GUEST and _has_guest(ask):
         _user(ask, name)
-    made = known or make_user(name, None, tags, now_ms=ask.house.broker.shard.now().wall_ms)
-    assert made.user is not None
-    made = msgspec.structs.replace(made, user=msgspec.structs.replace(made.user, tags=tags))
-    if "password" in ask.body:
-        made = with_password(made, ask.text("password"))
-    else:
+
+    def changed(key: Key) -> Key:
+        assert key.user is not None
+        key = msgspec.structs.replace(key, user=msgspec.structs.replace(key.user, tags=tags))
+        if "password" in ask.body:
+            return with_password(key, ask.text("password"))
         if ask.body.get("hashing_algorithm", ALGORITHM) != ALGORITHM:
             raise InvalidInput("hashing_algorithm", ask.body["hashing_algorithm"], ALGORITHM)
-        made = with_hash(made, ask.text("password_hash", ""))
-    await ask.house.broker.put_key(made)
+        return with_hash(key, ask.text("password_hash", ""))
+
+    async with ask.house.naming:  # a name is one user's, whoever else makes it now
+        known = broker.user(name)
+        if known is not None:
+            await broker.alter_key(known.id, changed)
+        else:
+            await broker.put_key(changed(make_user(name, None, tags, now_ms=broker.shard.now().wall_ms)))
     return Reply(201 if known is None else 204)
 
 
@@ -94,8 +104,7 @@ def _tags(ask: Ask) -> tuple[str, ...]:
 async def delete_user(ask: Ask) -> Reply:
     """`DELETE users/NAME`: its connections are cut off within a second."""
     ask.check_admin()
-    key, _ = _user(ask, ask.parts[1])
-    await ask.house.broker.delete_key(key.id)
+    await ask.house.broker.delete_key(_user(ask, ask.parts[1]).id)
     return Reply(204)
 
 
@@ -105,10 +114,11 @@ async def delete_users(ask: Ask) -> Reply:
     wanted = ask.body.get("users")
     if not isinstance(wanted, list):
         raise InvalidInput("users", wanted, "a list of names")
-    known = _users(ask)
     for name in wanted:
-        if name in known:
-            await ask.house.broker.delete_key(known[name].id)
+        key = ask.house.broker.user(name) if isinstance(name, str) else None
+        if key is not None:
+            with suppress(NotFound):  # somebody else was quicker
+                await ask.house.broker.delete_key(key.id)
     return Reply(204)
 
 
@@ -138,7 +148,7 @@ def permissions_of_user(ask: Ask) -> list[Row]:
 
 def permissions_of_host(ask: Ask) -> list[Row]:
     """`GET vhosts/NAME/permissions`."""
-    ask.host(ask.parts[1])
+    ask.check_known(ask.parts[1])
     return [row for row in permissions(ask) if row["vhost"] == ask.parts[1]]
 
 
@@ -152,51 +162,52 @@ def permission(ask: Ask) -> Row:
 
 async def put_permission(ask: Ask) -> Reply:
     """`PUT permissions/VHOST/USER`: what a user may do in a virtual host, whatever it was before."""
-    ask.check_admin()
-    host, name = ask.host(ask.parts[1]).name, ask.parts[2]
+    host, name = ask.check_known(ask.parts[1]), ask.parts[2]
     grant = Grant(host, ask.text("configure"), ask.text("write"), ask.text("read"))
     if name == GUEST and _has_guest(ask):
         if (grant.configure, grant.write, grant.read) != (ALL, ALL, ALL):
             raise InvalidInput("user", name, "another one: on a broker without keys guest may do everything")
         return Reply(201 if await ask.house.shut_host(host, shut=False) else 204)
-    key, known = _user(ask, name)
-    others = tuple(each for each in known.grants if each.host != host)
-    await _put(ask, key, known, (*others, grant))
-    return Reply(204 if len(others) < len(known.grants) else 201)
+    rights_of(grant)
+    return Reply(204 if await _grant(ask, _user(ask, name), host, grant) else 201)
 
 
 async def delete_permission(ask: Ask) -> Reply:
     """`DELETE permissions/VHOST/USER`: it may do nothing there, and not connect to it."""
     ask.check_admin()
     if ask.parts[2] == GUEST and _has_guest(ask):
-        if not await ask.house.shut_host(ask.host(ask.parts[1]).name, shut=True):
+        if not await ask.house.shut_host(ask.check_known(ask.parts[1]), shut=True):
             raise NotFound("permission", GUEST)
         return Reply(204)
-    key, known = _user(ask, ask.parts[2])
-    if not await _revoke(ask, key, known, ask.parts[1]):
+    if not await _grant(ask, _user(ask, ask.parts[2]), ask.parts[1], None):
         raise NotFound("permission", ask.parts[2])
     return Reply(204)
 
 
 async def revoke_all(ask: Ask, host: str) -> None:
-    """A virtual host is gone, and what was granted in it."""
+    """Take back what was granted in a virtual host, which goes."""
     for key in _users(ask).values():
-        if key.user is not None:
-            await _revoke(ask, key, key.user, host)
+        if key.user is not None and any(grant.host == host for grant in key.user.grants):
+            with suppress(NotFound):  # a user who was deleted meanwhile
+                await _grant(ask, key, host, None)
 
 
-async def _revoke(ask: Ask, key: Key, known: User, host: str) -> bool:
-    left = tuple(each for each in known.grants if each.host != host)
-    if len(left) == len(known.grants):
-        return False
-    await _put(ask, key, known, left)
-    return True
+async def _grant(ask: Ask, key: Key, host: str, grant: Grant | None) -> bool:
+    """Allow a user this in a virtual host, or nothing, whatever it was before; whether it was allowed something."""
+    was_there = False
 
+    def changed(known: Key) -> Key:
+        nonlocal was_there
+        assert known.user is not None
+        grants = tuple(each for each in known.user.grants if each.host != host)
+        was_there = len(grants) < len(known.user.grants)
+        grants = grants if grant is None else (*grants, grant)
+        rights = dict.fromkeys(right for each in grants for right in rights_of(each))
+        user = msgspec.structs.replace(known.user, grants=grants)
+        return msgspec.structs.replace(known, rights=tuple(rights), user=user)
 
-async def _put(ask: Ask, key: Key, known: User, grants: tuple[Grant, ...]) -> None:
-    rights = dict.fromkeys(right for grant in grants for right in rights_of(grant))
-    user = msgspec.structs.replace(known, grants=grants)
-    await ask.house.broker.put_key(msgspec.structs.replace(key, rights=tuple(rights), user=user))
+    await ask.house.broker.alter_key(key.id, changed)
+    return was_there
 
 
 def rights_of(grant: Grant) -> list[Right]:
@@ -207,6 +218,9 @@ def rights_of(grant: Grant) -> list[Right]:
         if narrow:
             allowed = f"names that {field} has too: who may configure a queue may write to it and read from it here"
             raise InvalidInput("configure", grant.configure, allowed)
-    verbs: list[tuple[Verb, list[str]]] = [("admin", configure), ("publish", write), ("consume", read)]
     place = f"@{quote(grant.host, safe='')}/"
-    return [Right(verb, place + each) for verb, names in verbs for each in names]
+    rights = [Right("admin", place + each) for each in configure]
+    others: list[tuple[Verb, list[str]]] = [("publish", write), ("consume", read)]
+    for verb, names in others:  # who may configure may do both: a key has room for so many rights only
+        rights += [Right(verb, place + each) for each in names if each not in configure and "*" not in configure]
+    return rights
