@@ -184,14 +184,11 @@ class Connection(asyncio.BufferedProtocol):
         """A step on the way to a whole request, or the answer to what is wrong with it."""
         try:
             step()
-        except Unauthorized as fault:
-            if not fault.pause_s:
-                self._give_up(fault)
-                return
-            self._state = _State.BUSY
-            self._task = self._server.spawn(self._give_up_later(fault, fault.pause_s))
         except WherryError as fault:
-            self._give_up(fault)
+            if isinstance(fault, Unauthorized) and fault.pause_s:
+                self._state, self._task = _State.BUSY, self._server.spawn(self._give_up_later(fault))
+            else:
+                self._give_up(fault)
 
     def _give_up(self, fault: WherryError) -> None:
         """Answer a request that is not read to its end."""
@@ -202,8 +199,8 @@ class Connection(asyncio.BufferedProtocol):
             self._server.observe(self._request, refusal.status, self._server.time() - self._since)
         self._send(refusal)
 
-    async def _give_up_later(self, fault: WherryError, pause_s: float) -> None:
-        await asyncio.sleep(pause_s)
+    async def _give_up_later(self, fault: Unauthorized) -> None:
+        await asyncio.sleep(fault.pause_s)
         self._task = None
         self._give_up(fault)
 
