@@ -212,3 +212,59 @@ def test_acks_of_single_messages_never_fill_what_is_kept_back_for_them(files):
         await broker.close()
 
     run(main())
+
+
+@pytest.mark.rows("K15")
+def test_what_moved_to_segments_frees_the_journal_though_nothing_was_written_since_the_last_checkpoint():
+    async def main():
+        disk = disk_of(3.5)
+        broker = await opened(disk)
+        await broker.subscribe("t", "slow")
+        await asyncio.sleep(3)
+        await broker.publish("t", [HOLD])
+        assert await fill(broker) > 15
+        free = disk.free_bytes()
+        disk.capacity_bytes -= free  # there is no room to move anything
+        await drain(broker)
+        slow = await broker.consumer("t", "slow")
+        held = await slow.pull(1)
+        while len(got := await slow.pull(500)):
+            await got.ack()
+        await held.release()
+        await asyncio.sleep(5)
+        await broker.checkpoint()
+        disk.capacity_bytes += min(free, 100 << 10)  # less than a file of the journal
+        await asyncio.sleep(5)
+        assert await fill(broker) > 15
+        assert (await slow.pull(1)).payloads() == [HOLD]
+        await broker.close()
+
+    run(main())
+
+
+def test_a_close_waits_for_a_move_to_segments_that_is_under_way():
+    async def main():
+        disk = disk_of(3.5)
+        broker = await opened(disk)
+        await broker.publish("t", [HOLD])
+        await fill(broker)
+        reader = await broker.consumer("t", "readers")
+        await reader.pull(1)
+        while len(got := await reader.pull(500)):
+            await got.ack()
+        writes = []
+        disk.on_event = writes.append
+        for _ in range(1_000):  # whoever tries too soon after the last one is sent away at once
+            asked = asyncio.create_task(broker.shard.reclaim())
+            await asyncio.wait([asked], timeout=0.000_05)
+            if not asked.done():
+                break
+            await asyncio.sleep(0.01)
+        assert not asked.done()
+        await broker.close()
+        written = len(writes)
+        assert asked.done() and asked.exception() is None
+        await asyncio.sleep(5)
+        assert len(writes) == written
+
+    run(main())

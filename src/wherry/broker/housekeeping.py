@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from functools import partial
+from typing import Any
 
 from wherry.broker.shard import Shard
 from wherry.core import snapshot, upkeep
@@ -163,9 +164,12 @@ class Housekeeper:
         shard = self._shard
         if self._reclaiming is None or self._reclaiming.done():
             now_ms = shard.clock.steady_ms()
-            if shard.files is None or now_ms < self._vain_until_ms or (now_ms < self._few_at_ms and not self._gain()):
+            if shard.files is None or shard.committer.closing or now_ms < self._vain_until_ms:
                 return False
-            self._reclaiming = asyncio.create_task(self._reclaim())
+            if now_ms < self._few_at_ms and not self._gain():
+                return False
+            self._reclaiming = shard.keep(self._reclaim())
+            self._reclaiming.add_done_callback(_look_away)
         return await asyncio.shield(self._reclaiming)
 
     async def _reclaim(self) -> bool:
@@ -222,7 +226,7 @@ class Housekeeper:
 
     async def _checkpoint(self) -> None:
         shard = self._shard
-        if shard.files is None or (shard.committer.submitted == shard.checkpointed and not shard.store.garbage):
+        if shard.files is None or not self._has_news():
             return
         async with self.lock:
             began_ms = shard.clock.steady_ms()
@@ -250,6 +254,11 @@ class Housekeeper:
                 self._last_checkpoint_ms = shard.clock.steady_ms()
                 self._cost_ms = self._last_checkpoint_ms - began_ms
 
+    def _has_news(self) -> bool:
+        """Whether a checkpoint would be another one than the last, or let something go that the last one needs."""
+        shard = self._shard
+        return shard.committer.submitted != shard.checkpointed or bool(shard.store.garbage) or self._gain() > 0
+
     async def _put(self, position: int, parts: list[Bytes]) -> None:
         """Write a checkpoint, into the space set aside for it where there is no other; then set aside for the next."""
         assert self._shard.files is not None and self._reserve is not None
@@ -262,14 +271,19 @@ class Housekeeper:
         await self._reserve.keep(RESERVE_FACTOR * sum(map(len, parts)))
 
     async def last_checkpoint(self) -> None:
-        """At a clean close: recovery then has nothing to replay. A disk that is full or broken does not matter."""
+        """At a clean close: recovery then has nothing to replay. A disk that is full or broken does not matter.
+
+        What moves messages to segments meanwhile ends first: nothing may write to the directory once it is let go.
+        """
+        if self._reclaiming is not None:
+            await asyncio.wait([self._reclaiming])
         try:
             await self.checkpoint()
         except (WherryError, OSError):
             return
 
 
-def _look_away(task: asyncio.Task[None]) -> None:
+def _look_away(task: asyncio.Task[Any]) -> None:
     """Nobody waits for it any more; if it failed, the next one will too, and somebody waits for that."""
     if not task.cancelled():
         task.exception()

@@ -103,7 +103,7 @@ class Shard:
         """Told of each topic that has new dead letters."""
         self._relief: asyncio.Future[None] | None = None
         self._upkept: tuple[int, int] = (-1, -1)
-        self._kept: set[asyncio.Task[None]] = set()
+        self._kept: set[asyncio.Task[Any]] = set()
 
     def now(self) -> Now:
         """Both clocks, read once for a decision."""
@@ -360,7 +360,7 @@ class Shard:
             what = "memory of the broker" if stays else "memory for transient messages"
             raise LimitReached(what, self.store.cache_bytes_max, total)
 
-    def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run something to its end, whoever asked for it."""
         task = asyncio.create_task(work)
         self._kept.add(task)
