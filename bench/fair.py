@@ -1,4 +1,4 @@
-"""One connection that floods: what a good client on each wire notices of it.
+"""Connections that flood: what a good client on each wire notices of them.
 
 A good client publishes a message, is given it, and settles it, one cycle after the other; first in calm, then beside
 each flood.

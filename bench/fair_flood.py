@@ -1,4 +1,4 @@
-"""`python -m bench.fair_flood KIND PORT`: one connection that sends as fast as it can, until it is ended.
+"""`python -m bench.fair_flood KIND PORT`: connections that send as fast as they can, until they are ended.
 
 Whoever is cut off comes back at once, as a client that means harm would.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
-import select
+import selectors
 import socket
 import struct
 import sys
@@ -28,6 +28,7 @@ class Flood(NamedTuple):
     """Whose port it goes to."""
     begin: Callable[[socket.socket], None]
     again: bytes
+    connections: int = 1
 
 
 def _plain(connection: socket.socket) -> None:
@@ -72,11 +73,13 @@ _SEND = b"SEND\ndestination:/queue/flood\npersistent:true\ncontent-length:%d\n\n
 
 FLOODS = {
     "stomp.newlines": Flood("stomp", _plain, b"\n"),
+    "stomp.newlines_of_100": Flood("stomp", _plain, b"\n", 100),
     "stomp.newlines_in": Flood("stomp", stomp_connected, b"\n"),
     "stomp.sends": Flood("stomp", stomp_connected, _SEND),
     "amqp.heartbeats": Flood("amqp", _greet_amqp, HEARTBEAT),
     "amqp.heartbeats_in": Flood("amqp", _open_amqp, HEARTBEAT),
     "amqp.publishes": Flood("amqp", _open_amqp, amqp_publish("flood", BODY)),
+    "amqp.publishes_of_20": Flood("amqp", _open_amqp, amqp_publish("flood", BODY), 20),
     "websocket.pings": Flood("http", _upgrade, _masked(9, b"")),
     "websocket.pings_in": Flood("http", _upgrade_and_connect, _masked(9, b"")),
     "websocket.sends": Flood("http", _upgrade_and_connect, _masked(2, _SEND)),
@@ -86,28 +89,50 @@ FLOODS = {
 def run(kind: str, port: int) -> None:
     """Flood, for ever."""
     flood = FLOODS[kind]
-    chunk = flood.again * max(1, CHUNK_BYTES // len(flood.again))
-    first = True
-    while True:
-        with suppress(OSError, AssertionError), socket.create_connection(("127.0.0.1", port)) as connection:
-            flood.begin(connection)
-            if first:
+    chunk = memoryview(flood.again * max(1, CHUNK_BYTES // len(flood.again)))
+    at: dict[socket.socket, int] = {}
+    with selectors.DefaultSelector() as ready:
+        for count in range(flood.connections):
+            _begin(flood, port, ready, at)
+            if count == 0:
                 print("ready", flush=True)
-                first = False
-            _pour(connection, chunk)
+        while True:
+            for key, _ in ready.select():
+                connection = key.fileobj
+                assert isinstance(connection, socket.socket)
+                if not _pour(connection, chunk, at):
+                    ready.unregister(connection)
+                    connection.close()
+                    del at[connection]
+                    _begin(flood, port, ready, at)
 
 
-def _pour(connection: socket.socket, chunk: bytes) -> None:
-    """Send, and throw away what is answered: whoever does not read is no test of what is read from it."""
-    connection.setblocking(False)
-    view = memoryview(chunk)
-    at = 0
+def _begin(flood: Flood, port: int, ready: selectors.BaseSelector, at: dict[socket.socket, int]) -> None:
+    """A connection more, which may have to try again."""
     while True:
-        readable, _, _ = select.select([connection], [connection], [])
-        if readable and not connection.recv(1 << 16):
+        with suppress(OSError, AssertionError):
+            connection = socket.create_connection(("127.0.0.1", port))
+            flood.begin(connection)
+            connection.setblocking(False)
+            ready.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
+            at[connection] = 0
             return
+
+
+def _pour(connection: socket.socket, chunk: memoryview, at: dict[socket.socket, int]) -> bool:
+    """Send, and throw away what is answered: whoever does not read is no test of what is read from it.
+
+    Whether the connection is still there.
+    """
+    try:
         with suppress(BlockingIOError):
-            at = (at + connection.send(view[at:])) % len(chunk)
+            if not connection.recv(1 << 16):
+                return False
+        with suppress(BlockingIOError):
+            at[connection] = (at[connection] + connection.send(chunk[at[connection] :])) % len(chunk)
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":
