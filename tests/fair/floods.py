@@ -34,12 +34,13 @@ def masked(opcode: int, payload: bytes) -> bytes:
     return bytes([0x80 | opcode]) + length + bytes(4) + payload
 
 
-def upgraded(port: int) -> socket.socket:
-    """A WebSocket."""
+def upgraded(port: int, rest: bytes = b"") -> socket.socket:
+    """A WebSocket; `rest` is sent together with the request for it."""
     plain = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
     key = base64.b64encode(bytes(16)).decode()
     lines = ("GET /ws HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade")
-    plain.sendall("\r\n".join((*lines, f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13", "", "")).encode())
+    words = (*lines, f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13", "", "")
+    plain.sendall("\r\n".join(words).encode() + rest)
     told = b""
     while b"\r\n\r\n" not in told:
         told += plain.recv(4_096)
@@ -136,17 +137,17 @@ class Counted:
     """Bytes that one connection had handled in each turn of the loop of a node."""
 
     def __init__(self, node: Node, kind: type[Any], monkeypatch: Any) -> None:
-        self._loop, self._lap = LOOPS[node], 0
+        self._loop, self._lap, self._is_over = LOOPS[node], 0, False
         self.bytes: Counter[tuple[int, int]] = Counter()
         handle = kind.data_received
 
         def data_received(connection: Any, data: bytes) -> None:
-            self.bytes[self._lap, id(connection)] += len(data)
+            if not self._is_over:  # its turns are no longer counted either
+                self.bytes[self._lap, id(connection)] += len(data)
             handle(connection, data)
 
         monkeypatch.setattr(kind, "data_received", data_received)
         self._loop.call_soon_threadsafe(self._next)
-        self._is_over = False
 
     def _next(self) -> None:
         self._lap += 1

@@ -346,17 +346,29 @@ class Intake:
                     await self._broker.stored(position)
                 except WherryError as fault:  # the journal is over: nothing of this is promised
                     _log.warning("publishes were not stored", extra={"why": str(fault)})
-                    self._written.clear()
+                    self._give_up()
                     return
                 self._written.popleft()
-                self.held -= turn.size
-                for sender, size in turn.senders.items():
-                    sender.stored(size)
+                self._release(turn)
                 for producer, last in turn.last.items():
                     producer.confirmed(last, refused.get(producer, set()))
                 self._relieve()
         finally:
             self._confirming = None
+
+    def _give_up(self) -> None:
+        """Confirm nothing of what was written, and hold nobody up for it."""
+        written = list(self._written)
+        self._written.clear()
+        for _, turn, _ in written:
+            self._release(turn)
+        self._relieve()
+
+    def _release(self, turn: _Turn) -> None:
+        """What came in a turn waits for the disk no longer."""
+        self.held -= turn.size
+        for sender, size in turn.senders.items():
+            sender.stored(size)
 
     def _relieve(self) -> None:
         if self._relief and not self.is_full:

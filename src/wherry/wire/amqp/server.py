@@ -106,6 +106,7 @@ class Connection(TurnProtocol):
             self._transport.abort()
 
     def connection_lost(self, fault: Exception | None) -> None:
+        self.end_turns()
         self._server.discard(self)
         self._server.held -= self._reader.held
         self._waiting.clear()
@@ -136,8 +137,8 @@ class Connection(TurnProtocol):
 
     @property
     def is_stranger(self) -> bool:
-        """Whether the client is not let in yet."""
-        return self.session.state in LOGIN
+        """Whether the client was not let in, or not yet."""
+        return not hasattr(self.session, "host")
 
     def refuse_stranger(self, why: str) -> None:
         """Tell the client that it sent too much before it was let in, and end."""
@@ -184,10 +185,9 @@ class Connection(TurnProtocol):
 
     async def _do(self, work: Work) -> None:
         turn = Turn(self.shared_turns, self)
-        turn.begin()
         for count in itertools.count(1):
             try:
-                await work
+                await turn.timed(work, is_stranger=self.is_stranger)
             except Exception:
                 _log.exception("a fault of the broker")
                 await self.session.failed()
@@ -198,9 +198,11 @@ class Connection(TurnProtocol):
                 if self.is_stuffed:  # what it has asked for would pile up
                     await self._relieved()
                     continue
-                await turn.next()
+                await turn.ready()
                 if self._waiting:  # it may be over meanwhile
+                    turn.begin(is_stranger=self.is_stranger)
                     following = self._heard_of(self._waiting.popleft())
+                    turn.end()
             if following is None:
                 break
             work = following
@@ -340,6 +342,8 @@ class Connection(TurnProtocol):
 
     def tick(self, now: float) -> None:
         """Heart-beats, and whoever takes too long."""
+        if self.is_stopped:  # nothing is read from it: it cannot be late, nor right after it goes on
+            self._heard = now
         why = self._overdue(now)
         if why is not None:
             self.cut_off(why)
@@ -350,7 +354,7 @@ class Connection(TurnProtocol):
 
     def _overdue(self, now: float) -> str | None:
         bounds, state = self._server.bounds, self.session.state
-        if self._heartbeat_s and now - self._heard > 2 * self._heartbeat_s and not self.is_stopped:
+        if self._heartbeat_s and now - self._heard > 2 * self._heartbeat_s:
             return f"no heart-beat for {2 * self._heartbeat_s} s"
         if self._stuffed_since is not None and now - self._stuffed_since > bounds.write_s:
             return f"nothing was read for {bounds.write_s} s"

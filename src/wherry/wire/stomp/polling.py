@@ -134,16 +134,17 @@ class Line:
                 raise InvalidInput("at", at, f"0 to {self._received}: so many bytes came before, and none is missing")
             end, until = at + len(data), time.monotonic() + self._bounds.full_s
             turn = Turn(turns(), self)
-            turn.begin()
             while self._received < end and not self._is_closed:
                 if not await self._relieved(until):
                     raise LimitReached("what this session has not done yet", self._received, end)
                 here = self._received - at
                 piece = data[here : here + PIECE_BYTES]
                 self._received += len(piece)
+                turn.begin(is_stranger=self.is_stranger)
                 self._session.feed(piece)
                 self._check_stranger()
-                await turn.next()
+                turn.end()
+                await turn.ready()
         self.heard = time.monotonic()
         return Received(self._received, self._is_closed)
 

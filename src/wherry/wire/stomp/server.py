@@ -63,6 +63,7 @@ class Connection(TurnProtocol):
     def connection_lost(self, fault: Exception | None) -> None:
         if self._parting is not None:
             self._parting.cancel()
+        self.end_turns()
         self._server.gone(self)
         self.session.over()
 

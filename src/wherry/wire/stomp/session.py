@@ -141,8 +141,8 @@ class Session:
 
     @property
     def is_stranger(self) -> bool:
-        """Whether the client is not let in yet."""
-        return self.state is State.CONNECTING
+        """Whether the client was not let in, or not yet."""
+        return not hasattr(self, "host")
 
     @property
     def is_stuffed(self) -> bool:
@@ -256,22 +256,23 @@ class Session:
 
     async def _do(self, work: Work) -> None:
         turn = Turn(self._turns, self.road)
-        turn.begin()
         while True:
             try:
-                await work
+                await turn.timed(work, is_stranger=self.is_stranger)
             except Exception:
                 _log.exception("a fault of the broker")
                 self.fail(StompFault("internal_error", "a fault of the broker, which is in its log"))
             following: Work | None = None
             while self._waiting and following is None:
-                await turn.next()
+                await turn.ready()
                 if self._waiting:  # it may be over meanwhile
+                    turn.begin(is_stranger=self.is_stranger)
                     event = self._waiting.popleft()
                     self._waiting_bytes -= len(event.body) if isinstance(event, Frame) else 0
                     published = self.intake.held
                     following = self._heard_of(event)
                     self._count_unstored(self.intake.held - published)
+                    turn.end()
             if following is None:
                 break
             work = following

@@ -182,6 +182,7 @@ class WebSocket(TurnProtocol):
         return False
 
     def connection_lost(self, fault: Exception | None) -> None:
+        self.end_turns()
         if self._ending is not None:
             self._ending.cancel()
         self._drop_kept()
