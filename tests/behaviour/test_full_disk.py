@@ -252,7 +252,7 @@ def test_a_close_waits_for_a_move_to_segments_that_is_under_way():
         await reader.pull(1)
         while len(got := await reader.pull(500)):
             await got.ack()
-        writes = []
+        writes: list[str] = []
         disk.on_event = writes.append
         for _ in range(1_000):  # whoever tries too soon after the last one is sent away at once
             asked = asyncio.create_task(broker.shard.reclaim())

@@ -166,7 +166,7 @@ FOUND_BY: dict[str, tuple[str, ...]] = {
     "Publisher.commit 0": ("commit of nothing",),
     "Publisher.commit 1": ("commit", "commit again"),
     "Publisher.abort 0": ("abort",),
-    "open_shard 0": ("barrier",),
+    "_open_shard 0": ("barrier",),
     "Settler.stage_ack 0": ("stage ack", "stage ack more"),
     "Settler.purge 1": ("purge again",),
     "Settler._settle_now 0": ("ack", "nack", "dead letter"),
