@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 import wherry
+from tests.behaviour.world import VirtualClock
 from wherry import Closed, LimitReached, Message, PublishOptions, Retry
 
 
@@ -105,5 +106,27 @@ def test_a_subscription_that_goes_while_it_is_filled_leaves_a_directory_that_ope
             await broker.publish("t", [b"after"])
         async with wherry.open(tmp_path) as broker:
             assert broker.stats("t").messages == 30_001
+
+    asyncio.run(main())
+
+
+@pytest.mark.rows("G18")
+def test_a_lease_that_has_just_ended_does_not_spare_the_others_that_a_consumer_failed_with():
+    async def main():
+        clock = VirtualClock()
+        async with wherry.open(clock=clock) as broker:
+            await broker.create_topic("t")
+            await broker.subscribe("t", "readers", lease_ms=1_000, retry=Retry(first_ms=0))
+            await broker.publish("t", [b"late", b"poison", b"other"])
+            with pytest.raises(ValueError, match="poison"):
+                async with await broker.consumer("t", "readers") as reader:
+                    await reader.pull(1)
+                    for _ in range(2):
+                        await (await reader.pull(1)).renew(60_000)
+                    clock.advance(1_200)
+                    raise ValueError("poison")
+            clock.advance(10)
+            again = await (await broker.consumer("t", "readers")).pull()
+            assert {each.payload: each.attempt for each in again} == {b"late": 2, b"poison": 2, b"other": 2}
 
     asyncio.run(main())

@@ -200,9 +200,8 @@ class Consumer:
         The last one takes an ephemeral subscription along.
         """
         shard, subscription = self._shard, self._subscription
-        if error and self.is_joined() and (held := shard.state.leases.of_consumer(subscription.number, self.id)):
-            with suppress(WherryError):  # no space to write it down, or all is over: then it only waits again
-                await Settler(shard).nack([(lease.token, None) for lease in held], None, error)
+        if error and self.is_joined():
+            await self._fail(error)
         if shard.committer.failure is not None or subscription.number not in shard.state.subscriptions:
             return
         if subscription.consumers.get(self.id) is not self._state:  # closed before, and the id may be another's by now
@@ -211,6 +210,24 @@ class Consumer:
         if not subscription.config.durable and not subscription.consumers:
             shard.remove_subscription(subscription, "")
         shard.turnstile.turn()
+
+    async def _fail(self, error: str) -> None:
+        """Count a failed attempt for all that it holds; what cannot be written down only waits again.
+
+        In one call, or lease by lease: one that has just ended, or finds no space, does not spare the rest.
+        """
+        shard, settler = self._shard, Settler(self._shard)
+        with suppress(WherryError):
+            shard.upkeep(shard.now())
+        held = shard.state.leases.of_consumer(self._subscription.number, self.id)
+        parts: list[Part] = [(lease.token, None) for lease in held]
+        try:
+            if parts:
+                await settler.nack(parts, None, error)
+        except WherryError:
+            for part in parts if len(parts) > 1 else ():
+                with suppress(WherryError):
+                    await settler.nack([part], None, error)
 
     def grant(self, messages: int) -> None:
         """Credit for push: from the first call on, no more is handed over than was granted; 2^40 at most."""
