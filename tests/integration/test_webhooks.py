@@ -213,6 +213,22 @@ async def test_gone_means_removed_at_once(tmp_path):
         assert (await client.stats("jobs")).subscriptions == ()
 
 
+@run
+async def test_it_is_removed_also_when_what_it_was_sent_cannot_be_settled(tmp_path, monkeypatch):
+    async with Receiver(lambda call: 410) as receiver, serving(tmp_path) as (_, client):
+        keep = pusher.Pusher._settle
+
+        async def too_late(self, delivery, verdict):
+            delivery.take_back()  # its lease is over
+            await keep(self, delivery, verdict)
+
+        monkeypatch.setattr(pusher.Pusher, "_settle", too_late)
+        await subscribed(client, "me", hook(receiver))
+        await client.publish("jobs", ["a"])
+        await removed(client)
+        assert len(receiver.calls) == 1
+
+
 @pytest.mark.rows("K12", "G18")
 @pytest.mark.parametrize("status", [500, 503, 404])
 @run

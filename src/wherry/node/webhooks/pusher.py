@@ -162,9 +162,11 @@ class Pusher:
         try:
             verdict = await self._posted(delivery)
             self._learn(verdict, began)
-            await self._settle(delivery, verdict)  # before a removal, so that what dies of it is seen to
-            if verdict.is_gone or self._silences >= self._webhook.remove_after:
-                await self._remove(verdict)
+            try:
+                await self._settle(delivery, verdict)  # before a removal, so that what dies of it is seen to
+            finally:
+                if verdict.is_gone or self._silences >= self._webhook.remove_after:
+                    await self._remove(verdict)
         except StaleLease:
             _log.info("a call took longer than its lease: its messages come again", extra=self._names())
         except WherryError as fault:
