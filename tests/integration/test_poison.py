@@ -15,6 +15,7 @@ import pytest
 
 import wherry
 from tests.integration.worlds import Node, World, on_both
+from wherry.client import consumer as consumers
 
 AT_ONCE = wherry.Retry(attempts=3, first_ms=0, factor=1, cap_ms=0, jitter=0)
 ROUNDS = 6
@@ -122,6 +123,50 @@ async def test_a_group_of_errors_is_told_by_those_in_it(world):
     assert (payload, count) == (b"a", 1)
     assert error.startswith("OSError: disk ?; OSError: xxx")
     assert len(error) == 1_024
+
+
+@on_both
+@pytest.mark.rows("G18")
+async def test_an_error_about_the_broker_is_not_held_against_the_messages(world):
+    await world.jobs(lease_ms=60_000, retry=AT_ONCE)
+    await world.client.publish("jobs", [b"a"])
+    ours = [wherry.Unavailable("away"), wherry.StaleLease(1, "is over"), wherry.DiskFull(1, 0), wherry.Closed("closed")]
+    for fault in [*ours, ExceptionGroup("all of them", ours)]:
+        with pytest.raises(type(fault)):
+            async with world.client.consumer("jobs", "workers") as consumer:
+                async for _ in consumer:
+                    raise fault
+    assert await attempts(world) == {b"a": 1}
+    with pytest.raises(ExceptionGroup):
+        async with world.client.consumer("jobs", "workers") as consumer:
+            async for _ in consumer:
+                raise ExceptionGroup("not only ours", [*ours, ValueError("a")])
+    await world.later(1)
+    assert await attempts(world) == {b"a": 2}
+
+
+@pytest.mark.parametrize("ack", ["auto", "manual"])
+def test_a_worker_that_fails_while_the_broker_is_away_does_not_wait_a_lease_long(tmp_path, monkeypatch, ack):
+    monkeypatch.setattr(consumers, "FAREWELL_S", 0.3)
+
+    async def main() -> None:
+        async with Node(tmp_path / "home") as node, wherry.connect(node.url) as client:
+            await client.create_topic("jobs")
+            await client.subscribe("jobs", "workers", lease_ms=3_600_000)
+            await client.publish("jobs", [b"a", b"b"])
+            with pytest.raises(ValueError, match="b"):
+                async with client.consumer("jobs", "workers", ack=ack, ack_linger_ms=1_000) as consumer:
+                    async for message in consumer:
+                        if message.payload == b"b":
+                            await node.kill()
+                            raise ValueError("b")
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("wherry")]
+
+    async def in_time() -> None:
+        async with asyncio.timeout(60):
+            await main()
+
+    asyncio.run(in_time())
 
 
 @on_both

@@ -27,7 +27,7 @@ from wherry.core.state import SubscriptionState
 from wherry.core.texts import error_text
 from wherry.core.volatile import separate
 from wherry.model import check, ops
-from wherry.model.errors import InvalidInput, NotFound, WherryError
+from wherry.model.errors import InvalidInput, NotFound, WherryError, is_by_the_message
 from wherry.model.limits import TIME_MS_MAX
 from wherry.model.ops import AnyOp, to_ranges
 from wherry.model.schema import DELIVERED, completed
@@ -192,7 +192,7 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close(error_text(fault) if isinstance(fault, Exception) else "")
+        await self.close(error_text(fault) if fault is not None and is_by_the_message(fault) else "")
 
     async def close(self, error: str = "") -> None:
         """Leave: what it held waits again, no attempt counted; with an `error` it failed by that.

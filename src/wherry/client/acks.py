@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from wherry.client.batch import Batch, Desk, Int64
 from wherry.client.link.backoff import Backoff
 from wherry.client.link.errors import retry_after_s, returns
-from wherry.model.errors import StaleLease, WherryError
+from wherry.model.errors import Closed, StaleLease, WherryError
 
 Faults = dict[Batch, WherryError]
+
+UNANSWERED = "the consumer was closed before the broker answered"
 Work = list[tuple[Batch, Int64]]
 """Batches, and the rows of each that were claimed."""
 
@@ -57,6 +59,15 @@ class AckSender:
             await asyncio.wait([self._sending])
             self._begin()
 
+    async def stop(self) -> None:
+        """Give up what could not be sent; whoever waits for it learns that."""
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.wait([self._sending])
+        batches, self._dirty = self._dirty, {}
+        self._turn.set_result(dict.fromkeys(batches, Closed(UNANSWERED)))
+        self._turn = self._loop.create_future()
+
     def _begin(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -72,6 +83,9 @@ class AckSender:
                 batches, self._dirty = list(self._dirty), {}
                 try:
                     faults = await self._send(batches)
+                except asyncio.CancelledError:
+                    turn.set_result(dict.fromkeys(batches, Closed(UNANSWERED)))
+                    raise
                 except Exception as fault:  # a fault of ours must not leave anybody waiting
                     faults = dict.fromkeys(batches, WherryError(f"a fault of the client: {fault!r}"))
                 turn.set_result(faults)

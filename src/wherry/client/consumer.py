@@ -29,7 +29,7 @@ from wherry.client.link.backoff import Backoff
 from wherry.client.link.errors import retry_after_s, returns
 from wherry.client.options import ConsumerOptions, consumer_options
 from wherry.core.texts import error_text
-from wherry.model.errors import Closed, NotFound, StaleLease, WherryError
+from wherry.model.errors import Closed, NotFound, StaleLease, WherryError, is_by_the_message
 
 if TYPE_CHECKING:
     from wherry.client.client import Client
@@ -43,6 +43,9 @@ longer than the other: who is slow does not sit on what others could do."""
 
 PULL_WAIT_MS = 20_000
 RENEWALS_A_LEASE = 3
+
+FAREWELL_S = 3.0
+"""For the last acks and the failed attempts of a worker that fails: it must not wait a lease long for a broker."""
 
 
 class Consumer:
@@ -91,20 +94,31 @@ class Consumer:
         """Send the acks that are due, and leave: what is still held waits again, no attempt counted.
 
         With the `fault` of whoever worked on them, one is counted for all that were handed out and not settled.
-        Not with one that only ends the work (a cancelled task, Ctrl-C), nor with the consumer's own.
+        Not with one that only ends the work (a cancelled task, Ctrl-C), nor with the consumer's own, nor with one about
+        the broker or the way to it. A broker that is away holds up whoever leaves by a fault for `FAREWELL_S` at most.
         """
         if not self._tasks:
             return
-        has_failed = isinstance(fault, Exception) and fault is not self._fault
+        has_failed = is_by_the_message(fault) and fault is not self._fault
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._fault = self._fault or Closed("this consumer is closed")
         self._wake_reader.set()
-        await self._acks.flush()
-        if fault is not None and has_failed:
-            await self._acks.fail(self._claim_shown(), error_text(fault))
+        if fault is None:
+            await self._acks.flush()
+            await self._leave()
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                await self._acks.flush()
+                if has_failed:
+                    await self._acks.fail(self._claim_shown(), error_text(fault))
+                await self._leave()
+        await self._acks.stop()
+
+    async def _leave(self) -> None:
         with suppress(WherryError):  # it never pulled, or the broker is away: the leases end by themselves
             await self._desk.leave(self.name)
 

@@ -227,3 +227,14 @@ class Fenced(StorageError):
     """Another owner has opened this shard since; what was in flight here is not stored."""
 
     code = "fenced"
+
+
+NOT_BY_THE_MESSAGE = (StaleLease, CutOff, Closed, Unavailable, StorageError)
+"""About the broker and the way to it: whoever is stopped by one of these has not failed with a message."""
+
+
+def is_by_the_message(fault: BaseException | None) -> bool:
+    """Tell whether a message may be what ended the work on it: any exception of the worker, but none of the above."""
+    if isinstance(fault, ExceptionGroup):
+        return any(is_by_the_message(each) for each in fault.exceptions)
+    return isinstance(fault, Exception) and not isinstance(fault, NOT_BY_THE_MESSAGE)
