@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from wherry.sim.drill import Step
+from wherry.sim.drill_catalog import CATALOG
 from wherry.sim.drill_reads import READS
 from wherry.sim.drill_tokens import TOKENS
 from wherry.sim.drill_writes import WRITES
 
-STEPS: dict[str, Step] = {**WRITES, **READS, **TOKENS}
+STEPS: dict[str, Step] = {**WRITES, **CATALOG, **READS, **TOKENS}
