@@ -268,3 +268,22 @@ def test_a_close_waits_for_a_move_to_segments_that_is_under_way():
         assert len(writes) == written
 
     run(main())
+
+
+@pytest.mark.rows("K15")
+def test_space_that_was_set_aside_for_a_large_state_comes_back_to_the_journal():
+    async def main():
+        disk = disk_of(9)
+        broker = await opened(disk)
+        reserve = broker._housekeeper._reserve
+        await reserve.keep(4 * FILE)
+        disk.capacity_bytes -= disk.free_bytes()
+        slow = await broker.consumer("t", "readers")
+        taken = await fill(broker)
+        held = await slow.pull(500)  # so that nothing of the journal can go
+        await asyncio.sleep(2)
+        assert await fill(broker) > 2 * taken
+        assert len(held) == taken
+        await broker.close()
+
+    run(main())

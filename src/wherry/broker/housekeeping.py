@@ -177,7 +177,7 @@ class Housekeeper:
             if not self._gain():
                 self._few_at_ms = self._shard.clock.steady_ms() + TICK_MS
                 await self._move_few()
-                if not self._gain():
+                if not self._gain() and not await self._reserves_too_much():
                     return False
             await self.checkpoint()
             won = not self._gain()
@@ -188,6 +188,13 @@ class Housekeeper:
         if not won:
             self._vain_until_ms = self._shard.clock.steady_ms() + TICK_MS
         return won
+
+    async def _reserves_too_much(self) -> bool:
+        """Whether a file of the journal would fit into what is set aside, and a checkpoint can tell what is needed."""
+        shard = self._shard
+        assert self._reserve is not None
+        is_old = shard.committer.submitted != shard.checkpointed and self._is_time(TICK_MS)
+        return is_old and await self._reserve.spare_bytes() >= shard.writer.file_bytes
 
     async def _do_files(self) -> None:
         """One message that waits must not keep a whole segment, and what is dead goes: the more, the faster."""

@@ -6,11 +6,13 @@ nothing; it is removed when a checkpoint finds no other space, and made again wh
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from wherry.journal.files import Files
 
 PATH: Final = "reserve"
+SLACK_FACTOR: Final = 2  # more than so many times what is wanted is too much
 
 
 class Reserve:
@@ -20,25 +22,41 @@ class Reserve:
         self._files = files
         self._least_bytes = least_bytes
         self._known: int | None = None  # bytes set aside, None until the first look
+        self._wanted: int | None = None  # bytes that somebody asked for, None before that
+        self._changing = asyncio.Lock()  # a checkpoint may be written beside the look that comes now and then
 
-    async def keep(self, size: int = 0) -> None:
-        """Set aside `size` bytes, or the least, where that is more than there is; not now if the disk has no room."""
-        wanted = max(size, self._least_bytes)
+    async def spare_bytes(self) -> int:
+        """Bytes set aside above the least that there always are: what a smaller checkpoint might give back."""
+        return await self._kept() - SLACK_FACTOR * self._least_bytes
+
+    async def keep(self, size: int | None = None) -> None:
+        """Set aside `size` bytes (without it: as before), or the least; not now if the disk has no room.
+
+        Where it is more than twice as much, the rest goes back to the disk: a large state may be long gone.
+        """
+        if size is not None:
+            self._wanted = size
         try:
-            kept = await self._kept()
-            if kept < wanted and wanted - kept <= self._files.free_bytes():
-                (await self._files.preallocate(PATH, wanted, PATH if kept else None)).close()
-                self._known = wanted
+            async with self._changing:
+                await self._resize(max(self._wanted or 0, self._least_bytes))
         except OSError:
             return  # asked again before long
 
+    async def _resize(self, wanted: int) -> None:
+        kept = await self._kept()
+        grows = kept < wanted and wanted - kept <= self._files.free_bytes()
+        if grows or (self._wanted is not None and kept > SLACK_FACTOR * wanted):
+            (await self._files.preallocate(PATH, wanted, PATH if kept else None)).close()
+            self._known = wanted
+
     async def spend(self) -> bool:
         """Give the space back to the disk; whether there was any."""
-        if not await self._kept():
-            return False
-        await self._files.remove([PATH])
-        self._known = 0
-        return True
+        async with self._changing:
+            if not await self._kept():
+                return False
+            await self._files.remove([PATH])
+            self._known = 0
+            return True
 
     async def _kept(self) -> int:
         if self._known is None:
