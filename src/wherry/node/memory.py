@@ -1,4 +1,4 @@
-"""Memory that is free goes back to the system: allocators keep what a burst has taken, unless told.
+"""Gives memory that came free back to the system: allocators keep what a burst has taken, unless told.
 
 Answers that nobody reads, bodies and bursts of messages are bounded where they are held; once they are gone their
 memory would still be counted as this process's, for as long as it runs.
@@ -9,18 +9,22 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import resource
+from pathlib import Path
 
 import pyarrow as pa
 
 LOOK_S = 2.0
 STEP_BYTES = 64 << 20
-"""So much more is free than after the last time: worth giving back."""
+"""The resident memory that nobody uses grew by so much since the last time: worth giving back."""
+
+STATM = Path("/proc/self/statm")
 
 _log = logging.getLogger("wherry.node")
 
 
 class _Mallinfo(ctypes.Structure):
-    """What glibc tells of its memory; `fordblks` are the bytes that are free."""
+    """What glibc tells of its memory: `uordblks` and `hblkhd` are the bytes in use."""
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)
@@ -39,49 +43,58 @@ class Glibc:
         self._tell, self._trim = library.mallinfo2, library.malloc_trim
         self._tell.restype = _Mallinfo
 
-    def free_bytes(self) -> int:
-        """Free here, given back or not."""
-        return int(self._tell().fordblks)
+    def used_bytes(self) -> int:
+        """Return what the process has allocated here and not freed."""
+        told = self._tell()
+        return int(told.uordblks) + int(told.hblkhd)
 
     def give_back(self) -> None:
-        """What is free, to the system."""
+        """Return what is free to the system."""
         self._trim(0)
 
 
 class Giver:
-    """Looks at the memory of the process now and then, and gives back what came free in it."""
+    """Looks at the memory of the process now and then, and gives back what came free in it.
+
+    Resident memory that neither Arrow nor glibc has in use is the program itself, objects of Python, and what came
+    free: only growth of it says something. A burst between two looks is noticed too, since its memory stays.
+    """
 
     def __init__(self) -> None:
         self._pool = pa.default_memory_pool()
-        self._arrow_most = self._pool.bytes_allocated()
-        """The most that Arrow had since the last time."""
-        try:
-            self._glibc: Glibc | None = Glibc()
-        except (OSError, AttributeError):
-            self._glibc = None
-        self._known = self._free()
-        """Free after the last time, and so given back already."""
+        self._glibc = Glibc()
+        self._known = self.unused_bytes()
+        """After the last time."""
 
     async def run(self) -> None:
-        """For ever."""
+        """Look for ever."""
         while True:
             await asyncio.sleep(LOOK_S)
             if await asyncio.to_thread(self.look):
                 self._pool.release_unused()  # it gives back what is of the thread that asks
 
     def look(self) -> bool:
-        """Give back if it is worth it; whether it was. In a thread: it may take some milliseconds."""
-        allocated, free = self._pool.bytes_allocated(), self._free()
-        self._arrow_most, self._known = max(self._arrow_most, allocated), min(self._known, free)
-        came_free = self._arrow_most - allocated + free - self._known
+        """Give back if it is worth it; return whether it was. In a thread: it may take some milliseconds."""
+        unused = self.unused_bytes()
+        self._known = min(self._known, unused)
+        came_free = unused - self._known
         if came_free < STEP_BYTES:
             return False
         self._pool.release_unused()
-        if self._glibc is not None:
-            self._glibc.give_back()
-        self._arrow_most, self._known = allocated, self._free()
-        _log.debug("gave memory back", extra={"bytes": came_free})
+        self._glibc.give_back()
+        self._known = self.unused_bytes()
+        _log.debug("gave memory back", extra={"bytes": unused - self._known})
         return True
 
-    def _free(self) -> int:
-        return 0 if self._glibc is None else self._glibc.free_bytes()
+    def unused_bytes(self) -> int:
+        """Return the resident bytes that no allocator has in use."""
+        resident = int(STATM.read_text().split()[1]) * resource.getpagesize()
+        return resident - self._pool.bytes_allocated() - self._glibc.used_bytes()
+
+
+def giver() -> Giver | None:
+    """Make one where the system tells how much memory is in use; None elsewhere."""
+    try:
+        return Giver()
+    except (OSError, AttributeError):
+        return None

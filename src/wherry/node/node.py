@@ -26,7 +26,7 @@ from wherry.model.errors import InvalidInput, WherryError
 from wherry.node import strategies
 from wherry.node.config import Config
 from wherry.node.door import asks_for_keys, first_key, has_keys, is_loopback
-from wherry.node.memory import Giver
+from wherry.node.memory import giver
 from wherry.node.meter import metered, observer_of, watch_calls, watch_server, watch_stomp
 from wherry.node.webhooks.calls import Calls, calling
 from wherry.security.access import Access
@@ -181,8 +181,9 @@ class Node:
         if tls is not None:
             following = asyncio.create_task(tls.follow(), name="wherry tls")
             stack.callback(following.cancel)
-        giving = asyncio.create_task(Giver().run(), name="wherry memory")
-        stack.callback(giving.cancel)
+        if (memory := giver()) is not None:
+            giving = asyncio.create_task(memory.run(), name="wherry memory")
+            stack.callback(giving.cancel)
         pa.array([])  # where pandas is installed, Arrow loads it at the first array: not in the first request
         context = None if tls is None else tls.context
         try:

@@ -52,7 +52,7 @@ class Producer(Protocol):
 class Sender(Protocol):
     """A connection, of which no more is read while too much that it published is not stored."""
 
-    def stored(self, size: int) -> None:
+    def take_stored(self, size: int) -> None:
         """So much of what it published is durable, or refused."""
 
 
@@ -368,7 +368,7 @@ class Intake:
         """What came in a turn waits for the disk no longer."""
         self.held -= turn.size
         for sender, size in turn.senders.items():
-            sender.stored(size)
+            sender.take_stored(size)
 
     def _relieve(self) -> None:
         if self._relief and not self.is_full:

@@ -155,7 +155,7 @@ class Connection(TurnProtocol):
     def _has_too_much_unstored(self) -> bool:
         return self._unstored > 0 and self._unstored > self.shared_turns.unstored_max(self)
 
-    def stored(self, size: int) -> None:
+    def take_stored(self, size: int) -> None:
         """So much of what it published is durable."""
         self._unstored -= size
         self._resume()

@@ -160,7 +160,7 @@ class Session:
     def _has_too_much_unstored(self) -> bool:
         return self._unstored > 0 and self._unstored > self._turns.unstored_max(self.road)
 
-    def stored(self, size: int) -> None:
+    def take_stored(self, size: int) -> None:
         """So much of what it published is durable."""
         self._unstored -= size
         self._relieve()
