@@ -37,6 +37,8 @@ FAILED_ONCE = (
     40,  # a purge took more urgent messages that came meanwhile, and left those that it was for
     48,
     11,  # a transient message was handed out before the entry that it came with was durable
+    115,  # of two pulls that waited for the disk the later was answered first, taken for an attempt that was not counted
+    622,
 )
 
 

@@ -13,7 +13,8 @@ def failures_count(history: History, plan: Plan) -> Iterator[str]:
     counted = {(config.topic, config.name) for config in plan.subscriptions if config.acks and config.durable}
     back = {(each.token, each.name) for each in history.settled if each.kind == "release" and each.outcome != "refused"}
     last: dict[tuple[object, ...], Got] = {}
-    for got in sorted(history.got, key=lambda each: each.end):
+    # By token, which is the order of the leases: of two pulls that wait for the disk, the later may be answered first.
+    for got in sorted(history.got, key=lambda each: each.token):
         place = (got.subscription, got.name, got.partition, got.offset)
         before = last.get(place)
         last[place] = got
