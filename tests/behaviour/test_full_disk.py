@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from wherry import DiskFull
+from wherry import DiskFull, StorageError
 from wherry.broker.opening import start
 from wherry.journal import disk as engines
 from wherry.journal.disk import DiskEngine
@@ -20,10 +20,10 @@ BODY = b"x" * 4_000
 HOLD = b"the one that stays"
 
 
-async def opened(disk: SimDisk):
+async def opened(disk: SimDisk, cache_bytes: int = 64 << 20):
     files = disk.open()
     engine = DiskEngine(files, file_bytes=FILE, reserve_bytes=24 << 10, entry_bytes_max=32 << 10)
-    broker = await start(engine, files, SimClock(Random(1)))
+    broker = await start(engine, files, SimClock(Random(1)), cache_bytes=cache_bytes)
     await broker.create_topic("t")
     await broker.subscribe("t", "readers")
     return broker
@@ -287,3 +287,36 @@ def test_space_that_was_set_aside_for_a_large_state_comes_back_to_the_journal():
         await broker.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("seed", [4])
+def test_a_flush_of_memory_beside_publishes_that_are_short_of_room_writes_each_message_once(seed):
+    """Both move messages to segments, and may pick the same ones."""
+    random = Random(seed)
+
+    async def publish(broker) -> None:
+        for _ in range(60):
+            try:
+                await broker.publish("t", [b"x" * random.choice([500, 4_000])])
+            except StorageError:
+                await asyncio.sleep(random.random() * 0.5)
+
+    async def consume(broker) -> None:
+        async with await broker.consumer("t", "readers") as reader:
+            for _ in range(40):
+                got = await reader.pull(random.randint(1, 8), wait_ms=200)
+                if done := random.randint(0, len(got)):
+                    await got.ack(range(done))
+
+    async def main(files: float, cache_bytes: int):
+        disk = SimDisk(Random(seed), DiskFaults(stalls=0.0), capacity_bytes=int(files * FILE) + (48 << 10))
+        broker = await opened(disk, cache_bytes)
+        await asyncio.gather(*(publish(broker) for _ in range(6)), consume(broker))
+        segments = sorted(broker.shard.store.held().segments, key=lambda each: each.first)
+        assert all(before.last < after.first for before, after in itertools.pairwise(segments))
+        waiting = broker.stats("t").messages
+        assert await drain(broker) == waiting
+        await broker.close()
+
+    for files, cache_bytes in itertools.product((3.5, 5), (48 << 10, 96 << 10)):
+        run(main(files, cache_bytes))

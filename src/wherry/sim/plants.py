@@ -377,7 +377,7 @@ PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "lose outcomes": (lose_outcomes, 0, ("told_at_last",)),
     "flatter": (flatter, 0, ("fates_are_true",)),
     "ignore the bytes": (ignore_the_bytes, 3, ("log_within_bounds",)),
-    "show too soon": (show_too_soon, 73, ("log_never_changes", "log_is_whole", "log_lag", "ledger")),
+    "show too soon": (show_too_soon, 47, ("log_never_changes", "log_is_whole", "log_lag", "ledger")),
     "skip an edge": (skip_an_edge, 3, ("log_is_whole", "log_never_changes")),
     "advance too far": (advance_too_far, 10, ("log_lag", "log_is_lost_by_rule")),
     "lose an advance": (lose_an_advance, 12, ("log_lag", "leftover")),
