@@ -37,7 +37,7 @@ FAILED_ONCE = (
     40,  # a purge took more urgent messages that came meanwhile, and left those that it was for
     48,
     11,  # a transient message was handed out before the entry that it came with was durable
-    115,  # of two pulls that waited for the disk the later was answered first, taken for an attempt that was not counted
+    115,  # of two pulls that waited for the disk the later came first: taken for an uncounted attempt
     622,
 )
 
