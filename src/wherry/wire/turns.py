@@ -110,7 +110,8 @@ class Turns:
         self.read_strangers: set[TurnProtocol] = set()
         """Not let in, and not stopped."""
         self._is_scheduled = False
-        self._last = 0
+        self._last: object = None
+        """The last connection that was read from; kept, since the id of one that is gone may be another's."""
         self._lap_began = self._waits_since = 0.0
         self._last_at = self._other_at = float("-inf")
         """When the last connection was read from, and when any other than that one."""
@@ -121,13 +122,13 @@ class Turns:
 
     def seen(self, who: object, now: float) -> None:
         """Something was read from a connection."""
-        if id(who) != self._last:
-            self._last, self._other_at = id(who), self._last_at
+        if who is not self._last:
+            self._last, self._other_at = who, self._last_at
         self._last_at = now
 
     def is_alone(self, who: object, now: float) -> bool:
         """Whether nobody else was read from for a while."""
-        return now - (self._other_at if id(who) == self._last else self._last_at) > COMPANY_S
+        return now - (self._other_at if who is self._last else self._last_at) > COMPANY_S
 
     def unstored_max(self, who: object) -> int:
         """Bytes that a connection may have published without their being on disk."""
