@@ -44,9 +44,7 @@ COLUMNS = ("topic", "partition", "offset", "id", "key", "priority", "due", "expi
 
 
 class Node(WherryMessages):
-    """A node with Flight on a port that is known, and memory as it is set unless told: history lies in segments."""
-
-    cache_bytes = 256 << 20
+    """A node with Flight on a port that is known."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
