@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
+from tests.amqp.raw import QUEUE_DECLARE, long, short
 from tests.amqp.raw import Raw as Amqp
 from tests.amqp.wires import LASTING, durable, url_of
 from tests.stomp.raw import Raw as Stomp
@@ -75,16 +76,17 @@ def amqp_socket(node: Node) -> socket.socket:
     return raw._socket
 
 
-def _published() -> bytes:
-    """What a publish looks like on the wire."""
-    said: list[bytes] = []
+class Said(Amqp):
+    """What a client would say on the wire, without one."""
 
-    class Kept(Amqp):
-        def __init__(self) -> None:
-            self._kept = said
+    def __init__(self, call: Callable[[Amqp], None]) -> None:
+        self._kept: list[bytes] | None = []
+        call(self)
+        self.all = b"".join(self._kept)
 
-    Kept().publish("flood", BODY, LASTING)
-    return b"".join(said)
+
+PUBLISH = Said(lambda raw: raw.publish("flood", BODY, LASTING)).all
+DECLARE = Said(lambda raw: raw.call(1, QUEUE_DECLARE, b"\0\0" + short("flood") + b"\x02" + long(b""))).all
 
 
 class Flood(NamedTuple):
@@ -100,7 +102,7 @@ FLOODS = {
     "stomp line ends": Flood(stomp_socket, b"\r\n", StompConnection),
     "stomp sends": Flood(stomp_socket, SEND, StompConnection),
     "amqp heartbeats": Flood(amqp_socket, HEARTBEAT, AmqpConnection),
-    "amqp publishes": Flood(amqp_socket, _published(), AmqpConnection),
+    "amqp publishes": Flood(amqp_socket, PUBLISH, AmqpConnection),
     "websocket pings": Flood(websocket, masked(9, b""), WebSocket),
     "websocket sends": Flood(websocket, masked(2, SEND), WebSocket),
 }

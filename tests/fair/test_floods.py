@@ -10,18 +10,22 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from tests.amqp.raw import CLOSE
 from tests.amqp.raw import Raw as Amqp
 from tests.amqp.wires import url_of
-from tests.fair.floods import FLOODS, HEARTBEAT, PATIENCE_S, Counted, flooding, masked, upgraded
+from tests.fair.floods import DECLARE, FLOODS, HEARTBEAT, PATIENCE_S, Counted, flooding, masked, upgraded
 from tests.stomp.raw import Raw as Stomp
 from tests.stomp.serving import done_in, running, until
 from wherry.broker.broker import Broker
 from wherry.node.node import Node
 from wherry.wire import turns
+from wherry.wire.amqp.host import Host
+from wherry.wire.amqp.queue import Queue
 from wherry.wire.stomp.desk import STRANGE
 from wherry.wire.turns import CHUNK_BYTES, STRANGER_BYTES_MAX, UNSTORED_BYTES
 
@@ -62,6 +66,13 @@ def cycles(node: Node, count: int) -> int:
     return count
 
 
+def in_company(node: Node) -> None:
+    """Somebody else was just read from."""
+    client = http.client.HTTPConnection("127.0.0.1", node.port, timeout=PATIENCE_S)
+    asked(client, "GET", "/healthz")
+    client.close()
+
+
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_has_a_bounded_part_of_each_turn_of_the_loop(node, name, monkeypatch):
     flood = FLOODS[name]
@@ -77,34 +88,69 @@ def test_a_flood_has_a_bounded_part_of_each_turn_of_the_loop(node, name, monkeyp
     assert 0 < counted.most <= (READS * CHUNK_BYTES if is_cheap else DEAR_BYTES)
 
 
-@pytest.mark.parametrize("name", ["amqp publishes", "stomp sends", "websocket sends"])
-def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name, monkeypatch):
-    """While the disk takes nothing, no more is read than that; everything goes on when it does."""
-    flood = FLOODS[name]
-    monkeypatch.setattr(turns, "COMPANY_S", 3_600.0)
-    begun = flood.begin(node)
-    cycles(node, 1)
-    stored, goes_on, intake = Broker.stored, threading.Event(), node.desk.house.intake
+@contextmanager
+def disk_that_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Until what it gives is set."""
+    stored, goes_on = Broker.stored, threading.Event()
 
     async def late(broker: Broker, position: int) -> None:
         await asyncio.to_thread(goes_on.wait, PATIENCE_S)
         await stored(broker, position)
 
     monkeypatch.setattr(Broker, "stored", late)
-    counted = Counted(node, flood.kind, monkeypatch)
     try:
-        with flooding(begun, flood.again):
-            until(lambda: intake.held > UNSTORED_BYTES)
-            counted.laps_more(500)
-            handled = counted.all
-            counted.laps_more(500)
-            assert counted.all == handled
-            assert intake.held <= UNSTORED_BYTES + CHUNK_BYTES
-            goes_on.set()
-            until(lambda: counted.all > handled)
+        yield goes_on
     finally:
         goes_on.set()
-        counted.end()
+
+
+@pytest.mark.parametrize("name", ["amqp publishes", "stomp sends", "websocket sends"])
+def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name, monkeypatch):
+    """While the disk takes nothing, no more is read than that; everything goes on when it does."""
+    flood, intake = FLOODS[name], node.desk.house.intake
+    monkeypatch.setattr(turns, "COMPANY_S", 3_600.0)
+    begun = flood.begin(node)
+    in_company(node)
+    counted = Counted(node, flood.kind, monkeypatch)
+    with disk_that_takes_nothing(monkeypatch) as goes_on, flooding(begun, flood.again):
+        until(lambda: intake.held > UNSTORED_BYTES)
+        counted.laps_more(500)
+        handled = counted.all
+        counted.laps_more(500)
+        assert counted.all == handled
+        assert intake.held <= UNSTORED_BYTES + 2 * CHUNK_BYTES
+        goes_on.set()
+        until(lambda: counted.all > handled)
+    counted.end()
+    until(lambda: intake.held == 0)
+
+
+@pytest.mark.parametrize("name", ["amqp publishes", "stomp sends", "websocket sends"])
+def test_so_is_what_it_publishes_while_a_call_before_it_is_carried_out(node, name, monkeypatch):
+    flood, intake = FLOODS[name], node.desk.house.intake
+    monkeypatch.setattr(turns, "COMPANY_S", 3_600.0)
+    declare, is_declared = Host.declare_queue, threading.Event()
+
+    async def slow(host: Host, queue: str, *arguments: Any) -> Queue:
+        await asyncio.to_thread(is_declared.wait, PATIENCE_S)
+        return host.queue(queue) if host.has_queue(queue) else await declare(host, queue, *arguments)
+
+    begun = flood.begin(node)
+    in_company(node)
+    monkeypatch.setattr(Host, "declare_queue", slow)
+    begun.sendall(DECLARE if name == "amqp publishes" else flood.again.replace(b"/flood", b"/slow" + name[:1].encode()))
+    counted = Counted(node, flood.kind, monkeypatch)
+    with disk_that_takes_nothing(monkeypatch) as goes_on, flooding(begun, flood.again):
+        until(lambda: counted.all > 2 * UNSTORED_BYTES)
+        assert intake.held == 0
+        is_declared.set()
+        until(lambda: intake.held > UNSTORED_BYTES)
+        counted.laps_more(500)
+        assert intake.held <= UNSTORED_BYTES + 2 * CHUNK_BYTES
+        goes_on.set()
+        handled = counted.all
+        until(lambda: counted.all > handled + UNSTORED_BYTES)
+    counted.end()
     until(lambda: intake.held == 0)
 
 

@@ -26,6 +26,7 @@ from wherry.wire.amqp.house import House
 from wherry.wire.amqp.login import Login
 from wherry.wire.amqp.names import ROOT
 from wherry.wire.amqp.session import Session, State, Work
+from wherry.wire.amqp.unstored import Unstored
 from wherry.wire.peer import certified, host_of, place
 from wherry.wire.turns import Turn, TurnProtocol
 
@@ -86,8 +87,6 @@ class Connection(TurnProtocol):
         self._paused = False
         self._blocked = False
         self._waits_for_relief = False
-        self._unstored = 0
-        """Bytes that it published and that are not on disk."""
         self._drained: asyncio.Future[None] | None = None
         self.is_stuffed = False
 
@@ -97,6 +96,7 @@ class Connection(TurnProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self.begin_turns(self._transport)
+        self._unstored = Unstored(self._server.house.intake, self.shared_turns, self, self._resume)
         self.peer, ours = (transport.get_extra_info(name) for name in ("peername", "sockname"))
         login = Login(
             self._server.access, certified(transport), any_user=self._server.any_user, peer=host_of(self.peer)
@@ -112,6 +112,7 @@ class Connection(TurnProtocol):
         self._waiting.clear()
         self.is_stuffed = False
         self._let_go_on()
+        self._unstored.let_go_on()
         self.session.lost()
 
     def _let_go_on(self) -> None:
@@ -132,7 +133,7 @@ class Connection(TurnProtocol):
             self._handle(events)
         if self._server.held > self._server.bounds.held_bytes:
             self._server.cut_off_largest()
-        elif self._is_behind() or self._has_too_much_unstored() or self._server.house.intake.is_full:
+        elif self._is_behind() or self._unstored.is_too_much or self._server.house.intake.is_full:
             self._pause()
 
     @property
@@ -151,14 +152,6 @@ class Connection(TurnProtocol):
     def _is_behind(self) -> bool:
         """Whether enough waits to be carried out."""
         return len(self._waiting) > WAITING_MAX or self._behind > WAITING_BYTES_MAX
-
-    def _has_too_much_unstored(self) -> bool:
-        return self._unstored > 0 and self._unstored > self.shared_turns.unstored_max(self)
-
-    def take_stored(self, size: int) -> None:
-        """So much of what it published is durable."""
-        self._unstored -= size
-        self._resume()
 
     def _handle(self, events: Iterable[Event]) -> None:
         """One after the other; what takes time is waited for before the next."""
@@ -179,9 +172,7 @@ class Connection(TurnProtocol):
             _log.exception("a fault of the broker")
             return self.session.failed()
         finally:
-            if intake.held != held:
-                self._unstored += intake.held - held
-                intake.charge(self, intake.held - held)
+            self._unstored.count(held)
 
     async def _do(self, work: Work) -> None:
         turn = Turn(self.shared_turns, self)
@@ -198,6 +189,7 @@ class Connection(TurnProtocol):
                 if self.is_stuffed:  # what it has asked for would pile up
                     await self._relieved()
                     continue
+                await self._unstored.room()
                 await turn.ready()
                 if self._waiting:  # it may be over meanwhile
                     turn.begin(is_stranger=self.is_stranger)
@@ -251,7 +243,7 @@ class Connection(TurnProtocol):
         if self._server.house.intake.is_full:
             self._wait_for_relief()
             return
-        if self._has_too_much_unstored() or (self._task is not None and self._is_behind()):
+        if self._unstored.is_too_much or (self._task is not None and self._is_behind()):
             return
         self._paused = False
         if self._blocked:

@@ -25,6 +25,7 @@ from wherry.wire.amqp.dealing import Dealt, Holding
 from wherry.wire.amqp.host import Host
 from wherry.wire.amqp.queue import Queue
 from wherry.wire.amqp.refusals import Refused
+from wherry.wire.amqp.unstored import Unstored
 from wherry.wire.stomp import codec, greeting
 from wherry.wire.stomp.calls import CALLS
 from wherry.wire.stomp.codec import VERSIONS, Frame, Reader, StompFault
@@ -116,8 +117,7 @@ class Session:
         """Of `sending`: queues, and what SENDs said of them."""
         self.road, self._reader = road, Reader()
         self._turns = turns()
-        self._unstored = 0
-        """Bytes that it published and that are not on disk."""
+        self._unstored = Unstored(self.intake, self._turns, road, self._relieve)
         self._beats = HeartBeats(0, 0)
         self._waiting: deque[Frame | StompFault] = deque()
         self._waiting_bytes = 0
@@ -155,15 +155,7 @@ class Session:
         if self.is_over:
             return False
         busy = len(self._waiting) > WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX
-        return busy or self.intake.is_full or self.is_stuffed or self._has_too_much_unstored()
-
-    def _has_too_much_unstored(self) -> bool:
-        return self._unstored > 0 and self._unstored > self._turns.unstored_max(self.road)
-
-    def take_stored(self, size: int) -> None:
-        """So much of what it published is durable."""
-        self._unstored -= size
-        self._relieve()
+        return busy or self.intake.is_full or self.is_stuffed or self._unstored.is_too_much
 
     def when_relieved(self, call: Callable[[], None]) -> None:
         """Call back once when `is_full` may be over."""
@@ -187,7 +179,7 @@ class Session:
                 self._start(self._heard_of(event))
             if self.is_over:
                 return
-        self._count_unstored(self.intake.held - published)
+        self._unstored.count(published)
         self._heard = time.monotonic()  # what it took us to hear it is no delay of the client
         held = self._reader.held
         if whole or held == 0:
@@ -232,12 +224,6 @@ class Session:
             self._failed(event, fault)
             return None
 
-    def _count_unstored(self, size: int) -> None:
-        """So much was published since; it counts until it is stored."""
-        if size:
-            self._unstored += size
-            self.intake.charge(self, size)
-
     def _failed(self, frame: Frame, fault: Exception) -> None:
         receipt = frame.headers.get("receipt")
         if isinstance(fault, StompFault):
@@ -264,6 +250,7 @@ class Session:
                 self.fail(StompFault("internal_error", "a fault of the broker, which is in its log"))
             following: Work | None = None
             while self._waiting and following is None:
+                await self._unstored.room()
                 await turn.ready()
                 if self._waiting:  # it may be over meanwhile
                     turn.begin(is_stranger=self.is_stranger)
@@ -271,7 +258,7 @@ class Session:
                     self._waiting_bytes -= len(event.body) if isinstance(event, Frame) else 0
                     published = self.intake.held
                     following = self._heard_of(event)
-                    self._count_unstored(self.intake.held - published)
+                    self._unstored.count(published)
                     turn.end()
             if following is None:
                 break
@@ -433,6 +420,7 @@ class Session:
             transaction.drop_messages()
         self.receipts.end()
         self.house.tidy(self._let_go())
+        self._unstored.let_go_on()
         self._relieve()
 
     def _count_held(self, size: int) -> None:
