@@ -11,52 +11,22 @@ import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from wherry.broker import (
-    backfill,
-    browse,
-    catalogue,
-    commit,
-    consume,
-    consumer,
-    history,
-    housekeeping,
-    look,
-    news,
-    outcomes,
-    publish,
-    recovery,
-    settle,
-    shard,
-    tracing,
-    undertaker,
-)
+import wherry.broker
 from wherry.broker.commit import Committer
 from wherry.sim.patch import patched
 
-MODULES: tuple[ModuleType, ...] = (
-    backfill,
-    browse,
-    catalogue,
-    commit,
-    consume,
-    consumer,
-    history,
-    housekeeping,
-    look,
-    news,
-    outcomes,
-    publish,
-    recovery,
-    settle,
-    shard,
-    tracing,
-    undertaker,
+MODULES: tuple[ModuleType, ...] = tuple(
+    import_module(each.name)
+    for each in walk_packages(wherry.broker.__path__, "wherry.broker.")
+    if each.name != "wherry.broker.face"  # only the waits that the others call
 )
-"""The broker, where it waits; `face` has only what these call."""
+"""The broker."""
 
 WAITS = frozenset({"_durable", "_decided", "_all_durable", "stored"})
 """Calls that wait for the journal, besides `wait` of a committer."""
