@@ -109,6 +109,7 @@ def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name
     """While the disk takes nothing, no more is read than that; everything goes on when it does."""
     flood, intake = FLOODS[name], node.desk.house.intake
     monkeypatch.setattr(turns, "COMPANY_S", 3_600.0)
+    monkeypatch.setattr(turns, "SERVED_S", 0.0)
     begun = flood.begin(node)
     in_company(node)
     counted = Counted(node, flood.kind, monkeypatch)
@@ -129,6 +130,7 @@ def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name
 def test_so_is_what_it_publishes_while_a_call_before_it_is_carried_out(node, name, monkeypatch):
     flood, intake = FLOODS[name], node.desk.house.intake
     monkeypatch.setattr(turns, "COMPANY_S", 3_600.0)
+    monkeypatch.setattr(turns, "SERVED_S", 0.0)
     declare, is_declared = Host.declare_queue, threading.Event()
 
     async def slow(host: Host, queue: str, *arguments: Any) -> Queue:

@@ -11,9 +11,11 @@ import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -137,6 +139,7 @@ def test_calls_behind_one_that_takes_time_do_not_pay_for_what_others_do(node, mo
 def test_what_could_not_be_stored_stops_nobody_for_ever(node, name, monkeypatch):
     flood = FLOODS[name]
     monkeypatch.setattr(module, "COMPANY_S", 3_600.0)
+    monkeypatch.setattr(module, "SERVED_S", 0.0)
     begun = flood.begin(node)
     cycles(node, 1)
     fails, stored, intake = threading.Event(), Broker.stored, node.desk.house.intake
@@ -166,6 +169,7 @@ def test_who_was_stopped_for_long_is_not_late_when_it_goes_on():
             connection.stop("test")
             connection.tick(now + 100)
             connection.go_on("test")
+            await connection.shared_turns.turn()  # behind its own
             connection.tick(now + 100.1)
             assert not connection.is_closing
             connection.tick(now + 200)
@@ -258,3 +262,35 @@ def test_over_tls_little_is_read_from_a_connection_that_is_stopped_and_its_end_i
         assert sent < 32 << 20  # what the kernels keep, and what TLS does
     go_on(tls_node, connection)
     until(lambda: not tls_node.desk.sessions)
+
+
+def test_those_who_may_go_on_together_do_so_one_after_the_other():
+    """One sync may let many publishers go on: all at once they would hold up the loop for a turn of each."""
+
+    async def main() -> list[int]:
+        async with served() as (server, url):
+            clients = [await asyncio.to_thread(lambda: Amqp(url).opened()) for _ in range(8)]
+            connections, lap, laps = [connection_of(server, raw) for raw in clients], 0, []
+
+            def gone_on(resume: Callable[[], None]) -> None:
+                laps.append(lap)
+                resume()
+
+            for connection in connections:
+                connection.stop("full")
+                resume = connection._socket.resume_reading
+                watched = SimpleNamespace(
+                    resume_reading=partial(gone_on, resume), is_closing=connection._socket.is_closing
+                )
+                connection._socket = cast(asyncio.Transport, watched)
+            for connection in connections:
+                connection.go_on("full")
+            while any(connection.is_stopped for connection in connections):
+                lap += 1
+                await asyncio.sleep(0)
+            for raw in clients:
+                raw._socket.close()
+            return laps
+
+    laps = asyncio.run(main())
+    assert len(set(laps)) == len(laps) == 8

@@ -11,14 +11,19 @@ import pytest
 from wherry.wire import turns as module
 from wherry.wire.turns import (
     ALONE_S,
+    BRIEF_S,
     CHUNK_ALONE_BYTES,
     CHUNK_BYTES,
     CHUNK_BYTES_MIN,
     COMPANY_S,
+    LIGHT_WINDOW_S,
+    SERVED_S,
     STRANGER_S,
     STRANGERS_S,
     STRANGERS_SHARE,
     TURN_S,
+    UNSTORED_BRIEF_BYTES,
+    UNSTORED_BYTES,
     Turn,
     Turns,
     turns,
@@ -264,3 +269,42 @@ def test_a_call_that_is_cancelled_or_fails_does_so_through_its_timing():
 
     asyncio.run(main())
     assert told == ["cancelled"]
+
+
+def test_turns_are_brief_while_a_light_client_is_served(clock):
+    shared = Turns()
+    light, heavy = Turn(shared, "light"), Turn(shared, "heavy")
+
+    def lasts(turn: Turn) -> float:
+        turn.begin()
+        turn.end()
+        return turn._whole_s
+
+    shared.seen("light", clock.now, is_light=light.is_light)
+    shared.seen("heavy", clock.now)
+    for _ in range(100):
+        heavy.begin()
+        clock.work(TURN_S)
+        heavy.end()
+    assert light.is_light
+    assert not heavy.is_light
+    assert lasts(heavy) == TURN_S, "nobody is served any more"
+    shared.seen("light", clock.now, is_light=light.is_light)
+    shared.seen("heavy", clock.now, is_light=heavy.is_light)
+    assert (lasts(heavy), lasts(light)) == (BRIEF_S, TURN_S)
+    assert shared.unstored_max("heavy") == UNSTORED_BRIEF_BYTES
+    clock.wait(SERVED_S)
+    assert lasts(heavy) == TURN_S
+    assert shared.unstored_max("heavy") == UNSTORED_BYTES
+
+
+def test_who_used_much_is_light_again_after_a_while(clock):
+    turn = Turn(Turns(), "a")
+    turn.begin()
+    clock.work(LIGHT_WINDOW_S)
+    turn.end()
+    assert not turn.is_light
+    clock.wait(LIGHT_WINDOW_S)
+    turn.begin()
+    turn.end()
+    assert turn.is_light

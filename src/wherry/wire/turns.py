@@ -26,8 +26,20 @@ from time import perf_counter, thread_time
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-TURN_S, ALONE_S, STRANGER_S = 0.001, 0.02, 0.00025
-"""A turn beside others, alone, and of a client that is not let in yet."""
+TURN_S, ALONE_S, STRANGER_S, BRIEF_S = 0.001, 0.02, 0.00025, 0.00025
+"""A turn beside others, alone, of a client that is not let in yet, and while a light client is served.
+
+What a client asks for goes through the loop several times, and every time it may find somebody else's turn begun.
+"""
+
+LIGHT_SHARE, LIGHT_WINDOW_S = 0.04, 0.1
+"""A connection is light that uses at most this part of the loop, looked at over this time."""
+
+LIGHT_S = 0.002
+"""Where nobody counts what a connection uses: it is light if it was silent for so long."""
+
+SERVED_S = 0.01
+"""How long a light client is taken to be served after something was read from it."""
 
 COMPANY_S = 0.5
 """How long ago somebody else was read from, that a connection is not alone."""
@@ -65,8 +77,9 @@ UNASKED_SHARE, UNASKED_S = 0.5, 0.005
 STRANGER_BYTES_MAX = 128 << 10
 """What a client may send before it is let in, in all. A login is some hundred bytes; a certificate or token some KB."""
 
-UNSTORED_BYTES, UNSTORED_ALONE_BYTES = 512 << 10, 8 << 20
-"""Published by one connection and not on disk yet, beside others and alone; beyond it nothing is read from it.
+UNSTORED_BYTES, UNSTORED_ALONE_BYTES, UNSTORED_BRIEF_BYTES = 512 << 10, 8 << 20, 64 << 10
+"""Published by one connection and not on disk yet, beside others, alone, and while a light client is served; beyond it
+nothing is read from it.
 
 What is queued for the disk delays the sync that everybody else waits for.
 """
@@ -113,6 +126,8 @@ class Turns:
         self._last: object = None
         """The last connection that was read from; kept, since the id of one that is gone may be another's."""
         self._lap_began = self._waits_since = 0.0
+        self._serves_until = 0.0
+        """When the last light client that was read from is taken to have its answer."""
         self._last_at = self._other_at = float("-inf")
         """When the last connection was read from, and when any other than that one."""
         self.buffer = memoryview(bytearray(CHUNK_ALONE_BYTES))
@@ -120,8 +135,10 @@ class Turns:
         self.count = 0
         """Turns given to those who waited, since the start."""
 
-    def seen(self, who: object, now: float) -> None:
+    def seen(self, who: object, now: float, *, is_light: bool = False) -> None:
         """Something was read from a connection."""
+        if is_light:
+            self._serves_until = now + SERVED_S
         if who is not self._last:
             self._last, self._other_at = who, self._last_at
         self._last_at = now
@@ -130,9 +147,18 @@ class Turns:
         """Whether nobody else was read from for a while."""
         return now - (self._other_at if who is self._last else self._last_at) > COMPANY_S
 
+    def turn_s(self, who: object, now: float, *, is_light: bool) -> float:
+        """How long a turn of a connection is, of one that is let in."""
+        if self.is_alone(who, now):
+            return ALONE_S
+        return BRIEF_S if now < self._serves_until and not is_light else TURN_S
+
     def unstored_max(self, who: object) -> int:
         """Bytes that a connection may have published without their being on disk."""
-        return UNSTORED_ALONE_BYTES if self.is_alone(who, perf_counter()) else UNSTORED_BYTES
+        now = perf_counter()
+        if self.is_alone(who, now):
+            return UNSTORED_ALONE_BYTES
+        return UNSTORED_BRIEF_BYTES if now < self._serves_until else UNSTORED_BYTES
 
     def wait(self, call: Callable[[], None], *, is_stranger: bool = False) -> None:
         """Call back when it is its turn: one a turn of the loop, in the order in which they came."""
@@ -215,6 +241,8 @@ class Turn:
         self._began = self._ended = 0.0
         self._granted_s = 0.0
         """Of what it was given because it waited, what it has not used."""
+        self._used_s = 0.0
+        """Used lately; what was used longer ago than `LIGHT_WINDOW_S` counts no more."""
         self.is_stranger = False
 
     def begin(self, *, is_stranger: bool = False) -> None:
@@ -224,10 +252,8 @@ class Turn:
         """
         now = perf_counter()
         self.is_stranger = is_stranger
-        if is_stranger:
-            self._whole_s = STRANGER_S
-        else:
-            self._whole_s = ALONE_S if self.shared.is_alone(self._who, now) else TURN_S
+        self._used_s *= max(0.0, 1.0 - (now - self._ended) / LIGHT_WINDOW_S)
+        self._whole_s = STRANGER_S if is_stranger else self.shared.turn_s(self._who, now, is_light=self.is_light)
         purse = self.shared.strangers if is_stranger else self.shared.unasked
         given_back = 0.0 if purse.is_empty(now) else SHARE * (now - self._ended)
         self._left_s = min(self._whole_s, self._left_s + given_back)
@@ -238,6 +264,7 @@ class Turn:
         """It is done, for so many bytes; whether the turn is over."""
         spent = thread_time() - self._began
         self._left_s -= spent
+        self._used_s += spent
         self._ended = perf_counter()
         if size >= TELLING_BYTES:
             self._byte_s = max(spent / size, self._byte_s / 2)
@@ -249,6 +276,11 @@ class Turn:
             self.shared.unasked.spend(spent - self._granted_s)
             self._granted_s = 0.0
         return self._is_over()
+
+    @property
+    def is_light(self) -> bool:
+        """Whether the connection uses little of the loop."""
+        return not self.is_stranger and self._used_s <= LIGHT_SHARE * LIGHT_WINDOW_S
 
     def _is_over(self) -> bool:
         return self._left_s <= 0 or (self.is_stranger and self.shared.strangers.is_empty(self._ended))
@@ -371,8 +403,9 @@ class TurnProtocol(asyncio.BufferedProtocol):
         self.data_received(data)
         if self._turn.is_stranger:
             self._count_strange(len(data))
-        self.shared_turns.seen(self, perf_counter())
-        if self._turn.end(len(data)):
+        is_over = self._turn.end(len(data))
+        self.shared_turns.seen(self, perf_counter(), is_light=self._turn.is_light)
+        if is_over:
             self.stand_back()
             if self._turn.is_stranger and self.shared_turns.strangers.is_empty(perf_counter()):
                 self.shared_turns.stop_strangers()
@@ -406,9 +439,15 @@ class TurnProtocol(asyncio.BufferedProtocol):
 
     def go_on(self, why: str) -> None:
         """One reason less."""
-        if why in self._stops:
-            self._stops.discard(why)
-            if not self._stops and not self._socket.is_closing():
-                self._socket.resume_reading()
-                if self.is_stranger:
-                    self.shared_turns.read_strangers.add(self)
+        if why not in self._stops:
+            return
+        self._stops.discard(why)
+        if self._stops or self._socket.is_closing():
+            return
+        if why != "turn":  # one sync may let many go on: they do so one after the other
+            self._stops.add("turn")
+            self.shared_turns.wait(self._on_turn, is_stranger=self.is_stranger)
+            return
+        self._socket.resume_reading()
+        if self.is_stranger:
+            self.shared_turns.read_strangers.add(self)

@@ -3,8 +3,8 @@
     add … add … │ end of the turn │ submit: in the topics ──► stored: on disk ──► confirms, as multiples
                                     in order, one turn after the other
 
-Turns are submitted one after the other, so that a queue keeps the order in which messages came; while one is being
-written the next is gathered.
+Turns are submitted one after the other, so that a queue keeps the order in which messages came. While a sync is under
+way, what comes is gathered until it ends: it could not be on disk sooner, and one large batch costs less than many.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ HELD_BYTES_MAX = 64 << 20
 
 BATCH_BYTES_MAX = 8 << 20
 """Of one batch: each has to fit one entry of the journal."""
+
+TURN_BYTES = 64 << 10
+"""Gathered while a sync is under way; what is more is submitted at once, so that it is ready for the next sync."""
 
 ROW_BYTES = 100
 """What a message counts beside its body and envelope."""
@@ -232,6 +235,16 @@ class Intake:
 
     def _end_of_turn(self) -> None:
         self._scheduled = False
+        if self._written and self._is_patient():
+            return
+        self._end_turn()
+
+    def _is_patient(self) -> bool:
+        """Whether what came may wait for the sync that is under way, and for more that comes meanwhile."""
+        turn = self._turn
+        return turn.size < TURN_BYTES and all(group.persistent for group in turn.groups)
+
+    def _end_turn(self) -> None:
         if self._turn.groups or self._turn.last:
             self._waiting.append(self._turn)
             self._turn = _Turn()
@@ -241,7 +254,7 @@ class Intake:
 
     async def flush(self) -> None:
         """Until everything that came so far is in its topic, so that whoever looks there finds it."""
-        self._end_of_turn()
+        self._end_turn()
         if not self._waiting:
             return
         turn = self._waiting[-1]
@@ -353,6 +366,7 @@ class Intake:
                 for producer, last in turn.last.items():
                     producer.confirmed(last, refused.get(producer, set()))
                 self._relieve()
+                self._end_turn()
         finally:
             self._confirming = None
 
@@ -363,6 +377,7 @@ class Intake:
         for _, turn, _ in written:
             self._release(turn)
         self._relieve()
+        self._end_turn()
 
     def _release(self, turn: _Turn) -> None:
         """What came in a turn waits for the disk no longer."""

@@ -24,7 +24,7 @@ from wherry.wire.http.heads import Head, joined, split, written
 from wherry.wire.http.message import Bytes, Request, Response, Stream
 from wherry.wire.http.problem import HttpError, problem
 from wherry.wire.http.upgrade import Upgrade, hand_over
-from wherry.wire.turns import turns
+from wherry.wire.turns import LIGHT_S, turns
 
 if TYPE_CHECKING:
     from wherry.wire.http.server import Server
@@ -91,6 +91,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._turns = turns()
+        self._read_at = 0.0
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
         self._secure = transport.get_extra_info("ssl_object") is not None
@@ -149,7 +150,9 @@ class Connection(asyncio.BufferedProtocol):
         self._inbox = self._inbox + bytes(size - len(self._inbox))
 
     def buffer_updated(self, count: int) -> None:
-        self._turns.seen(self, perf_counter())  # whoever floods another wire has company
+        now = perf_counter()
+        self._turns.seen(self, now, is_light=now - self._read_at > LIGHT_S)  # whoever floods another wire has company
+        self._read_at = now
         if self._state is _State.BODY:
             self._gathering.got += count
             self._attempt(self._feed_body)

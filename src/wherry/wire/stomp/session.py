@@ -42,6 +42,9 @@ WAITING_MAX = 10_000
 WAITING_BYTES_MAX = 4 << 20
 """Frames that wait behind one that takes time; beyond it nothing should be fed."""
 
+FRAMES_BYTES, FRAME_BYTES = 4 << 10, 256
+"""Carried out of what waits before it is looked whose turn it is, and what a frame counts beside its body."""
+
 FRAME_PACE = 100_000
 """Bytes that win a frame one second more."""
 
@@ -252,19 +255,26 @@ class Session:
             while self._waiting and following is None:
                 await self._unstored.room()
                 await turn.ready()
-                if self._waiting:  # it may be over meanwhile
-                    turn.begin(is_stranger=self.is_stranger)
-                    event = self._waiting.popleft()
-                    self._waiting_bytes -= len(event.body) if isinstance(event, Frame) else 0
-                    published = self.intake.held
-                    following = self._heard_of(event)
-                    self._unstored.count(published)
-                    turn.end()
+                turn.begin(is_stranger=self.is_stranger)
+                following = self._carry_on()
+                turn.end()
             if following is None:
                 break
             work = following
         self._task = None
         self._relieve()
+
+    def _carry_on(self) -> Work | None:
+        """Take in some of what waits; what is left to do of the last of it, if that takes time."""
+        published, following, left = self.intake.held, None, FRAMES_BYTES
+        while self._waiting and following is None and left > 0:
+            event = self._waiting.popleft()
+            size = len(event.body) if isinstance(event, Frame) else 0
+            self._waiting_bytes -= size
+            left -= size + FRAME_BYTES
+            following = self._heard_of(event)
+        self._unstored.count(published)
+        return following
 
     def _relieve(self) -> None:
         if self._relief and not self.is_full:

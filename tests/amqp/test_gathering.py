@@ -1,0 +1,71 @@
+"""What comes while a sync is under way is gathered, and is one batch when the sync ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.amqp.raw import Raw
+from tests.amqp.wires import LASTING, durable, url_of
+from tests.fair.test_floods import disk_that_takes_nothing
+from tests.stomp.serving import running, until
+from wherry.broker.broker import Broker
+from wherry.node.node import Node
+from wherry.wire.amqp.intake import TURN_BYTES, Intake
+
+PASSING = b"\x00\x00"
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("gathering")) as found:
+        yield found
+
+
+@pytest.fixture
+def submits(monkeypatch) -> list[int]:
+    """How many messages were submitted together, each time."""
+    found: list[int] = []
+    submit = Broker.submit
+
+    async def counted(broker: Broker, calls):
+        found.append(sum(batch.num_rows for _, batch, _ in calls))
+        return await submit(broker, calls)
+
+    monkeypatch.setattr(Broker, "submit", counted)
+    return found
+
+
+def intake_of(node: Node) -> Intake:
+    assert node.desk is not None
+    return node.desk.house.intake
+
+
+def publish(node: Node, raw: Raw, body: bytes, properties: bytes = LASTING) -> None:
+    """One message, which is in the intake on return."""
+    held = intake_of(node).held
+    raw.publish("q", body, properties)
+    until(lambda: intake_of(node).held > held)
+
+
+def test_what_comes_during_a_sync_is_one_batch_when_it_ends(node, submits, monkeypatch):
+    with Raw(url_of(node)).opened() as raw:
+        durable(raw, "q")
+        with disk_that_takes_nothing(monkeypatch) as goes_on:
+            for number in range(6):
+                publish(node, raw, b"%d" % number)
+            until(lambda: submits == [1])
+            goes_on.set()
+            until(lambda: intake_of(node).held == 0)
+    assert submits == [1, 5]
+
+
+def test_what_is_large_or_waits_for_no_disk_is_not_held_back(node, submits, monkeypatch):
+    with Raw(url_of(node)).opened() as raw:
+        durable(raw, "q")
+        with disk_that_takes_nothing(monkeypatch):
+            publish(node, raw, b"first")
+            publish(node, raw, b"passing", PASSING)
+            until(lambda: submits == [1, 1])
+            publish(node, raw, bytes(TURN_BYTES))
+            until(lambda: submits == [1, 1, 1])
+        until(lambda: intake_of(node).held == 0)
