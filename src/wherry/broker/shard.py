@@ -1,6 +1,12 @@
-"""The shell around the core: entries are journaled, applied, and their effects carried out, in that order, in one turn.
+"""Own one journal and its state: take decisions of the core, and write, apply and carry out the entries they return.
 
-Everything here that changes state is synchronous; awaits only wait for disk, for time, or for other people.
+`_write` applies each entry to the state, queues its bytes for the journal and carries out its effects (bodies to the
+store, consumers woken), without an await between these steps. Nothing of the entry is on disk yet at that moment:
+callers get a position, and wait at the committer until it is durable before they answer (ADR 0003). Apply comes first,
+so that an entry which cannot be applied never reaches the journal.
+
+`decide` awaits before it writes: for memory, then for bodies that the decision needs and for room on the disk. The
+state may change during a wait, so the decision is made again after it.
 """
 
 from __future__ import annotations

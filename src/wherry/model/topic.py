@@ -34,7 +34,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     persistent
         Whether messages are journaled unless a publish says otherwise; False keeps its messages in memory only.
     payload_bytes_max
-        Largest body: 65,535 bytes by default, up to 1 MiB.
+        Largest body: 65,535 bytes by default, up to 24 MiB.
     messages_max, bytes_max
         Bounds on what waits in the topic; None for no bound of its own.
     overflow
@@ -48,7 +48,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expired
         What happens to a message that expires unread: `drop` it or `dead-letter` it.
     counted
-        What counts against the bounds: `all` messages that are not settled, or only those `waiting`, in no one's hands.
+        What counts against the bounds: `all` messages that are not settled, or only those `waiting`: no consumer holds
+        them.
     labels
         Notes of whoever made it, kept and not read.
     """
