@@ -1,6 +1,6 @@
-"""Every block of Python and of shell in the README runs as printed, with what the README says is to be installed.
+"""Run every block of Python and of shell in README and docs/recipes.md as printed, with what the page says to install.
 
-What calls a node finds one, from the same environment.
+A block that calls a node finds one, which runs in the same environment.
 """
 
 import re
@@ -23,14 +23,31 @@ class Ports(NamedTuple):
     flight: str
 
 
-README = Path(__file__).parents[2] / "README.md"
-PARTS: list[tuple[str, str, str]] = re.findall(
-    r"(.*?)^```(python|sh)\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
-)
-BLOCKS = [(kind, block) for _, kind, block in PARTS]
-NEEDS = [named_in(before) for before, _, _ in PARTS]
-"""What has to be installed for each block beside Wherry: what the text above it says."""
+class Block(NamedTuple):
+    """A program of a page."""
+
+    page: str
+    kind: str
+    code: str
+    needs: list[str]
+    """What has to be installed for it beside Wherry: what the text above it says."""
+
+
+ROOT = Path(__file__).parents[2]
 PORT, FLIGHT_PORT = "7070", "7072"
+
+
+def blocks_of(page: str) -> list[Block]:
+    """Return the blocks of Python and of shell of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    parts = re.findall(r"(.*?)^```(python|sh)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(page, kind, code, named_in(before)) for before, kind, code in parts]
+
+
+README, RECIPES = blocks_of("README.md"), blocks_of("docs/recipes.md")
+BLOCKS = [*README, *RECIPES]
+SHELL, PYTHON, HTTP = 0, 1, 2
+"""The first message of the README, in three ways."""
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +74,14 @@ def run(number: int, folder: Path, ports: Ports | None = None) -> subprocess.Com
 
     In an environment of its own: with what the page says, and nothing that happens to be here.
     """
-    kind, block = BLOCKS[number]
+    block = BLOCKS[number]
+    code = block.code
     if ports is not None:
-        block = block.replace(PORT, ports.http).replace(FLIGHT_PORT, ports.flight)
-    program = folder / f"block.{kind}"
-    program.write_text(block)
-    command = ["python", "-W", "error"] if kind == "python" else ["bash", "-euo", "pipefail"]
-    environment = installed(folder / f"environment {number}", ["wherry", *NEEDS[number]])
+        code = code.replace(PORT, ports.http).replace(FLIGHT_PORT, ports.flight)
+    program = folder / f"block.{block.kind}"
+    program.write_text(code)
+    command = ["python", "-W", "error"] if block.kind == "python" else ["bash", "-euo", "pipefail"]
+    environment = installed(folder / f"environment {number}", ["wherry", *block.needs])
     if ports is not None:
         environment["WHERRY_URL"] = f"http://127.0.0.1:{ports.http}"
     return subprocess.run(
@@ -84,28 +102,33 @@ def _empty(folder: Path) -> Path:
     return place
 
 
-def calls_a_node(kind: str, block: str) -> bool:
-    return PORT in block or kind == "sh"
+def calls_a_node(block: Block) -> bool:
+    return PORT in block.code or block.kind == "sh"
 
 
-def test_the_page_has_blocks():
-    assert len(BLOCKS) >= 8
+def test_the_pages_have_blocks():
+    assert [block.kind for block in README] == ["sh", "python", "sh"]
+    assert len(RECIPES) >= 6
 
 
 @pytest.mark.rows("D16")
-@pytest.mark.parametrize("number", [n for n, (kind, block) in enumerate(BLOCKS) if not calls_a_node(kind, block)])
+@pytest.mark.parametrize("number", [n for n, block in enumerate(BLOCKS) if not calls_a_node(block)])
 def test_a_block_runs_as_printed(number, tmp_path):
     done = run(number, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.rows("D16")
-def test_the_page_names_every_extra_and_what_is_more_than_one_install():
-    extras = tomllib.loads((README.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    told = re.findall(r"^\| `(\w+)` \| .* \|$", README.read_text().partition("| extra | brings |")[2], re.MULTILINE)
-    assert set(told[: len(extras) - 2]) == extras.keys() - {"dev", "bench"}
-    assert NEEDS[0] == ["wherry", "wherry[docs,avro]"]
-    assert [need for need in NEEDS[1:] if need] == [["polars"]], "all other blocks run with the one install"
+def test_the_pages_name_every_extra_and_what_is_more_than_one_install():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `(\w+)` \| .* \|$", page.partition("| extra | brings |")[2], re.MULTILINE)
+    ours = re.findall(r"`(\w+)` \(", page.partition("for work on Wherry itself")[2])
+    assert set(named).isdisjoint(ours)
+    assert {*named, *ours} == extras.keys()
+    assert named_in(page) == ["wherry", "wherry[docs,avro]"]
+    more = {need for block in BLOCKS for need in block.needs} - {"wherry"}
+    assert more == {"polars"}, "all other blocks run with the one install"
 
 
 @pytest.mark.rows("D16")
@@ -119,22 +142,22 @@ def test_the_page_of_all_calls_comes_with_its_extra(tmp_path, extra):
 
 
 @pytest.mark.rows("A17", "D16")
-@pytest.mark.parametrize("number", [n for n, (kind, block) in enumerate(BLOCKS) if calls_a_node(kind, block)])
+@pytest.mark.parametrize("number", [n for n, block in enumerate(BLOCKS) if calls_a_node(block)])
 def test_a_block_runs_as_printed_against_a_node(number, tmp_path, node):
     done = run(number, tmp_path, node)
     assert done.returncode == 0, done.stderr
-    assert BLOCKS[number][0] == "sh" or done.stderr == ""
+    assert BLOCKS[number].kind == "sh" or done.stderr == ""
 
 
-def test_the_first_blocks_print_their_messages(tmp_path, node):
-    said = run(0, tmp_path, node).stdout
-    assert "hello from curl" in said
-    assert run(1, tmp_path, node).stdout.endswith("b'hello'\nb'world'\n")
-    assert run(3, tmp_path).stdout == "[b'hello', b'world']\n"
+def test_the_first_message_comes_out_in_three_ways(tmp_path, node):
+    assert run(SHELL, tmp_path, node).stdout.endswith("hello from the shell\n")
+    assert run(PYTHON, tmp_path, node).stdout == "b'hello'\nb'world'\n"
+    assert "hello from curl" in run(HTTP, tmp_path, node).stdout
+    assert run(len(README), tmp_path).stdout == "[b'hello', b'world']\n"
 
 
 def test_the_block_about_files_finds_a_segment(tmp_path):
-    assert "'payload'" in run(next(n for n, (_, block) in enumerate(BLOCKS) if "segments" in block), tmp_path).stdout
+    assert "'payload'" in run(next(n for n, block in enumerate(BLOCKS) if "segments" in block.code), tmp_path).stdout
 
 
 @pytest.mark.rows("A17")
@@ -143,5 +166,5 @@ def test_the_first_message_comes_soon_after_the_start(tmp_path, request):
     began = time.perf_counter()
     port = request.getfixturevalue("node")
     served = time.perf_counter()
-    assert "hello from curl" in run(0, tmp_path, port).stdout
+    assert "hello from curl" in run(HTTP, tmp_path, port).stdout
     print(f"serving after {served - began:.2f} s, the first message after {time.perf_counter() - began:.2f} s")

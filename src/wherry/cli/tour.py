@@ -33,7 +33,8 @@ NEXT = """\
 What to try next
 
   wherry serve           the same queue as a service, for every program on this machine
-  README.md              the first message in ten lines, and a snippet for most of what you saw
+  README.md              the first message from the shell, from Python and over HTTP
+  docs/recipes.md        a short program for most of what you saw
   docs/semantics.md      what exactly happens: orders, leases, retries, bounds, restarts
   ARCHITECTURE.md        how it works inside, and where to begin reading
   make sim SEEDS=100     the same code on a simulated disk that tears writes and loses power
