@@ -11,9 +11,10 @@ venv    := $(VENV)/.made
 package := $(VENV)/.installed
 tools   := $(VENV)/.installed-dev
 peers   := $(VENV)/.installed-bench
+site    := $(VENV)/.installed-site
 
 .DEFAULT_GOAL := help
-.PHONY: help run tour test check format sim soak-spark bench clean
+.PHONY: help run tour test check format sim soak-spark bench docs clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -50,6 +51,12 @@ bench: $(peers) ## The benchmarks (ONLY=core: one part); writes build/bench.json
 	@mkdir -p build
 	@$(bin)/python -m bench --out build/bench.json $(if $(ONLY),--only $(ONLY))
 
+docs: $(site) ## The documentation as a site with search, in build/site; a dead link is an error
+	@$(bin)/python docs/site.py gather build
+	@$(bin)/zensical build --strict --config-file build/zensical.toml
+	@$(bin)/python docs/site.py check build
+	@echo "open build/site/index.html"
+
 clean: ## Remove everything that make made, the virtual environment too
 	rm -rf build dist .hypothesis $(VENV)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -69,6 +76,11 @@ $(peers): pyproject.toml | $(venv)
 	@echo "installing wherry and the clients of its peers into $(VENV)"
 	@$(pip) install --editable '.[bench,spark]'
 	@touch $@ $(package)
+
+$(site): pyproject.toml | $(venv)
+	@echo "installing what builds the site into $(VENV)"
+	@$(pip) install --editable '.[site]'
+	@touch $@
 
 $(tools): pyproject.toml | $(venv)
 	@echo "installing wherry and its development tools into $(VENV)"
