@@ -69,7 +69,7 @@ def rewritten(page: str, text: str, pages: dict[str, str]) -> str:
 
 
 def gather(build: Path) -> None:
-    """Write what the site is built from to a folder: its settings, its pages and their images."""
+    """Write what the site is built from to a folder: its settings, its pages, their images and a script."""
     folder = build / "pages"
     shutil.rmtree(folder, ignore_errors=True)
     pages = sources()
@@ -77,7 +77,8 @@ def gather(build: Path) -> None:
         there = folder / name
         there.parent.mkdir(parents=True, exist_ok=True)
         there.write_text(rewritten(page, (ROOT / page).read_text(encoding="utf-8"), pages), encoding="utf-8")
-    shutil.copytree(ROOT / "docs/images", folder / "images")
+    for name in ("assets", "images"):
+        shutil.copytree(ROOT / "docs" / name, folder / name)
     shutil.copy(ROOT / "docs/zensical.toml", build)
 
 
@@ -89,10 +90,13 @@ class Loads(HTMLParser):
         self.remote: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note the address of a tag that loads something; `a` loads nothing."""
-        address = dict(attrs).get(LOADED.get(tag, "")) or ""
+        """Note what a tag loads (`a` loads nothing), and a picture that a script from the network draws."""
+        given = dict(attrs)
+        address = given.get(LOADED.get(tag, "")) or ""
         if re.match(r"(https?:)?//", address):
             self.remote.append(address)
+        if "mermaid" in (given.get("class") or "").split():
+            self.remote.append("mermaid")
 
 
 def remote(site: Path) -> list[str]:
@@ -110,8 +114,9 @@ def remote(site: Path) -> list[str]:
 def check(build: Path) -> None:
     """End with an error if the site has no search, or loads something from the network."""
     site = build / "site"
-    if not (site / "search.json").is_file():
-        sys.exit(f"{site} has no index for its search")
+    for name in ("search.json", "search.js"):  # over HTTP, and for pages that are opened as files
+        if not (site / name).is_file():
+            sys.exit(f"{site} has no index for its search: {name}")
     if found := remote(site):
         sys.exit("\n".join(["the site would load from the network:", *found]))
 

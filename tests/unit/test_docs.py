@@ -102,12 +102,13 @@ def test_what_a_built_page_loads_from_the_network_is_found(tmp_path: Path):
     (tmp_path / "page.html").write_text(
         '<script src="https://cdn.example/a.js"></script><link rel="stylesheet" href="//cdn.example/b.css">'
         '<a href="https://example.org">fine</a><img src="images/c.png"><script src="d.js"></script>'
+        '<pre class="mermaid"><code>graph LR</code></pre>'
     )
     (tmp_path / "style.css").write_text(
         "@font-face { src: url(https://cdn.example/e.woff2) } a { background: url(f.png) }"
     )
     found = [line.partition(": ")[2] for line in site.remote(tmp_path)]
-    assert found == ["https://cdn.example/a.js", "//cdn.example/b.css", "https://cdn.example/e.woff2"]
+    assert found == ["https://cdn.example/a.js", "//cdn.example/b.css", "mermaid", "https://cdn.example/e.woff2"]
 
 
 @pytest.mark.parametrize(
