@@ -441,13 +441,10 @@ class TurnProtocol(asyncio.BufferedProtocol):
         """One reason less."""
         if why not in self._stops:
             return
+        if why != "turn" and self._stops == {why}:  # one sync may let many go on: they do so one after the other
+            self.stand_back()
         self._stops.discard(why)
-        if self._stops or self._socket.is_closing():
-            return
-        if why != "turn":  # one sync may let many go on: they do so one after the other
-            self._stops.add("turn")
-            self.shared_turns.wait(self._on_turn, is_stranger=self.is_stranger)
-            return
-        self._socket.resume_reading()
-        if self.is_stranger:
-            self.shared_turns.read_strangers.add(self)
+        if not self._stops and not self._socket.is_closing():
+            self._socket.resume_reading()
+            if self.is_stranger:
+                self.shared_turns.read_strangers.add(self)
