@@ -44,6 +44,29 @@ def broker(folder, *flags, **variables):
     assert process.returncode == 0
 
 
+def write_commands(folder):
+    """Write the programs that the activated environment of a reader has to `bin` of a folder."""
+    (folder / "bin").mkdir()
+    for name, words in (("wherry", WHERRY), ("python", WHERRY[:-2])):
+        program = folder / "bin" / name
+        program.write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')
+        program.chmod(0o755)
+
+
+def bash(block, folder, url):
+    """Run a block of a page in a folder, with its commands, against a broker."""
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "WHERRY_URL": url},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
 def lines(done):
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -1,14 +1,12 @@
 """Every block of shell in docs/cli.md runs as printed, one after another, and no command is missing there."""
 
-import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.integration.shell import CERTIFICATES, PATIENCE_S, TLS, WHERRY, broker
+from tests.integration.shell import CERTIFICATES, TLS, bash, broker, write_commands
 from wherry.cli.frame import EXAMPLES
 from wherry.cli.main import app
 
@@ -19,25 +17,12 @@ BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 @pytest.fixture
 def shell(tmp_path):
     """Run a block, in a directory with the files that the page names."""
-    (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin" / "wherry"
-    program.write_text(f'#!/bin/sh\nexec {" ".join(WHERRY)} "$@"\n')
-    program.chmod(0o755)
+    write_commands(tmp_path)
     for name, file in (("authority.pem", "ca.pem"), ("second.pem", "client.pem"), ("second.key", "client.key")):
         shutil.copy(CERTIFICATES / name, tmp_path / file)
 
     def run(block, url):
-        environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "WHERRY_URL": url}
-        return subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block.replace("https://127.0.0.1:7070", url)],
-            cwd=tmp_path,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        return bash(block.replace("https://127.0.0.1:7070", url), tmp_path, url)
 
     return run
 

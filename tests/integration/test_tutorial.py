@@ -1,46 +1,24 @@
 """Follow docs/first-queue.md from start to end: each block runs as printed, and prints what the page says."""
 
-import os
 import re
-import subprocess
 from pathlib import Path
 
-from tests.integration.shell import PATIENCE_S, WHERRY, broker
+from tests.integration.shell import bash, broker, write_commands
 
 PAGE = (Path(__file__).parents[2] / "docs/first-queue.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(sh|python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RESTART = "Stop the broker in the first terminal with Ctrl-C, and start it again"
 
 
-def commands(folder: Path) -> Path:
-    """Write the programs that the activated environment of a reader has."""
-    bin_ = folder / "bin"
-    bin_.mkdir()
-    for name, words in (("wherry", WHERRY), ("python", WHERRY[:-2])):
-        (bin_ / name).write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')
-        (bin_ / name).chmod(0o755)
-    return bin_
-
-
-def follow(part: str, folder: Path, url: str, bin_: Path) -> int:
+def follow(part: str, folder: Path, url: str) -> int:
     """Do what a part of the page says; return how many outputs of it were compared."""
-    environment = {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}", "WHERRY_URL": url}
     printed, compared = "", 0
     for kind, code in BLOCK.findall(part):
         if kind == "python":
             [name] = re.findall(r"Save this program as `(\w+\.py)`", part)
             (folder / name).write_text(code.replace("http://127.0.0.1:7070", url))
         elif kind == "sh":
-            done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", code],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE_S,
-                check=False,
-            )
+            done = bash(code, folder, url)
             assert done.returncode == 0, (code, done.stderr)
             printed = done.stdout
         else:
@@ -50,9 +28,9 @@ def follow(part: str, folder: Path, url: str, bin_: Path) -> int:
 
 
 def test_the_tutorial_runs_as_printed_over_a_restart_of_the_broker(tmp_path):
-    bin_ = commands(tmp_path)
+    write_commands(tmp_path)
     before, after = PAGE.split(RESTART)
     with broker(tmp_path) as url:
-        assert follow(before, tmp_path, url, bin_) == 4
+        assert follow(before, tmp_path, url) == 4
     with broker(tmp_path) as url:
-        assert follow(after, tmp_path, url, bin_) == 1
+        assert follow(after, tmp_path, url) == 1
