@@ -11,10 +11,11 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from wherry.wire.amqp.codec import properties, writer
+from wherry.queueing.message import properties
+from wherry.queueing.message.properties import Properties
+from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.frames import HEAD, HEADER, OVERHEAD
 from wherry.wire.amqp.codec.methods import BasicPublish, QueueDeclare
-from wherry.wire.amqp.codec.properties import Properties
 from wherry.wire.amqp.codec.reader import Reader
 
 COUNT = 1000

@@ -25,7 +25,7 @@ from tests.amqp.raw import (
     short,
 )
 from tests.amqp.wires import durable, nested, served
-from wherry.wire.amqp import intake as intake_module
+from wherry.queueing.flow import intake as intake_module
 from wherry.wire.amqp.server import WRITE_HIGH_BYTES
 
 T = TypeVar("T")

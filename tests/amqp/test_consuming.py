@@ -26,9 +26,9 @@ from tests.amqp.raw import (
     short,
 )
 from tests.amqp.wires import LASTING, connection_of, declared, durable, served, text, until
+from wherry.queueing.flow.intake import Intake
+from wherry.queueing.hosts.queue import Queue
 from wherry.wire.amqp.codec.writer import Piece
-from wherry.wire.amqp.intake import Intake
-from wherry.wire.amqp.queue import Queue
 from wherry.wire.amqp.server import Server
 
 CANCEL, EXCLUSIVE, NO_ACK = (60, 30), 4, 2
@@ -44,7 +44,7 @@ async def by_session(server: Server, raw: Raw) -> None:
 
 
 async def by_queue(server: Server, raw: Raw) -> None:
-    host = server.house.hosts["/"]
+    host = server.queueing.hosts["/"]
     await host.delete_queue(host.queue("q"))
 
 
@@ -73,7 +73,7 @@ def test_a_consume_that_waits_for_the_first_look_is_answered(
                 raw.publish("q", b"waits", LASTING)
                 monkeypatch.setattr(Queue, "_joined", slowly)
                 consume(raw, "q")
-                connection, queue = connection_of(server, raw), server.house.hosts["/"].queue("q")
+                connection, queue = connection_of(server, raw), server.queueing.hosts["/"].queue("q")
                 await until(lambda: len(queue._looks) == 1)
                 await deed(server, raw)
                 gate.set()
@@ -95,7 +95,7 @@ def test_a_connection_that_is_lost_before_the_first_look_leaves_no_consumer(monk
             await asyncio.to_thread(durable, raw, "q")
             monkeypatch.setattr(Queue, "_joined", never)
             consume(raw, "q")
-            connection, queue = connection_of(server, raw), server.house.hosts["/"].queue("q")
+            connection, queue = connection_of(server, raw), server.queueing.hosts["/"].queue("q")
             await until(lambda: len(queue._looks) == 1)
             raw.__exit__(None, None, None)
             await until(lambda: connection._task is None and not queue.subscribers and queue._pump is None)
@@ -146,7 +146,7 @@ def test_of_two_who_want_a_queue_for_themselves_one_gets_it(monkeypatch):
             gate.set()
             found = [(await asyncio.to_thread(raw.next)).method for raw in raws]
             assert sorted(found) == sorted([CONSUME_OK, CHANNEL_CLOSE])
-            assert len(server.house.hosts["/"].queue("q").subscribers) == 1
+            assert len(server.queueing.hosts["/"].queue("q").subscribers) == 1
             for raw in raws:
                 raw.__exit__(None, None, None)
 
@@ -194,7 +194,7 @@ def test_an_answer_that_nobody_asked_for_closes_no_channel():
                 await asyncio.to_thread(raw.expect, CONSUME_OK)
                 raw.call(1, (20, 41))  # channel.close-ok
                 assert await asyncio.to_thread(declared, raw, "q") == 0
-                queue = server.house.hosts["/"].queue("q")
+                queue = server.queueing.hosts["/"].queue("q")
                 assert len(queue.subscribers) == 1
             await until(lambda: not queue.subscribers)
 

@@ -39,10 +39,10 @@ def test_a_backlog_is_not_emptied_into_a_socket_that_is_closing():
                 channel.flows = False
                 await asyncio.to_thread(fill, url)
                 channel.flows = True
-                server.house.hosts["/"].queue("q").wake()
+                server.queueing.hosts["/"].queue("q").wake()
                 connection._transport.abort()  # it hears of that in the next turn, behind the queue
                 await until(lambda: connection not in server._connections)
-                await until(lambda: counts(server.house.broker, "q") == (COUNT, 0))
+                await until(lambda: counts(server.queueing.broker, "q") == (COUNT, 0))
 
     asyncio.run(main())
 
@@ -55,12 +55,12 @@ def test_others_have_their_turn_while_a_backlog_is_dealt():
                 channel = connection_of(server, raw).session.channels[1]
                 channel.flows = False
                 await asyncio.to_thread(fill, url)
-                queue = server.house.hosts["/"].queue("q")
+                queue = server.queueing.hosts["/"].queue("q")
                 seen: list[int] = []
                 channel.flows = True
                 queue.wake()
                 while not seen or seen[-1]:
-                    seen.append(counts(server.house.broker, "q")[0])
+                    seen.append(counts(server.queueing.broker, "q")[0])
                     await asyncio.sleep(0)
                 assert len(set(seen)) > 3, "it was dealt in several turns"
 

@@ -10,7 +10,7 @@ from tests.fair.test_floods import disk_that_takes_nothing
 from tests.stomp.serving import running, until
 from wherry.broker.broker import Broker
 from wherry.node.node import Node
-from wherry.wire.amqp.intake import TURN_BYTES, Intake
+from wherry.queueing.flow.intake import TURN_BYTES, Intake
 
 PASSING = b"\x00\x00"
 
@@ -37,7 +37,7 @@ def submits(monkeypatch) -> list[int]:
 
 def intake_of(node: Node) -> Intake:
     assert node.desk is not None
-    return node.desk.house.intake
+    return node.desk.queueing.intake
 
 
 def publish(node: Node, raw: Raw, body: bytes, properties: bytes = LASTING) -> None:

@@ -32,8 +32,8 @@ from tests.amqp.wires import (
     until,
 )
 from wherry.broker.broker import Broker
+from wherry.queueing.flow import intake as intake_module
 from wherry.wire import turns
-from wherry.wire.amqp import intake as intake_module
 from wherry.wire.amqp.codec.reader import Publish
 from wherry.wire.amqp.server import WAITING_BYTES_MAX, Connection
 
@@ -86,7 +86,7 @@ def test_while_the_disk_does_not_keep_up_little_is_held_and_nothing_is_lost(monk
 
     async def main() -> None:
         async with served() as (server, url):
-            broker, intake, gate = server.house.broker, server.house.intake, asyncio.Event()
+            broker, intake, gate = server.queueing.broker, server.queueing.intake, asyncio.Event()
             monkeypatch.setattr(broker, "stored", held_up(broker.stored, gate))
             eager = await asyncio.to_thread(lambda: Raw(url).opened(client=TOLD_OF_BLOCKS))
             other = await asyncio.to_thread(consuming, url, "other")
@@ -136,7 +136,7 @@ def told(raw: Raw) -> list[tuple[int, int]]:
 def test_what_comes_behind_a_call_that_takes_time_is_bounded_by_its_bytes(monkeypatch):
     async def main() -> None:
         async with served() as (server, url):
-            broker, gate = server.house.broker, asyncio.Event()
+            broker, gate = server.queueing.broker, asyncio.Event()
             eager = await asyncio.to_thread(lambda: Raw(url).opened())
             other = await asyncio.to_thread(consuming, url, "other")
             monkeypatch.setattr(broker, "create_topic", held_up(broker.create_topic, gate))

@@ -12,11 +12,11 @@ from tests.stomp.raw import Raw as StompRaw
 from wherry.model.errors import Unauthorized
 from wherry.model.key import Key
 from wherry.node.node import Node
+from wherry.queueing.login import Login
 from wherry.security import access as access_module
 from wherry.security.access import Access
 from wherry.security.attempts import FORGET_S, PEERS_MAX, Attempts
 from wherry.security.passwords import knows, make_user
-from wherry.wire.amqp.login import Login
 
 
 class Ring:

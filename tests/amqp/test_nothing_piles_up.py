@@ -7,8 +7,8 @@ import asyncio
 from tests.amqp.raw import EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK, QUEUE_BIND, QUEUE_BIND_OK, Raw, long, short
 from tests.amqp.wires import durable, served
 from wherry.model.route import Binding, Route
-from wherry.wire.amqp.exchanges import KEPT_SLACK
-from wherry.wire.amqp.names import ROOT
+from wherry.queueing.hosts.exchanges import KEPT_SLACK
+from wherry.queueing.names import ROOT
 
 EXCHANGE_DELETE, EXCHANGE_DELETE_OK, QUEUE_UNBIND, QUEUE_UNBIND_OK = (40, 20), (40, 21), (50, 50), (50, 51)
 CYCLES = 3 * KEPT_SLACK
@@ -52,9 +52,9 @@ def test_exchanges_that_come_and_go_leave_nothing():
     async def main() -> None:
         async with served() as (server, url):
             await asyncio.to_thread(client, url)
-            assert server.house.hosts[ROOT].router._direct == {}
-            assert server.house.broker.shard.state.catalog.leading_to("q") == []
-            assert server.house.broker.shard.state.catalog._leading_to == {}
+            assert server.queueing.hosts[ROOT].router._direct == {}
+            assert server.queueing.broker.shard.state.catalog.leading_to("q") == []
+            assert server.queueing.broker.shard.state.catalog._leading_to == {}
 
     asyncio.run(main())
 
@@ -62,7 +62,7 @@ def test_exchanges_that_come_and_go_leave_nothing():
 def test_what_goes_over_another_wire_is_forgotten_too():
     async def main() -> None:
         async with served() as (server, _):
-            broker, host = server.house.broker, server.house.hosts[ROOT]
+            broker, host = server.queueing.broker, server.queueing.hosts[ROOT]
             for at in range(CYCLES):
                 await broker.create_topic(f"t{at}")
                 await broker.put_route(

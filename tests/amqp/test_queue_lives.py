@@ -28,9 +28,9 @@ from tests.amqp.raw import (
 )
 from tests.amqp.wires import AUTO_DELETE, DURABLE, EXCLUSIVE, LASTING, PASSIVE, declared, number, served, until
 from wherry.broker.broker import Broker
-from wherry.wire.amqp import host as host_module
-from wherry.wire.amqp import house as house_module
-from wherry.wire.amqp import queue as queue_module
+from wherry.queueing import queueing as queueing_module
+from wherry.queueing.hosts import queue as queue_module
+from wherry.queueing.hosts import virtual_host as host_module
 
 LIFE_S = 60
 BRIEF = number("x-expires", LIFE_S * 1000)
@@ -53,7 +53,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     made = Clock()
-    for module in (host_module, house_module, queue_module):
+    for module in (host_module, queueing_module, queue_module):
         monkeypatch.setattr(module, "time", made)
     return made
 
@@ -88,13 +88,13 @@ def test_a_queue_that_nobody_uses_ends_after_a_restart_too_and_one_that_is_used_
             await asyncio.to_thread(before, url)
         clock.set_forward()  # nobody could use them meanwhile: their time begins anew
         async with served(tmp_path / "data") as (server, url):
-            broker, house = server.house.broker, server.house
+            broker, queueing = server.queueing.broker, server.queueing
             with await asyncio.to_thread(lambda: Raw(url).opened()) as raw:
                 await asyncio.to_thread(consume, raw, "used")
                 assert names(broker) == ["for ever", "left", "used"]
                 clock.set_forward()
                 await until(lambda: "left" not in names(broker))
-                await house.tidied()  # all that the same look found
+                await queueing.tidied()  # all that the same look found
                 assert names(broker) == ["for ever", "used"]
                 await asyncio.to_thread(close_channel, raw)
             clock.set_forward()
@@ -115,9 +115,9 @@ def test_a_queue_of_another_name_space_ends_after_a_restart_too(tmp_path, clock)
         async with served(tmp_path / "data") as (_, url):
             await asyncio.to_thread(before, url)
         async with served(tmp_path / "data") as (server, _):
-            assert names(server.house.broker) == ["@%2F/@left"]
+            assert names(server.queueing.broker) == ["@%2F/@left"]
             clock.set_forward()
-            await until(lambda: not names(server.house.broker))
+            await until(lambda: not names(server.queueing.broker))
 
     asyncio.run(main())
 
@@ -166,12 +166,12 @@ def test_who_consumed_a_queue_that_is_gone_takes_nothing_from_its_namesake(deed:
     async def main() -> None:
         async with served() as (server, url):
             old = await asyncio.to_thread(holding, url)
-            await server.house.broker.delete_topic("q")
+            await server.queueing.broker.delete_topic("q")
             with old, await asyncio.to_thread(anew, url) as new:
                 await asyncio.to_thread(deed, old)
                 old.__exit__(None, None, None)
                 await until(lambda: server.connections == 1)
-                await server.house.tidied()
+                await server.queueing.tidied()
                 assert await asyncio.to_thread(declared, new, "q", flags=PASSIVE) == 1
                 assert (await asyncio.to_thread(new.got, "q"))[1] == b"new"
 
@@ -197,13 +197,13 @@ def test_what_was_exclusive_to_a_connection_does_not_take_its_namesake_along():
 
     async def main() -> None:
         async with served() as (server, url):
-            broker = server.house.broker
+            broker = server.queueing.broker
             with await asyncio.to_thread(owner, url):
                 await asyncio.to_thread(another, url)
                 await broker.delete_topic("replaced")
                 await broker.create_topic("replaced")
             await until(lambda: "kept" not in names(broker))  # that one went with its connection
-            await server.house.tidied()
+            await server.queueing.tidied()
             assert names(broker) == ["deleted", "replaced"]
             with await asyncio.to_thread(lambda: Raw(url).opened()) as raw:
                 assert await asyncio.to_thread(declared, raw, "deleted") == 1
@@ -222,13 +222,13 @@ def test_the_time_of_a_queue_that_is_gone_does_not_run_out_for_its_namesake(cloc
 
     async def main() -> None:
         async with served() as (server, url):
-            broker = server.house.broker
+            broker = server.queueing.broker
             await asyncio.to_thread(client, url)
             await broker.delete_topic("replaced")
             await broker.create_topic("replaced")
             clock.set_forward()
             await until(lambda: "left" not in names(broker))
-            await server.house.tidied()
+            await server.queueing.tidied()
             assert names(broker) == ["deleted", "replaced"]
 
     asyncio.run(main())
@@ -245,6 +245,6 @@ def test_a_queue_that_would_expire_is_forgotten_with_its_end():
                     raw.expect((50, 41))
 
             await asyncio.to_thread(client)
-            assert server.house.hosts["/"].expiring == {}
+            assert server.queueing.hosts["/"].expiring == {}
 
     asyncio.run(main())

@@ -126,7 +126,7 @@ def prepared(url: str) -> Raw:
 def test_where_a_right_is_missing_it_is_refused_and_nothing_else_happens(case):
     async def main() -> None:
         async with served(keys=True) as (server, url):
-            broker = server.house.broker
+            broker = server.queueing.broker
             tokens = {
                 "admin": await key_for(broker, "admin", Right("admin", "*")),
                 "member": await key_for(broker, "member", OWN),
@@ -170,7 +170,7 @@ def is_answered(url: str, case: Case) -> None:
 def test_a_binding_that_was_refused_leads_nothing_anywhere():
     async def main() -> None:
         async with served(keys=True) as (server, url):
-            broker = server.house.broker
+            broker = server.queueing.broker
             root = await key_for(broker, "admin", Right("admin", "*"))
             member = await key_for(broker, "member", OWN)
             admin = await asyncio.to_thread(prepared, url.replace("guest:guest", f"admin:{root}"))

@@ -28,8 +28,8 @@ from tests.amqp.raw import (
 )
 from tests.amqp.wires import LASTING, confirming, declared, number, over, text
 from wherry.broker.broker import Broker
-from wherry.wire.amqp import transaction
-from wherry.wire.amqp.intake import Intake, Ticket
+from wherry.queueing.flow import transaction
+from wherry.queueing.flow.intake import Intake, Ticket
 
 RETURN, TX_SELECT, TX_SELECT_OK, TX_COMMIT, TX_COMMIT_OK = (60, 50), (90, 10), (90, 11), (90, 20), (90, 21)
 MANDATORY = 1

@@ -11,9 +11,9 @@ from tests.amqp.raw import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, Raw, long, short
 from tests.amqp.wires import counts, durable, served, until
 from wherry.broker.broker import Broker
 from wherry.model.key import Right
+from wherry.queueing.login import Login
 from wherry.security.access import Access
 from wherry.security.keys import make
-from wherry.wire.amqp.login import Login
 
 UPDATE_SECRET, UPDATE_SECRET_OK = (10, 70), (10, 71)
 
@@ -52,7 +52,7 @@ def test_with_keys_the_sender_is_the_name_of_the_key():
 
     async def main() -> None:
         async with served(keys=True) as (server, url):
-            broker = server.house.broker
+            broker = server.queueing.broker
             tokens = {name: await key_of(broker, name) for name in ("ann", "ben")}
             answers = await asyncio.to_thread(client, url, tokens)
             assert answers == [False, True, True, True, True, False]

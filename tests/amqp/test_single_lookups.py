@@ -12,10 +12,10 @@ import pytest
 from tests.amqp.raw import Raw
 from tests.amqp.wires import durable, served
 from wherry.model.key import Right
+from wherry.queueing.hosts.virtual_host import VirtualHost
+from wherry.queueing.login import Login
+from wherry.queueing.queueing import Queueing
 from wherry.security.keys import make
-from wherry.wire.amqp.host import Host
-from wherry.wire.amqp.house import House
-from wherry.wire.amqp.login import Login
 from wherry.wire.amqp.management import looking
 from wherry.wire.amqp.management.asking import Ask
 
@@ -24,9 +24,9 @@ def everything(*_: object) -> Any:
     raise AssertionError("looked at everything")
 
 
-def asked(house: House, login: Login | None = None) -> Callable[[str], Any]:
+def asked(queueing: Queueing, login: Login | None = None) -> Callable[[str], Any]:
     who = login or Login(None, None)
-    return lambda path: looking.answer(Ask(house, who, [unquote(part) for part in path.split("/")]))
+    return lambda path: looking.answer(Ask(queueing, who, [unquote(part) for part in path.split("/")]))
 
 
 @pytest.mark.rows("Q12")
@@ -36,11 +36,11 @@ def test_one_queue_exchange_connection_or_channel_is_found_by_its_name(monkeypat
             raw = await asyncio.to_thread(lambda: Raw(url).opened())
             with raw:
                 await asyncio.to_thread(durable, raw, "jobs")
-                ask = asked(server.house)
+                ask = asked(server.queueing)
                 rows = {each["name"]: each for each in ask("queues/%2F")}
                 others = {what: ask(what) for what in ("connections", "channels", "vhosts", "nodes")}
                 for name in ("queues", "exchanges", "bindings"):
-                    monkeypatch.setattr(Host, name, everything)
+                    monkeypatch.setattr(VirtualHost, name, everything)
                 assert ask("queues/%2F/jobs") == {**rows["jobs"], "consumer_details": []}
                 assert ask("exchanges/%2F/amq.topic")["type"] == "topic"
                 for what, (row,) in others.items():
@@ -55,13 +55,13 @@ def test_one_queue_exchange_connection_or_channel_is_found_by_its_name(monkeypat
 def test_one_that_may_not_be_seen_is_not_there():
     async def main() -> None:
         async with served(keys=True) as (server, _):
-            broker = server.house.broker
+            broker = server.queueing.broker
             await broker.create_topic("hidden")
             made = make("blind", [Right("consume", "others")], now_ms=0)
             await broker.put_key(made.key)
             blind = Login(server.access, None)
             blind.enter("PLAIN", "blind", made.token)
-            assert asked(server.house)("queues/%2F/hidden")["name"] == "hidden"
-            assert asked(server.house, blind)("queues/%2F/hidden") is None
+            assert asked(server.queueing)("queues/%2F/hidden")["name"] == "hidden"
+            assert asked(server.queueing, blind)("queues/%2F/hidden") is None
 
     asyncio.run(main())

@@ -21,7 +21,7 @@ from tests.amqp.wires import LASTING, counts, declared, durable, number, served,
 from tests.integration.worlds import Node
 from tests.ports import free_port
 from wherry.broker.broker import Broker
-from wherry.wire.amqp import transaction as transaction_module
+from wherry.queueing.flow import transaction as transaction_module
 
 TX_SELECT, TX_SELECT_OK, TX_COMMIT, TX_COMMIT_OK = (90, 10), (90, 11), (90, 20), (90, 21)
 
@@ -178,7 +178,7 @@ def test_a_commit_that_is_refused_acks_nothing():
 
     async def main() -> None:
         async with served() as (server, url):
-            broker = server.house.broker
+            broker = server.queueing.broker
             assert await asyncio.to_thread(client, url) == 506
             await until(lambda: counts(broker, "in") == (1, 0))
             assert counts(broker, "full") == (0, 0)
@@ -207,7 +207,7 @@ def test_acks_of_what_is_gone_hold_up_no_commit():
     async def main() -> None:
         async with served() as (server, url):
             await asyncio.to_thread(client, url)
-            assert [counts(server.house.broker, name) for name in ("in", "out")] == [(0, 0), (1, 0)]
+            assert [counts(server.queueing.broker, name) for name in ("in", "out")] == [(0, 0), (1, 0)]
 
     asyncio.run(main())
 
@@ -256,7 +256,7 @@ def test_a_transaction_acks_what_came_in_a_bounded_number_of_deliveries(monkeypa
     async def main() -> None:
         async with served() as (server, url):
             assert await asyncio.to_thread(client, url) == 506
-            await until(lambda: counts(server.house.broker, "in") == (5, 0))
-            assert counts(server.house.broker, "out") == (1, 0)
+            await until(lambda: counts(server.queueing.broker, "in") == (5, 0))
+            assert counts(server.queueing.broker, "out") == (1, 0)
 
     asyncio.run(main())

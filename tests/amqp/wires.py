@@ -54,7 +54,7 @@ def over(story: Callable[[Broker, str, Any], Coroutine[Any, Any, None]]) -> None
 
     async def main() -> None:
         async with served() as (server, url):
-            await story(server.house.broker, url, asyncio.to_thread)
+            await story(server.queueing.broker, url, asyncio.to_thread)
 
     asyncio.run(main())
 

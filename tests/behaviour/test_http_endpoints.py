@@ -95,7 +95,6 @@ GOOD = [
 ELSEWHERE = {
     "GET /v1/topics/{topic}/subscriptions/{subscription}/events",  # test_http_consume.py
     "GET /metrics",  # needs a broker that keeps figures
-    *(name for name, endpoint in ENDPOINTS.items() if endpoint.tag == "stomp"),  # need a node: tests/stomp
 }
 
 

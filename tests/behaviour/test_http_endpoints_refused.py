@@ -299,12 +299,6 @@ BAD = [
     Bad("GET /v1/topics/{topic}/dead/reasons", "/v1/topics/none/dead/reasons", None, "not-found"),
     Bad("GET /v1/topics/{topic}/dead/reasons", TOPIC + "/dead/reasons?from_ms=-1", None, "invalid-input", "from_ms"),
     Bad("GET /docs/{file}", "/docs/..%2F__init__.py", None, "not-found"),
-    *(Bad(f"GET {path}", path, None, "not-found") for path in ("/ws", "/stomp")),
-    Bad("GET /v1/stomp/sessions", "/v1/stomp/sessions", None, "not-found"),
-    Bad("POST /v1/stomp/sessions", "/v1/stomp/sessions", None, "not-found"),
-    Bad("DELETE /v1/stomp/sessions/{session}", "/v1/stomp/sessions/none", None, "not-found"),
-    Bad("GET /v1/stomp/sessions/{session}/frames", "/v1/stomp/sessions/none/frames?after=0", None, "not-found"),
-    Bad("POST /v1/stomp/sessions/{session}/frames", "/v1/stomp/sessions/none/frames?at=0", None, "not-found"),
     *(Bad(name, name.partition(" ")[2] + "?x=1", None, "invalid-input", "x") for name in sorted(FREE)),
 ]
 

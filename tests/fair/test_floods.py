@@ -23,9 +23,9 @@ from tests.stomp.raw import Raw as Stomp
 from tests.stomp.serving import done_in, running, until
 from wherry.broker.broker import Broker
 from wherry.node.node import Node
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.hosts.virtual_host import VirtualHost
 from wherry.wire import turns
-from wherry.wire.amqp.host import Host
-from wherry.wire.amqp.queue import Queue
 from wherry.wire.stomp.desk import STRANGE
 from wherry.wire.turns import CHUNK_BYTES, STRANGER_BYTES_MAX, UNSTORED_BYTES
 
@@ -107,7 +107,7 @@ def disk_that_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[threadi
 @pytest.mark.parametrize("name", ["amqp publishes", "stomp sends", "websocket sends"])
 def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name, monkeypatch):
     """While the disk takes nothing, no more is read than that; everything goes on when it does."""
-    flood, intake = FLOODS[name], node.desk.house.intake
+    flood, intake = FLOODS[name], node.desk.queueing.intake
     monkeypatch.setattr(turns, "COMPANY_S", 3_600.0)
     monkeypatch.setattr(turns, "SERVED_S", 0.0)
     begun = flood.begin(node)
@@ -128,18 +128,18 @@ def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name
 
 @pytest.mark.parametrize("name", ["amqp publishes", "stomp sends", "websocket sends"])
 def test_so_is_what_it_publishes_while_a_call_before_it_is_carried_out(node, name, monkeypatch):
-    flood, intake = FLOODS[name], node.desk.house.intake
+    flood, intake = FLOODS[name], node.desk.queueing.intake
     monkeypatch.setattr(turns, "COMPANY_S", 3_600.0)
     monkeypatch.setattr(turns, "SERVED_S", 0.0)
-    declare, is_declared = Host.declare_queue, threading.Event()
+    declare, is_declared = VirtualHost.declare_queue, threading.Event()
 
-    async def slow(host: Host, queue: str, *arguments: Any) -> Queue:
+    async def slow(host: VirtualHost, queue: str, *arguments: Any) -> Queue:
         await asyncio.to_thread(is_declared.wait, PATIENCE_S)
         return host.queue(queue) if host.has_queue(queue) else await declare(host, queue, *arguments)
 
     begun = flood.begin(node)
     in_company(node)
-    monkeypatch.setattr(Host, "declare_queue", slow)
+    monkeypatch.setattr(VirtualHost, "declare_queue", slow)
     begun.sendall(DECLARE if name == "amqp publishes" else flood.again.replace(b"/flood", b"/slow" + name[:1].encode()))
     counted = Counted(node, flood.kind, monkeypatch)
     with disk_that_takes_nothing(monkeypatch) as goes_on, flooding(begun, flood.again):
@@ -206,12 +206,12 @@ def test_pings_without_a_connect_end_with_an_error(node):
 
 def test_newlines_over_polling_without_a_connect_end_the_session(node):
     before = cut_off(node)
-    roads = node.server.roads
-    assert roads is not None
+    transports = node.stomp_over_http
+    assert transports is not None
 
     async def told() -> bool:
-        session = roads.open(peer="test", secure=False)
-        return (await roads.send(session.id, 0, b"\n" * (2 * STRANGER_BYTES_MAX))).is_over
+        session = transports.open(peer="test", secure=False)
+        return (await transports.send(session.id, 0, b"\n" * (2 * STRANGER_BYTES_MAX))).is_over
 
     assert done_in(node, told())
     assert cut_off(node) == before + 1

@@ -142,7 +142,7 @@ def test_what_could_not_be_stored_stops_nobody_for_ever(node, name, monkeypatch)
     monkeypatch.setattr(module, "SERVED_S", 0.0)
     begun = flood.begin(node)
     cycles(node, 1)
-    fails, stored, intake = threading.Event(), Broker.stored, node.desk.house.intake
+    fails, stored, intake = threading.Event(), Broker.stored, node.desk.queueing.intake
 
     async def failing(broker: Broker, position: int) -> None:
         await asyncio.to_thread(fails.wait, PATIENCE_S)

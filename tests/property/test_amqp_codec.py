@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.amqp.streams import alone
+from wherry.queueing.message import properties, table
+from wherry.queueing.message.properties import Properties
 from wherry.wire.amqp.codec import methods as m
-from wherry.wire.amqp.codec import properties, table, writer
+from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.frames import HEADER
-from wherry.wire.amqp.codec.properties import Properties
 from wherry.wire.amqp.codec.reader import Ack, Called, Event, Greeted, Heartbeat, Publish, Reader, Route
 from wherry.wire.amqp.codec.writer import DeliveryWriter
 

@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from tests.integration.served import Served, served
 from wherry.node.config import FlightSection
+from wherry.node.stomp.transports import HttpTransports
 from wherry.wire.stomp.desk import Desk
-from wherry.wire.stomp.http import HttpRoads
 
 PATIENCE_S = 20.0
 
@@ -30,9 +30,11 @@ def desk_of(served: Served) -> Desk:
     return served.node.desk
 
 
-def roads_of(served: Served) -> HttpRoads:
-    """The two roads of a node."""
-    return cast(HttpRoads, served.node.server.roads)
+def transports_of(served: Served) -> HttpTransports:
+    """STOMP over the HTTP port of a node."""
+    found = served.node.stomp_over_http
+    assert found is not None
+    return found
 
 
 def frame(command: str, body: bytes = b"", /, **headers: str) -> bytes:

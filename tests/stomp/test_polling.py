@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.stomp.roads import CONNECT, PATIENCE_S, Polled, ask, desk_of, frame, node, roads_of
+from tests.stomp.roads import CONNECT, PATIENCE_S, Polled, ask, desk_of, frame, node, transports_of
 from wherry.node.config import ServerSection, StompSection
 from wherry.wire.stomp import polling
 from wherry.wire.stomp.polling import Bounds, Polling
@@ -202,7 +202,7 @@ def test_many_bytes_are_taken_in_answers_of_a_bounded_size(session):
 @pytest.mark.rows("Q10")
 def test_sessions_are_bounded_and_the_silent_ones_expire(tmp_path):
     with node(tmp_path / "data") as home:
-        roads = roads_of(home)
+        roads = transports_of(home)
         roads.polling.bounds = Bounds(sessions=3, idle_s=0.5)
         held = [Polled(home.node.url) for _ in range(3)]
         full = ask(home.node.url, "POST", "/v1/stomp/sessions")
@@ -216,7 +216,7 @@ def test_sessions_are_bounded_and_the_silent_ones_expire(tmp_path):
 @pytest.mark.rows("Q10")
 def test_a_client_that_takes_nothing_is_cut_off_at_its_bound(tmp_path):
     with node(tmp_path / "data") as home:
-        roads_of(home).polling = Polling(desk_of(home), Bounds(waiting_bytes=100_000))
+        transports_of(home).polling = Polling(desk_of(home), Bounds(waiting_bytes=100_000))
         session = Polled(home.node.url)
         session.send(CONNECT + frame("SUBSCRIBE", id="1", destination="/queue/flood", ack="auto", receipt="s"))
         session.until(b"receipt-id:s\n")
@@ -235,7 +235,7 @@ def test_a_client_that_takes_nothing_is_cut_off_at_its_bound(tmp_path):
 @pytest.mark.rows("Q10")
 def test_those_who_were_never_let_in_are_bounded_apart(tmp_path):
     with node(tmp_path / "data") as home:
-        roads_of(home).polling.bounds = Bounds(strangers=2)
+        transports_of(home).polling.bounds = Bounds(strangers=2)
         friend, stranger = Polled(home.node.url), Polled(home.node.url)
         full = ask(home.node.url, "POST", "/v1/stomp/sessions")
         assert (full.status, full.json["code"]) == (429, "limit-reached")
@@ -262,7 +262,7 @@ def test_sessions_that_are_over_are_let_go_whatever_is_asked(tmp_path, monkeypat
         done.look()
         eventually(lambda: done.look().status == 404)
         eventually(lambda: kept.look().status == 404)  # it never says that it has the ERROR
-        assert not len(roads_of(home).polling)
+        assert not len(transports_of(home).polling)
 
 
 @pytest.mark.rows("Q10")
@@ -270,7 +270,7 @@ def test_a_large_call_is_heard_in_pieces_as_the_session_has_room(home, session):
     small = frame("SEND", destination="/topic/nobody")
     slow = frame("SUBSCRIBE", id="1", destination="/queue/slow")
     data = slow + small * 30_000 + frame("SEND", destination="/topic/nobody", receipt="end")
-    line = roads_of(home).polling.line(session.path.rsplit("/", 1)[1])
+    line = transports_of(home).polling.line(session.path.rsplit("/", 1)[1])
 
     async def most() -> int:
         sending, seen = asyncio.create_task(line.send(session.sent, data)), 0

@@ -244,6 +244,6 @@ def test_a_broker_that_closes_says_so_to_who_comes(locked):
 
     assert locked.desk is not None
     road = Heard()
-    done_in(locked, late(Desk(locked.desk.house), road))
+    done_in(locked, late(Desk(locked.desk.queueing), road))
     assert b"connection_forced" in road.said
     assert b"too many" not in road.said

@@ -6,7 +6,7 @@ import pytest
 
 from tests.stomp.raw import Raw, frame
 from tests.stomp.serving import until
-from wherry.wire.amqp import transaction as amqp
+from wherry.queueing.flow import transaction as amqp
 from wherry.wire.stomp import desk as desk_module
 
 

@@ -14,7 +14,7 @@ from tests.stomp.serving import running, until
 from tests.stomp.test_stomp_doors import key_for
 from wherry.model.key import Right
 from wherry.node.config import StompSection
-from wherry.wire.stomp import views
+from wherry.node.stomp import views
 
 
 def view(url: str, key: str | None = None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from tests.integration.served import Served
-from tests.stomp.roads import CONNECT, PATIENCE_S, ask, desk_of, frame, node, roads_of
+from tests.stomp.roads import CONNECT, PATIENCE_S, ask, desk_of, frame, node, transports_of
 from wherry.model.key import Right
 from wherry.node.config import SecuritySection, ServerSection, StompSection, TlsSection
 from wherry.security.keys import make
@@ -293,11 +293,11 @@ def test_of_those_who_hold_memory_with_half_a_frame_the_largest_goes(tmp_path):
     with node(tmp_path / "data", stomp=StompSection(held_bytes=1 << 20)) as home, ExitStack() as stack:
         small, large = (stack.enter_context(upgraded(home)) for _ in range(2))
         small.sendall(announced(1_000_000, b"x" * 400_000))
-        eventually(lambda: roads_of(home).sockets.held == 400_000)
+        eventually(lambda: transports_of(home).sockets.held == 400_000)
         large.sendall(announced(1_000_000, b"x" * 900_000))
         rest_of(large)
-        eventually(lambda: len(roads_of(home).sockets.open) == 1)
-        assert roads_of(home).sockets.held == 400_000
+        eventually(lambda: len(transports_of(home).sockets.open) == 1)
+        assert transports_of(home).sockets.held == 400_000
 
 
 @pytest.mark.rows("Q9")
@@ -323,4 +323,4 @@ def test_a_client_that_vanishes_leaves_nothing_behind(home):
         assert len(desk.sessions) == before + 1
         client.socket.shutdown(socket.SHUT_RDWR)
     eventually(lambda: len(desk.sessions) == before)
-    eventually(lambda: not roads_of(home).sockets.open)
+    eventually(lambda: not transports_of(home).sockets.open)

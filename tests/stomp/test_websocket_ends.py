@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.integration.served import Served
-from tests.stomp.roads import CONNECT, PATIENCE_S, desk_of, frame, node, roads_of
+from tests.stomp.roads import CONNECT, PATIENCE_S, desk_of, frame, node, transports_of
 from tests.stomp.test_websocket import announced, eventually, rest_of, talk, until, upgraded
 from wherry.node.config import StompSection
 from wherry.wire.stomp import websocket
@@ -42,8 +42,8 @@ def in_loop(home: Served, call: Callable[[], object]) -> None:
 
 
 def only(home: Served) -> WebSocket:
-    eventually(lambda: [hasattr(each, "_session") for each in roads_of(home).sockets.open] == [True])
-    return next(iter(roads_of(home).sockets.open))
+    eventually(lambda: [hasattr(each, "_session") for each in transports_of(home).sockets.open] == [True])
+    return next(iter(transports_of(home).sockets.open))
 
 
 def heard(client: socket.socket, wanted: bytes) -> bytes:
@@ -64,7 +64,7 @@ def backlog(home: Served) -> None:
         for _ in range(BACKLOG):
             client.send(frame("SEND", BODY, destination="/queue/much", persistent="true", receipt="p"))
             until(client, b"RECEIPT")
-    eventually(lambda: not roads_of(home).sockets.open)
+    eventually(lambda: not transports_of(home).sockets.open)
 
 
 def lazy(home: Served) -> socket.socket:
@@ -176,7 +176,7 @@ def test_a_client_that_half_closes_and_reads_nothing_does_not_stop_the_time(tmp_
         with lazy(home) as client:
             monkeypatch.setattr(websocket, "PING_S", 0.0)
             client.shutdown(socket.SHUT_WR)
-            eventually(lambda: not roads_of(home).sockets.open)
+            eventually(lambda: not transports_of(home).sockets.open)
         ticker = home.node.server._ticker
         assert ticker is not None
         assert not ticker.done()
@@ -223,14 +223,14 @@ def test_a_large_message_is_fed_in_pieces_and_what_waits_is_counted(tmp_path):
 
         def feed() -> None:
             road.data_received(data)
-            seen.extend((len(road._session._waiting), road.held, roads_of(home).sockets.held))
+            seen.extend((len(road._session._waiting), road.held, transports_of(home).sockets.held))
 
         in_loop(home, feed)
         waiting, held, of_all = seen
         assert WAITING_MAX < waiting <= WAITING_MAX + FEED_BYTES // len(small) + 1
         assert held == of_all > len(data) - (WAITING_MAX + 1) * len(small) - 2 * FEED_BYTES
         heard(client, b"receipt-id:end\n")
-        eventually(lambda: roads_of(home).sockets.held == 0)
+        eventually(lambda: transports_of(home).sockets.held == 0)
 
 
 @pytest.mark.rows("Q9")

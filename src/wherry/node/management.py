@@ -9,13 +9,12 @@ import binascii
 import msgspec
 
 from wherry.model.errors import Forbidden, InvalidInput, NotFound, TooLarge, Unauthorized
+from wherry.queueing.login import GUEST, Login
+from wherry.queueing.queueing import Queueing
+from wherry.queueing.refusals import Reason, Refused
 from wherry.security.access import Access
-from wherry.wire.amqp.codec.faults import Reply as Code
-from wherry.wire.amqp.house import House
-from wherry.wire.amqp.login import GUEST, Login
 from wherry.wire.amqp.management import paths
 from wherry.wire.amqp.management.asking import Ask, Reply
-from wherry.wire.amqp.refusals import Refused
 from wherry.wire.http.app import check_site
 from wherry.wire.http.message import JSON, Answer, Request, Response, json_response, segments
 from wherry.wire.http.problem import STATUS_OF, HttpError
@@ -29,15 +28,15 @@ TAGS = frozenset({"management", "policymaker", "monitoring", "administrator"})
 _WORDS = {400: "bad_request", 401: "not_authorized", 403: "not_authorized", 404: "Object Not Found"}
 """How an error is called, where RabbitMQ has a word for it."""
 
-_STATUS = {Code.NOT_FOUND: 404, Code.ACCESS_REFUSED: 403}
+_STATUS = {Reason.NOT_FOUND: 404, Reason.ACCESS_REFUSED: 403}
 
 
 class Management:
     """Answers what begins with `/api/`, and passes on the rest."""
 
-    def __init__(self, house: House, access: Access, server: Server, *, any_user: bool = False) -> None:
+    def __init__(self, queueing: Queueing, access: Access, server: Server, *, any_user: bool = False) -> None:
         assert server.app is not None
-        self._house, self._access, self._any_user = house, access, any_user
+        self._house, self._access, self._any_user = queueing, access, any_user
         self._server = server
         self._app, self._gate = server.app, server.gate
 
@@ -74,7 +73,7 @@ class Management:
             ask = self._ask(request)
             return _response(Reply(200, paths.look(ask)) if call is None else await call(ask))
         except Refused as fault:
-            return _failed(_STATUS.get(fault.code, 400), fault.detail)
+            return _failed(_STATUS.get(fault.reason, 400), fault.detail)
         except Unauthorized as fault:
             return await self._refused_login(request, fault)
         except (Forbidden, NotFound, InvalidInput, TooLarge) as fault:

@@ -40,7 +40,8 @@ from wherry.wire.http.server import App, Server
 
 if TYPE_CHECKING:
     from wherry.broker.metrics import Metrics
-    from wherry.wire.amqp.house import House
+    from wherry.node.stomp.transports import HttpTransports
+    from wherry.queueing.queueing import Queueing
     from wherry.wire.flight.server import FlightServer
     from wherry.wire.stomp.desk import Desk
 
@@ -86,6 +87,7 @@ class Node:
         self.stomp_port: int | None = None
         """Where STOMP is served, if it is."""
         self.desk: Desk | None = None
+        self.stomp_over_http: HttpTransports | None = None
         """Where sessions of STOMP are, whatever road they took, if it is served."""
         self._flight: FlightServer | None = None
         self._stack = AsyncExitStack()
@@ -198,38 +200,41 @@ class Node:
 
     async def _start_hosts(self, access: Access, tls: ssl.SSLContext | None, metrics: Metrics) -> None:
         """The virtual hosts, and the wires that lead to them."""
-        from wherry.wire.amqp.house import House  # noqa: PLC0415  only where it is served
+        from wherry.queueing.queueing import Queueing  # noqa: PLC0415  only where it is served
 
-        house = House(self.broker, self.config.amqp.hosts)
-        await self._stack.enter_async_context(house.open())
+        queueing = Queueing(self.broker, self.config.amqp.hosts)
+        await self._stack.enter_async_context(queueing.open())
         if self.config.amqp.enabled:
-            await self._start_amqp(house, access, tls)
+            await self._start_amqp(queueing, access, tls)
         if self.config.stomp.enabled:
-            await self._start_stomp(house, access, tls, metrics)
+            await self._start_stomp(queueing, access, tls, metrics)
 
-    async def _start_amqp(self, house: House, access: Access, tls: ssl.SSLContext | None) -> None:
+    async def _start_amqp(self, queueing: Queueing, access: Access, tls: ssl.SSLContext | None) -> None:
         from wherry.node.management import Management  # noqa: PLC0415  only where it is served
-        from wherry.wire.amqp.server import serve_house  # noqa: PLC0415
+        from wherry.wire.amqp.server import serve_queueing  # noqa: PLC0415
 
         config = self.config
         port = config.amqp.port_beside(config.server, tls=tls is not None)
-        serving = serve_house(house, access=access, any_user=config.amqp.any_user, drain_s=config.server.drain_s)
+        serving = serve_queueing(queueing, access=access, any_user=config.amqp.any_user, drain_s=config.server.drain_s)
         server = await self._stack.enter_async_context(serving)
-        tools = Management(house, access, self.server, any_user=config.amqp.any_user)
+        tools = Management(queueing, access, self.server, any_user=config.amqp.any_user)
         self.server.app, self.server.gate = tools.app, tools.gate
         given = "amqp.port" if config.amqp.port is not None else None
         self.amqp_port = await self._listening(server, port, tls, given, "AMQP")
 
-    async def _start_stomp(self, house: House, access: Access, tls: ssl.SSLContext | None, metrics: Metrics) -> None:
-        from wherry.wire.stomp.desk import Bounds  # noqa: PLC0415  only where it is served
-        from wherry.wire.stomp.http import HttpRoads  # noqa: PLC0415
+    async def _start_stomp(
+        self, queueing: Queueing, access: Access, tls: ssl.SSLContext | None, metrics: Metrics
+    ) -> None:
+        from wherry.node.stomp.endpoints import StompEndpoints  # noqa: PLC0415  only where it is served
+        from wherry.node.stomp.transports import HttpTransports  # noqa: PLC0415
+        from wherry.wire.stomp.desk import Bounds  # noqa: PLC0415
         from wherry.wire.stomp.server import serve as serve_stomp  # noqa: PLC0415
 
         config, section = self.config, self.config.stomp
         port = section.port_beside(config.server, tls=tls is not None)
         bounds = Bounds(**{name: getattr(section, name) for name in Bounds.__struct_fields__})
         serving = serve_stomp(
-            house,
+            queueing,
             access=access,
             bounds=bounds,
             any_user=config.amqp.any_user,
@@ -238,7 +243,9 @@ class Node:
         )
         server = await self._stack.enter_async_context(serving)
         self.desk = server.desk
-        self.server.roads = HttpRoads(server.desk)
+        self.stomp_over_http = HttpTransports(server.desk)
+        self.server.mount(StompEndpoints(self.stomp_over_http).table())
+        self.server.ticking.append(self.stomp_over_http)
         watch_stomp(metrics, server.desk)
         given = "stomp.port" if section.port is not None else None
         self.stomp_port = await self._listening(server, port, tls, given, "STOMP")

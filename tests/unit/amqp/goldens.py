@@ -10,9 +10,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from wherry.wire.amqp.codec import methods as m
-from wherry.wire.amqp.codec.properties import Properties
-from wherry.wire.amqp.codec.table import (
+from wherry.queueing.message.properties import Properties
+from wherry.queueing.message.table import (
     Float32,
     Int8,
     Int16,
@@ -24,6 +23,7 @@ from wherry.wire.amqp.codec.table import (
     UInt16,
     UInt32,
 )
+from wherry.wire.amqp.codec import methods as m
 
 METHODS: list[tuple[m.Method, str]] = [
     (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wherry.wire.amqp.codec import properties, writer
+from wherry.queueing.message import properties
+from wherry.queueing.message.properties import Properties
+from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.faults import AmqpFault
 from wherry.wire.amqp.codec.frames import HEAD, HEADER
 from wherry.wire.amqp.codec.methods import BasicPublish
-from wherry.wire.amqp.codec.properties import Properties
 from wherry.wire.amqp.codec.reader import Event, Publish, Reader
 
 FRAME_MAX = 131072

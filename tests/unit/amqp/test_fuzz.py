@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from tests.unit.amqp.goldens import METHODS, PROPERTIES, VALUES
 from tests.unit.amqp.streams import comparable, fed, publish, raw_frame
-from wherry.wire.amqp.codec import properties, table, writer
+from wherry.queueing.message import properties, table
+from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.faults import AmqpFault
 from wherry.wire.amqp.codec.frames import HEADER
 from wherry.wire.amqp.codec.methods import BasicPublish, decode_method, encode_method
@@ -147,6 +148,8 @@ def test_payloads_broken_by_chance():
         data = mutated(chance, chance.choice(good)) if chance.random() < 0.9 else chance.randbytes(40)
         try:
             read(data)
+        except table.Malformed:
+            pass
         except AmqpFault as fault:
             assert fault.hard
         except BaseException as error:
@@ -162,6 +165,6 @@ def test_checking_and_decoding_agree_on_what_a_table_is():
         for read in (lambda raw: table.check_table(raw, 0, len(raw)) == len(raw), table.decode_table):
             try:
                 outcomes.add(read(data) is not False)
-            except AmqpFault:
+            except table.Malformed:
                 outcomes.add(False)
         assert len(outcomes) == 1 or not data, data

@@ -7,11 +7,12 @@ import struct
 import pytest
 
 from tests.unit.amqp.streams import FRAME_MAX, alone, byte_by_byte, comparable, fed, publish, raw_frame, reader
+from wherry.queueing.message import properties
+from wherry.queueing.message.properties import Properties
 from wherry.wire.amqp.codec import methods as m
-from wherry.wire.amqp.codec import properties, writer
+from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.faults import AmqpFault, Reply
 from wherry.wire.amqp.codec.frames import HEADER
-from wherry.wire.amqp.codec.properties import Properties
 from wherry.wire.amqp.codec.reader import (
     CONTENT_BYTES,
     Ack,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.amqp.streams import FRAME_MAX
+from wherry.queueing.message import properties
 from wherry.wire.amqp.codec import methods as m
-from wherry.wire.amqp.codec import properties, writer
+from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.frames import HEAD
 from wherry.wire.amqp.codec.writer import DeliveryWriter
 

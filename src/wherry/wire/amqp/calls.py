@@ -6,16 +6,15 @@ import secrets
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from wherry.wire.amqp import exchanges, queue_terms
+from wherry.queueing.hosts import exchanges, queue_terms
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.hosts.queue_terms import QueueTerms
+from wherry.queueing.names import REPLY_TO, full_name
+from wherry.queueing.refusals import Reason, no_queue, on_default_exchange, refused
 from wherry.wire.amqp.channel import Channel, Consumer, Out
 from wherry.wire.amqp.codec import methods as m
 from wherry.wire.amqp.codec import writer
-from wherry.wire.amqp.codec.faults import Reply
 from wherry.wire.amqp.codec.methods import Method
-from wherry.wire.amqp.names import REPLY_TO, full_name
-from wherry.wire.amqp.queue import Queue
-from wherry.wire.amqp.queue_terms import QueueTerms
-from wherry.wire.amqp.refusals import no_queue, on_default_exchange, refused
 from wherry.wire.amqp.transaction import Transaction
 
 CONSUMERS_MAX = 10_000
@@ -41,7 +40,7 @@ def _named(channel: Channel, name: str) -> str:
     if name:
         return name
     if not channel.last_queue:
-        raise refused(Reply.NOT_FOUND, "no previously declared queue")
+        raise refused(Reason.NOT_FOUND, "no previously declared queue")
     return channel.last_queue
 
 
@@ -211,9 +210,9 @@ async def _queue_delete(channel: Channel, method: m.QueueDelete) -> Method:
     await session.flush()
     where = f"queue '{name}' in vhost '{session.host.name}'"
     if method.if_unused and queue.subscribers:
-        raise refused(Reply.PRECONDITION_FAILED, f"{where} in use")
+        raise refused(Reason.PRECONDITION_FAILED, f"{where} in use")
     if method.if_empty and queue.ready():
-        raise refused(Reply.PRECONDITION_FAILED, f"{where} not empty")
+        raise refused(Reason.PRECONDITION_FAILED, f"{where} not empty")
     return m.QueueDeleteOk(message_count=await session.host.delete_queue(queue))
 
 
@@ -223,7 +222,7 @@ async def _queue_delete(channel: Channel, method: m.QueueDelete) -> Method:
 @call(m.BasicQos)
 async def _qos(channel: Channel, method: m.BasicQos) -> Method:
     if method.prefetch_size:
-        raise refused(Reply.NOT_IMPLEMENTED, "prefetch_size!=0", hard=True)
+        raise refused(Reason.NOT_IMPLEMENTED, "prefetch_size!=0", hard=True)
     if method.global_:
         channel.limit = method.prefetch_count
         _wake(channel)
@@ -237,9 +236,9 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
     session = channel.session
     tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
     if tag in channel.consumers or tag == channel.reply_consumer:
-        raise refused(Reply.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'", hard=True)
+        raise refused(Reason.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'", hard=True)
     if len(channel.consumers) >= CONSUMERS_MAX:
-        raise refused(Reply.RESOURCE_ERROR, f"a channel has at most {CONSUMERS_MAX} consumers")
+        raise refused(Reason.RESOURCE_ERROR, f"a channel has at most {CONSUMERS_MAX} consumers")
     if method.queue == REPLY_TO:
         channel.consume_replies(tag, no_ack=method.no_ack)
         return m.BasicConsumeOk(consumer_tag=tag)
@@ -247,7 +246,7 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
     session.check("consume", queue.topic)
     priority = method.arguments.get("x-priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int):
-        raise refused(Reply.PRECONDITION_FAILED, f"x-priority is {priority!r}; allowed: a whole number")
+        raise refused(Reason.PRECONDITION_FAILED, f"x-priority is {priority!r}; allowed: a whole number")
     await session.host.have_subscription(queue)
     await session.intake.flush()
     if channel.is_over:  # while we waited
@@ -255,7 +254,7 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
     queue = _queue(channel, method.queue)  # from here to `join` nothing waits: whom it is exclusive to stays true
     if queue.exclusive_to is not None or (method.exclusive and (queue.subscribers or queue.terms.single_active)):
         text = f"queue '{queue.name}' in vhost '{session.host.name}' in exclusive use"
-        raise refused(Reply.ACCESS_REFUSED, text)
+        raise refused(Reason.ACCESS_REFUSED, text)
     consumer = Consumer(
         channel,
         tag,
@@ -278,7 +277,7 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
 @call(m.BasicCancel)
 async def _cancel(channel: Channel, method: m.BasicCancel) -> Method:
     channel.cancel(method.consumer_tag)
-    await channel.session.house.tidied()
+    await channel.session.queueing.tidied()
     return m.BasicCancelOk(consumer_tag=method.consumer_tag)
 
 
@@ -293,7 +292,7 @@ async def _get(channel: Channel, method: m.BasicGet) -> Method | None:
     queue = _queue(channel, method.queue)
     session.check("consume", queue.topic)
     if not method.no_ack and not session.holding.room():
-        raise refused(Reply.RESOURCE_ERROR, "the connection holds too much that it has not acked")
+        raise refused(Reason.RESOURCE_ERROR, "the connection holds too much that it has not acked")
     await session.host.have_subscription(queue)
     await session.flush()
     found = await queue.get()
@@ -342,7 +341,7 @@ async def _recover_async(channel: Channel, method: m.BasicRecoverAsync) -> None:
 
 def _check_recover(*, requeue: bool) -> None:
     if not requeue:
-        raise refused(Reply.NOT_IMPLEMENTED, "requeue=false", hard=True)
+        raise refused(Reason.NOT_IMPLEMENTED, "requeue=false", hard=True)
 
 
 # ---------------------------------------------------------------------------------------- confirms and transactions
@@ -351,7 +350,7 @@ def _check_recover(*, requeue: bool) -> None:
 @call(m.ConfirmSelect)
 async def _confirm_select(channel: Channel, method: m.ConfirmSelect) -> Method:
     if channel.transaction is not None:
-        raise refused(Reply.PRECONDITION_FAILED, "cannot switch from tx to confirm mode")
+        raise refused(Reason.PRECONDITION_FAILED, "cannot switch from tx to confirm mode")
     channel.confirms = True
     return m.ConfirmSelectOk()
 
@@ -359,7 +358,7 @@ async def _confirm_select(channel: Channel, method: m.ConfirmSelect) -> Method:
 @call(m.TxSelect)
 async def _tx_select(channel: Channel, method: m.TxSelect) -> Method:
     if channel.confirms:
-        raise refused(Reply.PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
+        raise refused(Reason.PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
     if channel.transaction is None:
         channel.transaction = Transaction()
     return m.TxSelectOk()
@@ -368,7 +367,7 @@ async def _tx_select(channel: Channel, method: m.TxSelect) -> Method:
 @call(m.TxCommit)
 async def _tx_commit(channel: Channel, method: m.TxCommit) -> Method:
     _check_transaction(channel)
-    await channel.commit(channel.session.house.broker)
+    await channel.commit(channel.session.queueing.broker)
     return m.TxCommitOk()
 
 
@@ -381,4 +380,4 @@ async def _tx_rollback(channel: Channel, method: m.TxRollback) -> Method:
 
 def _check_transaction(channel: Channel) -> None:
     if channel.transaction is None:
-        raise refused(Reply.PRECONDITION_FAILED, "channel is not transactional")
+        raise refused(Reason.PRECONDITION_FAILED, "channel is not transactional")

@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from wherry.broker.broker import Broker
 from wherry.model.limits import TIME_MS_MAX
-from wherry.wire.amqp.codec import properties, writer
-from wherry.wire.amqp.codec.faults import Reply
+from wherry.queueing.flow.dealing import Dealt, Said
+from wherry.queueing.flow.intake import Incoming, Ticket
+from wherry.queueing.flow.transaction import commit
+from wherry.queueing.hosts.queue import PULL_MAX, Queue
+from wherry.queueing.message import properties
+from wherry.queueing.message.envelope import Pairs, Row, is_text, prefix, texts
+from wherry.queueing.message.placing import delay_ms, placed
+from wherry.queueing.message.properties import Skimmed, skim
+from wherry.queueing.message.table import without
+from wherry.queueing.names import REPLY_TO
+from wherry.queueing.refusals import Reason, refused
+from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.methods import BasicCancel, BasicConsumeOk, BasicReturn
-from wherry.wire.amqp.codec.properties import Skimmed, skim
 from wherry.wire.amqp.codec.reader import Publish
-from wherry.wire.amqp.codec.table import without
-from wherry.wire.amqp.codec.writer import DeliveryWriter, Piece, Row
-from wherry.wire.amqp.dealing import Dealt, Said
-from wherry.wire.amqp.envelope import Pairs, is_text, prefix, texts
-from wherry.wire.amqp.intake import Incoming, Ticket
-from wherry.wire.amqp.names import REPLY_TO
-from wherry.wire.amqp.placing import delay_ms, placed
-from wherry.wire.amqp.queue import PULL_MAX, Queue
-from wherry.wire.amqp.refusals import refused
-from wherry.wire.amqp.transaction import Transaction, commit
+from wherry.wire.amqp.codec.writer import DeliveryWriter, Piece
+from wherry.wire.amqp.transaction import Transaction
 
 if TYPE_CHECKING:
     from wherry.wire.amqp.session import Session
@@ -152,7 +153,7 @@ class Channel:
             self.published += len(event.bodies)
             ticket = Ticket(self, self.published)
         if immediate:
-            raise refused(Reply.NOT_IMPLEMENTED, "immediate=true", hard=True)
+            raise refused(Reason.NOT_IMPLEMENTED, "immediate=true", hard=True)
         if exchange:
             due = self._checked_exchange(exchange, known)
         self._check_user(known)
@@ -191,7 +192,7 @@ class Channel:
         terms = self.session.host.router.terms(exchange)
         if terms.internal:
             text = f"cannot publish to internal exchange '{exchange}' in vhost '{self.session.host.name}'"
-            raise refused(Reply.ACCESS_REFUSED, text)
+            raise refused(Reason.ACCESS_REFUSED, text)
         if not terms.delayed:
             return None
         delay = delay_ms(known)
@@ -200,7 +201,7 @@ class Channel:
     def _check_user(self, known: Skimmed) -> None:
         if known.user_id is not None and known.user_id != self.session.user:
             text = f"user_id property set to '{known.user_id}' but authenticated user was '{self.session.user}'"
-            raise refused(Reply.PRECONDITION_FAILED, text)
+            raise refused(Reason.PRECONDITION_FAILED, text)
 
     def _nowhere(self, event: Publish, known: Skimmed, ticket: Ticket | None) -> None:
         """Messages that no queue takes: whoever wants to know gets them back."""
@@ -242,15 +243,15 @@ class Channel:
 
     def _with_reply_name(self, known: Skimmed) -> Skimmed:
         if self.reply_consumer is None:
-            raise refused(Reply.PRECONDITION_FAILED, "fast reply consumer does not exist")
+            raise refused(Reason.PRECONDITION_FAILED, "fast reply consumer does not exist")
         return skim(properties.replaced(known.raw, "reply_to", self.reply_name))
 
     def consume_replies(self, tag: str, *, no_ack: bool) -> None:
         """Replies come straight from whoever gives them, and lie in no queue."""
         if not no_ack:
-            raise refused(Reply.PRECONDITION_FAILED, "reply consumer cannot acknowledge")
+            raise refused(Reason.PRECONDITION_FAILED, "reply consumer cannot acknowledge")
         if self.reply_consumer is not None:
-            raise refused(Reply.PRECONDITION_FAILED, "reply consumer already set")
+            raise refused(Reason.PRECONDITION_FAILED, "reply consumer already set")
         self.reply_consumer = tag
         self._reply_writer = DeliveryWriter(self.number, tag, self.session.frame_max)
         self.reply_name = f"{REPLY_TO}.{secrets.token_urlsafe(18)}"
@@ -287,7 +288,7 @@ class Channel:
         if not tags and multiple and tag == 0:
             return
         if not tags or tags[-1] not in self.unacked:
-            raise refused(Reply.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
+            raise refused(Reason.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
         if self.transaction is not None:
             for each in tags:
                 self.transaction.check(1)

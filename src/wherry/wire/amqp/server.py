@@ -16,19 +16,20 @@ import msgspec
 
 from wherry.broker.broker import Broker
 from wherry.model.limits import PAYLOAD_BYTES_MAX
+from wherry.queueing.login import Login
+from wherry.queueing.names import ROOT
+from wherry.queueing.queueing import Queueing
 from wherry.security.access import Access
+from wherry.wire.amqp.channel import Channel
 from wherry.wire.amqp.codec.faults import NO_METHOD, Reply
 from wherry.wire.amqp.codec.frames import FRAME_MIN
 from wherry.wire.amqp.codec.methods import ConnectionBlocked, ConnectionClose, ConnectionUnblocked
 from wherry.wire.amqp.codec.reader import Event, Reader
 from wherry.wire.amqp.codec.writer import HEARTBEAT_FRAME, Piece
-from wherry.wire.amqp.house import House
-from wherry.wire.amqp.login import Login
-from wherry.wire.amqp.names import ROOT
 from wherry.wire.amqp.session import Session, State, Work
-from wherry.wire.amqp.unstored import Unstored
 from wherry.wire.peer import certified, host_of, place
 from wherry.wire.turns import Turn, TurnProtocol
+from wherry.wire.unstored import Unstored
 
 TICK_S = 0.5
 BACKLOG = 1_024
@@ -96,12 +97,14 @@ class Connection(TurnProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self.begin_turns(self._transport)
-        self._unstored = Unstored(self._server.house.intake, self.shared_turns, self, self._resume)
+        self._unstored = Unstored(self._server.queueing.intake, self.shared_turns, self, self._resume)
         self.peer, ours = (transport.get_extra_info(name) for name in ("peername", "sockname"))
         login = Login(
             self._server.access, certified(transport), any_user=self._server.any_user, peer=host_of(self.peer)
         )
-        self.session = Session(self._server.house, self, login, f"{place(self.peer)} -> {place(ours)}")
+        self.session = Session(
+            self._server.queueing, self, login, f"{place(self.peer)} -> {place(ours)}", self._server.replies
+        )
         if not self._server.admit(self):
             self._transport.abort()
 
@@ -133,7 +136,7 @@ class Connection(TurnProtocol):
             self._handle(events)
         if self._server.held > self._server.bounds.held_bytes:
             self._server.cut_off_largest()
-        elif self._is_behind() or self._unstored.is_too_much or self._server.house.intake.is_full:
+        elif self._is_behind() or self._unstored.is_too_much or self._server.queueing.intake.is_full:
             self._pause()
 
     @property
@@ -164,7 +167,7 @@ class Connection(TurnProtocol):
                 return
 
     def _heard_of(self, event: Event) -> Work | None:
-        intake = self._server.house.intake
+        intake = self._server.queueing.intake
         held = intake.held
         try:
             return self.session.handle(event)
@@ -224,14 +227,14 @@ class Connection(TurnProtocol):
         if not self._paused and not self._transport.is_closing():
             self._paused = True
             self.stop("full")
-            if self._server.house.intake.is_full:
+            if self._server.queueing.intake.is_full:
                 self._wait_for_relief()
                 self._tell_blocked("the disk does not keep up")
 
     def _wait_for_relief(self) -> None:
         if not self._waits_for_relief:
             self._waits_for_relief = True
-            self._server.house.intake.when_relieved(self._on_relief)
+            self._server.queueing.intake.when_relieved(self._on_relief)
 
     def _on_relief(self) -> None:
         self._waits_for_relief = False
@@ -240,7 +243,7 @@ class Connection(TurnProtocol):
     def _resume(self) -> None:
         if not self._paused or self.is_stuffed or self._transport.is_closing():
             return
-        if self._server.house.intake.is_full:
+        if self._server.queueing.intake.is_full:
             self._wait_for_relief()
             return
         if self._unstored.is_too_much or (self._task is not None and self._is_behind()):
@@ -365,8 +368,10 @@ class Connection(TurnProtocol):
 class Server:
     """AMQP 0-9-1 on any number of addresses."""
 
-    def __init__(self, house: House, access: Access | None, bounds: Bounds, *, any_user: bool) -> None:
-        self.house, self.access, self.bounds, self.any_user = house, access, bounds, any_user
+    def __init__(self, queueing: Queueing, access: Access | None, bounds: Bounds, *, any_user: bool) -> None:
+        self.queueing, self.access, self.bounds, self.any_user = queueing, access, bounds, any_user
+        self.replies: dict[str, Channel] = {}
+        """Channels that wait for direct replies, by the names that they are reached under."""
         self.held = 0
         """Bytes of frames and messages that are not whole."""
         self.strangers_cut_off = 0
@@ -424,7 +429,7 @@ class Server:
         self._closing = True
         for listener in self._listeners:
             listener.close()
-        await self.house.intake.flush()
+        await self.queueing.intake.flush()
         for connection in list(self._connections):
             if not connection.session.is_open and not connection.session.is_over:
                 connection.drop()  # who is not even let in is not waited for
@@ -452,25 +457,25 @@ async def serve(
 
     `any_user`: whether a broker without keys lets in names that it does not know.
     """
-    house = House(broker, hosts)
+    queueing = Queueing(broker, hosts)
     async with (
-        house.open(),
-        serve_house(house, access=access, bounds=bounds, any_user=any_user, drain_s=drain_s) as server,
+        queueing.open(),
+        serve_queueing(queueing, access=access, bounds=bounds, any_user=any_user, drain_s=drain_s) as server,
     ):
         yield server
 
 
 @asynccontextmanager
-async def serve_house(
-    house: House,
+async def serve_queueing(
+    queueing: Queueing,
     *,
     access: Access | None = None,
     bounds: Bounds | None = None,
     any_user: bool = False,
     drain_s: float = 2.0,
 ) -> AsyncIterator[Server]:
-    """The same over a house that is open, and that other wires may use too."""
-    server = Server(house, access, bounds or Bounds(), any_user=any_user)
+    """The same over a queueing that is open, and that other wires may use too."""
+    server = Server(queueing, access, bounds or Bounds(), any_user=any_user)
     ticking = asyncio.create_task(server.run(), name="wherry amqp ticks")
     try:
         yield server

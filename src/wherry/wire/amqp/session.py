@@ -18,6 +18,13 @@ from typing import Any, Protocol
 
 from wherry.model.errors import Forbidden, NotFound, Unauthorized, WherryError
 from wherry.model.key import Verb
+from wherry.queueing.flow.dealing import Dealt, Holding
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.hosts.virtual_host import VirtualHost
+from wherry.queueing.introduction import PROPERTIES
+from wherry.queueing.login import MECHANISMS, Login
+from wherry.queueing.queueing import Queueing
+from wherry.queueing.refusals import Reason, Refused, of_broker, refused
 from wherry.wire.amqp.calls import CALLS
 from wherry.wire.amqp.channel import Channel
 from wherry.wire.amqp.codec import methods as m
@@ -27,13 +34,7 @@ from wherry.wire.amqp.codec.frames import FRAME_MIN
 from wherry.wire.amqp.codec.methods import Method
 from wherry.wire.amqp.codec.reader import Ack, Called, Event, Greeted, Heartbeat, Misgreeted, Publish
 from wherry.wire.amqp.codec.writer import Piece
-from wherry.wire.amqp.dealing import Holding
-from wherry.wire.amqp.host import Host
-from wherry.wire.amqp.house import House
-from wherry.wire.amqp.introduction import PROPERTIES
-from wherry.wire.amqp.login import MECHANISMS, Login, credentials
-from wherry.wire.amqp.queue import Queue
-from wherry.wire.amqp.refusals import Refused, of_broker, refused
+from wherry.wire.amqp.credentials import credentials
 
 FRAME_MAX = 131_072
 CHANNEL_MAX = 2_047
@@ -97,12 +98,14 @@ class State(Enum):
 class Session:
     """One connection of one client."""
 
-    def __init__(self, house: House, wire: Wire, login: Login, name: str = "") -> None:
-        self.house, self.intake, self.settling, self.replies = house, house.intake, house.settling, house.replies
+    def __init__(self, queueing: Queueing, wire: Wire, login: Login, name: str, replies: dict[str, Channel]) -> None:
+        self.queueing, self.intake, self.settling = queueing, queueing.intake, queueing.settling
+        self.replies = replies
+        """Channels of all sessions that wait for direct replies, by the names that they are reached under."""
         self.state = State.STARTING
         self.name = name
         """For people: who is connected to what."""
-        self.host: Host
+        self.host: VirtualHost
         self.holding = Holding(self.wake)
         """What it was given and has not settled."""
         self.channels: dict[int, Channel] = {}
@@ -119,7 +122,7 @@ class Session:
         self.login = login
         self._wire = wire
         self._may_publish: set[str] = set()
-        house.sessions.add(self)
+        queueing.clients.add(self)
 
     # ------------------------------------------------------------------------------------------------- for its channels
 
@@ -151,7 +154,7 @@ class Session:
 
     def now_ms(self) -> int:
         """The time, in Unix milliseconds."""
-        return self.house.broker.shard.clock.wall_us() // 1000
+        return self.queueing.broker.shard.clock.wall_us() // 1000
 
     def send(self, channel: int, method: Method) -> None:
         """A method to the client."""
@@ -171,7 +174,7 @@ class Session:
         try:
             self.login.check(verb, topic)
         except (Forbidden, Unauthorized) as fault:
-            raise refused(Reply.ACCESS_REFUSED, str(fault)) from None
+            raise refused(Reason.ACCESS_REFUSED, str(fault)) from None
 
     def may_any(self, verbs: tuple[Verb, ...], topic: str) -> Verb:
         """The first of these rights that the client has; `ACCESS_REFUSED` if it has none."""
@@ -200,7 +203,7 @@ class Session:
     def tidy_queue(self, queue: Queue) -> None:
         """A queue that deletes itself does so with its last consumer."""
         if queue.terms.auto_delete and queue.was_consumed and not queue.subscribers:
-            self.house.tidy(self.host.delete_queue(queue))
+            self.queueing.tidy(self.host.delete_queue(queue))
 
     async def flush(self) -> None:
         """Until what the client has published and settled so far is done, so that an answer can tell of it."""
@@ -300,25 +303,25 @@ class Session:
                 self._may_publish.clear()
                 self.send(0, m.ConnectionUpdateSecretOk())
             else:
-                raise refused(Reply.COMMAND_INVALID, f"'{m.name_of(type(method))}' is not expected now", hard=True)
+                raise refused(Reason.COMMAND_INVALID, f"'{m.name_of(type(method))}' is not expected now", hard=True)
         except Refused as fault:
             return self._refuse(fault, 0, method.ids)
         return None
 
-    def _host(self, name: str) -> Host:
+    def _host(self, name: str) -> VirtualHost:
         try:
-            return self.house.enter(name, self.login)
+            return self.queueing.enter(name, self.login)
         except NotFound:
-            raise refused(Reply.NOT_ALLOWED, f"vhost {name} not found", hard=True) from None
+            raise refused(Reason.NOT_ALLOWED, f"vhost {name} not found", hard=True) from None
         except (Forbidden, Unauthorized):
             text = f"access to vhost '{name}' refused for user '{self.user}'"
-            raise refused(Reply.NOT_ALLOWED, text, hard=True) from None
+            raise refused(Reason.NOT_ALLOWED, text, hard=True) from None
 
     def _renew(self, secret: str) -> None:
         try:
             self.login.renew(secret)
         except Unauthorized as fault:
-            raise refused(Reply.ACCESS_REFUSED, str(fault), hard=True) from None
+            raise refused(Reason.ACCESS_REFUSED, str(fault), hard=True) from None
 
     def _start(self, method: m.ConnectionStartOk) -> Work | None:
         self.client = method.client_properties
@@ -328,7 +331,7 @@ class Session:
         self.is_told_of_blocks = bool(known.get("connection.blocked"))
         self._told_of_login = bool(known.get("authentication_failure_close"))
         if method.mechanism not in MECHANISMS:
-            raise refused(Reply.COMMAND_INVALID, f"unknown authentication mechanism '{method.mechanism}'", hard=True)
+            raise refused(Reason.COMMAND_INVALID, f"unknown authentication mechanism '{method.mechanism}'", hard=True)
         try:
             name, secret = credentials(method.mechanism, method.response)
             self.login.enter(method.mechanism, name, secret)
@@ -345,17 +348,17 @@ class Session:
             self._end()
             return
         text = f"Login was refused using authentication mechanism {method.mechanism}. "
-        fault = refused(Reply.ACCESS_REFUSED, text + "For details see the broker logfile.", hard=True)
+        fault = refused(Reason.ACCESS_REFUSED, text + "For details see the broker logfile.", hard=True)
         await self._refuse(fault, 0, method.ids)
 
     def _tune(self, method: m.ConnectionTuneOk) -> None:
         frame_max, channel_max = method.frame_max or FRAME_MAX, method.channel_max or CHANNEL_MAX
         if not FRAME_MIN <= frame_max <= FRAME_MAX:
             text = f"negotiated frame_max = {frame_max}; allowed: {FRAME_MIN} to {FRAME_MAX}"
-            raise refused(Reply.NOT_ALLOWED, text, hard=True)
+            raise refused(Reason.NOT_ALLOWED, text, hard=True)
         if channel_max > CHANNEL_MAX:
             text = f"negotiated channel_max = {channel_max} is higher than the maximum allowed value ({CHANNEL_MAX})"
-            raise refused(Reply.NOT_ALLOWED, text, hard=True)
+            raise refused(Reason.NOT_ALLOWED, text, hard=True)
         self.frame_max, self.channel_max = frame_max, channel_max
         self._wire.tuned(frame_max, channel_max, method.heartbeat)
         self.state = State.OPENING
@@ -406,7 +409,7 @@ class Session:
     async def _channel_closed_by_client(self, channel: Channel) -> None:
         channel.close()
         await self.settling.flush()
-        await self.house.tidied()
+        await self.queueing.tidied()
         if self.channels.get(channel.number) is channel:
             self._forget(channel.number)
         self.send(channel.number, m.ChannelCloseOk())
@@ -419,7 +422,7 @@ class Session:
     # ---------------------------------------------------------------------------------------------------------- endings
 
     def _refuse(self, fault: Refused, number: int, ids: tuple[int, int]) -> Work:
-        told = AmqpFault(fault.code, fault.detail, channel=number, ids=ids, hard=fault.hard)
+        told = AmqpFault(Reply[fault.reason.name], fault.detail, channel=number, ids=ids, hard=fault.hard)
         if told.hard or number not in self.channels:
             return self._close(told)
         return self._close_channel(told)
@@ -442,6 +445,10 @@ class Session:
         self.state = State.CLOSING
         await self._let_go()
 
+    def deliveries(self) -> Iterable[Dealt]:
+        """Return the deliveries with messages that are out."""
+        return (out.dealt for channel in self.channels.values() for out in channel.out())
+
     async def close(self, text: str) -> None:
         """The broker closes."""
         fault = AmqpFault(Reply.CONNECTION_FORCED, text, ids=NO_METHOD)
@@ -456,7 +463,7 @@ class Session:
 
     async def _closed_by_client(self) -> None:
         await self._let_go()
-        await self.house.tidied()
+        await self.queueing.tidied()
         self.send(0, m.ConnectionCloseOk())
         self._end()
 
@@ -467,11 +474,11 @@ class Session:
     def lost(self) -> None:
         """The socket is gone."""
         self.state = State.OVER
-        self.house.tidy(self._let_go())
+        self.queueing.tidy(self._let_go())
 
     async def _let_go(self) -> None:
         """What is out comes back, and what belonged to the connection goes."""
-        self.house.sessions.discard(self)
+        self.queueing.clients.discard(self)
         channels, self.channels = self.channels, {}
         for channel in channels.values():
             channel.close()

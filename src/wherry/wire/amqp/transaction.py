@@ -1,46 +1,18 @@
-"""Transactions of a channel: publishes and acks that wait for a commit, and then are one entry of the journal.
-
-Publishes are put aside in one stage and acks in another, and both are committed together: a crash leaves all of them
-or none. What else can be said of a message (to come again, to be a dead letter) is done after the commit: the broker
-has no stage for it. After a crash between, such a message is back in its queue.
-"""
+"""The transaction of a channel: publishes and settles that wait for a commit."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-
-from wherry.broker.broker import Broker
-from wherry.broker.settle import Part, Settler
-from wherry.core.lease import Leases
-from wherry.model.errors import NotFound, StaleLease, WherryError
-from wherry.wire.amqp.codec.faults import Reply
-from wherry.wire.amqp.dealing import Said
-from wherry.wire.amqp.intake import Incoming
-from wherry.wire.amqp.placing import Place
-from wherry.wire.amqp.queue import Queue
-from wherry.wire.amqp.refusals import refused
+from wherry.queueing.flow.dealing import Said
+from wherry.queueing.flow.intake import Incoming
+from wherry.queueing.flow.transaction import TRANSACTION_BYTES_MAX, TRANSACTION_MAX
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.message.placing import Place
+from wherry.queueing.refusals import Reason, refused
 
 if TYPE_CHECKING:
     from wherry.wire.amqp.channel import Out
-
-TRANSACTION_MAX = 65_536
-"""Publishes and acks of one transaction."""
-
-TRANSACTION_BYTES_MAX = 64 << 20
-"""Bodies of one transaction."""
-
-LEASES_MAX = 1_024
-"""Leases that the acks of one transaction with publishes are of: each is an operation of the one entry, and nobody else
-has a turn while it is applied."""
-
-TRIES = 3
-"""A lease may end between the look at it and the commit, which then takes nothing: looked at again so often."""
 
 
 class Transaction:
@@ -62,7 +34,7 @@ class Transaction:
         self._size += size
         if self._count > TRANSACTION_MAX or self._size > TRANSACTION_BYTES_MAX:
             text = f"a transaction has at most {TRANSACTION_MAX} publishes and acks, and {TRANSACTION_BYTES_MAX} bytes"
-            raise refused(Reply.RESOURCE_ERROR, text)
+            raise refused(Reason.RESOURCE_ERROR, text)
 
     def parted(self) -> tuple[list[Out], list[tuple[Out, Said]]]:
         """What is done with, and what is said of other messages."""
@@ -74,69 +46,3 @@ class Transaction:
             else:
                 others.append((out, said))
         return acked, others
-
-
-async def commit(broker: Broker, calls: Sequence[tuple[str, pa.RecordBatch]], acks: Sequence[Part]) -> None:
-    """Publish and ack, all of it or nothing; durable on return. Acks of what is on lease no more are passed over."""
-    if not calls:
-        await _ack(broker, acks)
-        return
-    if len(acks) > LEASES_MAX:
-        text = f"a transaction acks messages of at most {LEASES_MAX} deliveries"
-        raise refused(Reply.RESOURCE_ERROR, text)
-    key = f"amqp/{secrets.token_hex(16)}"
-    stages: list[str] = []
-    try:
-        for topic, batch in calls:
-            with suppress(NotFound):  # the queue was deleted on the way: as if it had been before
-                await broker.stage(f"{key}/0", topic, batch)
-                stages = [f"{key}/0"]
-        await _commit(broker, key, stages, acks)
-    except WherryError:
-        with suppress(WherryError):  # they would be forgotten in an hour
-            for stage in stages:
-                await broker.abort(stage)
-        raise
-
-
-async def _commit(broker: Broker, key: str, stages: list[str], acks: Sequence[Part]) -> None:
-    """Stage the acks beside what is staged already, and commit."""
-    settler = Settler(broker.shard)
-    for left in reversed(range(TRIES)):
-        held = still_held(broker.shard.state.leases, acks)
-        try:
-            if held:
-                stages.append(f"{key}/{left + 1}")
-                await settler.stage_ack(stages[-1], held)
-            if stages:
-                await broker.commit(key, stages)
-            return
-        except StaleLease:
-            if not left or not held:
-                raise
-            await broker.abort(stages.pop())
-
-
-async def _ack(broker: Broker, acks: Sequence[Part]) -> None:
-    """Acks alone are one entry without a stage."""
-    for left in reversed(range(TRIES)):
-        held = still_held(broker.shard.state.leases, acks)
-        try:
-            if held:
-                await Settler(broker.shard).ack(held)
-            return
-        except StaleLease:
-            if not left:
-                raise
-
-
-def still_held(leases: Leases, parts: Iterable[Part]) -> list[Part]:
-    """Without what is on lease no more: it went with its queue, or was settled over another wire."""
-    found: list[Part] = []
-    for token, offsets in parts:
-        lease = leases.get(token)
-        if lease is not None:
-            kept = lease.offset if offsets is None else offsets[np.isin(offsets, lease.offset)]
-            if len(kept):
-                found.append((token, kept))
-    return found

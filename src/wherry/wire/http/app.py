@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from ipaddress import ip_address
 
 from wherry.broker.broker import Broker
@@ -16,7 +16,7 @@ from wherry.wire.http.endpoints import TABLES
 from wherry.wire.http.message import Answer, Request, Response
 from wherry.wire.http.openapi import describe
 from wherry.wire.http.problem import HttpError
-from wherry.wire.http.routing import Call, Endpoint, Router, decoded
+from wherry.wire.http.routing import Call, Endpoint, Router, Table, decoded
 from wherry.wire.http.server import Observer, Server
 from wherry.wire.http.service import Guard, Service, open_to_all
 
@@ -26,10 +26,24 @@ WEED_S = 5.0
 class App:
     """Requests in, answers out; no socket in sight."""
 
+    _endpoints: tuple[Endpoint, ...] = ()
+    _document: bytes | None
+
     def __init__(self, service: Service) -> None:
         self.service = service
-        service.document = _document
-        self._router = Router(_endpoints())
+        service.document = self.document
+        self.mount(*TABLES)
+
+    def mount(self, *tables: Table) -> None:
+        """Serve these endpoints too."""
+        self._endpoints = (*self._endpoints, *(endpoint for table in tables for endpoint in table.endpoints))
+        self._router, self._document = Router(self._endpoints), None
+
+    def document(self) -> bytes:
+        """Describe all endpoints: 20 ms of work, for the first who asks."""
+        if self._document is None:
+            self._document = describe(self._endpoints)
+        return self._document
 
     async def __call__(self, request: Request) -> Answer:
         """Answer one request; errors are raised."""
@@ -91,16 +105,6 @@ PREFLIGHT = Endpoint(
     tag="browser",
     right="none",
 )
-
-
-def _endpoints() -> list[Endpoint]:
-    return [endpoint for table in TABLES for endpoint in table.endpoints]
-
-
-@cache
-def _document() -> bytes:
-    """The same for every application of this process; 20 ms of work, for the first who asks."""
-    return describe(_endpoints())
 
 
 def _check_host(request: Request, names: frozenset[str] | None) -> None:
@@ -165,7 +169,7 @@ async def serve(
     service = Service(broker, server, guard, None if names is None else frozenset(name.lower() for name in names))
     service.origins = frozenset(origin.lower() for origin in origins)
     app = App(service)
-    server.app, server.gate, server.check_page = app, app.admit, app.check_page
+    server.app, server.gate, server.check_page, server.mount = app, app.admit, app.check_page, app.mount
     weeding = asyncio.create_task(_weed(service), name="wherry http consumers")
     try:
         yield server

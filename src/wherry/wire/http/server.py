@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from itertools import count
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from wherry.model.errors import WherryError
 from wherry.wire.http.bounds import Bounds
@@ -18,7 +18,7 @@ from wherry.wire.http.connection import Connection
 from wherry.wire.http.heads import date_line
 from wherry.wire.http.message import Answer, Header, Request, Response, Stream
 from wherry.wire.http.problem import HttpError, problem
-from wherry.wire.http.roads import Roads
+from wherry.wire.http.routing import Table
 from wherry.wire.http.upgrade import Guest
 
 App: TypeAlias = Callable[[Request], Awaitable[Answer]]
@@ -40,6 +40,13 @@ def readable_by(origin: str) -> list[Header]:
     return [("Access-Control-Allow-Origin", origin), ("Access-Control-Expose-Headers", "*"), ("Vary", "Origin")]
 
 
+class Ticking(Protocol):
+    """What happens by time."""
+
+    def tick(self, now: float) -> None:
+        """About once a second, by the steady clock."""
+
+
 class Server:
     """HTTP on any number of addresses, over one application."""
 
@@ -56,8 +63,10 @@ class Server:
         """Who is told that the connection of a number is gone."""
         self.numbers = count(1)
         """Of connections."""
-        self.roads: Roads | None = None
-        """STOMP over this port, where it is served."""
+        self.mount: Callable[[Table], None]
+        """Serve the endpoints of another wire over this port."""
+        self.ticking: list[Ticking] = []
+        """Told the time about once a second, beside the connections."""
         self.bounds = bounds or Bounds()
         self.closing = False
         self.requests = 0
@@ -122,12 +131,9 @@ class Server:
         while True:
             await asyncio.sleep(TICK_S)
             now = self.time()
-            guests: list[Guest | Roads] = [*self._connections]
-            if self.roads is not None:
-                guests.append(self.roads)
-            for guest in guests:
+            for each in (*self._connections, *self.ticking):
                 try:
-                    guest.tick(now)
+                    each.tick(now)
                 except Exception:  # one that fails shall not stop the time of the others
                     _log.exception("a tick failed")
 

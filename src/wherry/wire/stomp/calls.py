@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from wherry.wire.amqp.dealing import Said
+from wherry.queueing.flow.dealing import Said
 from wherry.wire.stomp import greeting, translate
 from wherry.wire.stomp.codec import V12, Frame, StompFault, quoted, shown
 from wherry.wire.stomp.destinations import TEMPORARY, missing_destination, parsed
@@ -151,7 +151,7 @@ def unsubscribe(session: Session, frame: Frame) -> Work:
                 session.tidy_queue(subscription.queue)
         if lasting is not None:
             await delete_lasting(session, lasting)
-        await session.house.tidied()
+        await session.queueing.tidied()
 
     return session.finished(frame, leave())
 
@@ -249,7 +249,7 @@ def commit(session: Session, frame: Frame) -> Work:
     async def done() -> None:
         await session.intake.flush()  # what was sent before it comes before it
         try:
-            others = await transaction.commit(session.house.broker, session.intake)
+            others = await transaction.commit(session.queueing.broker, session.intake)
         except BaseException:
             session.undo(transaction)
             raise

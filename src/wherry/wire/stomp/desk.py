@@ -7,16 +7,15 @@ import logging
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from wherry.queueing.login import Login
+from wherry.queueing.queueing import Queueing
 from wherry.security.access import Access
-from wherry.wire.amqp.dealing import Dealt
-from wherry.wire.amqp.house import House
-from wherry.wire.amqp.login import Login
 from wherry.wire.stomp.codec import StompFault
 
 if TYPE_CHECKING:
@@ -80,19 +79,19 @@ def _staged(session: Session) -> int:
 
 
 class Desk:
-    """The house, who may come in, and who is here."""
+    """The virtual hosts, who may come in, and who is here."""
 
     def __init__(
         self,
-        house: House,
+        queueing: Queueing,
         access: Access | None = None,
         bounds: Bounds | None = None,
         *,
         any_user: bool = False,
         names: Iterable[str] = (),
     ) -> None:
-        self.house, self.bounds = house, bounds or Bounds()
-        self.backlog_bytes = self.bounds.backlog_bytes or house.broker.shard.store.cache_bytes_max // BACKLOG_SHARE
+        self.queueing, self.bounds = queueing, bounds or Bounds()
+        self.backlog_bytes = self.bounds.backlog_bytes or queueing.broker.shard.store.cache_bytes_max // BACKLOG_SHARE
         self.names = frozenset({"localhost", socket.gethostname(), *names})
         """Of this machine."""
         self.sessions: set[Session] = set()
@@ -115,11 +114,17 @@ class Desk:
     def admit(self, session: Session) -> StompFault | None:
         """Take in a session; why it may not be, if so."""
         self.sessions.add(session)
+        self.queueing.clients.add(session)
         if self._closing:
             return CLOSING
         if len(self.sessions) > self.bounds.connections:
             return StompFault("too many connections", f"at most {self.bounds.connections} are allowed")
         return None
+
+    def discard(self, session: Session) -> None:
+        """A session is over."""
+        self.sessions.discard(session)
+        self.queueing.clients.discard(session)
 
     def note(self, session: Session, why: str, detail: str) -> None:
         """A client is cut off."""
@@ -138,14 +143,9 @@ class Desk:
             largest = max(self.sessions, key=_staged)
             largest.cut_off("too much in transactions", f"{_staged(largest)} bytes are not committed")
 
-    def _dealt(self) -> Iterator[Dealt]:
-        for session in self.sessions:
-            yield from session.dealt()
-
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Look after the time of all sessions, until the end; then tell everybody."""
-        self.house.holders.append(self._dealt)
         ticking = asyncio.create_task(self._tick(), name="wherry stomp ticks")
         try:
             yield
@@ -153,15 +153,14 @@ class Desk:
             await self.close()
             ticking.cancel()
             await asyncio.gather(ticking, return_exceptions=True)
-            self.house.holders.remove(self._dealt)
 
     async def close(self) -> None:
         """Store what came, and tell everybody that this is the end."""
         self._closing = True
-        await self.house.intake.flush()
+        await self.queueing.intake.flush()
         for session in list(self.sessions):
             session.shut_down()
-        await self.house.settling.flush()
+        await self.queueing.settling.flush()
 
     async def _tick(self) -> None:
         while True:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 from urllib.parse import quote, unquote
 
-from wherry.wire.amqp.names import SHORT_BYTES_MAX, is_short
+from wherry.queueing.names import SHORT_BYTES_MAX, is_short
 from wherry.wire.stomp.codec import StompFault, shown
 
 TOPICS = "amq.topic"

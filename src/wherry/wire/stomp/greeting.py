@@ -9,10 +9,10 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wherry.model.errors import Forbidden, NotFound, Unauthorized
-from wherry.wire.amqp.host import Host
-from wherry.wire.amqp.introduction import PROPERTIES
-from wherry.wire.amqp.login import GUEST
-from wherry.wire.amqp.names import ROOT
+from wherry.queueing.hosts.virtual_host import VirtualHost
+from wherry.queueing.introduction import PROPERTIES
+from wherry.queueing.login import GUEST
+from wherry.queueing.names import ROOT
 from wherry.wire.stomp import codec
 from wherry.wire.stomp.codec import V10, VERSIONS, Frame, StompFault, shown
 
@@ -65,13 +65,13 @@ async def _refuse(name: str, fault: Unauthorized) -> None:
     raise StompFault("Bad CONNECT", f"Access refused for user '{shown(name)}'", str(fault))
 
 
-def _host(session: Session, name: str) -> Host:
+def _host(session: Session, name: str) -> VirtualHost:
     """A virtual host. Clients of 1.2 name the machine that they have reached if they mean none: that is `/`."""
-    known = session.house.hosts
+    known = session.queueing.hosts
     if name not in known and (name in session.desk.names or _is_address(name)):
         name = ROOT
     try:
-        return session.house.enter(name, session.login)
+        return session.queueing.enter(name, session.login)
     except NotFound:
         allowed = "allowed: a virtual host, an address, or a name of this machine (server.names)"
         raise StompFault("Bad CONNECT", f"Virtual host '{shown(name)}' access denied", allowed) from None

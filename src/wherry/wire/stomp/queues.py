@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from wherry.model.errors import AlreadyExists
-from wherry.wire.amqp import queue_terms
-from wherry.wire.amqp.names import SHORT_BYTES_MAX, full_name, is_short
-from wherry.wire.amqp.queue import Queue
-from wherry.wire.amqp.queue_terms import QueueTerms
+from wherry.queueing.hosts import queue_terms
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.hosts.queue_terms import QueueTerms
+from wherry.queueing.names import SHORT_BYTES_MAX, full_name, is_short
 from wherry.wire.stomp import translate
 from wherry.wire.stomp.codec import StompFault
 from wherry.wire.stomp.destinations import OWN, TEMPORARY, Destination, lasting_name, parsed

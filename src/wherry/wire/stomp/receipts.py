@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from wherry.wire.amqp.intake import Ticket
+from wherry.queueing.flow.intake import Ticket
 from wherry.wire.stomp import codec
 from wherry.wire.stomp.codec import StompFault
 

@@ -10,13 +10,13 @@ from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wherry.model.limits import TIME_MS_MAX
-from wherry.wire.amqp.codec.properties import Skimmed, skim
-from wherry.wire.amqp.envelope import Pairs, prefix, texts
-from wherry.wire.amqp.intake import Incoming
-from wherry.wire.amqp.names import full_name
-from wherry.wire.amqp.placing import delay_ms, placed
-from wherry.wire.amqp.queue import Queue
-from wherry.wire.amqp.refusals import no_queue
+from wherry.queueing.flow.intake import Incoming
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.message.envelope import Pairs, prefix, texts
+from wherry.queueing.message.placing import delay_ms, placed
+from wherry.queueing.message.properties import Skimmed, skim
+from wherry.queueing.names import full_name
+from wherry.queueing.refusals import no_queue
 from wherry.wire.stomp import translate
 from wherry.wire.stomp.codec import Frame, Head, StompFault
 from wherry.wire.stomp.destinations import TEMPORARY, Destination, missing_destination, parsed

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import cast
 
+from wherry.queueing.queueing import Queueing
 from wherry.security.access import Access
-from wherry.wire.amqp.house import House
 from wherry.wire.peer import certified, place
 from wherry.wire.stomp.desk import STRANGE, Bounds, Desk
 from wherry.wire.stomp.road import HIGH_BYTES, LOW_BYTES, NEVER_BYTES, unread
@@ -164,7 +164,7 @@ class Server:
 
 @asynccontextmanager
 async def serve(
-    house: House,
+    queueing: Queueing,
     *,
     access: Access | None = None,
     bounds: Bounds | None = None,
@@ -172,11 +172,11 @@ async def serve(
     names: Iterable[str] = (),
     drain_s: float = 2.0,
 ) -> AsyncIterator[Server]:
-    """STOMP over the virtual hosts of a house that is open, while the `async with` lasts; `listen` on it.
+    """STOMP over the virtual hosts of a queueing that is open, while the `async with` lasts; `listen` on it.
 
     Other roads make sessions of their own at its `desk`. `names` are those that clients may call this machine by.
     """
-    server = Server(Desk(house, access, bounds, any_user=any_user, names=names))
+    server = Server(Desk(queueing, access, bounds, any_user=any_user, names=names))
     async with server.desk.open():
         try:
             yield server

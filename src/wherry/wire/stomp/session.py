@@ -21,11 +21,10 @@ from typing import Any
 
 from wherry.model.errors import Forbidden, Unauthorized, WherryError
 from wherry.model.key import Verb
-from wherry.wire.amqp.dealing import Dealt, Holding
-from wherry.wire.amqp.host import Host
-from wherry.wire.amqp.queue import Queue
-from wherry.wire.amqp.refusals import Refused
-from wherry.wire.amqp.unstored import Unstored
+from wherry.queueing.flow.dealing import Dealt, Holding
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.hosts.virtual_host import VirtualHost
+from wherry.queueing.refusals import Refused
 from wherry.wire.stomp import codec, greeting
 from wherry.wire.stomp.calls import CALLS
 from wherry.wire.stomp.codec import VERSIONS, Frame, Reader, StompFault
@@ -37,6 +36,7 @@ from wherry.wire.stomp.road import HIGH_BYTES, Road
 from wherry.wire.stomp.subscriptions import Subscription, by_subscription
 from wherry.wire.stomp.transaction import Transaction
 from wherry.wire.turns import Turn, turns
+from wherry.wire.unstored import Unstored
 
 WAITING_MAX = 10_000
 WAITING_BYTES_MAX = 4 << 20
@@ -89,13 +89,13 @@ class Session:
         heart_beats: bool = True,
     ) -> None:
         self.desk, self.peer, self.secure = desk, peer, secure
-        self.house, self.intake, self.settling = desk.house, desk.house.intake, desk.house.settling
+        self.queueing, self.intake, self.settling = desk.queueing, desk.queueing.intake, desk.queueing.settling
         self.login = desk.login(certified, peer)
         self.certified = certified
         self.state = State.CONNECTING
         self.version = codec.V10
         self.id = f"session-{secrets.token_urlsafe(16)}"
-        self.host: Host
+        self.host: VirtualHost
         self.client_id = ""
         """What the client calls itself, for durable subscriptions as ActiveMQ names them."""
         self.subscriptions: dict[str, Subscription] = {}
@@ -141,6 +141,11 @@ class Session:
     def is_over(self) -> bool:
         """Whether nothing is heard or said any more: the road is closing, or is gone."""
         return self.state is State.OVER
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client is logged in, to a virtual host."""
+        return self.state is State.OPEN
 
     @property
     def is_stranger(self) -> bool:
@@ -232,7 +237,7 @@ class Session:
         if isinstance(fault, StompFault):
             self.fail(fault, receipt)
         elif isinstance(fault, Refused):
-            self.fail(StompFault(fault.code.name.lower(), fault.detail), receipt)
+            self.fail(StompFault(fault.reason.value, fault.detail), receipt)
         elif isinstance(fault, WherryError):
             self.fail(StompFault("not_done", str(fault)), receipt)
         else:
@@ -298,7 +303,7 @@ class Session:
 
     def now_ms(self) -> int:
         """The time, in Unix milliseconds."""
-        return self.house.broker.shard.clock.wall_us() // 1000
+        return self.queueing.broker.shard.clock.wall_us() // 1000
 
     def write(self, data: bytes) -> None:
         """Whole frames to the client."""
@@ -312,7 +317,7 @@ class Session:
         if receipt_id is not None:
             self.write(codec.receipt(receipt_id, self.version))
 
-    def opened(self, host: Host, version: str, beats: HeartBeats) -> None:
+    def opened(self, host: VirtualHost, version: str, beats: HeartBeats) -> None:
         """The client is let in."""
         self.host, self.version, self._beats = host, version, beats
         self._reader.version = version
@@ -360,7 +365,7 @@ class Session:
         """Bytes that were written and that the client has not taken yet."""
         return self.road.waiting_bytes()
 
-    def dealt(self) -> Iterator[Dealt]:
+    def deliveries(self) -> Iterator[Dealt]:
         """Deliveries with messages that are out."""
         for subscription in self.subscriptions.values():
             for out in subscription.unacked.values():
@@ -381,7 +386,7 @@ class Session:
     def tidy_queue(self, queue: Queue) -> None:
         """A queue that deletes itself does so with its last consumer."""
         if queue.terms.auto_delete and queue.was_consumed and not queue.subscribers:
-            self.house.tidy(self.host.delete_queue(queue))
+            self.queueing.tidy(self.host.delete_queue(queue))
 
     # ---------------------------------------------------------------------------------------------------------- endings
 
@@ -395,6 +400,10 @@ class Session:
         headers += [(name, value) for name, value in extra if value is not None]
         self.write(codec.frame("ERROR", headers, fault.detail.encode("utf-8", "replace"), version=self.version))
         self.hang_up()
+
+    async def close(self, text: str) -> None:
+        """The broker closes."""
+        self.fail(StompFault("connection_forced", text))
 
     def cut_off(self, why: str, detail: str) -> None:
         """The client is the problem: it goes, and everybody can see why."""
@@ -421,7 +430,7 @@ class Session:
 
     def _end(self) -> None:
         self.state = State.OVER
-        self.desk.sessions.discard(self)
+        self.desk.discard(self)
         self._waiting.clear()
         self._waiting_bytes = 0
         self._count_held(0)
@@ -429,7 +438,7 @@ class Session:
         for transaction in self.transactions.values():
             transaction.drop_messages()
         self.receipts.end()
-        self.house.tidy(self._let_go())
+        self.queueing.tidy(self._let_go())
         self._unstored.let_go_on()
         self._relieve()
 

@@ -19,9 +19,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from wherry.wire.amqp.codec.writer import Row
-from wherry.wire.amqp.dealing import Dealt, Said
-from wherry.wire.amqp.queue import PULL_MAX, Queue
+from wherry.queueing.flow.dealing import Dealt, Said
+from wherry.queueing.hosts.queue import PULL_MAX, Queue
+from wherry.queueing.message.envelope import Row
 from wherry.wire.stomp import codec
 from wherry.wire.stomp.translate import message_lines
 
@@ -263,7 +263,7 @@ class Subscription:
         That is not who is sent large messages, and takes one after the other.
         """
         most = self.session.desk.backlog_bytes
-        topic = self.session.house.broker.shard.state.topics.get(self.queue.number)
+        topic = self.session.queueing.broker.shard.state.topics.get(self.queue.number)
         if self.terms.is_own and topic is not None and topic.bytes > most and topic.messages > BACKLOG_MESSAGES:
             what = f"{topic.bytes} bytes wait for subscription {self.terms.id or ''} of {self.terms.destination}"
             self.session.cut_off("backlog overrun", f"{what}; at most {most} are kept")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wherry.broker.broker import Broker
-from wherry.wire.amqp import transaction as amqp
-from wherry.wire.amqp.dealing import Dealt, Said
-from wherry.wire.amqp.intake import Incoming, Intake
-from wherry.wire.amqp.placing import Place
-from wherry.wire.amqp.queue import Queue
+from wherry.queueing.flow import transaction
+from wherry.queueing.flow.dealing import Dealt, Said
+from wherry.queueing.flow.intake import Incoming, Intake
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.message.placing import Place
 from wherry.wire.stomp.codec import StompFault
 from wherry.wire.stomp.subscriptions import Out
 
@@ -49,7 +49,7 @@ class Transaction:
 
     def check(self, count: int, row_size: int = ROW_BYTES, more: int = 0) -> None:
         """A transaction does not grow for ever, nor do all together. A message counts for each queue it reaches."""
-        most, most_bytes = amqp.TRANSACTION_MAX, amqp.TRANSACTION_BYTES_MAX
+        most, most_bytes = transaction.TRANSACTION_MAX, transaction.TRANSACTION_BYTES_MAX
         size = count * row_size + more
         if len(self.messages) + len(self.settled) + count > most or self.size + size > most_bytes:
             raise StompFault("Transaction too large", f"at most {most} messages and acks, and {most_bytes} bytes")
@@ -76,7 +76,7 @@ class Transaction:
             else:
                 others.append((out, said))
         acks = [part for dealt, mine in rows.items() for part in dealt.parts(mine)]
-        await amqp.commit(broker, intake.batches(self.messages), acks)
+        await transaction.commit(broker, intake.batches(self.messages), acks)
         for dealt, mine in rows.items():
             dealt.let_go(mine)
         for out, said in self.settled:

@@ -20,8 +20,8 @@ from typing import Any
 
 from wherry.model.errors import InvalidInput
 from wherry.model.limits import TIME_MS_MAX
-from wherry.wire.amqp.codec import properties
-from wherry.wire.amqp.codec.properties import PERSISTENT, Properties
+from wherry.queueing.message import properties
+from wherry.queueing.message.properties import PERSISTENT, Properties
 from wherry.wire.stomp import codec
 from wherry.wire.stomp.codec import StompFault
 from wherry.wire.stomp.destinations import PREFIXES, REPLY, written

@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from wherry.model.errors import InvalidInput
+from wherry.queueing.message.table import Malformed, encode_short, encode_table, read_table
 from wherry.wire.amqp.codec.faults import AmqpFault, Reply
-from wherry.wire.amqp.codec.table import encode_short, encode_table, read_table
 
 
 class Wire(Enum):
@@ -73,8 +73,8 @@ class Signature(Generic[_T]):
                 at = read(payload, at, values)
         except (struct.error, IndexError):
             at = len(payload) + 1
-        except AmqpFault as fault:
-            raise AmqpFault(Reply.FRAME_ERROR, fault.detail, ids=self._ids) from None
+        except Malformed as fault:
+            raise AmqpFault(Reply.FRAME_ERROR, str(fault), ids=self._ids) from None
         if at > len(payload):
             raise AmqpFault(Reply.FRAME_ERROR, f"{self._name} ends within its arguments", ids=self._ids)
         if at < len(payload):

@@ -15,6 +15,8 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from wherry.queueing.message.properties import Skimmed, skim
+from wherry.queueing.message.table import Malformed
 from wherry.wire.amqp.codec.faults import AmqpFault, Reply
 from wherry.wire.amqp.codec.frames import (
     ACK_WORD,
@@ -43,7 +45,6 @@ from wherry.wire.amqp.codec.methods import (
     decode_method,
     name_of,
 )
-from wherry.wire.amqp.codec.properties import Skimmed, skim
 
 # ------------------------------------------------------------------------------------------------------------ events
 
@@ -357,7 +358,10 @@ class Reader:
                 channel=channel,
                 ids=ids,
             )
-        content.properties = skim(payload[12:])
+        try:
+            content.properties = skim(payload[12:])
+        except Malformed as fault:
+            raise AmqpFault(Reply.SYNTAX_ERROR, str(fault)) from None
         content.size = size
         self._held += len(payload)
         return None if size else self._finished(channel, content, b"")
@@ -433,7 +437,7 @@ def _run(events: list[Event], channel: int, route: Route, raw: bytes) -> list[by
         return last.bodies
     try:
         new = Publish(channel, route, skim(raw), [])
-    except AmqpFault:
+    except Malformed:
         return None
     events.append(new)
     return new.bodies

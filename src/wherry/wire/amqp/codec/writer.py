@@ -10,6 +10,8 @@ import struct
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from wherry.queueing.message.envelope import Label, Row
+from wherry.queueing.message.table import encode_short
 from wherry.wire.amqp.codec.frames import (
     ACK_WORD,
     BASIC,
@@ -26,15 +28,8 @@ from wherry.wire.amqp.codec.frames import (
     OVERHEAD,
 )
 from wherry.wire.amqp.codec.methods import Method, encode_method
-from wherry.wire.amqp.codec.table import encode_short
 
 Piece: TypeAlias = bytes | memoryview
-
-Label: TypeAlias = tuple[bool, str, str, bytes]
-"""Redelivered, exchange, routing key, raw properties."""
-
-Row: TypeAlias = tuple[Label, bytes]
-"""A message to be delivered, with its body. Neighbours with one and the same label have it encoded once."""
 
 APART = 64 * 1024
 

@@ -9,10 +9,11 @@ import msgspec
 
 from wherry.model.errors import Forbidden, InvalidInput, NotFound
 from wherry.model.key import ADMINISTRATOR, Verb
-from wherry.wire.amqp.codec.table import DEEPEST
-from wherry.wire.amqp.host import Host
-from wherry.wire.amqp.house import House
-from wherry.wire.amqp.login import Login
+from wherry.queueing.hosts.virtual_host import VirtualHost
+from wherry.queueing.login import Login
+from wherry.queueing.message.table import DEEPEST
+from wherry.queueing.queueing import Queueing
+from wherry.wire.amqp.session import Session
 
 EVERYTHING = "*"
 """The topic of what is no single one's: only who may do everything may do it."""
@@ -44,7 +45,7 @@ class Reply(NamedTuple):
 class Ask:
     """What somebody wants."""
 
-    house: House
+    queueing: Queueing
     login: Login
     parts: list[str]
     """The path below `/api/`, each part decoded."""
@@ -88,14 +89,14 @@ class Ask:
         """Whoever may do something in a virtual host sees it, and its exchanges."""
         return self.login.has_some(("publish", "consume", "admin"), name)
 
-    def host(self, name: str) -> Host:
+    def host(self, name: str) -> VirtualHost:
         """A virtual host that whoever asks is let into, as over AMQP; `NotFound` or `Forbidden`."""
-        return self.house.enter(name, self.login)
+        return self.queueing.enter(name, self.login)
 
     def check_known(self, name: str) -> str:
         """The name of a virtual host, for administrators, who need not be let into it; `NotFound`."""
         self.check_admin()
-        if name not in self.house.hosts:
+        if name not in self.queueing.hosts:
             raise NotFound("vhost", name)
         return name
 
@@ -166,3 +167,8 @@ def _is_shallow(value: Any, deepest: int) -> bool:
 def exchange_name(part: str) -> str:
     """The name of an exchange that stands in a path."""
     return "" if part == DEFAULT_EXCHANGE else part
+
+
+def sessions(queueing: Queueing) -> list[Session]:
+    """All connections by AMQP."""
+    return [each for each in queueing.clients if isinstance(each, Session)]

@@ -8,16 +8,15 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.wire.amqp import exchanges, queue_terms
-from wherry.wire.amqp.codec.faults import Reply as Code
-from wherry.wire.amqp.host import Host
+from wherry.queueing.hosts import exchanges, queue_terms
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.hosts.queue_terms import QueueTerms
+from wherry.queueing.hosts.virtual_host import VirtualHost
+from wherry.queueing.names import full_name
+from wherry.queueing.refusals import Reason, refused
 from wherry.wire.amqp.management import people
-from wherry.wire.amqp.management.asking import Ask, Reply, exchange_name
+from wherry.wire.amqp.management.asking import Ask, Reply, exchange_name, sessions
 from wherry.wire.amqp.management.looking import KINDS, binds, properties_key
-from wherry.wire.amqp.names import full_name
-from wherry.wire.amqp.queue import Queue
-from wherry.wire.amqp.queue_terms import QueueTerms
-from wherry.wire.amqp.refusals import refused
 
 # -------------------------------------------------------------------------------------------------------------- queues
 
@@ -40,7 +39,7 @@ async def put_queue(ask: Ask) -> Reply:
     return Reply(204 if was_there else 201)
 
 
-def _queue(ask: Ask, host: Host) -> Queue:
+def _queue(ask: Ask, host: VirtualHost) -> Queue:
     if not host.has_queue(ask.parts[2]):
         raise NotFound("queue", ask.parts[2])
     return host.queue_for(ask.parts[2], None)
@@ -54,9 +53,9 @@ async def delete_queue(ask: Ask) -> Reply:
     await _flush(ask)
     where = f"queue '{queue.name}' in vhost '{host.name}'"
     if ask.asks("if-unused") and queue.subscribers:
-        raise refused(Code.PRECONDITION_FAILED, f"{where} in use")
+        raise refused(Reason.PRECONDITION_FAILED, f"{where} in use")
     if ask.asks("if-empty") and queue.ready():
-        raise refused(Code.PRECONDITION_FAILED, f"{where} not empty")
+        raise refused(Reason.PRECONDITION_FAILED, f"{where} not empty")
     await host.delete_queue(queue)
     return Reply(204)
 
@@ -73,8 +72,8 @@ async def purge_queue(ask: Ask) -> Reply:
 
 async def _flush(ask: Ask) -> None:
     """Until what clients have published and settled so far is done."""
-    await ask.house.intake.flush()
-    await ask.house.settling.flush()
+    await ask.queueing.intake.flush()
+    await ask.queueing.settling.flush()
 
 
 # ----------------------------------------------------------------------------------------------------------- exchanges
@@ -112,7 +111,7 @@ async def delete_exchange(ask: Ask) -> Reply:
 # ------------------------------------------------------------------------------------------------------------ bindings
 
 
-def _ends(ask: Ask) -> tuple[Host, str, str, str]:
+def _ends(ask: Ask) -> tuple[VirtualHost, str, str, str]:
     """Host, exchange, and kind and name of what is bound to it; all of them are there."""
     _, where, _, source, kind, to, *_ = ask.parts
     host, exchange = ask.host(where), exchange_name(source)
@@ -161,16 +160,16 @@ async def put_host(ask: Ask) -> Reply:
     tags = tags.split(",") if isinstance(tags, str) else tags
     if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
         raise InvalidInput("tags", tags, "a list of text")
-    made = await ask.house.make_host(ask.parts[1], ask.text("description", ""), tuple(tags))
+    made = await ask.queueing.make_host(ask.parts[1], ask.text("description", ""), tuple(tags))
     return Reply(201 if made else 204)
 
 
 async def delete_host(ask: Ask) -> Reply:
     """`DELETE vhosts/NAME`: with all its queues and exchanges; who is connected to it is told, and cut off."""
     name = ask.check_known(ask.parts[1])
-    ask.house.check_made(name)
+    ask.queueing.check_made(name)
     await people.revoke_all(ask, name)  # first: nobody shall find old grants in a new host of that name
-    await ask.house.delete_host(name)
+    await ask.queueing.delete_host(name)
     await people.revoke_all(ask, name)  # of what was granted meanwhile
     return Reply(204)
 
@@ -178,7 +177,7 @@ async def delete_host(ask: Ask) -> Reply:
 async def close_connection(ask: Ask) -> Reply:
     """`DELETE connections/NAME`: its client is told why."""
     ask.check_admin()
-    for session in list(ask.house.sessions):
+    for session in sessions(ask.queueing):
         if session.is_open and session.name == ask.parts[1]:
             await session.close(ask.reason or "Closed via management plugin")
             return Reply(204)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from wherry.model.errors import InvalidInput
-from wherry.wire.amqp.exchanges import BUILT_IN
-from wherry.wire.amqp.introduction import PROPERTIES
+from wherry.queueing.hosts.exchanges import BUILT_IN
+from wherry.queueing.introduction import PROPERTIES
 from wherry.wire.amqp.management import changing, looking, people
 from wherry.wire.amqp.management.asking import DEFAULT_EXCHANGE, Ask, Reply, Row
 
@@ -23,7 +23,7 @@ def written(ask: Ask) -> Row:
     ask.check_admin()
 
     def rows(what: str, fields: tuple[str, ...]) -> list[Row]:
-        found: list[Row] = looking.answer(Ask(ask.house, ask.login, [what]))  # type: ignore[assignment]
+        found: list[Row] = looking.answer(Ask(ask.queueing, ask.login, [what]))  # type: ignore[assignment]
         return [{name: row[name] for name in fields} for row in found if not row.get("exclusive")]
 
     return {
@@ -31,7 +31,7 @@ def written(ask: Ask) -> Row:
         "rabbitmq_version": PROPERTIES["version"],
         "product_name": PROPERTIES["product"],
         "users": [row for row in people.users(ask) if row["password_hash"]],
-        "vhosts": [{"name": name} for name in ask.house.hosts],
+        "vhosts": [{"name": name} for name in ask.queueing.hosts],
         "permissions": people.permissions(ask),
         "topic_permissions": [],
         "parameters": [],
@@ -73,5 +73,5 @@ async def take_in(ask: Ask) -> Reply:
                 raise InvalidInput(what, row, "objects with the names that they go by") from None
             if not all(isinstance(part, str) for part in parts):
                 raise InvalidInput(what, row, "names that are text")
-            await change(Ask(ask.house, ask.login, parts, known=row))
+            await change(Ask(ask.queueing, ask.login, parts, known=row))
     return Reply(204)

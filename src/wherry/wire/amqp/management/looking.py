@@ -12,15 +12,15 @@ import msgspec
 
 from wherry.core import stats
 from wherry.model.route import Binding
-from wherry.wire.amqp import exchanges
+from wherry.queueing.hosts import exchanges
+from wherry.queueing.hosts.exchanges import ExchangeTerms
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.hosts.virtual_host import VirtualHost
+from wherry.queueing.introduction import PROPERTIES
+from wherry.queueing.names import SUBSCRIPTION, full_name, host_and_name
+from wherry.queueing.queueing import Queueing
 from wherry.wire.amqp.channel import Channel, Consumer
-from wherry.wire.amqp.exchanges import ExchangeTerms
-from wherry.wire.amqp.host import Host
-from wherry.wire.amqp.house import House
-from wherry.wire.amqp.introduction import PROPERTIES
-from wherry.wire.amqp.management.asking import Ask, Row, exchange_name
-from wherry.wire.amqp.names import SUBSCRIPTION, full_name, host_and_name
-from wherry.wire.amqp.queue import Queue
+from wherry.wire.amqp.management.asking import Ask, Row, exchange_name, sessions
 from wherry.wire.amqp.session import Session
 
 _Rows = Iterator[Row]
@@ -38,7 +38,7 @@ def answer(ask: Ask) -> Any | None:
         return _looked_up(ask, what, rest)
     if what in _NOTHING:
         return []
-    if what == "aliveness-test" and (not rest or rest[0] not in ask.house.hosts):
+    if what == "aliveness-test" and (not rest or rest[0] not in ask.queueing.hosts):
         return None
     return _SINGLE[what](ask) if what in _SINGLE else None
 
@@ -49,18 +49,18 @@ def _whoami(ask: Ask) -> Row:
 
 def _looked_up(ask: Ask, what: str, rest: list[str]) -> Any | None:
     """All rows, those of a virtual host, the one of a name, or its bindings."""
-    house = ask.house
+    queueing = ask.queueing
     if what in _ONE and len(rest) == (2 if what in _IN_HOSTS else 1):
-        rows = _visible(ask, _ONE[what](house, *rest))
+        rows = _visible(ask, _ONE[what](queueing, *rest))
         return rows[0] if rows else None
     if what in _ALL:
-        return _visible(ask, _ALL[what](house)) if not rest else None
+        return _visible(ask, _ALL[what](queueing)) if not rest else None
     if len(rest) > 1:
         return _bound(ask, what, rest)
-    if rest and rest[0] not in house.hosts:
+    if rest and rest[0] not in queueing.hosts:
         return None
-    hosts = (host for name, host in house.hosts.items() if not rest or name == rest[0])
-    return _visible(ask, (row for host in hosts for row in _IN_HOSTS[what](house, host)))
+    hosts = (host for name, host in queueing.hosts.items() if not rest or name == rest[0])
+    return _visible(ask, (row for host in hosts for row in _IN_HOSTS[what](queueing, host)))
 
 
 def _visible(ask: Ask, rows: Iterable[Row]) -> list[Row]:
@@ -84,9 +84,9 @@ def _sees(ask: Ask, row: Row) -> bool:
 
 def _bound(ask: Ask, what: str, rest: list[str]) -> Any | None:
     """The bindings of a queue, of an exchange, or between two."""
-    if rest[0] not in ask.house.hosts:
+    if rest[0] not in ask.queueing.hosts:
         return None
-    host, name = ask.house.hosts[rest[0]], rest[1]
+    host, name = ask.queueing.hosts[rest[0]], rest[1]
     rows: Iterable[Row]
     if what == "queues" and rest[2:] == ["bindings"] and host.has_queue(name):
         rows = bindings_to(host, "queue", name)
@@ -110,10 +110,10 @@ def _bound(ask: Ask, what: str, rest: list[str]) -> Any | None:
 
 
 def _overview(ask: Ask) -> Row:
-    house = ask.house
+    queueing = ask.queueing
 
-    def seen(what: Callable[[House, Host], _Rows]) -> list[Row]:
-        return _visible(ask, (row for host in house.hosts.values() for row in what(house, host)))
+    def seen(what: Callable[[Queueing, VirtualHost], _Rows]) -> list[Row]:
+        return _visible(ask, (row for host in queueing.hosts.values() for row in what(queueing, host)))
 
     queues = seen(_queues)
     totals = ("messages", "messages_ready", "messages_unacknowledged")
@@ -129,8 +129,8 @@ def _overview(ask: Ask) -> Row:
         "exchange_types": [{"name": name, "enabled": True} for name in exchanges.KINDS],
         "queue_totals": {name: sum(queue[name] for queue in queues) for name in totals},
         "object_totals": {
-            "connections": len(_visible(ask, _connections(house))),
-            "channels": len(_visible(ask, _channels(house))),
+            "connections": len(_visible(ask, _connections(queueing))),
+            "channels": len(_visible(ask, _channels(queueing))),
             "exchanges": len(seen(_exchanges)),
             "queues": len(queues),
             "consumers": sum(queue["consumers"] for queue in queues),
@@ -139,9 +139,9 @@ def _overview(ask: Ask) -> Row:
     }
 
 
-def _hosts(house: House) -> Iterator[Row]:
-    for name in house.hosts:
-        note = house.note_of(name)
+def _hosts(queueing: Queueing) -> Iterator[Row]:
+    for name in queueing.hosts:
+        note = queueing.note_of(name)
         yield {
             "_host": name,
             "name": name,
@@ -153,33 +153,33 @@ def _hosts(house: House) -> Iterator[Row]:
         }
 
 
-def _nodes(_: House) -> Iterator[Row]:
+def _nodes(_: Queueing) -> Iterator[Row]:
     yield {"name": NODE, "type": "disc", "running": True, "mem_alarm": False, "disk_free_alarm": False}
 
 
-def _one_host(house: House, name: str) -> Iterator[Row]:
-    yield from (row for row in _hosts(house) if row["name"] == name)
+def _one_host(queueing: Queueing, name: str) -> Iterator[Row]:
+    yield from (row for row in _hosts(queueing) if row["name"] == name)
 
 
-def _one_node(house: House, name: str) -> Iterator[Row]:
-    yield from (row for row in _nodes(house) if row["name"] == name)
+def _one_node(queueing: Queueing, name: str) -> Iterator[Row]:
+    yield from (row for row in _nodes(queueing) if row["name"] == name)
 
 
-def _queues(house: House, host: Host) -> Iterator[Row]:
+def _queues(queueing: Queueing, host: VirtualHost) -> Iterator[Row]:
     for queue in host.queues():
-        yield _queue(house, host, queue)
+        yield _queue(queueing, host, queue)
 
 
-def _one_queue(house: House, host: str, name: str) -> Iterator[Row]:
-    if host in house.hosts and house.hosts[host].has_queue(name):
-        queue = house.hosts[host].queue(name)
+def _one_queue(queueing: Queueing, host: str, name: str) -> Iterator[Row]:
+    if host in queueing.hosts and queueing.hosts[host].has_queue(name):
+        queue = queueing.hosts[host].queue(name)
         rows = [_consumer(each) for each in queue.subscribers if isinstance(each, Consumer)]
         told = [{name: row[name] for name in row if name not in _MARKS} for row in rows]
-        yield {**_queue(house, house.hosts[host], queue), "consumer_details": told}
+        yield {**_queue(queueing, queueing.hosts[host], queue), "consumer_details": told}
 
 
-def _queue(house: House, host: Host, queue: Queue) -> Row:
-    shard = house.broker.shard
+def _queue(queueing: Queueing, host: VirtualHost, queue: Queue) -> Row:
+    shard = queueing.broker.shard
     topic = shard.state.topic(queue.topic)
     known = [each for each in topic.subscriptions.values() if each.config.name == SUBSCRIPTION]
     counts = [stats.of_subscription(each, shard.now().wall_ms) for each in known]
@@ -206,17 +206,17 @@ def _queue(house: House, host: Host, queue: Queue) -> Row:
     }
 
 
-def _exchanges(_: House, host: Host) -> Iterator[Row]:
+def _exchanges(_: Queueing, host: VirtualHost) -> Iterator[Row]:
     for name, terms in host.exchanges():
         yield _exchange(host, name, terms)
 
 
-def _one_exchange(house: House, host: str, name: str) -> Iterator[Row]:
-    if host in house.hosts and house.hosts[host].has_exchange(name):
-        yield _exchange(house.hosts[host], name, house.hosts[host].router.terms(name))
+def _one_exchange(queueing: Queueing, host: str, name: str) -> Iterator[Row]:
+    if host in queueing.hosts and queueing.hosts[host].has_exchange(name):
+        yield _exchange(queueing.hosts[host], name, queueing.hosts[host].router.terms(name))
 
 
-def _exchange(host: Host, name: str, terms: ExchangeTerms) -> Row:
+def _exchange(host: VirtualHost, name: str, terms: ExchangeTerms) -> Row:
     return {
         "_host": host.name,
         "name": name,
@@ -233,14 +233,14 @@ KINDS = {"q": "queue", "e": "exchange"}
 """What a binding leads to, as a path says it."""
 
 
-def _bindings(_: House, host: Host) -> Iterator[Row]:
+def _bindings(_: Queueing, host: VirtualHost) -> Iterator[Row]:
     for queue in host.queues():  # each has one to the default exchange
         yield _by_default(host, queue.name)
     for source, bound in host.bindings():
         yield _of(host, source, bound)
 
 
-def bindings_to(host: Host, kind: str, name: str) -> Iterator[Row]:
+def bindings_to(host: VirtualHost, kind: str, name: str) -> Iterator[Row]:
     """Those that lead to a queue or to an exchange."""
     if kind == "queue":
         yield _by_default(host, name)
@@ -250,7 +250,7 @@ def bindings_to(host: Host, kind: str, name: str) -> Iterator[Row]:
             yield _of(host, source, bound)
 
 
-def bindings_from(host: Host, exchange: str) -> Iterator[Row]:
+def bindings_from(host: VirtualHost, exchange: str) -> Iterator[Row]:
     """Those of an exchange."""
     if exchange == "":
         yield from (_by_default(host, queue.name) for queue in host.queues())
@@ -258,7 +258,7 @@ def bindings_from(host: Host, exchange: str) -> Iterator[Row]:
         yield _of(host, exchange, bound)
 
 
-def bindings_between(host: Host, source: str, kind: str, name: str) -> Iterator[Row]:
+def bindings_between(host: VirtualHost, source: str, kind: str, name: str) -> Iterator[Row]:
     """Those of an exchange that lead to one queue or exchange."""
     if source == "" and kind == "queue" and host.has_queue(name):
         yield _by_default(host, name)
@@ -266,7 +266,7 @@ def bindings_between(host: Host, source: str, kind: str, name: str) -> Iterator[
         yield row
 
 
-def binds(host: Host, source: str, kind: str, name: str) -> Iterator[tuple[Binding, Row]]:
+def binds(host: VirtualHost, source: str, kind: str, name: str) -> Iterator[tuple[Binding, Row]]:
     """The same as they are kept, without that of the default exchange, and as they are shown."""
     full = full_name(host.name, name)
     for bound in host.bindings_of(source):
@@ -274,18 +274,18 @@ def binds(host: Host, source: str, kind: str, name: str) -> Iterator[tuple[Bindi
             yield bound, _of(host, source, bound)
 
 
-def _by_default(host: Host, queue: str) -> Row:
+def _by_default(host: VirtualHost, queue: str) -> Row:
     return _binding(host, "", queue, "queue", queue, {}, full_name(host.name, queue))
 
 
-def _of(host: Host, source: str, bound: Binding) -> Row:
+def _of(host: VirtualHost, source: str, bound: Binding) -> Row:
     kind = "queue" if bound.topic is not None else "exchange"
     full = bound.topic if bound.topic is not None else bound.route or ""
     arguments = plain(exchanges.arguments_of(bound))
     return _binding(host, source, host_and_name(full)[1], kind, bound.match, arguments, full)
 
 
-def _binding(host: Host, source: str, to: str, kind: str, key: str, arguments: Row, topic: str) -> Row:
+def _binding(host: VirtualHost, source: str, to: str, kind: str, key: str, arguments: Row, topic: str) -> Row:
     return {
         "_topic": topic,
         "source": source,
@@ -322,14 +322,14 @@ def plain(value: Any) -> Any:
     return str(value).encode("utf-8", "replace").decode()
 
 
-def _connections(house: House) -> Iterator[Row]:
-    for session in house.sessions:
+def _connections(queueing: Queueing) -> Iterator[Row]:
+    for session in sessions(queueing):
         if session.is_open:
             yield _connection(session)
 
 
-def _one_connection(house: House, name: str) -> Iterator[Row]:
-    for session in house.sessions:
+def _one_connection(queueing: Queueing, name: str) -> Iterator[Row]:
+    for session in sessions(queueing):
         if session.is_open and session.name == name:
             yield _connection(session)
 
@@ -355,13 +355,13 @@ def _connection(session: Session) -> Row:
     }
 
 
-def _channels(house: House) -> Iterator[Row]:
-    for session, channel in _open_channels(house):
+def _channels(queueing: Queueing) -> Iterator[Row]:
+    for session, channel in _open_channels(queueing):
         yield _channel(session, channel)
 
 
-def _one_channel(house: House, name: str) -> Iterator[Row]:
-    for session, channel in _open_channels(house):
+def _one_channel(queueing: Queueing, name: str) -> Iterator[Row]:
+    for session, channel in _open_channels(queueing):
         if _channel_name(session, channel) == name:
             yield _channel(session, channel)
 
@@ -387,8 +387,8 @@ def _channel(session: Session, channel: Channel) -> Row:
     }
 
 
-def _consumers(house: House, host: Host) -> Iterator[Row]:
-    for session, channel in _open_channels(house):
+def _consumers(queueing: Queueing, host: VirtualHost) -> Iterator[Row]:
+    for session, channel in _open_channels(queueing):
         for consumer in channel.consumers.values() if session.host is host else ():
             yield _consumer(consumer)
 
@@ -413,8 +413,8 @@ def _consumer(consumer: Consumer) -> Row:
     }
 
 
-def _open_channels(house: House) -> Iterator[tuple[Session, Channel]]:
-    for session in house.sessions:
+def _open_channels(queueing: Queueing) -> Iterator[tuple[Session, Channel]]:
+    for session in sessions(queueing):
         for channel in session.channels.values() if session.is_open else ():
             yield session, channel
 
@@ -433,13 +433,13 @@ _SINGLE: dict[str, Callable[[Ask], Row]] = {
 }
 """What there is one of."""
 
-_ALL: dict[str, Callable[[House], _Rows]] = {
+_ALL: dict[str, Callable[[Queueing], _Rows]] = {
     "vhosts": _hosts,
     "nodes": _nodes,
     "connections": _connections,
     "channels": _channels,
 }
-_IN_HOSTS: dict[str, Callable[[House, Host], _Rows]] = {
+_IN_HOSTS: dict[str, Callable[[Queueing, VirtualHost], _Rows]] = {
     "queues": _queues,
     "exchanges": _exchanges,
     "bindings": _bindings,

@@ -11,18 +11,17 @@ import msgspec
 
 from wherry.model.errors import Closed, Forbidden, InvalidInput, TooLarge
 from wherry.model.limits import PAYLOAD_BYTES_MAX, TIME_MS_MAX
-from wherry.wire.amqp.codec import faults, properties
-from wherry.wire.amqp.codec.faults import AmqpFault
-from wherry.wire.amqp.codec.properties import Skimmed, skim
-from wherry.wire.amqp.codec.table import without
-from wherry.wire.amqp.dealing import Dealt, Said
-from wherry.wire.amqp.envelope import prefix, texts
-from wherry.wire.amqp.intake import Incoming, Ticket
+from wherry.queueing.flow.dealing import Dealt, Said
+from wherry.queueing.flow.intake import Incoming, Ticket
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.message import properties
+from wherry.queueing.message.envelope import prefix, texts
+from wherry.queueing.message.placing import delay_ms, placed
+from wherry.queueing.message.properties import Skimmed, skim
+from wherry.queueing.message.table import without
+from wherry.queueing.refusals import Reason, refused
 from wherry.wire.amqp.management.asking import BODY_BYTES_MAX, Ask, Reply, Row, decoded, exchange_name
 from wherry.wire.amqp.management.looking import plain
-from wherry.wire.amqp.placing import delay_ms, placed
-from wherry.wire.amqp.queue import Queue
-from wherry.wire.amqp.refusals import refused
 
 COUNT_MAX = 1_000
 GOT_BYTES_MAX = 32 << 20
@@ -129,25 +128,25 @@ def _properties(ask: Ask) -> Skimmed:
     for name, value in given.items():
         try:
             raw = properties.replaced(raw, name, value)
-        except (InvalidInput, AmqpFault, TypeError, ValueError, AttributeError, OverflowError) as fault:
+        except (InvalidInput, TypeError, ValueError, AttributeError, OverflowError) as fault:
             raise InvalidInput(f"properties.{name}", value, f"a value that the protocol has for it ({fault})") from None
     return skim(raw)
 
 
 async def _stored(ask: Ask, targets: tuple[Queue, ...], messages: Incoming, known: Skimmed, delay: int | None) -> None:
-    waiting, house = _Waiting(), ask.house
-    now_ms = house.broker.shard.now().wall_ms
+    waiting, queueing = _Waiting(), ask.queueing
+    now_ms = queueing.broker.shard.now().wall_ms
     due = None if delay is None else min(now_ms + delay, TIME_MS_MAX)
     for queue in targets:
-        house.intake.add(queue.topic, messages, Ticket(waiting, 1), placed(queue, known, due, lambda: now_ms))
+        queueing.intake.add(queue.topic, messages, Ticket(waiting, 1), placed(queue, known, due, lambda: now_ms))
     try:
         async with asyncio.timeout(STORED_S):
             taken = await waiting.over
     except TimeoutError:
-        house.broker.shard.committer.check()
+        queueing.broker.shard.committer.check()
         raise Closed("the message was not stored in time, and may be yet") from None
     if not taken:
-        raise refused(faults.Reply.PRECONDITION_FAILED, "rejected: a queue that it goes to has reached its limit")
+        raise refused(Reason.PRECONDITION_FAILED, "rejected: a queue that it goes to has reached its limit")
 
 
 async def get(ask: Ask) -> Reply:
@@ -162,8 +161,8 @@ async def get(ask: Ask) -> Reply:
     if said == "reject" and queue.terms.dead_exchange is None:  # nobody wants to see it again
         said = "ack"
     await host.have_subscription(queue)
-    await ask.house.intake.flush()
-    await ask.house.settling.flush()
+    await ask.queueing.intake.flush()
+    await ask.queueing.settling.flush()
     found: list[Row] = []
     out: list[Dealt] = []
     size = 0
@@ -177,8 +176,8 @@ async def get(ask: Ask) -> Reply:
             found.append(row | _encoded(body[:longest], as_text=as_text))
     finally:
         for dealt in out:
-            ask.house.settling.say(dealt, said if len(out) == len(found) else "requeue", (0,))
-    await ask.house.settling.flush()
+            ask.queueing.settling.say(dealt, said if len(out) == len(found) else "requeue", (0,))
+    await ask.queueing.settling.flush()
     return Reply(200, found)
 
 

@@ -14,8 +14,8 @@ import msgspec
 
 from wherry.model.errors import InvalidInput, NotFound
 from wherry.model.key import ADMINISTRATOR, Grant, Key, Right, Verb
+from wherry.queueing.login import GUEST
 from wherry.security.passwords import ALGORITHM, hash_of, make_user, with_hash, with_password
-from wherry.wire.amqp.login import GUEST
 from wherry.wire.amqp.management.asking import Ask, Reply, Row
 from wherry.wire.amqp.management.patterns import patterns
 
@@ -26,12 +26,12 @@ NAME_BYTES_MAX = 255
 
 
 def _users(ask: Ask) -> dict[str, Key]:
-    known = ask.house.broker.keys()
+    known = ask.queueing.broker.keys()
     return {key.name: key for key in known if key.user is not None}
 
 
 def _is_known(ask: Ask, name: str) -> bool:
-    return ask.house.broker.user(name) is not None
+    return ask.queueing.broker.user(name) is not None
 
 
 def _has_guest(ask: Ask) -> bool:
@@ -40,7 +40,7 @@ def _has_guest(ask: Ask) -> bool:
 
 
 def _user(ask: Ask, name: str) -> Key:
-    key = ask.house.broker.user(name)
+    key = ask.queueing.broker.user(name)
     if key is None:
         if name == GUEST and _has_guest(ask):
             raise InvalidInput("user", name, "another one: a broker without keys has this one, who may do everything")
@@ -71,7 +71,7 @@ def user(ask: Ask) -> Row:
 async def put_user(ask: Ask) -> Reply:
     """`PUT users/NAME`: a user with this password and these tags, whatever it had before."""
     ask.check_admin()
-    name, tags, broker = ask.parts[1], _tags(ask), ask.house.broker
+    name, tags, broker = ask.parts[1], _tags(ask), ask.queueing.broker
     if name == GUEST and _has_guest(ask):
         _user(ask, name)
 
@@ -84,7 +84,7 @@ async def put_user(ask: Ask) -> Reply:
             raise InvalidInput("hashing_algorithm", ask.body["hashing_algorithm"], ALGORITHM)
         return with_hash(key, ask.text("password_hash", ""))
 
-    async with ask.house.naming:  # a name is one user's, whoever else makes it now
+    async with ask.queueing.naming:  # a name is one user's, whoever else makes it now
         known = broker.user(name)
         if known is not None:
             await broker.alter_key(known.id, changed)
@@ -104,7 +104,7 @@ def _tags(ask: Ask) -> tuple[str, ...]:
 async def delete_user(ask: Ask) -> Reply:
     """`DELETE users/NAME`: its connections are cut off within a second."""
     ask.check_admin()
-    await ask.house.broker.delete_key(_user(ask, ask.parts[1]).id)
+    await ask.queueing.broker.delete_key(_user(ask, ask.parts[1]).id)
     return Reply(204)
 
 
@@ -115,10 +115,10 @@ async def delete_users(ask: Ask) -> Reply:
     if not isinstance(wanted, list):
         raise InvalidInput("users", wanted, "a list of names")
     for name in wanted:
-        key = ask.house.broker.user(name) if isinstance(name, str) else None
+        key = ask.queueing.broker.user(name) if isinstance(name, str) else None
         if key is not None:
             with suppress(NotFound):  # somebody else was quicker
-                await ask.house.broker.delete_key(key.id)
+                await ask.queueing.broker.delete_key(key.id)
     return Reply(204)
 
 
@@ -128,7 +128,7 @@ async def delete_users(ask: Ask) -> Reply:
 def permissions(ask: Ask) -> list[Row]:
     """`GET permissions`: all of them."""
     ask.check_admin()
-    hosts = [name for name in ask.house.hosts if not ask.house.note_of(name).is_shut] if _has_guest(ask) else []
+    hosts = [name for name in ask.queueing.hosts if not ask.queueing.note_of(name).is_shut] if _has_guest(ask) else []
     rows = [_granted(GUEST, Grant(name, ALL, ALL, ALL)) for name in hosts]
     for name, key in sorted(_users(ask).items()):
         rows += [_granted(name, grant) for grant in (key.user.grants if key.user is not None else ())]
@@ -167,7 +167,7 @@ async def put_permission(ask: Ask) -> Reply:
     if name == GUEST and _has_guest(ask):
         if (grant.configure, grant.write, grant.read) != (ALL, ALL, ALL):
             raise InvalidInput("user", name, "another one: on a broker without keys guest may do everything")
-        return Reply(201 if await ask.house.shut_host(host, shut=False) else 204)
+        return Reply(201 if await ask.queueing.shut_host(host, shut=False) else 204)
     rights_of(grant)
     return Reply(204 if await _grant(ask, _user(ask, name), host, grant) else 201)
 
@@ -176,7 +176,7 @@ async def delete_permission(ask: Ask) -> Reply:
     """`DELETE permissions/VHOST/USER`: it may do nothing there, and not connect to it."""
     ask.check_admin()
     if ask.parts[2] == GUEST and _has_guest(ask):
-        if not await ask.house.shut_host(ask.check_known(ask.parts[1]), shut=True):
+        if not await ask.queueing.shut_host(ask.check_known(ask.parts[1]), shut=True):
             raise NotFound("permission", GUEST)
         return Reply(204)
     if not await _grant(ask, _user(ask, ask.parts[2]), ask.parts[1], None):
@@ -206,7 +206,7 @@ async def _grant(ask: Ask, key: Key, host: str, grant: Grant | None) -> bool:
         user = msgspec.structs.replace(known.user, grants=grants)
         return msgspec.structs.replace(known, rights=tuple(rights), user=user)
 
-    await ask.house.broker.alter_key(key.id, changed)
+    await ask.queueing.broker.alter_key(key.id, changed)
     return was_there
 
 

@@ -12,8 +12,8 @@ import msgspec
 
 from wherry.model.errors import InvalidInput
 from wherry.model.route import Route
-from wherry.wire.amqp.exchanges import ExchangeTerms
-from wherry.wire.amqp.names import LABEL, ROOT, full_name, is_short
+from wherry.queueing.hosts.exchanges import ExchangeTerms
+from wherry.queueing.names import LABEL, ROOT, full_name, is_short
 
 HOST_LABEL = "amqp-vhost"
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.unit.amqp.goldens import PROPERTIES
 from wherry.model.errors import InvalidInput
-from wherry.wire.amqp.codec import properties, table
-from wherry.wire.amqp.codec.faults import AmqpFault, Reply
-from wherry.wire.amqp.codec.properties import Properties
+from wherry.queueing.message import properties, table
+from wherry.queueing.message.properties import Properties
+from wherry.queueing.message.table import Malformed
 
 
 @pytest.mark.parametrize(("value", "raw"), PROPERTIES)
@@ -26,17 +26,15 @@ def test_properties_have_these_bytes_both_ways(value, raw):
 def test_properties_that_are_cut_off_or_too_long_are_a_syntax_error(value, raw):
     for wrong in [*(raw[:end] for end in range(len(raw))), raw + b"\0"]:
         for read in (properties.skim, properties.decode, lambda raw: properties.replaced(raw, "priority", 1)):
-            with pytest.raises(AmqpFault) as caught:
+            with pytest.raises(Malformed):
                 read(wrong)
-            assert caught.value.code == Reply.SYNTAX_ERROR
 
 
 @pytest.mark.parametrize("flags", [b"\x00\x01", b"\x00\x02", b"\xff\xff"])
 def test_flags_of_properties_that_there_are_not_are_a_syntax_error(flags):
     for read in (properties.skim, properties.decode):
-        with pytest.raises(AmqpFault) as caught:
+        with pytest.raises(Malformed):
             read(flags + bytes(200))
-        assert caught.value.code == Reply.SYNTAX_ERROR
 
 
 @pytest.mark.parametrize(("value", "raw"), PROPERTIES)
@@ -66,7 +64,7 @@ def test_what_does_not_fit_is_refused():
 def test_headers_are_checked_all_the_way_down():
     inner = b"\x01kz"
     headers = len(inner + b"\x01kF\0\0\0\0").to_bytes(4, "big") + b"\x01kF" + len(inner).to_bytes(4, "big") + inner
-    with pytest.raises(AmqpFault, match="unknown type tag"):
+    with pytest.raises(Malformed, match="unknown type tag"):
         properties.skim(b"\x20\x00" + headers)
 
 

@@ -15,16 +15,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from wherry.model.limits import HEADERS_BYTES_MAX, HEADERS_MAX
-from wherry.wire.amqp.codec import properties
-from wherry.wire.amqp.codec.properties import PERSISTENT, Properties, Skimmed
-from wherry.wire.amqp.codec.table import decode_table, encode_short
+from wherry.queueing.message import properties
+from wherry.queueing.message.properties import PERSISTENT, Properties, Skimmed
+from wherry.queueing.message.table import decode_table, encode_short
 
 MARK = b"A"
 
-Pairs = list[tuple[str, str]]
+Pairs: TypeAlias = list[tuple[str, str]]
+
+Label: TypeAlias = tuple[bool, str, str, bytes]
+"""Redelivered, exchange, routing key, raw properties."""
+
+Row: TypeAlias = tuple[Label, bytes]
+"""A message to be delivered, with its body. Neighbours with one and the same label are encoded once."""
 
 _SHOWN = ("content_type", "content_encoding", "correlation_id", "reply_to", "message_id", "type", "user_id", "app_id")
 _HEADER = {field: field.replace("_", "-") for field in _SHOWN}

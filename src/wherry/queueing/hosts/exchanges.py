@@ -12,11 +12,10 @@ import msgspec
 from wherry.core import routing
 from wherry.core.catalog import Catalog
 from wherry.model.route import Binding, Kind, Route
-from wherry.wire.amqp.codec.faults import AmqpFault, Reply
-from wherry.wire.amqp.codec.table import decode_table, encode_table
-from wherry.wire.amqp.names import LABEL, full_name, is_short
-from wherry.wire.amqp.queue_terms import packed, unpacked
-from wherry.wire.amqp.refusals import no_exchange, refused
+from wherry.queueing.hosts.queue_terms import packed, unpacked
+from wherry.queueing.message.table import decode_table, encode_table
+from wherry.queueing.names import LABEL, full_name, is_short
+from wherry.queueing.refusals import Reason, no_exchange, refused
 
 DELAYED = "x-delayed-message"
 KINDS: dict[str, Kind] = {"direct": "direct", "fanout": "fanout", "topic": "pattern", "headers": "headers"}
@@ -97,13 +96,13 @@ def checked_terms(
     if type_ == DELAYED and delayed_type not in KINDS:
         allowed = ", ".join(KINDS)
         text = f"Invalid argument, 'x-delayed-type' must be an existing exchange type: {allowed}"
-        raise refused(Reply.PRECONDITION_FAILED, text)
+        raise refused(Reason.PRECONDITION_FAILED, text)
     if type_ not in KINDS and type_ != DELAYED:
-        raise refused(Reply.COMMAND_INVALID, f"unknown exchange type '{type_}'")
+        raise refused(Reason.COMMAND_INVALID, f"unknown exchange type '{type_}'")
     alternate = _text(arguments.get("alternate-exchange", ""))
     if not is_short(alternate):
         text = f"invalid arg 'alternate-exchange': {alternate!r}; allowed: text of at most 255 bytes"
-        raise refused(Reply.PRECONDITION_FAILED, text)
+        raise refused(Reason.PRECONDITION_FAILED, text)
     return ExchangeTerms(
         type=type_,
         durable=durable,
@@ -152,7 +151,7 @@ def _arguments(label: str) -> dict[str, Any] | None:
     """None for a label that no binding left."""
     try:
         return decode_table(unpacked(label))
-    except (AmqpFault, ValueError):
+    except ValueError:
         _log.warning("a label is no binding's", extra={"label": label[:80]})
         return None
 
@@ -168,7 +167,7 @@ def check_match(arguments: dict[str, Any]) -> None:
     allowed = ("all", "any", "all-with-x", "any-with-x")
     if _text(arguments.get("x-match", "all")) not in allowed:
         text = f"Invalid x-match field value {arguments['x-match']!r}; expected {', '.join(allowed)}"
-        raise refused(Reply.PRECONDITION_FAILED, text)
+        raise refused(Reason.PRECONDITION_FAILED, text)
 
 
 def headers_match(arguments: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:

@@ -21,14 +21,14 @@ from wherry.core.publishing import PublishOptions
 from wherry.core.state import TopicState
 from wherry.model.errors import LimitReached, TooLarge, WherryError
 from wherry.model.schema import MESSAGE
-from wherry.wire.amqp.codec import properties
-from wherry.wire.amqp.codec.properties import Skimmed, skim
-from wherry.wire.amqp.codec.table import Int64, Timestamp, find, with_entries, without
-from wherry.wire.amqp.envelope import MARK, from_elsewhere, opened, prefix, texts
-from wherry.wire.amqp.names import SUBSCRIPTION, host_and_name
-from wherry.wire.amqp.placing import placed
-from wherry.wire.amqp.queue import Queue
-from wherry.wire.amqp.queue_terms import QueueTerms, terms_of
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.hosts.queue_terms import QueueTerms, terms_of
+from wherry.queueing.message import properties
+from wherry.queueing.message.envelope import MARK, from_elsewhere, opened, prefix, texts
+from wherry.queueing.message.placing import placed
+from wherry.queueing.message.properties import Skimmed, skim
+from wherry.queueing.message.table import Int64, Timestamp, find, with_entries, without
+from wherry.queueing.names import SUBSCRIPTION, host_and_name
 
 BLOCK = 1_000
 """Dead letters moved in one step."""

@@ -5,31 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
 from wherry.broker.broker import Broker
 from wherry.model.errors import NotFound, WherryError
-from wherry.wire.amqp import exchanges, queue_terms
-from wherry.wire.amqp.codec.faults import Reply
-from wherry.wire.amqp.codec.properties import Skimmed
-from wherry.wire.amqp.dealing import Dealt, Settling
-from wherry.wire.amqp.deaths import Mover
-from wherry.wire.amqp.host import Host
-from wherry.wire.amqp.hosts import HostNote, note_of, route_of
-from wherry.wire.amqp.intake import Intake
-from wherry.wire.amqp.login import Login
-from wherry.wire.amqp.names import LABEL, ROOT, host_and_name
-from wherry.wire.amqp.queue import Queue
-from wherry.wire.amqp.queue_terms import LEASE_MS
-from wherry.wire.amqp.refusals import Refused, refused
-
-if TYPE_CHECKING:
-    from wherry.wire.amqp.channel import Channel
-    from wherry.wire.amqp.session import Session
+from wherry.queueing.flow.dealing import Dealt, Settling
+from wherry.queueing.flow.deaths import Mover
+from wherry.queueing.flow.intake import Intake
+from wherry.queueing.hosts import exchanges, queue_terms
+from wherry.queueing.hosts.notes import HostNote, note_of, route_of
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.hosts.queue_terms import LEASE_MS
+from wherry.queueing.hosts.virtual_host import VirtualHost
+from wherry.queueing.login import Login
+from wherry.queueing.message.properties import Skimmed
+from wherry.queueing.names import LABEL, ROOT, host_and_name
+from wherry.queueing.refusals import Reason, Refused, refused
 
 TICK_S, MANY, TICK_MANY_S = 0.1, 1_000, 1.0
 """How late a queue that nobody uses may expire; and where there are many of them, for each tick looks at all."""
@@ -37,8 +32,26 @@ TICK_S, MANY, TICK_MANY_S = 0.1, 1_000, 1.0
 _log = logging.getLogger("wherry.amqp")
 
 
-class House:
-    """One node's side of the protocol, apart from its sockets."""
+class Client(Protocol):
+    """A session of some wire over a virtual host."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client has entered a virtual host, and has not left."""
+
+    @property
+    def host(self) -> VirtualHost:
+        """The virtual host that the client has entered."""
+
+    async def close(self, text: str) -> None:
+        """Tell the client why, and end."""
+
+    def deliveries(self) -> Iterable[Dealt]:
+        """Return the deliveries of which the client holds some messages."""
+
+
+class Queueing:
+    """The virtual hosts of a node, and what their clients share, whatever wire they come by."""
 
     def __init__(self, broker: Broker, names: Iterable[str] = (ROOT,)) -> None:
         self.broker = broker
@@ -48,21 +61,17 @@ class House:
         """Virtual hosts that are there whatever happens."""
         self._notes = {note.name: note for note in map(note_of, broker.routes()) if note is not None}
         """Those that were made while the node ran."""
-        self.hosts = {name: Host(broker, name) for name in (*self.configured, *self._notes)}
+        self.hosts = {name: VirtualHost(broker, name) for name in (*self.configured, *self._notes)}
         self._changing = asyncio.Lock()
         """Held while virtual hosts come and go."""
         self.naming = asyncio.Lock()
         """Held while a user is made: no two have the same name."""
-        self.replies: dict[str, Channel] = {}
-        """Channels that wait for direct replies, by the name that they are reached under."""
-        self.sessions: set[Session] = set()
-        self.holders: list[Callable[[], Iterable[Dealt]]] = []
-        """Where other wires over these hosts tell what their clients hold."""
+        self.clients: set[Client] = set()
         self._mover = Mover(broker, self._targets)
         self._tidying: set[asyncio.Task[None]] = set()
         self._renew_at = time.monotonic() + LEASE_MS / 3_000
 
-    def enter(self, name: str, login: Login) -> Host:
+    def enter(self, name: str, login: Login) -> VirtualHost:
         """The virtual host of a name, or `NotFound`; `Forbidden` for who is not let into it. Every wire asks here."""
         found = self.hosts.get(name)
         if found is None:
@@ -81,7 +90,7 @@ class House:
             if is_new or name in self._notes:
                 shut = self.note_of(name).is_shut
                 await self._note(HostNote(name=name, description=description, tags=tags, is_shut=shut))
-                self.hosts.setdefault(name, Host(self.broker, name))
+                self.hosts.setdefault(name, VirtualHost(self.broker, name))
             return is_new
 
     async def _note(self, note: HostNote) -> None:
@@ -96,7 +105,7 @@ class House:
                 return False
             if name not in self._notes:
                 text = f"vhost '{name}' is named in the configuration (amqp.hosts), and open to everybody without keys"
-                raise refused(Reply.NOT_ALLOWED, text)
+                raise refused(Reason.NOT_ALLOWED, text)
             await self._note(msgspec.structs.replace(known, is_shut=shut))
             return True
 
@@ -104,7 +113,7 @@ class House:
         """A refusal for a virtual host that the configuration names: it cannot be deleted."""
         if name in self.configured:
             text = f"vhost '{name}' is named in the configuration (amqp.hosts), and would be back with the next start"
-            raise refused(Reply.NOT_ALLOWED, text)
+            raise refused(Reason.NOT_ALLOWED, text)
 
     async def delete_host(self, name: str) -> None:
         """A virtual host goes, with all that is in it; who is connected to it is told."""
@@ -114,8 +123,8 @@ class House:
             if host is None:
                 return
             try:
-                for session in [each for each in self.sessions if each.is_open and each.host is host]:
-                    await session.close(f"vhost '{name}' is down")
+                for client in [each for each in self.clients if each.is_open and each.host is host]:
+                    await client.close(f"vhost '{name}' is down")
                 await host.delete_all()
                 await self.broker.delete_route(route_of(self._notes[name]).name)
             except BaseException:
@@ -180,9 +189,7 @@ class House:
 
     def _renew(self) -> None:
         """What is out stays out as long as its channel is open."""
-        out = {out.dealt for session in self.sessions for each in session.channels.values() for out in each.out()}
-        out.update(dealt for holder in self.holders for dealt in holder())
-        for dealt in out:
+        for dealt in {dealt for client in self.clients for dealt in client.deliveries()}:
             try:
                 dealt.renew()
             except WherryError as fault:

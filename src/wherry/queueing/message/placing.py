@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from wherry.model.limits import TIME_MS_MAX
-from wherry.wire.amqp.codec.faults import Reply
-from wherry.wire.amqp.codec.properties import PERSISTENT, Skimmed
-from wherry.wire.amqp.codec.table import find
-from wherry.wire.amqp.queue import Queue
-from wherry.wire.amqp.queue_terms import PRIORITY_STEP
-from wherry.wire.amqp.refusals import refused
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.hosts.queue_terms import PRIORITY_STEP
+from wherry.queueing.message.properties import PERSISTENT, Skimmed
+from wherry.queueing.message.table import find
+from wherry.queueing.refusals import Reason, refused
 
 DELAY = "x-delay"
 
@@ -35,7 +34,7 @@ def ttl_ms(known: Skimmed) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or not text.isascii() or len(text) > 15:
-        raise refused(Reply.PRECONDITION_FAILED, f"invalid expiration '{text}': allowed are milliseconds, in digits")
+        raise refused(Reason.PRECONDITION_FAILED, f"invalid expiration '{text}': allowed are milliseconds, in digits")
     return int(text)
 
 

@@ -15,10 +15,10 @@ from wherry.broker.broker import Broker
 from wherry.broker.consumer import Consumer, Delivery
 from wherry.broker.settle import Settler
 from wherry.model.errors import NotFound, WherryError
-from wherry.wire.amqp.codec.writer import Row
-from wherry.wire.amqp.dealing import Dealt, opened_up
-from wherry.wire.amqp.names import SUBSCRIPTION, full_name
-from wherry.wire.amqp.queue_terms import QueueTerms
+from wherry.queueing.flow.dealing import Dealt, opened_up
+from wherry.queueing.hosts.queue_terms import QueueTerms
+from wherry.queueing.message.envelope import Row
+from wherry.queueing.names import SUBSCRIPTION, full_name
 
 PULL_MAX = 1_000
 """Messages pulled at a time: enough to pay for the pull, and few enough to be fair."""

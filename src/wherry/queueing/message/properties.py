@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 
 from wherry.model.errors import InvalidInput
-from wherry.wire.amqp.codec.faults import AmqpFault, Reply
-from wherry.wire.amqp.codec.table import Timestamp, check_table, decode_table, encode_short, encode_table
+from wherry.queueing.message.table import Malformed, Timestamp, check_table, decode_table, encode_short, encode_table
 
 NONE = b"\0\0"
 """Raw properties of a message that has none."""
@@ -87,7 +86,7 @@ _OFTEN_DISTINCT = _MASKS["headers"] | _MASKS["correlation_id"] | _MASKS["message
 def _steps(flags: int) -> tuple[tuple[str, int, int], ...]:
     """Of each property of such a word: its name, its kind, its place in `Skimmed` or 0."""
     if flags & _UNDEFINED:
-        raise AmqpFault(Reply.SYNTAX_ERROR, f"property flags {flags:#06x} name properties that there are not")
+        raise Malformed(f"property flags {flags:#06x} name properties that there are not")
     return tuple((name, _KINDS.get(name, _TEXT), _PLACES.get(name, 0)) for name, mask in _MASKS.items() if flags & mask)
 
 
@@ -136,9 +135,9 @@ def _skim(raw: bytes) -> Skimmed:
     return Skimmed(*values)
 
 
-def _misfit(at: int, limit: int) -> AmqpFault:
+def _misfit(at: int, limit: int) -> Malformed:
     what = "end too early" if at > limit else f"have {limit - at} bytes too many"
-    return AmqpFault(Reply.SYNTAX_ERROR, f"the properties {what}")
+    return Malformed(f"the properties {what}")
 
 
 def decode(raw: bytes) -> Properties:

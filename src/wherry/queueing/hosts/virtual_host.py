@@ -11,16 +11,15 @@ from typing import Any
 from wherry.broker.broker import Broker
 from wherry.model.errors import NotFound
 from wherry.model.route import Binding, Route
-from wherry.wire.amqp import exchanges, queue_terms
-from wherry.wire.amqp.codec.faults import Reply
-from wherry.wire.amqp.codec.properties import Skimmed
-from wherry.wire.amqp.codec.table import find
-from wherry.wire.amqp.envelope import headers_of
-from wherry.wire.amqp.exchanges import BUILT_IN, KEPT_SLACK, ExchangeTerms, Router
-from wherry.wire.amqp.names import SUBSCRIPTION, full_name, host_and_name
-from wherry.wire.amqp.queue import Queue
-from wherry.wire.amqp.queue_terms import QueueTerms
-from wherry.wire.amqp.refusals import check_equal, locked, no_queue, on_default_exchange, refused
+from wherry.queueing.hosts import exchanges, queue_terms
+from wherry.queueing.hosts.exchanges import BUILT_IN, KEPT_SLACK, ExchangeTerms, Router
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.hosts.queue_terms import QueueTerms
+from wherry.queueing.message.envelope import headers_of
+from wherry.queueing.message.properties import Skimmed
+from wherry.queueing.message.table import find
+from wherry.queueing.names import SUBSCRIPTION, full_name, host_and_name
+from wherry.queueing.refusals import Reason, check_equal, locked, no_queue, on_default_exchange, refused
 
 RESERVED = "amq."
 """Names that begin so are the server's to give."""
@@ -28,7 +27,7 @@ RESERVED = "amq."
 RESOLVED_MAX = 65_536
 
 
-class Host:
+class VirtualHost:
     """One virtual host."""
 
     def __init__(self, broker: Broker, name: str) -> None:
@@ -95,7 +94,7 @@ class Host:
             name = f"amq.gen-{secrets.token_urlsafe(16)}"
         elif name.startswith(RESERVED):
             text = f"queue name '{name}' contains reserved prefix 'amq.*'"
-            raise refused(Reply.ACCESS_REFUSED, text)
+            raise refused(Reason.ACCESS_REFUSED, text)
         elif self.has_queue(name):
             queue = self.queue_for(name, connection)
             if queue.terms.exclusive != wanted.exclusive:
@@ -182,7 +181,7 @@ class Host:
             return
         if name.startswith(RESERVED):
             text = f"exchange name '{name}' contains reserved prefix 'amq.*'"
-            raise refused(Reply.ACCESS_REFUSED, text)
+            raise refused(Reason.ACCESS_REFUSED, text)
         await self._broker.put_route(wanted.route(self.name, name))
 
     async def delete_exchange(self, name: str, *, if_unused: bool) -> None:
@@ -191,13 +190,13 @@ class Host:
             if name == "":
                 raise on_default_exchange()
             text = f"deletion of system exchange '{name}' in vhost '{self.name}' not allowed"
-            raise refused(Reply.ACCESS_REFUSED, text)
+            raise refused(Reason.ACCESS_REFUSED, text)
         full = full_name(self.name, name)
         route = self._catalog.routes.get(full)
         if route is None:
             return
         if if_unused and (route.bindings or self._leading_to_route(full)):
-            raise refused(Reply.PRECONDITION_FAILED, f"exchange '{name}' in vhost '{self.name}' in use")
+            raise refused(Reason.PRECONDITION_FAILED, f"exchange '{name}' in vhost '{self.name}' in use")
         await self._delete_route(route)
 
     async def _delete_route(self, route: Route) -> None:
@@ -327,6 +326,6 @@ def _more_keys(headers: bytes) -> list[str]:
         if value is None:
             continue
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise refused(Reply.PRECONDITION_FAILED, f"unsupported type of header '{name}': a list of text is allowed")
+            raise refused(Reason.PRECONDITION_FAILED, f"unsupported type of header '{name}': a list of text is allowed")
         found += value
     return found

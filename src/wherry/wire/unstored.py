@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from wherry.wire.amqp.intake import Intake
+from wherry.queueing.flow.intake import Intake
 from wherry.wire.turns import Turns
 
 

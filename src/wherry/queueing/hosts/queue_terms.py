@@ -12,9 +12,8 @@ import msgspec
 from wherry.model.limits import PAYLOAD_BYTES_MAX, TIME_MS_MAX
 from wherry.model.subscription import Retry, Subscription
 from wherry.model.topic import Overflow, Topic
-from wherry.wire.amqp.codec.faults import Reply
-from wherry.wire.amqp.names import LABEL, SUBSCRIPTION, full_name, is_short
-from wherry.wire.amqp.refusals import Refused, refused
+from wherry.queueing.names import LABEL, SUBSCRIPTION, full_name, is_short
+from wherry.queueing.refusals import Reason, Refused, refused
 
 _log = logging.getLogger("wherry.amqp")
 
@@ -150,7 +149,7 @@ def checked_arguments(host: str, name: str, given: dict[str, Any]) -> dict[str, 
 
     def wrong(argument: str, allowed: str) -> Exception:
         text = f"invalid arg '{argument}' for queue '{name}' in vhost '{host}': {given[argument]!r}; allowed: {allowed}"
-        return refused(Reply.PRECONDITION_FAILED, text)
+        return refused(Reason.PRECONDITION_FAILED, text)
 
     known: dict[str, Any] = {}
     for argument, value in given.items():
@@ -183,7 +182,7 @@ def check_type(host: str, name: str, wanted: QueueTerms) -> None:
     wrong = "non-durable" if not wanted.durable else "exclusive-owner" if wanted.exclusive else None
     if kind != "classic" and wrong is not None:
         text = f"invalid property '{wrong}' for queue '{name}' in vhost '{host}'"
-        raise refused(Reply.PRECONDITION_FAILED, text)
+        raise refused(Reason.PRECONDITION_FAILED, text)
 
 
 _IMPLIED: dict[str, Any] = {"x-queue-type": "classic"}

@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 from wherry.broker.consumer import Delivery
 from wherry.broker.settle import Part, Settler
 from wherry.model.errors import StaleLease, WherryError
-from wherry.wire.amqp.codec.properties import replaced, skim
-from wherry.wire.amqp.codec.table import Int64, with_entries
-from wherry.wire.amqp.codec.writer import Label, Row
-from wherry.wire.amqp.envelope import MARK, from_elsewhere, opened
+from wherry.queueing.message.envelope import MARK, Label, Row, from_elsewhere, opened
+from wherry.queueing.message.properties import replaced, skim
+from wherry.queueing.message.table import Int64, with_entries
 
 Said = Literal["ack", "requeue", "reject"]
 """Done with; comes back at once; a dead letter."""

@@ -26,7 +26,11 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 from wherry.model.errors import InvalidInput
-from wherry.wire.amqp.codec.faults import AmqpFault, Reply
+
+
+class Malformed(ValueError):
+    """Bytes of a client that are no table, or no properties."""
+
 
 DEEPEST = 64
 """How many tables and arrays may lie within each other."""
@@ -121,8 +125,8 @@ _NUMBERS: dict[type[int] | type[float], struct.Struct] = {
 # ------------------------------------------------------------------------------------------------------ decoding
 
 
-def _broken(what: str) -> AmqpFault:
-    return AmqpFault(Reply.SYNTAX_ERROR, f"field table: {what}")
+def _broken(what: str) -> Malformed:
+    return Malformed(f"field table: {what}")
 
 
 def decode_table(raw: bytes) -> dict[str, Any]:
@@ -200,7 +204,7 @@ def _value(data: bytes, at: int, end: int, deeper: int) -> tuple[Any, int]:
     return data[start:stop], stop
 
 
-def _unknown(tag: int) -> AmqpFault:
+def _unknown(tag: int) -> Malformed:
     return _broken(f"unknown type tag {bytes([tag])!r}")
 
 

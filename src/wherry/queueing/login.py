@@ -9,33 +9,12 @@ from __future__ import annotations
 
 from wherry.model.errors import Forbidden, Unauthorized
 from wherry.model.key import ADMINISTRATOR, Key, Verb
+from wherry.queueing.names import reaches
 from wherry.security.access import Access
 from wherry.security.keys import public_id
-from wherry.wire.amqp.codec.faults import AmqpFault
-from wherry.wire.amqp.codec.table import decode_table
-from wherry.wire.amqp.names import reaches
 
 MECHANISMS = ("PLAIN", "AMQPLAIN", "EXTERNAL")
 GUEST = "guest"
-
-
-def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
-    """Name and secret; `ValueError` if there are none in it."""
-    if mechanism == "PLAIN":
-        parts = response.split(b"\0")
-        if len(parts) != 3:
-            raise ValueError("PLAIN is a name and a password, each after a zero octet")
-        return parts[1].decode("utf-8", "replace"), parts[2].decode("utf-8", "replace")
-    if mechanism == "AMQPLAIN":
-        try:
-            table = decode_table(len(response).to_bytes(4, "big") + response)
-        except AmqpFault as fault:
-            raise ValueError(str(fault)) from None
-        name, secret = table.get("LOGIN"), table.get("PASSWORD")
-        if not isinstance(name, str) or not isinstance(secret, str):
-            raise ValueError("AMQPLAIN is a table with LOGIN and PASSWORD")
-        return name, secret
-    return response.decode("utf-8", "replace"), ""
 
 
 class Login:

@@ -23,8 +23,8 @@ from wherry.broker.broker import Broker
 from wherry.core.publishing import Published, PublishOptions
 from wherry.model.errors import DuplicateId, InvalidInput, NotFound, WherryError
 from wherry.model.schema import MESSAGE
-from wherry.wire.amqp.placing import Place
-from wherry.wire.amqp.queue import Queue
+from wherry.queueing.hosts.queue import Queue
+from wherry.queueing.message.placing import Place
 
 HELD_BYTES_MAX = 64 << 20
 """Bytes gathered and not yet durable; beyond it nobody is read from."""

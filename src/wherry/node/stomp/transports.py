@@ -1,17 +1,17 @@
-"""The two roads over the HTTP port, as the server of that port knows them."""
+"""STOMP over the HTTP port: a WebSocket, or a session that is polled."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from wherry.wire.http.roads import StompView
-from wherry.wire.stomp import views
+from wherry.node.stomp import views
+from wherry.node.stomp.views import StompView
 from wherry.wire.stomp.desk import Desk
 from wherry.wire.stomp.polling import Bounds, Opened, Polling, Received, Taken
 from wherry.wire.stomp.websocket import WebSocket, WebSockets
 
 
-class HttpRoads:
+class HttpTransports:
     """WebSockets, and sessions that are polled."""
 
     def __init__(self, desk: Desk, bounds: Bounds | None = None) -> None:
@@ -43,7 +43,7 @@ class HttpRoads:
         self.polling.end(session)
 
     def seen(self) -> StompView:
-        """Who is here over STOMP, on any road, and who was cut off."""
+        """Who is here over STOMP, by any transport, and who was cut off."""
         return views.seen(self._desk)
 
     def tick(self, now: float) -> None:

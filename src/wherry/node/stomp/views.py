@@ -3,12 +3,74 @@
 from __future__ import annotations
 
 import time
+from typing import Annotated
 
-from wherry.wire.http.roads import StompCutOff, StompHere, StompSubscriber, StompView
+import msgspec
+
+from wherry.wire.http.terms import told
 from wherry.wire.stomp.desk import Desk
 from wherry.wire.stomp.road import NEVER_BYTES
 from wherry.wire.stomp.session import Session, State
 from wherry.wire.stomp.subscriptions import Subscription
+
+Count = Annotated[int, told(minimum=0)]
+
+
+class StompSubscriber(msgspec.Struct):
+    """A subscription over STOMP. `ready` is what waits for it, and for whoever shares its queue.
+
+    *Held* is what it was sent and has not acked; with `ack:auto` and a declared buffer, what has not reached it.
+    """
+
+    id: str | None
+    destination: str
+    ack: str
+    held_messages: Count
+    held_bytes: Count
+    buffer_messages: int | None
+    buffer_bytes: int | None
+    delivered: Count
+    ready: Count
+
+
+class StompHere(msgspec.Struct):
+    """A session of STOMP; `version` and `host` are null until it is let in.
+
+    `unread_bytes` were sent and have not reached the client's machine; the last 64 KiB do not count. `left_off` is how
+    many subscriptions are not shown: at most 10,000 are, of all sessions.
+    """
+
+    id: str
+    peer: str
+    road: str
+    version: str | None
+    user: str
+    host: str | None
+    secure: bool
+    age_ms: Count
+    unread_bytes: Count
+    transactions: Count
+    subscriptions: list[StompSubscriber]
+    left_off: Count
+
+
+class StompCutOff(msgspec.Struct):
+    """A client that was cut off, and why. `at_ms` is Unix time."""
+
+    at_ms: int
+    peer: str
+    user: str
+    why: str
+    detail: str
+
+
+class StompView(msgspec.Struct):
+    """At most 1,000 sessions, the oldest first, and how many were left off; the last 256 that were cut off."""
+
+    sessions: list[StompHere]
+    left_off: Count
+    cut_offs: list[StompCutOff]
+
 
 SHOWN_MAX, SUBSCRIPTIONS_MAX = 1_000, 10_000
 """Sessions, and subscriptions of all of them together; how many more there are is told."""

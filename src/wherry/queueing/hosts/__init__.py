@@ -1,0 +1,1 @@
+"""Virtual hosts, with their queues, exchanges and bindings."""
