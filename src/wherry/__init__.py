@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from wherry.broker.broker import Broker
-    from wherry.broker.browse import Search
     from wherry.broker.clock import Clock, SystemClock
-    from wherry.broker.consumer import Consumer, Delivery, Received
+    from wherry.broker.consumer import Consumer, Delivery
     from wherry.broker.opening import open  # noqa: A004  the name people look for: wherry.open
     from wherry.client.batch import Batch, Leased
     from wherry.client.client import ApiKey, Client, connect
@@ -29,15 +28,10 @@ if TYPE_CHECKING:
     from wherry.client.embedded import embedded
     from wherry.client.sync.client import SyncClient, connect_sync
     from wherry.client.sync.embedded import embedded_sync
-    from wherry.core.amending import Amended, Amendment
     from wherry.core.assignment import Strategy
     from wherry.core.assignment import register as register_assignment
-    from wherry.core.deadletters import DeadFilter
-    from wherry.core.fates import Fate, Fates
-    from wherry.core.outbox import Outcome
-    from wherry.core.publishing import Published, PublishOptions
-    from wherry.core.state import Deed, Removal
-    from wherry.core.stats import SubscriptionStats, TopicStats
+    from wherry.model.amendment import Amended, Amendment
+    from wherry.model.dead import DeadFilter, Deed
     from wherry.model.errors import (
         AlreadyExists,
         Closed,
@@ -64,9 +58,14 @@ if TYPE_CHECKING:
         WherryError,
         WriterFailed,
     )
+    from wherry.model.fate import Fate, Fates, Outcome
     from wherry.model.key import Right
+    from wherry.model.lease import Received
+    from wherry.model.listing import Search
+    from wherry.model.publish import Published, PublishOptions
     from wherry.model.route import Binding, Route
     from wherry.model.schema import Message
+    from wherry.model.stats import Removal, SubscriptionStats, TopicStats
     from wherry.model.subscription import Retry, Subscription
     from wherry.model.topic import Topic
     from wherry.model.webhook import Webhook
@@ -142,9 +141,8 @@ __all__ = [
 
 _PLACES = {
     "broker.broker": "Broker",
-    "broker.browse": "Search",
     "broker.clock": "Clock SystemClock",
-    "broker.consumer": "Consumer Delivery Received",
+    "broker.consumer": "Consumer Delivery",
     "broker.opening": "open",
     "client.batch": "Batch Leased",
     "client.client": "ApiKey Client connect",
@@ -152,22 +150,22 @@ _PLACES = {
     "client.embedded": "embedded",
     "client.sync.client": "SyncClient connect_sync",
     "client.sync.embedded": "embedded_sync",
-    "core.amending": "Amended Amendment",
     "core.assignment": "Strategy register_assignment=register",
-    "core.deadletters": "DeadFilter",
-    "core.fates": "Fate Fates",
-    "core.outbox": "Outcome",
-    "core.publishing": "PublishOptions Published",
-    "core.state": "Deed Removal",
-    "core.stats": "SubscriptionStats TopicStats",
+    "model.amendment": "Amended Amendment",
+    "model.dead": "DeadFilter Deed",
     "model.errors": (
         "AlreadyExists Closed Corrupt CutOff DiskFull DuplicateId Fenced Forbidden HistoryLost InUse InvalidInput "
         "LimitReached NotFound NotWaiting OutOfSequence StageLost StaleLease StorageError TooLarge Unauthorized "
         "Unavailable VersionConflict WherryError WriterFailed"
     ),
+    "model.fate": "Fate Fates Outcome",
     "model.key": "Right",
+    "model.lease": "Received",
+    "model.listing": "Search",
+    "model.publish": "PublishOptions Published",
     "model.route": "Binding Route",
     "model.schema": "Message",
+    "model.stats": "Removal SubscriptionStats TopicStats",
     "model.subscription": "Retry Subscription",
     "model.topic": "Topic",
     "model.webhook": "Webhook",

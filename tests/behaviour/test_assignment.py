@@ -7,6 +7,7 @@ import pytest
 from tests.behaviour.world import Home, bodies, drain, in_loop, reader_of
 from wherry import AlreadyExists, Consumer, InvalidInput, PublishOptions
 from wherry.core import assignment
+from wherry.model.subscription import ASSIGNMENTS
 
 
 def shares(consumers: list[Consumer]) -> list[int]:
@@ -175,7 +176,7 @@ class Backwards:
 def backwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Backwards]]:
     """The strategies of our own that were made."""
     monkeypatch.setattr(assignment, "_STRATEGIES", dict(assignment._STRATEGIES))
-    monkeypatch.setattr(assignment, "NAMES", list(assignment.NAMES))
+    monkeypatch.setattr(assignment, "ASSIGNMENTS", list(ASSIGNMENTS))
     made: list[Backwards] = []
 
     def make(partitions: int) -> Backwards:

@@ -10,9 +10,8 @@ import pytest
 import wherry
 from tests.behaviour.world import bodies, drain, in_loop, in_virtual_time, reader_of
 from wherry.broker import news, watches
-from wherry.core.fates import Fate
-from wherry.core.outbox import Outcome
-from wherry.core.publishing import Published, PublishOptions
+from wherry.model.fate import Fate, Outcome
+from wherry.model.publish import Published, PublishOptions
 
 URL = "https://example.com/told"
 ASKED = PublishOptions(callback=URL)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.behaviour.web import Web, web
 from wherry.broker.slices import SLICE_MESSAGES, TURNS
-from wherry.core.publishing import Published
+from wherry.model.publish import Published
 from wherry.wire.http.endpoints.publish import IDS_MAX
 from wherry.wire.http.formats import as_json
 from wherry.wire.http.message import ARROW

@@ -6,7 +6,7 @@ import pytest
 
 from tests.behaviour.world import Home, bodies, drain, in_loop, reader_of
 from wherry import DuplicateId, InvalidInput, Message, NotFound, OutOfSequence, PublishOptions
-from wherry.core.producers import CALLS_MAX
+from wherry.model.limits import PRODUCER_CALLS_MAX
 
 
 def as_producer(sequence: int, producer: str = "p") -> PublishOptions:
@@ -97,13 +97,13 @@ async def test_gaps_are_allowed_and_overlaps_are_refused(home: Home, how: str):
 async def test_the_last_calls_are_remembered_and_an_older_one_is_refused_not_stored_again(home: Home, how: str):
     broker = await home.open()
     await broker.create_topic("t")
-    for sequence in range(CALLS_MAX + 1):
+    for sequence in range(PRODUCER_CALLS_MAX + 1):
         await broker.publish("t", [b"x"], as_producer(sequence))
     broker = await home.again(how)
     assert (await broker.publish("t", [b"x"], as_producer(1))).repeated
     with pytest.raises(OutOfSequence, match="older"):
         await broker.publish("t", [b"x"], as_producer(0))
-    assert broker.stats("t").messages == CALLS_MAX + 1
+    assert broker.stats("t").messages == PRODUCER_CALLS_MAX + 1
 
 
 @in_loop

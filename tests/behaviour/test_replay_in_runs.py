@@ -10,8 +10,8 @@ import wherry
 from wherry.broker import recovery
 from wherry.core import snapshot
 from wherry.core.audit import audit
-from wherry.core.publishing import PublishOptions
 from wherry.journal.store import Store
+from wherry.model.publish import PublishOptions
 from wherry.model.topic import Topic
 
 TOPICS = (

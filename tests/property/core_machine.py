@@ -13,10 +13,9 @@ from tests.property.shell import Shell
 from wherry.core import fates, leasing, stats, upkeep
 from wherry.core.audit import audit
 from wherry.core.leasing import Now
-from wherry.core.outbox import Outcome
 from wherry.core.state import SubscriptionState, TopicState
 from wherry.model import ops
-from wherry.model.fate import FATES, SETTLED
+from wherry.model.fate import FATES, SETTLED, Outcome
 from wherry.model.ops import Entry
 from wherry.model.schema import Message
 from wherry.model.subscription import Retry, Subscription

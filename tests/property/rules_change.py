@@ -11,8 +11,8 @@ from tests.property import naive
 from tests.property.core_machine import PLENTY, rows
 from tests.property.rules_consume import Consuming, shares
 from wherry.core import amending, deadletters, staging
-from wherry.core.amending import Amendment
-from wherry.core.deadletters import DeadFilter
+from wherry.model.amendment import Amendment
+from wherry.model.dead import DeadFilter
 from wherry.model.errors import (
     DuplicateId,
     LimitReached,

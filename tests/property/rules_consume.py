@@ -13,7 +13,6 @@ from tests.property import naive
 from tests.property.core_machine import DELAYS, LEASE_MS, PLENTY, Core, rows
 from wherry.core import leasing, publishing, settling
 from wherry.core.hashing import hash_text
-from wherry.core.publishing import Published, PublishOptions
 from wherry.core.settling import Ending, Failure
 from wherry.core.volatile import separate
 from wherry.model import ops
@@ -25,6 +24,7 @@ from wherry.model.errors import (
     WherryError,
 )
 from wherry.model.ops import Entry
+from wherry.model.publish import Published, PublishOptions
 from wherry.model.schema import Message, compact
 
 names = st.sampled_from(["a", "b", "e"])

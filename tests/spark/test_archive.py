@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from wherry.cli import frame
 from wherry.cli.commands import pipeline_archive
 from wherry.cli.frame import Group
-from wherry.journal.window import LOGGED
 from wherry.model.errors import Corrupt, HistoryLost, InvalidInput, NotFound, StorageError, WherryError
+from wherry.model.log import LOGGED
 from wherry.spark.pipelines import archive as jobs
 from wherry.spark.pipelines import (
     archive_compact,

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from wherry.journal.window import LOGGED
 from wherry.model.errors import InvalidInput
+from wherry.model.log import LOGGED
 from wherry.spark.options import parse
 from wherry.spark.reading import columns
 from wherry.spark.schema import DEAD, MESSAGES, TABLES, Caster, arrow_schema, checked, schema_of, value_type

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -21,65 +21,35 @@ from wherry.broker.shard import Shard
 from wherry.broker.slices import SLICE_BYTES, SLICE_MESSAGES
 from wherry.core import amending, deadletters
 from wherry.core.bodies import Cold
-from wherry.core.deadletters import DeadFilter, DeadGroup
+from wherry.core.deadletters import DeadGroup
 from wherry.core.partition import Partition
 from wherry.core.reader import DEAD
 from wherry.core.state import TopicState
 from wherry.model import check, limits
+from wherry.model.dead import DeadFilter
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.model.schema import MESSAGE, content_sizes
+from wherry.model.listing import (
+    DEAD_LETTERS,
+    DEAD_PLACE,
+    LIMIT_MAX,
+    LISTED,
+    MESSAGE_PLACE,
+    SCHEDULED,
+    SCHEDULED_PLACE,
+    TIME,
+    Page,
+    Search,
+)
+from wherry.model.schema import content_sizes
 from wherry.model.topic import COUNT_MAX
-from wherry.model.where import Where
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
 SPAN = 4_096
 """Offsets that are looked through at once for those that are still there."""
 
-LIMIT_MAX = 1_000_000
-
 ROW_BYTES = 64
 """What a message weighs in a page beside its content."""
-
-MESSAGE_PLACE = "^[0-9]{1,5}-[0-9]{1,13}$"
-"""Where a page of messages ends: partition and offset."""
-
-SCHEDULED_PLACE = "^[0-9]{1,13}-[0-9]{1,5}-[0-9]{1,13}$"
-"""Time, partition and offset."""
-
-DEAD_PLACE = "^[0-9]{1,5}-[0-9]{1,15}-[0-9]{1,13}$"
-"""Partition, number of the subscription, and offset."""
-
-LISTED = MESSAGE.append(pa.field("partition", pa.uint16(), nullable=False)).append(
-    pa.field("version", pa.int64(), nullable=False)
-)
-"""What browsing and searching give: messages, where they are, and how often each was changed: what an edit names."""
-
-SCHEDULED = LISTED.append(pa.field("at", pa.timestamp("ms", tz="UTC"), nullable=False))
-"""What is scheduled: messages, and when each may be handed out."""
-
-_TIME = pa.timestamp("ms", tz="UTC")
-DEAD_LETTERS = pa.schema(
-    [
-        *LISTED,
-        pa.field("subscription", pa.string(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("error", pa.string(), nullable=False),
-        pa.field("attempts", pa.int64(), nullable=False),
-        pa.field("first_failed", _TIME, nullable=False),
-        pa.field("last_failed", _TIME, nullable=False),
-        pa.field("died", _TIME, nullable=False),
-    ]
-)
-"""Dead letters: the whole message, whose dead letter it is ("" for nobody's), and what happened to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A part of a listing; `next` is the place after which the rest begins, None at the end."""
-
-    batch: pa.RecordBatch
-    next: str | None
 
 
 class _Gathering:
@@ -131,36 +101,6 @@ def _place(after: str, pattern: str) -> tuple[int, ...]:
     if not re.fullmatch(pattern, after, re.ASCII):
         raise InvalidInput("after", after, "the place that the answer before named as `next`")
     return tuple(map(int, after.split("-")))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """What to look for; every condition that is given must hold.
-
-    `headers` must all be there with these values; times are when messages were published, Unix milliseconds, the end
-    not included.
-    """
-
-    key: str | None = None
-    headers: dict[str, str] | None = None
-    from_ms: int | None = None
-    to_ms: int | None = None
-    limit: int = 1_000
-
-    def checked(self) -> Search:
-        """This search, or `InvalidInput`."""
-        if self.key is not None:
-            check.text("key", self.key)
-        check.headers("headers", self.headers)
-        check.optional_integer("from_ms", self.from_ms, 0, limits.TIME_MS_MAX)
-        check.optional_integer("to_ms", self.to_ms, 0, limits.TIME_MS_MAX)
-        check.integer("limit", self.limit, 1, LIMIT_MAX)
-        return self
-
-    def where(self) -> Where:
-        """The conditions alone."""
-        keys = None if self.key is None else [self.key]
-        return Where(keys=keys, headers=self.headers, from_ms=self.from_ms, to_ms=self.to_ms)
 
 
 async def load(
@@ -440,7 +380,7 @@ async def _buried(
         pa.array(texts[rows["reason"]], pa.string()),
         pa.array(texts[rows["error"]], pa.string()),
         pa.array(rows["attempts"]),
-        *(pa.array(rows[name], pa.int64()).view(_TIME) for name in ("first_ms", "last_ms", "dead_ms")),
+        *(pa.array(rows[name], pa.int64()).view(TIME) for name in ("first_ms", "last_ms", "dead_ms")),
     ]
     return pa.RecordBatch.from_arrays([*listed.columns, *columns], schema=DEAD_LETTERS)
 

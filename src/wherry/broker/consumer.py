@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
 from types import TracebackType
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wherry.broker.settle import Part, Settler
+from wherry.broker.settle import Settler
 from wherry.broker.shard import Shard
 from wherry.broker.turnstile import Call
 from wherry.core import leasing, settling
@@ -24,10 +23,10 @@ from wherry.core.lease import Lease
 from wherry.core.offsets import distinct
 from wherry.core.state import Consumer as ConsumerState
 from wherry.core.state import SubscriptionState
-from wherry.core.texts import error_text
 from wherry.core.volatile import separate
 from wherry.model import check, ops
-from wherry.model.errors import InvalidInput, NotFound, WherryError, is_by_the_message
+from wherry.model.errors import InvalidInput, NotFound, WherryError, error_text, is_by_the_message
+from wherry.model.lease import PULL_BYTES_DEFAULT, PULL_MESSAGES_MAX, LeasePart, Received
 from wherry.model.limits import TIME_MS_MAX
 from wherry.model.ops import AnyOp, to_ranges
 from wherry.model.schema import DELIVERED, completed
@@ -36,27 +35,6 @@ from wherry.model.subscription import BUFFER_MAX
 Int64: TypeAlias = npt.NDArray[np.int64]
 Rows: TypeAlias = Sequence[int] | Int64 | None
 """Which messages of a delivery: row numbers, or None for all of them."""
-
-PULL_MESSAGES_MAX = 65_536
-PULL_BYTES_DEFAULT = 16 << 20
-
-LOST = "the connection was lost"
-"""The error of what a client held when its connection ended without its word: the message may be what ended it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """One message of a delivery. Times are Unix milliseconds."""
-
-    payload: bytes
-    id: str
-    key: str | None
-    priority: int
-    due_ms: int | None
-    headers: dict[str, str]
-    partition: int
-    offset: int
-    attempt: int
 
 
 class Delivery:
@@ -115,7 +93,7 @@ class Delivery:
         """Whoever was to get this is gone before it did: the messages wait again, no attempt counted."""
         self._settler.take_back(self.tokens)
 
-    def parts(self, rows: Rows = None) -> list[Part]:
+    def parts(self, rows: Rows = None) -> list[LeasePart]:
         """Tokens, with the offsets meant under each."""
         if rows is None:
             return [(token, None) for token in self.tokens]
@@ -220,7 +198,7 @@ class Consumer:
         with suppress(WherryError):
             shard.upkeep(shard.now())
         held = shard.state.leases.of_consumer(self._subscription.number, self.id)
-        parts: list[Part] = [(lease.token, None) for lease in held]
+        parts: list[LeasePart] = [(lease.token, None) for lease in held]
         try:
             if parts:
                 await settler.nack(parts, None, error)

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector as CollectorBase
 
-from wherry.core.stats import SubscriptionStats, TopicStats
+from wherry.model.stats import SubscriptionStats, TopicStats
 
 TOPICS_MAX = 1_000
 SUBSCRIPTIONS_MAX = 2_000

@@ -16,12 +16,13 @@ from wherry.broker.face import Face
 from wherry.core import span
 from wherry.core.bodies import Cold, together
 from wherry.core.partition import Partition
-from wherry.core.span import Budget, Extent, Way
+from wherry.core.span import Budget, Way
 from wherry.core.state import TopicState
 from wherry.journal.realfiles import RealFiles
-from wherry.journal.window import LOGGED, SegmentGone, Window, window
+from wherry.journal.window import SegmentGone, Window, window
 from wherry.model import check, limits
-from wherry.model.errors import HistoryLost, InvalidInput
+from wherry.model.errors import HistoryLost
+from wherry.model.log import BUDGET_MAX, WAIT_MS_MAX, Extent, check_columns
 from wherry.model.where import Where
 
 WINDOW = 1 << 18
@@ -29,9 +30,6 @@ WINDOW = 1 << 18
 
 STEP_BYTES = 8 << 20
 """What `history` reads before it hands something over."""
-
-WAIT_MS_MAX = 60_000
-BUDGET_MAX = 1 << 48
 
 Positions = Mapping[str, Mapping[int, int]]
 """For each topic and partition the offset to read next."""
@@ -226,16 +224,3 @@ class Historian(Face):
     def _end(self, topic: str, partition: int) -> int:
         found = self.shard.state.topic(topic).partitions.get(partition)
         return 0 if found is None else found.next_offset
-
-
-def check_columns(columns: Sequence[str] | None) -> list[str]:
-    """Names of columns of the log, at least one, each once; all of them unless told."""
-    if columns is None:
-        return list(LOGGED.names)
-    allowed = "a list of some of " + ", ".join(LOGGED.names) + ", each once"
-    if isinstance(columns, str) or not isinstance(columns, Sequence) or not 0 < len(set(columns)) == len(columns):
-        raise InvalidInput("columns", columns, allowed)
-    for name in columns:
-        if name not in LOGGED.names:
-            raise InvalidInput("columns", name, allowed)
-    return list(columns)

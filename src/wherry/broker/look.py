@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 
 from wherry.broker import browse
-from wherry.broker.browse import Search
 from wherry.broker.face import Face
 from wherry.core import amending, stats
-from wherry.core.amending import Amended, Amendment
-from wherry.core.stats import TopicStats
+from wherry.model.amendment import Amended, Amendment
 from wherry.model.errors import InvalidInput
+from wherry.model.listing import Search
+from wherry.model.stats import TopicStats
 
 
 class Looker(Face):

@@ -17,9 +17,9 @@ from pyroaring import BitMap64
 
 from wherry.broker.commit import Committer
 from wherry.core.offsets import bitmap_of, offsets_of
-from wherry.core.outbox import Outcome
 from wherry.core.state import State, TopicState
 from wherry.model.errors import WherryError
+from wherry.model.fate import Outcome
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 

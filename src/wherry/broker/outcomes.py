@@ -10,22 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from wherry.broker.face import Face
-from wherry.broker.watches import Until, Watch
+from wherry.broker.watches import Watch
 from wherry.core import fates
 from wherry.core.bodies import Cold
-from wherry.core.fates import Fate, Fates
 from wherry.core.offsets import distinct
-from wherry.core.outbox import Outcome
-from wherry.core.publishing import Published
 from wherry.core.state import TopicState
 from wherry.model import check, ops
 from wherry.model.errors import NotFound
-from wherry.model.fate import DELIVERED, DROPPED, FATES, SETTLED
+from wherry.model.fate import DELIVERED, DROPPED, FATES, OUTCOME_MS_MAX, SETTLED, Fate, Fates, Outcome, Until
 from wherry.model.ops import AnyOp, Entry
+from wherry.model.publish import Published
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-OUTCOME_MS_MAX = 600_000
 TOLD_MAX = 65_536
 
 BLOCK = 1_024

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from wherry.broker.face import Face
-from wherry.core import leasing, publishing, routing, staging
-from wherry.core.publishing import Published, PublishOptions
+from wherry.core import leasing, publishing, staging
 from wherry.core.volatile import joined
-from wherry.model import check
+from wherry.model import check, routing
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.model.ops import Entry
+from wherry.model.publish import Published, PublishOptions
 from wherry.model.schema import Publishable, compact
 
 

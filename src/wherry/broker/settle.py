@@ -13,11 +13,10 @@ from wherry.core import leasing, settling, staging
 from wherry.core.bodies import Cold, together
 from wherry.core.settling import Ending, Failure
 from wherry.core.volatile import separate
+from wherry.model.lease import LeasePart
 from wherry.model.ops import AnyOp
 
 Int64: TypeAlias = npt.NDArray[np.int64]
-Part: TypeAlias = tuple[int, Int64 | None]
-"""A token, and the offsets meant under it; None for everything it holds."""
 
 
 Step: TypeAlias = Callable[[Ending, int, Int64 | None], list[AnyOp]]
@@ -36,12 +35,12 @@ class Settler:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
 
-    async def ack(self, parts: Sequence[Part]) -> None:
+    async def ack(self, parts: Sequence[LeasePart]) -> None:
         """Done with these messages."""
         state = self._shard.state
         await self._settle(parts, lambda ending, token, offsets: settling.ack(state, ending, token, offsets))
 
-    async def nack(self, parts: Sequence[Part], delay_ms: int | None, error: str) -> None:
+    async def nack(self, parts: Sequence[LeasePart], delay_ms: int | None, error: str) -> None:
         """These failed."""
         shard = self._shard
 
@@ -51,7 +50,7 @@ class Settler:
 
         await self._settle(parts, step)
 
-    async def dead_letter(self, parts: Sequence[Part], reason: str, error: str) -> None:
+    async def dead_letter(self, parts: Sequence[LeasePart], reason: str, error: str) -> None:
         """Give up on these at once."""
         state = self._shard.state
 
@@ -60,7 +59,7 @@ class Settler:
 
         await self._settle(parts, step)
 
-    def release(self, parts: Sequence[Part]) -> None:
+    def release(self, parts: Sequence[LeasePart]) -> None:
         """Hand these back untouched."""
         self._checked(parts)
         for token, offsets in parts:
@@ -81,7 +80,7 @@ class Settler:
         for token in tokens:
             leasing.renew(self._shard.state, token, lease_ms, self._shard.now())
 
-    async def stage_ack(self, key: str, parts: Sequence[Part]) -> None:
+    async def stage_ack(self, key: str, parts: Sequence[LeasePart]) -> None:
         """Ack when the stage is committed; the leases must still hold then."""
         shard = self._shard
         await shard.admit_settle(1)
@@ -123,12 +122,12 @@ class Settler:
         readers = self._shard.state.subscription(topic, subscription).readers.values()
         return sum(reader.counts(now_ms, reader.start).ready for reader in readers)
 
-    async def _settle(self, parts: Sequence[Part], step: Step) -> None:
+    async def _settle(self, parts: Sequence[LeasePart], step: Step) -> None:
         metrics = self._shard.metrics
         call = self._settle_now(parts, step)
         await (call if metrics is None else metrics.settling(call))
 
-    async def _settle_now(self, parts: Sequence[Part], step: Step) -> None:
+    async def _settle_now(self, parts: Sequence[LeasePart], step: Step) -> None:
         shard = self._shard
         await shard.admit_settle(sum(self._count(part) for part in parts))
         self._checked(parts)
@@ -139,11 +138,11 @@ class Settler:
         shard.turnstile.turn()  # buffers have room and keys are free again
         await shard.committer.wait(position)
 
-    def _count(self, part: Part) -> int:
+    def _count(self, part: LeasePart) -> int:
         lease = self._shard.state.leases.get(part[0])
         return len(part[1]) if part[1] is not None else len(lease.offset) if lease is not None else 0
 
-    def _checked(self, parts: Sequence[Part]) -> None:
+    def _checked(self, parts: Sequence[LeasePart]) -> None:
         """All leases hold all of it at this moment, before any is touched."""
         shard = self._shard
         shard.committer.check()

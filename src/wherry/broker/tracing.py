@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wherry.core.bodies import Cold
-from wherry.core.publishing import Published
 from wherry.core.state import SubscriptionState
 from wherry.model import ops
 from wherry.model.errors import WherryError
 from wherry.model.ops import Entry, from_ranges
+from wherry.model.publish import Published
 from wherry.model.schema import edges, integers
 
 if TYPE_CHECKING:

@@ -11,13 +11,12 @@ import pyarrow as pa
 from wherry.broker import browse
 from wherry.broker.face import Face
 from wherry.core import deadletters, leasing, publishing
-from wherry.core.deadletters import DeadFilter
-from wherry.core.publishing import PublishOptions
-from wherry.core.state import Deed
 from wherry.core.volatile import joined
 from wherry.model import check
+from wherry.model.dead import DeadFilter, Deed
 from wherry.model.errors import NotFound
 from wherry.model.ops import Entry
+from wherry.model.publish import PublishOptions
 from wherry.model.schema import Publishable, compact
 
 REDRIVES_A_SECOND = 10

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,9 @@ from wherry.core.partition import Partition
 from wherry.core.state import State
 from wherry.core.step import Effects
 from wherry.model.errors import LimitReached
-from wherry.model.fate import DELIVERED, DROPPED, WAITING
+from wherry.model.fate import DELIVERED, DROPPED, WAITING, Until
 
 Int64: TypeAlias = npt.NDArray[np.int64]
-Until: TypeAlias = Literal["delivered", "settled"]
 
 WATCHES_MAX = 65_536
 """Waits for a fate at a time."""

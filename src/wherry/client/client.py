@@ -25,8 +25,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from wherry.broker.browse import LISTED, Search
-from wherry.broker.outcomes import OUTCOME_MS_MAX
 from wherry.client.batch import Batch
 from wherry.client.consumer import Consumer
 from wherry.client.desk import Caller, PublishedView, SubscriptionDesk, encoded, parsed, path
@@ -35,19 +33,17 @@ from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S, WAITS_MAX, Addre
 from wherry.client.link.transport import ARROW, JSON, Ask, Transport
 from wherry.client.options import CONSUMER, ConsumerOptions, ProducerOptions
 from wherry.client.producer import Producer, publish_again
-from wherry.core.amending import Amended, Amendment
-from wherry.core.deadletters import DeadFilter
-from wherry.core.fates import Fate, Fates
-from wherry.core.producers import CALLS_MAX
-from wherry.core.publishing import Published, PublishOptions
-from wherry.core.state import Deed
-from wherry.core.stats import TopicStats
 from wherry.model import check
+from wherry.model.amendment import Amended, Amendment
+from wherry.model.dead import DeadFilter, Deed
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.model.fate import FATES
+from wherry.model.fate import FATES, OUTCOME_MS_MAX, Fate, Fates
 from wherry.model.key import Right
-from wherry.model.limits import BATCH_MESSAGES_MAX, TOPIC_NAME_BYTES_MAX
+from wherry.model.limits import BATCH_MESSAGES_MAX, PRODUCER_CALLS_MAX, TOPIC_NAME_BYTES_MAX
+from wherry.model.listing import LISTED, Search
+from wherry.model.publish import Published, PublishOptions
 from wherry.model.route import Route
+from wherry.model.stats import TopicStats
 from wherry.model.subscription import Subscription
 from wherry.model.topic import Topic
 from wherry.security.keys import parse_right
@@ -269,7 +265,7 @@ class Client:
         check.integer("batch_messages", batch_messages, 1, BATCH_MESSAGES_MAX)
         name = producer or f"table-{secrets.token_hex(8)}"
         done: list[Published] = []
-        for batch in parts_of(data, batch_messages, BATCH_BYTES, CALLS_MAX if producer else None):
+        for batch in parts_of(data, batch_messages, BATCH_BYTES, PRODUCER_CALLS_MAX if producer else None):
             done.append(await publish_again(self, topic, batch, PublishOptions(producer=name, sequence=sequence)))
             sequence += batch.num_rows
         return Published(

@@ -28,8 +28,7 @@ from wherry.client.batch import Batch, Leased
 from wherry.client.link.backoff import Backoff
 from wherry.client.link.errors import retry_after_s, returns
 from wherry.client.options import ConsumerOptions, consumer_options
-from wherry.core.texts import error_text
-from wherry.model.errors import Closed, NotFound, StaleLease, WherryError, is_by_the_message
+from wherry.model.errors import Closed, NotFound, StaleLease, WherryError, error_text, is_by_the_message
 
 if TYPE_CHECKING:
     from wherry.client.client import Client

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,6 +17,7 @@ from wherry.core.room import make_room
 from wherry.core.state import State, TopicState
 from wherry.core.volatile import joined, separate
 from wherry.model import check, limits, ops
+from wherry.model.amendment import Amended, Amendment
 from wherry.model.errors import InvalidInput, NotFound, NotWaiting, VersionConflict
 from wherry.model.ops import AnyOp, Entry, to_ranges
 from wherry.model.schema import MESSAGE, STORED, Message, compact, content_bytes, presence
@@ -80,26 +80,6 @@ def cancel(state: State, topic: TopicState, message_ids: list[str], now_us: int)
         for number, offsets in by_partition.items()
     ]
     return separate(state, now_us, removals)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amendment:
-    """What to change of a waiting message; None leaves a field as it is. Times are Unix milliseconds."""
-
-    payload: bytes | None = None
-    priority: int | None = None
-    due_ms: int | None = None
-    expires_ms: int | None = None
-    headers: dict[str, str] | None = None
-
-
-class Amended(NamedTuple):
-    """The message after the change: its (unchanged) id, its new place, its new version."""
-
-    id: str
-    partition: int
-    offset: int
-    version: int
 
 
 def amend(

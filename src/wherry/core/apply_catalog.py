@@ -12,12 +12,13 @@ from wherry.core.offsets import members
 from wherry.core.partition import Partition
 from wherry.core.reader import DEAD as DEAD_COLUMNS
 from wherry.core.reader import Reader
-from wherry.core.state import Removal, SubscriptionState, TopicState
+from wherry.core.state import SubscriptionState, TopicState
 from wherry.core.step import Handler, Step, over, settled
-from wherry.core.texts import TEXT_CHARS_MAX
 from wherry.model import ops
 from wherry.model.fate import DEAD, DROPPED
+from wherry.model.limits import ERROR_CHARS_MAX
 from wherry.model.ops import from_ranges
+from wherry.model.stats import Removal
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
@@ -137,7 +138,7 @@ def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:
         over(step, topic, partition, None)
     if op.why:
         topic.count("cut_off", 1)
-        topic.removals.append(Removal(step.now_ms, subscription.config.name, op.why[:TEXT_CHARS_MAX]))
+        topic.removals.append(Removal(step.now_ms, subscription.config.name, op.why[:ERROR_CHARS_MAX]))
     step.effects.awake[topic.number] = None
 
 

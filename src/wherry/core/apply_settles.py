@@ -12,9 +12,10 @@ from wherry.core.ids import Place
 from wherry.core.offsets import bitmap_of, members
 from wherry.core.partition import Partition
 from wherry.core.settling import take_out
-from wherry.core.state import Deed, SubscriptionState
+from wherry.core.state import SubscriptionState
 from wherry.core.step import Handler, Step, over, put_dead
 from wherry.model import ops
+from wherry.model.dead import Deed
 from wherry.model.fate import CANCELLED, DEAD, DROPPED, EXPIRED
 from wherry.model.ops import from_ranges
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol, TypeAlias
 
 from wherry.model.errors import InvalidInput
+from wherry.model.subscription import ASSIGNMENTS
 
 
 class Strategy(Protocol):
@@ -205,21 +206,20 @@ _STRATEGIES: dict[str, Factory] = {
 }
 
 
-NAMES = sorted(_STRATEGIES)
-"""The names of all strategies; grows with them, so that who tells it tells of those that came later too."""
+ASSIGNMENTS.extend(sorted(_STRATEGIES))
 
 
 def register(name: str, factory: Factory) -> None:
     """Add a strategy of your own: `factory(partitions)` makes one for each subscription that asks for `name`."""
     if name in _STRATEGIES:
-        raise InvalidInput("assignment", name, "a name that is not taken: " + ", ".join(NAMES))
+        raise InvalidInput("assignment", name, "a name that is not taken: " + ", ".join(ASSIGNMENTS))
     _STRATEGIES[name] = factory
-    insort(NAMES, name)
+    insort(ASSIGNMENTS, name)
 
 
 def make(name: str, partitions: int) -> Strategy:
     """A strategy by name."""
     factory = _STRATEGIES.get(name)
     if factory is None:
-        raise InvalidInput("assignment", name, "one of " + ", ".join(NAMES))
+        raise InvalidInput("assignment", name, "one of " + ", ".join(ASSIGNMENTS))
     return factory(partitions)

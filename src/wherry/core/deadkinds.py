@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from wherry.core.deadletters import DeadGroup
 from wherry.core.state import TopicState
+from wherry.model.dead import DeadKind
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
@@ -19,18 +19,6 @@ KINDS_MAX = 1_000
 
 ERRORS_MAX = 5
 """Errors told of each kind, the most frequent ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeadKind:
-    """Dead letters of one subscription (an empty one: of none) with one reason; `errors` by how many had each."""
-
-    subscription: str
-    reason: str
-    count: int
-    first_ms: int
-    last_ms: int
-    errors: dict[str, int]
 
 
 def kinds(groups: list[DeadGroup], texts: Sequence[str]) -> list[DeadKind]:

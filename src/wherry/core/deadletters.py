@@ -17,59 +17,15 @@ from wherry.core.publishing import reserve
 from wherry.core.reader import DEAD, UNKNOWN_RANK
 from wherry.core.state import State, TopicState
 from wherry.core.table import OffsetTable
-from wherry.core.texts import TEXT_CHARS_MAX
 from wherry.core.volatile import joined, separate
-from wherry.model import check, limits, ops
+from wherry.model import check, ops
+from wherry.model.dead import DeadFilter
 from wherry.model.errors import InvalidInput, LimitReached
+from wherry.model.limits import ERROR_CHARS_MAX
 from wherry.model.ops import AnyOp, Entry
 from wherry.model.schema import STORED, content_bytes, integers, presence, shrink
 
 Int64: TypeAlias = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadFilter:
-    """Which dead letters are meant; None for any.
-
-    Parameters
-    ----------
-    subscription
-        The name of a subscription; an empty one for messages of nobody: they did not fit, expired before there was
-        any, or died of one that was cut off since.
-    reason
-        Text that the reason or the error contains.
-    from_ms, to_ms
-        When they died, Unix milliseconds, the end not included.
-    partition, offsets
-        Exactly these messages.
-    limit
-        At most so many, oldest offsets first.
-    """
-
-    subscription: str | None = None
-    reason: str | None = None
-    from_ms: int | None = None
-    to_ms: int | None = None
-    partition: int | None = None
-    offsets: tuple[int, ...] | None = None
-    limit: int = 1_000_000
-
-    def checked(self) -> DeadFilter:
-        """This filter, or `InvalidInput`."""
-        for name in ("subscription", "reason"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, str):
-                raise InvalidInput(name, value, "text")
-        for name in ("from_ms", "to_ms"):
-            check.optional_integer(name, getattr(self, name), 0, limits.TIME_MS_MAX)
-        check.optional_integer("partition", self.partition, 0, limits.PARTITIONS_MAX - 1)
-        if self.offsets is not None:
-            if not isinstance(self.offsets, tuple | list):
-                raise InvalidInput("offsets", self.offsets, "a tuple of offsets")
-            for offset in self.offsets:
-                check.integer("offsets", offset, 0, limits.OFFSET_MAX)
-        check.integer("limit", self.limit, 1, 1 << 48)
-        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +88,7 @@ def _matching(state: State, rows: Int64, wanted: DeadFilter) -> npt.NDArray[np.b
 
 def redrive(state: State, topic: TopicState, groups: list[DeadGroup], by: str, now_us: int) -> list[Entry]:
     """Dead letters wait again. Those that died before any subscription are published anew. May raise `Cold`."""
-    by = check.text("by", by)[:TEXT_CHARS_MAX]
+    by = check.text("by", by)[:ERROR_CHARS_MAX]
     _check_room(topic, groups)
     steps: list[AnyOp] = [
         ops.Redrive(topic.number, group.subscription, group.partition, group.offsets, *_places(state, topic, group), by)
@@ -204,7 +160,7 @@ def _check_room(topic: TopicState, groups: list[DeadGroup]) -> None:
 
 def forward(state: State, topic: TopicState, groups: list[DeadGroup], by: str, now_us: int) -> list[Entry]:
     """Dead letters go: others are published in their place, in the same step."""
-    by = check.text("by", by)[:TEXT_CHARS_MAX]
+    by = check.text("by", by)[:ERROR_CHARS_MAX]
     steps: list[AnyOp] = [
         ops.Discard(topic.number, group.subscription, group.partition, group.offsets, by, redriven=True)
         for group in groups
@@ -214,7 +170,7 @@ def forward(state: State, topic: TopicState, groups: list[DeadGroup], by: str, n
 
 def discard(state: State, topic: TopicState, groups: list[DeadGroup], by: str, now_us: int) -> list[Entry]:
     """Dead letters are thrown away."""
-    by = check.text("by", by)[:TEXT_CHARS_MAX]
+    by = check.text("by", by)[:ERROR_CHARS_MAX]
     steps: list[AnyOp] = [
         ops.Discard(topic.number, group.subscription, group.partition, group.offsets, by) for group in groups
     ]

@@ -7,8 +7,6 @@ else `settled`. An amended message shares the fate of the one in its place.
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -19,43 +17,11 @@ from wherry.core.offsets import members
 from wherry.core.partition import Partition
 from wherry.core.state import State, TopicState
 from wherry.model.errors import NotFound
-from wherry.model.fate import DEAD, DELIVERED, FATES, GONE, SCHEDULED, SETTLED, WAITING
+from wherry.model.fate import DEAD, DELIVERED, FATES, GONE, SCHEDULED, SETTLED, WAITING, Fate
 from wherry.model.schema import integers
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Fate:
-    """What became of one message, and where it stands for each subscription that has or had to do with it.
-
-    Where it went otherwise than by being settled, who had settled it before is not known: then only those are named
-    that still have it.
-    """
-
-    fate: str
-    subscriptions: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Fates:
-    """What became of the messages of a publish, row by row."""
-
-    partition: Int64
-    offset: Int64
-    code: Int64
-
-    def __len__(self) -> int:
-        return len(self.code)
-
-    def words(self) -> list[str]:
-        """The fate of each."""
-        return [FATES[code] for code in self.code.tolist()]
-
-    def counts(self) -> dict[str, int]:
-        """How many have which fate."""
-        return dict(sorted(Counter(self.words()).items()))
 
 
 def is_open(partition: Partition, offset: Int64) -> Mask:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from wherry.core.ids import Place
 from wherry.core.offsets import distinct, starts
 from wherry.core.table import OffsetTable
 from wherry.model.errors import LimitReached
-from wherry.model.fate import FATES
+from wherry.model.fate import FATES, Outcome
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -35,18 +35,6 @@ URLS_MAX = 16_384
 
 SLACK = 64
 """Places of outcomes told since that may stand in any queue."""
-
-
-class Outcome(NamedTuple):
-    """What is to be told to a producer. Partition and offset, and with them the id, are those of its publish."""
-
-    topic: str
-    partition: int
-    offset: int
-    id: str
-    url: str
-    fate: str
-    at_ms: int
 
 
 class _Queue:

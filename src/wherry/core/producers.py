@@ -10,9 +10,7 @@ from collections import deque
 from typing import NamedTuple
 
 from wherry.model.errors import OutOfSequence
-
-CALLS_MAX = 64
-"""Calls remembered for each producer: how many a client may have in flight."""
+from wherry.model.limits import PRODUCER_CALLS_MAX
 
 PRODUCERS_MAX = 100_000
 """Producers remembered for each topic; the one that was silent longest is forgotten first.
@@ -73,7 +71,7 @@ class Producers:
             self._calls[producer] = call
             return
         if isinstance(calls, Call):
-            calls = deque((calls,), CALLS_MAX)
+            calls = deque((calls,), PRODUCER_CALLS_MAX)
         calls.append(call)
         self._calls[producer] = calls
 

@@ -14,10 +14,9 @@ from wherry.core.leasing import held
 from wherry.core.offsets import distinct
 from wherry.core.retry import delays_ms, used_up
 from wherry.core.state import State, SubscriptionState, TopicState
-from wherry.core.texts import TEXT_CHARS_MAX
 from wherry.model import check, ops
 from wherry.model.errors import InvalidInput, LimitReached, StaleLease
-from wherry.model.limits import TIME_MS_MAX
+from wherry.model.limits import ERROR_CHARS_MAX, TIME_MS_MAX
 from wherry.model.ops import AnyOp, to_ranges
 from wherry.model.subscription import LEASE_MS_MAX
 
@@ -118,7 +117,7 @@ class Failure:
     def checked(self) -> Failure:
         """This failure with its text cut to what is kept, or `InvalidInput`."""
         check.optional_integer("delay_ms", self.delay_ms, 0, LEASE_MS_MAX)
-        return replace(self, error=check.text("error", self.error)[:TEXT_CHARS_MAX])
+        return replace(self, error=check.text("error", self.error)[:ERROR_CHARS_MAX])
 
 
 def nack(state: State, ending: Ending, token: int, offsets: Int64 | None, failure: Failure) -> list[AnyOp]:
@@ -160,8 +159,8 @@ def dead_letter(
     state: State, ending: Ending, token: int, offsets: Int64 | None, reason: str, error: str
 ) -> list[AnyOp]:
     """The consumer gives up on messages: dead letters at once."""
-    reason = check.text("reason", reason)[:TEXT_CHARS_MAX]
-    error = check.text("error", error)[:TEXT_CHARS_MAX]
+    reason = check.text("reason", reason)[:ERROR_CHARS_MAX]
+    error = check.text("error", error)[:ERROR_CHARS_MAX]
     lease = held(state, token)
     subscription = state.subscriptions[lease.subscription]
     topic = subscription.topic

@@ -22,11 +22,13 @@ from wherry.core.producers import Call
 from wherry.core.reader import DEAD, HELD, Reader
 from wherry.core.runs import RUN_MAX, Pairs, SortedRuns
 from wherry.core.stages import Part, Stage
-from wherry.core.state import Deed, Removal, State, SubscriptionState, TopicState
+from wherry.core.state import State, SubscriptionState, TopicState
 from wherry.core.table import OffsetTable
+from wherry.model.dead import Deed
 from wherry.model.key import Key
 from wherry.model.route import Route
 from wherry.model.schema import stored_schema
+from wherry.model.stats import Removal
 from wherry.model.subscription import Subscription
 from wherry.model.topic import Topic
 

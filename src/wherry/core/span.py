@@ -23,6 +23,7 @@ from wherry.core.volatile import separate
 from wherry.model import check, limits, ops
 from wherry.model.errors import NotWaiting
 from wherry.model.fate import DROPPED
+from wherry.model.log import Extent
 from wherry.model.ops import AnyOp, Entry, to_ranges
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -31,14 +32,6 @@ Positions: TypeAlias = Mapping[int, int]
 
 ADVANCE_STEP = 65_536
 """Messages that one entry settles: others get their turn between two of them."""
-
-
-class Extent(NamedTuple):
-    """What there is of a partition: `start..stop`, with holes where messages are gone."""
-
-    partition: int
-    start: int
-    stop: int
 
 
 class Budget(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,9 @@ from wherry.core.stages import Stages
 from wherry.core.table import OffsetTable
 from wherry.core.texts import Texts
 from wherry.core.times import Times
+from wherry.model.dead import Deed
 from wherry.model.errors import NotFound
+from wherry.model.stats import Removal
 from wherry.model.subscription import Subscription
 from wherry.model.topic import Topic
 
@@ -62,26 +64,6 @@ class Consumer:
     def has_room(self) -> bool:
         """Whether its buffer and its credit allow for a message more."""
         return self.out_messages < self.buffer_messages and self.out_bytes < self.buffer_bytes and self.credit > 0
-
-
-class Deed(NamedTuple):
-    """Somebody sent dead letters back (`redriven`) or threw them away (`discarded`)."""
-
-    at_ms: int
-    what: Literal["redriven", "discarded"]
-    by: str
-    subscription: str
-    partition: int
-    messages: int
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """A subscription that was cut off, and why."""
-
-    at_ms: int
-    subscription: str
-    why: str
 
 
 class SubscriptionState:

@@ -14,32 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from wherry.core.table import OffsetTable
+from wherry.model.limits import ERROR_CHARS_MAX
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
 TEXTS_MAX = 65_536
-TEXT_CHARS_MAX = 1_024
 
 LOST = 1
 """The number of what could not be kept."""
 
 COLUMNS = ("reason", "error")
-
-
-def error_text(fault: BaseException) -> str:
-    """Put an exception into the text that is kept with a failed delivery: its class and its words.
-
-    Of a group, each exception in it: the group's own words say only how many there are.
-    """
-    if isinstance(fault, BaseExceptionGroup):
-        text = "; ".join(error_text(each) for each in fault.exceptions)
-    else:
-        try:
-            words = str(fault)
-        except Exception:  # the class is another's, and so is its mistake
-            words = "(its text cannot be had)"
-        text = f"{type(fault).__name__}: {words}" if words else type(fault).__name__
-    return text.encode("utf-8", "replace").decode()[:TEXT_CHARS_MAX]
 
 
 class Texts:
@@ -53,7 +37,7 @@ class Texts:
 
     def number(self, text: str) -> int:
         """The number of a text."""
-        text = text[:TEXT_CHARS_MAX]
+        text = text[:ERROR_CHARS_MAX]
         known = self._numbers.get(text)
         if known is not None:
             return known

@@ -20,15 +20,13 @@ from wherry.journal.segment import Segment
 from wherry.journal.shelf import Cached
 from wherry.journal.store import Store, rows
 from wherry.model.errors import Corrupt
+from wherry.model.log import projection
 from wherry.model.schema import MESSAGE
 from wherry.model.where import Where
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 Read: TypeAlias = Callable[[str, int, int], pa.Buffer]
 """Bytes of a file: path, offset, length. It waits for the disk."""
-
-LOGGED = MESSAGE.append(pa.field("partition", pa.uint16(), nullable=False))
-"""What reading the log gives: messages, and where they are."""
 
 JOIN_BYTES = 2 << 20
 """Small batches are joined up to this size: whoever reads pays for each batch."""
@@ -164,11 +162,6 @@ class _Waiting:
         ready, self._rows = self._rows.slice(0, cut), self._rows.slice(cut) if cut < self._rows.num_rows else None
         if cut:
             yield ready
-
-
-def projection(columns: list[str]) -> pa.Schema:
-    """The schema of some columns."""
-    return pa.schema([LOGGED.field(name) for name in columns])
 
 
 def _first(place: tuple[Segment, int] | Cached) -> int:

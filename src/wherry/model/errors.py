@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from wherry.model.limits import ERROR_CHARS_MAX
+
 
 class WherryError(Exception):
     """Anything Wherry raises on purpose."""
@@ -238,3 +240,19 @@ def is_by_the_message(fault: BaseException | None) -> bool:
     if isinstance(fault, ExceptionGroup):
         return any(is_by_the_message(each) for each in fault.exceptions)
     return isinstance(fault, Exception) and not isinstance(fault, NOT_BY_THE_MESSAGE)
+
+
+def error_text(fault: BaseException) -> str:
+    """Put an exception into the text that is kept with a failed delivery: its class and its words.
+
+    Of a group, each exception in it: the group's own words say only how many there are.
+    """
+    if isinstance(fault, BaseExceptionGroup):
+        text = "; ".join(error_text(each) for each in fault.exceptions)
+    else:
+        try:
+            words = str(fault)
+        except Exception:  # the class is another's, and so is its mistake
+            words = "(its text cannot be had)"
+        text = f"{type(fault).__name__}: {words}" if words else type(fault).__name__
+    return text.encode("utf-8", "replace").decode()[:ERROR_CHARS_MAX]

@@ -30,3 +30,6 @@ PRIORITY_DEFAULT: Final = 32_768  # half the range is more urgent than "did not 
 TIME_MS_MAX: Final = (1 << 43) - 1  # year 2248; ranks are packed into 44 bits for sorting
 ATTEMPTS_MAX: Final = 65_535
 OFFSET_MAX: Final = (1 << 43) - 1  # an offset is also a rank in a fifo topic
+
+ERROR_CHARS_MAX: Final = 1_024  # of the error or the reason that is kept with a message
+PRODUCER_CALLS_MAX: Final = 64  # remembered for each producer: how many a client may have in flight

@@ -16,6 +16,9 @@ STARTS: tuple[Start, ...] = ("earliest", "latest", "offset", "time")
 LEASE_MS_MAX = 7 * 24 * 3_600_000
 BUFFER_MAX = 1 << 40
 
+ASSIGNMENTS: list[str] = []
+"""Names of all assignment strategies: `core.assignment` adds them, and those of other packages as they come."""
+
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a message that failed comes back: the delay grows by `factor` from `first_ms` to `cap_ms`.

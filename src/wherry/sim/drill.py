@@ -18,8 +18,8 @@ from typing import TypeAlias, TypeVar
 from wherry.broker import commit as committing
 from wherry.broker.broker import Broker
 from wherry.broker.consumer import Delivery
-from wherry.core.publishing import PublishOptions
 from wherry.model.errors import WherryError
+from wherry.model.publish import PublishOptions
 from wherry.model.subscription import Retry, Subscription
 from wherry.sim import loop
 from wherry.sim.disk import DiskFaults

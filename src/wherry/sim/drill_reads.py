@@ -11,10 +11,10 @@ import numpy as np
 
 from wherry.broker import browse as browsing
 from wherry.broker.broker import Broker
-from wherry.core.deadletters import DeadFilter
-from wherry.core.outbox import Outcome
-from wherry.core.publishing import Published, PublishOptions
+from wherry.model.dead import DeadFilter
 from wherry.model.errors import HistoryLost, NotFound, StaleLease
+from wherry.model.fate import Outcome
+from wherry.model.publish import Published, PublishOptions
 from wherry.model.schema import Message
 from wherry.model.where import Where
 from wherry.sim.drill import FAR_MS, SUBSCRIPTION, Drill, Step

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wherry.core.deadletters import DeadFilter
-from wherry.core.outbox import Outcome
-from wherry.core.publishing import PublishOptions
+from wherry.model.dead import DeadFilter
 from wherry.model.errors import DuplicateId, NotFound, StageLost
+from wherry.model.fate import Outcome
+from wherry.model.publish import PublishOptions
 from wherry.model.schema import Message
 from wherry.sim.drill import FAR_MS, SUBSCRIPTION, Drill, Step
 from wherry.sim.drill_catalog import route_of

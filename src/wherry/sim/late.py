@@ -10,7 +10,7 @@ from collections import Counter
 from random import Random
 
 from wherry.broker.broker import Broker
-from wherry.core.publishing import PublishOptions
+from wherry.model.publish import PublishOptions
 from wherry.model.schema import Message
 from wherry.model.topic import ORDERS, Topic
 from wherry.sim.world import LOST, World

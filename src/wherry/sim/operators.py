@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from wherry.broker.broker import Broker
-from wherry.core.stats import TopicStats
 from wherry.model.errors import WherryError
 from wherry.model.key import Key, Right
+from wherry.model.stats import TopicStats
 from wherry.sim.disk import DiskFaults
 from wherry.sim.history import Changed, Grown, Keyed, Outcome, Redriven, Sampled, Sent
 from wherry.sim.world import CAPACITY_BYTES, LOST, World

@@ -8,8 +8,8 @@ from random import Random
 from typing import Protocol
 
 from wherry.broker.broker import Broker
-from wherry.core.publishing import Published, PublishOptions
 from wherry.model.errors import NotFound, StageLost, WherryError
+from wherry.model.publish import Published, PublishOptions
 from wherry.model.schema import Message
 from wherry.model.topic import Topic
 from wherry.sim.history import Outcome, Sent

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from wherry.broker.broker import Broker
-from wherry.core.deadletters import DeadFilter
+from wherry.model.dead import DeadFilter
 from wherry.model.errors import WherryError
 from wherry.model.route import Route
 from wherry.model.schema import Message

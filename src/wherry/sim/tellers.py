@@ -12,9 +12,9 @@ from random import Random
 import numpy as np
 
 from wherry.broker.broker import Broker
-from wherry.core.outbox import Outcome
-from wherry.core.publishing import Published
 from wherry.model.errors import WherryError
+from wherry.model.fate import Outcome
+from wherry.model.publish import Published
 from wherry.sim.history import Asked, Heard, Sent
 from wherry.sim.world import LOST, World
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from wherry.broker.publish import Publisher
 from wherry.broker.undertaker import Undertaker
-from wherry.core import apply, deadletters, room, routing, settling
-from wherry.model import ops
+from wherry.core import apply, deadletters, room, settling
+from wherry.model import ops, routing
 from wherry.sim.patch import patched
 
 

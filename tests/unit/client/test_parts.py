@@ -7,7 +7,7 @@ import pytest
 
 import wherry
 from wherry.client import frames
-from wherry.core.producers import CALLS_MAX
+from wherry.model.limits import PRODUCER_CALLS_MAX
 
 
 def table(*sizes: int) -> pa.RecordBatch:
@@ -27,7 +27,7 @@ def test_a_part_is_bounded_in_messages_and_in_bytes_however_uneven_they_are():
 def test_parts_grow_until_they_are_few_enough():
     even = table(*[1] * 1_000)
     assert len(frames.parts_of(even, 1, 1_000)) == 1_000
-    few = frames.parts_of(even, 1, 1_000, CALLS_MAX)
+    few = frames.parts_of(even, 1, 1_000, PRODUCER_CALLS_MAX)
     assert len(few) == 63
     assert pa.Table.from_batches(few).column("payload").to_pylist() == even.column("payload").to_pylist()
 
@@ -35,8 +35,8 @@ def test_parts_grow_until_they_are_few_enough():
 def test_what_is_too_large_for_so_many_parts_is_refused(monkeypatch):
     monkeypatch.setattr(frames, "PART_BYTES_MAX", 20)
     with pytest.raises(wherry.InvalidInput, match="65 calls"):
-        frames.parts_of(table(*[20] * 65), 1, 10, CALLS_MAX)
-    assert len(frames.parts_of(table(*[20] * 64), 1, 10, CALLS_MAX)) == 64
+        frames.parts_of(table(*[20] * 65), 1, 10, PRODUCER_CALLS_MAX)
+    assert len(frames.parts_of(table(*[20] * 64), 1, 10, PRODUCER_CALLS_MAX)) == 64
 
 
 def test_a_table_may_be_longer_than_one_call():

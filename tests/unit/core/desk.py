@@ -9,19 +9,20 @@ import numpy as np
 
 from tests.property.shell import Shell
 from wherry.core import amending, deadletters, leasing, publishing, settling, upkeep
-from wherry.core.amending import Amendment
 from wherry.core.audit import audit
-from wherry.core.deadletters import DeadFilter
 from wherry.core.lease import Lease
 from wherry.core.leasing import Now
-from wherry.core.publishing import Published, PublishOptions
 from wherry.core.settling import Ending, Failure
 from wherry.core.state import SubscriptionState, TopicState
-from wherry.core.stats import SubscriptionStats, of_subscription
+from wherry.core.stats import of_subscription
 from wherry.core.volatile import separate
 from wherry.model import ops
+from wherry.model.amendment import Amended, Amendment
+from wherry.model.dead import DeadFilter
 from wherry.model.ops import AnyOp, Entry
+from wherry.model.publish import Published, PublishOptions
 from wherry.model.schema import compact
+from wherry.model.stats import SubscriptionStats
 from wherry.model.subscription import Retry, Subscription
 from wherry.model.topic import Topic
 
@@ -108,7 +109,7 @@ class Desk:
     def cancel(self, *ids: str) -> None:
         self.commit(amending.cancel(self.shell.state, self.topic, list(ids), self.now.wall_us))
 
-    def amend(self, message_id: str, **change: Any) -> amending.Amended:
+    def amend(self, message_id: str, **change: Any) -> Amended:
         wanted = Amendment(**change)
         entries, new = amending.amend(self.shell.state, self.topic, message_id, wanted, None, self.now.wall_us)
         self.commit(entries)

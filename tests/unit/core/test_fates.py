@@ -10,13 +10,13 @@ import pytest
 
 from tests.unit.core.desk import Desk
 from wherry.core import fates, outbox, partition, snapshot, upkeep
-from wherry.core.fates import Fate, fate_of
-from wherry.core.outbox import Outbox, Outcome
+from wherry.core.fates import fate_of
+from wherry.core.outbox import Outbox
 from wherry.core.state import State
 from wherry.journal.store import Store
 from wherry.model import ops
 from wherry.model.errors import InvalidInput, LimitReached, NotFound
-from wherry.model.fate import FATES, SETTLED
+from wherry.model.fate import FATES, SETTLED, Fate, Outcome
 from wherry.model.ops import Entry
 from wherry.model.schema import Message
 from wherry.model.webhook import URL_CHARS_MAX

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tracemalloc
 
-from wherry.core.producers import CALLS_MAX, Call, Producers
+from wherry.core.producers import Call, Producers
+from wherry.model.limits import PRODUCER_CALLS_MAX
 
 
 def test_a_producer_of_one_call_takes_less_than_half_a_kilobyte() -> None:
@@ -19,7 +20,7 @@ def test_a_producer_of_one_call_takes_less_than_half_a_kilobyte() -> None:
 
 def test_calls_are_dumped_and_loaded_however_many_there_are() -> None:
     producers = Producers()
-    calls = [Call(number, 1, [0, number, 1]) for number in range(CALLS_MAX + 5)]
+    calls = [Call(number, 1, [0, number, 1]) for number in range(PRODUCER_CALLS_MAX + 5)]
     producers.note("once", calls[0])
     for call in calls:
         producers.note("often", call)

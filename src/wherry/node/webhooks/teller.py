@@ -21,8 +21,8 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from wherry.broker.broker import Broker
-from wherry.core.outbox import Outcome
 from wherry.model.errors import WherryError
+from wherry.model.fate import Outcome
 from wherry.node.webhooks.lanes import BrokenOff, Lane
 from wherry.node.webhooks.lookups import NotTried
 from wherry.node.webhooks.sender import Sender, Unreached, is_taken

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wherry.broker.consumer import Delivery
-from wherry.broker.settle import Part, Settler
+from wherry.broker.settle import Settler
 from wherry.model.errors import StaleLease, WherryError
+from wherry.model.lease import LeasePart
 from wherry.queueing.message.envelope import MARK, Label, Row, from_elsewhere, opened
 from wherry.queueing.message.properties import replaced, skim
 from wherry.queueing.message.table import Int64, with_entries
@@ -136,7 +137,7 @@ class Dealt:
 
     # ------------------------------------------------------------------------------------------------------- settling
 
-    def parts(self, rows: list[int]) -> list[Part]:
+    def parts(self, rows: list[int]) -> list[LeasePart]:
         """Tokens, with the offsets that these rows are under each; no row twice."""
         if len(rows) == self.count:
             return [(token, None) for token in self._tokens]

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from wherry.broker import browse
 from wherry.broker.broker import Broker
-from wherry.core.deadletters import DeadFilter
-from wherry.core.publishing import PublishOptions
 from wherry.core.state import TopicState
+from wherry.model.dead import DeadFilter
 from wherry.model.errors import LimitReached, TooLarge, WherryError
+from wherry.model.publish import PublishOptions
 from wherry.model.schema import MESSAGE
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.queue_terms import QueueTerms, terms_of

@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from wherry.broker.broker import Broker
-from wherry.broker.settle import Part, Settler
+from wherry.broker.settle import Settler
 from wherry.core.lease import Leases
 from wherry.model.errors import NotFound, StaleLease, WherryError
+from wherry.model.lease import LeasePart
 from wherry.queueing.refusals import Reason, refused
 
 TRANSACTION_MAX = 65_536
@@ -34,7 +35,7 @@ TRIES = 3
 """A lease may end between the look at it and the commit, which then takes nothing: looked at again so often."""
 
 
-async def commit(broker: Broker, calls: Sequence[tuple[str, pa.RecordBatch]], acks: Sequence[Part]) -> None:
+async def commit(broker: Broker, calls: Sequence[tuple[str, pa.RecordBatch]], acks: Sequence[LeasePart]) -> None:
     """Publish and ack, all of it or nothing; durable on return. Acks of what is on lease no more are passed over."""
     if not calls:
         await _ack(broker, acks)
@@ -57,7 +58,7 @@ async def commit(broker: Broker, calls: Sequence[tuple[str, pa.RecordBatch]], ac
         raise
 
 
-async def _commit(broker: Broker, key: str, stages: list[str], acks: Sequence[Part]) -> None:
+async def _commit(broker: Broker, key: str, stages: list[str], acks: Sequence[LeasePart]) -> None:
     """Stage the acks beside what is staged already, and commit."""
     settler = Settler(broker.shard)
     for left in reversed(range(TRIES)):
@@ -75,7 +76,7 @@ async def _commit(broker: Broker, key: str, stages: list[str], acks: Sequence[Pa
             await broker.abort(stages.pop())
 
 
-async def _ack(broker: Broker, acks: Sequence[Part]) -> None:
+async def _ack(broker: Broker, acks: Sequence[LeasePart]) -> None:
     """Acks alone are one entry without a stage."""
     for left in reversed(range(TRIES)):
         held = still_held(broker.shard.state.leases, acks)
@@ -88,9 +89,9 @@ async def _ack(broker: Broker, acks: Sequence[Part]) -> None:
                 raise
 
 
-def still_held(leases: Leases, parts: Iterable[Part]) -> list[Part]:
+def still_held(leases: Leases, parts: Iterable[LeasePart]) -> list[LeasePart]:
     """Without what is on lease no more: it went with its queue, or was settled over another wire."""
-    found: list[Part] = []
+    found: list[LeasePart] = []
     for token, offsets in parts:
         lease = leases.get(token)
         if lease is not None:

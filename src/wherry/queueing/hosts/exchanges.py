@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from wherry.core import routing
 from wherry.core.catalog import Catalog
+from wherry.model import routing
 from wherry.model.route import Binding, Kind, Route
 from wherry.queueing.hosts.queue_terms import packed, unpacked
 from wherry.queueing.message.table import decode_table, encode_table

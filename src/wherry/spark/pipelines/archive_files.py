@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from wherry.journal.window import LOGGED
 from wherry.model.errors import Corrupt
+from wherry.model.log import LOGGED
 from wherry.model.schema import content_bytes
 from wherry.spark.pipelines.manifest import File
 from wherry.spark.pipelines.manifest_store import Store

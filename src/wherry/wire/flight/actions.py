@@ -10,7 +10,7 @@ import msgspec
 
 from wherry.broker.broker import Broker
 from wherry.broker.claims import claims
-from wherry.core.deadletters import DeadFilter
+from wherry.model.dead import DeadFilter
 from wherry.model.errors import InvalidInput
 from wherry.model.key import Verb
 from wherry.model.subscription import Subscription

@@ -17,11 +17,12 @@ import pyarrow as pa
 from pyarrow import flight
 
 from wherry.broker.broker import Broker
-from wherry.broker.consumer import LOST, Consumer, Delivery
+from wherry.broker.consumer import Consumer, Delivery
 from wherry.broker.receipts import parse_receipts
-from wherry.broker.settle import Part, Settler
+from wherry.broker.settle import Settler
 from wherry.core import leasing
 from wherry.model.errors import Closed, InvalidInput, StaleLease, WherryError
+from wherry.model.lease import LOST, LeasePart
 from wherry.model.schema import DELIVERED
 from wherry.wire.flight.bridge import Bridge
 from wherry.wire.flight.gate import Check
@@ -131,7 +132,7 @@ class Pushing:
         else:
             self._settler.renew([token for token, _ in parts], wish.lease_ms)
 
-    def _parts(self, receipts: list[str]) -> list[Part]:
+    def _parts(self, receipts: list[str]) -> list[LeasePart]:
         """The parts of leases that are named, which must be of this subscription: others have their own rights."""
         state = self._broker.shard.state
         subscription = state.subscription(self._push.topic, self._push.subscription)

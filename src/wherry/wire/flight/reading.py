@@ -15,9 +15,10 @@ import pyarrow as pa
 from pyarrow import flight
 
 from wherry.broker.broker import Broker
-from wherry.core.span import Extent, check_positions
+from wherry.core.span import check_positions
 from wherry.journal.window import SegmentGone
 from wherry.model.errors import InvalidInput
+from wherry.model.log import Extent
 from wherry.wire.flight.bridge import Bridge
 from wherry.wire.flight.gate import Check
 from wherry.wire.flight.terms import End, Offsets, Part, Place, Query, Ticket

@@ -8,10 +8,9 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from wherry.broker.consumer import PULL_BYTES_DEFAULT, PULL_MESSAGES_MAX
-from wherry.broker.history import BUDGET_MAX, WAIT_MS_MAX, check_columns
-from wherry.journal.window import projection
 from wherry.model.errors import InvalidInput
+from wherry.model.lease import PULL_BYTES_DEFAULT, PULL_MESSAGES_MAX
+from wherry.model.log import BUDGET_MAX, WAIT_MS_MAX, check_columns, projection
 from wherry.model.subscription import BUFFER_MAX
 from wherry.model.where import Where
 from wherry.security.access import own_key, signed

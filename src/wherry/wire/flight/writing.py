@@ -23,10 +23,10 @@ from pyarrow import flight
 from wherry.broker.broker import Broker
 from wherry.core import staging
 from wherry.core.leasing import Now
-from wherry.core.publishing import Published, PublishOptions
 from wherry.model import given
 from wherry.model.errors import Closed, InvalidInput, WherryError
 from wherry.model.ops import Entry
+from wherry.model.publish import Published, PublishOptions
 from wherry.model.schema import compact, edges
 from wherry.wire.flight.bridge import Bridge
 from wherry.wire.flight.gate import Check

@@ -17,7 +17,8 @@ import msgspec
 from wherry.broker.broker import Broker
 from wherry.broker.metrics import Metrics, uncollected
 from wherry.core import stats
-from wherry.core.state import Removal, SubscriptionState, TopicState
+from wherry.core.state import SubscriptionState, TopicState
+from wherry.model.stats import Removal, SubscriptionStats
 from wherry.wire.http.problem import HttpError
 from wherry.wire.http.server import Server
 
@@ -284,7 +285,7 @@ def _subscription(state: SubscriptionState, metrics: Metrics | None, now_ms: int
     )
 
 
-def _ready_ms(state: SubscriptionState, found: stats.SubscriptionStats, now_ms: int) -> int | None:
+def _ready_ms(state: SubscriptionState, found: SubscriptionStats, now_ms: int) -> int | None:
     """A fifo and a timeline have their oldest in front; elsewhere it is known where nothing is scheduled."""
     if not found.ready:
         return 0

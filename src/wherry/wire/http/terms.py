@@ -10,17 +10,15 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from wherry.broker.browse import DEAD_PLACE, LIMIT_MAX, MESSAGE_PLACE, SCHEDULED_PLACE
-from wherry.broker.consumer import PULL_MESSAGES_MAX
-from wherry.broker.outcomes import OUTCOME_MS_MAX
 from wherry.broker.receipts import SETTLED_MAX
-from wherry.core import assignment
-from wherry.core.publishing import FINGERPRINT_MAX
 from wherry.model import limits
-from wherry.model.fate import FATES
+from wherry.model.fate import FATES, OUTCOME_MS_MAX
 from wherry.model.key import RIGHTS_MAX
+from wherry.model.lease import PULL_MESSAGES_MAX
+from wherry.model.listing import DEAD_PLACE, LIMIT_MAX, MESSAGE_PLACE, SCHEDULED_PLACE
+from wherry.model.publish import FINGERPRINT_MAX
 from wherry.model.route import BINDINGS_MAX
-from wherry.model.subscription import BUFFER_MAX, LEASE_MS_MAX
+from wherry.model.subscription import ASSIGNMENTS, BUFFER_MAX, LEASE_MS_MAX
 from wherry.model.topic import COUNT_MAX
 from wherry.model.webhook import (
     BATCH_MAX,
@@ -115,7 +113,7 @@ MODEL: dict[str, Meta] = {
     "start_offset": between(0, limits.OFFSET_MAX),
     "start_ms": between(0, limits.TIME_MS_MAX),
     "lease_ms": between(1, LEASE_MS_MAX),
-    "assignment": told(enum=assignment.NAMES),
+    "assignment": told(enum=ASSIGNMENTS),
     "buffer_messages": between(1, BUFFER_MAX),
     "buffer_bytes": between(1, BUFFER_MAX),
     "attempts": between(1, limits.ATTEMPTS_MAX),

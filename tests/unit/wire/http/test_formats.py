@@ -30,9 +30,9 @@ from tests.unit.wire.http.format_messages import (
     record,
     request,
 )
-from wherry.broker.browse import DEAD_LETTERS, LISTED
 from wherry.model import limits
 from wherry.model.errors import InvalidInput, LimitReached, StaleLease, TooLarge
+from wherry.model.listing import DEAD_LETTERS, LISTED
 from wherry.model.schema import MESSAGE, Message, compact
 from wherry.wire.http.formats import (
     DELIVERED_AVRO_SCHEMA,

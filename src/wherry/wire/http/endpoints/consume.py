@@ -8,15 +8,15 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from wherry.broker.browse import Page
-from wherry.broker.consumer import LOST, PULL_BYTES_DEFAULT, PULL_MESSAGES_MAX, Consumer, Delivery
+from wherry.broker.consumer import Consumer, Delivery
 from wherry.broker.receipts import SETTLED_MAX
-from wherry.broker.settle import Part
 from wherry.broker.shard import Shard
 from wherry.core import leasing
 from wherry.core.state import TopicState
 from wherry.model import check
 from wherry.model.errors import StaleLease, WherryError
+from wherry.model.lease import LOST, PULL_BYTES_DEFAULT, PULL_MESSAGES_MAX, LeasePart
+from wherry.model.listing import Page
 from wherry.model.subscription import BUFFER_MAX
 from wherry.wire.http.endpoints.views import MessageList, MessagePage
 from wherry.wire.http.formats import GIVES, ONE_EACH, parse_receipts, write_messages, write_page, write_pull
@@ -151,7 +151,7 @@ async def pull(call: Ask) -> Answer:
     return response
 
 
-def parts_of(call: Ask) -> list[Part]:
+def parts_of(call: Ask) -> list[LeasePart]:
     """The parts of leases that a call names; `StaleLease` for one that is over or of another subscription."""
     parts = parse_receipts(call.body.receipts)
     state = call.service.broker.shard.state

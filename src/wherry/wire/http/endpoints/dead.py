@@ -8,8 +8,7 @@ import msgspec
 
 from wherry.broker import browse
 from wherry.core import deadkinds, deadletters
-from wherry.core.deadkinds import DeadKind
-from wherry.core.deadletters import DeadFilter
+from wherry.model.dead import DeadFilter, DeadKind
 from wherry.security.access import signed
 from wherry.wire.http.endpoints.bodies import model
 from wherry.wire.http.endpoints.consume import LISTED, LISTS, PAGE_BYTES_MAX, SETTLE_BYTES_MAX, listing

@@ -8,12 +8,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from wherry.broker import browse as looks
-from wherry.broker.browse import Page, Search
 from wherry.broker.shard import Shard
-from wherry.core.amending import Amendment
 from wherry.core.state import TopicState
 from wherry.model import limits
+from wherry.model.amendment import Amendment
 from wherry.model.errors import InvalidInput, NotFound
+from wherry.model.listing import Page, Search
 from wherry.wire.http.endpoints.bodies import given
 from wherry.wire.http.endpoints.consume import LISTED, LISTS, PAGE_BYTES_MAX, listing
 from wherry.wire.http.message import Answer, Response, json_response

@@ -9,12 +9,11 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from wherry.broker.outcomes import OUTCOME_MS_MAX
 from wherry.broker.slices import Slices
-from wherry.core.fates import Fates
-from wherry.core.publishing import FINGERPRINT_MAX, Published, PublishOptions
 from wherry.model import check, limits
 from wherry.model.errors import InvalidInput, OutOfSequence
+from wherry.model.fate import OUTCOME_MS_MAX, Fates
+from wherry.model.publish import FINGERPRINT_MAX, Published, PublishOptions
 from wherry.wire.http.formats import TAKES, take_messages
 from wherry.wire.http.message import ARROW, JSON, Answer, Bytes, Request, Response, json_response
 from wherry.wire.http.problem import HttpError

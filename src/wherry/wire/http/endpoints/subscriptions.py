@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from wherry.core.state import SubscriptionState
-from wherry.core.stats import SubscriptionStats, of_subscription
+from wherry.core.stats import of_subscription
+from wherry.model.stats import SubscriptionStats
 from wherry.model.subscription import Retry, Subscription
 from wherry.model.webhook import Webhook
 from wherry.wire.http.endpoints.bodies import changed, fields_of, given, model, part_of, shown

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from wherry.broker.browse import LIMIT_MAX
-from wherry.core.stats import PartitionStats, TopicStats, of_partitions
+from wherry.core.stats import of_partitions
 from wherry.model import check, limits
+from wherry.model.listing import LIMIT_MAX
+from wherry.model.stats import PartitionStats, TopicStats
 from wherry.model.topic import Topic
 from wherry.wire.http.endpoints.bodies import changed, fields_of, given, shown
 from wherry.wire.http.message import Answer, Response, json_response

@@ -1,0 +1,46 @@
+"""A topic as a log: the columns that can be read of it, which offsets there are, and bounds of a read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from wherry.model.errors import InvalidInput
+from wherry.model.schema import MESSAGE
+
+LOGGED = MESSAGE.append(pa.field("partition", pa.uint16(), nullable=False))
+"""What reading the log gives: messages, and where they are."""
+
+WAIT_MS_MAX = 60_000
+"""The longest wait for something new."""
+
+BUDGET_MAX = 1 << 48
+"""Messages, and bytes, that one look may be asked to go through."""
+
+
+class Extent(NamedTuple):
+    """What there is of a partition: `start..stop`, with holes where messages are gone."""
+
+    partition: int
+    start: int
+    stop: int
+
+
+def projection(columns: list[str]) -> pa.Schema:
+    """The schema of some columns."""
+    return pa.schema([LOGGED.field(name) for name in columns])
+
+
+def check_columns(columns: Sequence[str] | None) -> list[str]:
+    """Names of columns of the log, at least one, each once; all of them unless told."""
+    if columns is None:
+        return list(LOGGED.names)
+    allowed = "a list of some of " + ", ".join(LOGGED.names) + ", each once"
+    if isinstance(columns, str) or not isinstance(columns, Sequence) or not 0 < len(set(columns)) == len(columns):
+        raise InvalidInput("columns", columns, allowed)
+    for name in columns:
+        if name not in LOGGED.names:
+            raise InvalidInput("columns", name, allowed)
+    return list(columns)
