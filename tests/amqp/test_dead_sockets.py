@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.amqp.raw import CONSUME, CONSUME_OK, Raw, short
-from tests.amqp.wires import LASTING, connection_of, counts, declared, durable, served, until
+from tests.amqp.wires import LASTING, broker_of, connection_of, counts, declared, durable, served, until
 
 COUNT = 5_000
 
@@ -42,7 +42,7 @@ def test_a_backlog_is_not_emptied_into_a_socket_that_is_closing():
                 server.queueing.hosts["/"].queue("q").wake()
                 connection._transport.abort()  # it hears of that in the next turn, behind the queue
                 await until(lambda: connection not in server._connections)
-                await until(lambda: counts(server.queueing.broker, "q") == (COUNT, 0))
+                await until(lambda: counts(broker_of(server), "q") == (COUNT, 0))
 
     asyncio.run(main())
 
@@ -60,7 +60,7 @@ def test_others_have_their_turn_while_a_backlog_is_dealt():
                 channel.flows = True
                 queue.wake()
                 while not seen or seen[-1]:
-                    seen.append(counts(server.queueing.broker, "q")[0])
+                    seen.append(counts(broker_of(server), "q")[0])
                     await asyncio.sleep(0)
                 assert len(set(seen)) > 3, "it was dealt in several turns"
 

@@ -22,7 +22,7 @@ from tests.amqp.raw import (
     long,
     short,
 )
-from tests.amqp.wires import served
+from tests.amqp.wires import broker_of, served
 from wherry.model.errors import NotFound, NotWaiting
 
 DELAY_MS = 2_000
@@ -56,7 +56,7 @@ def test_a_delayed_message_is_not_early_and_can_be_cancelled_by_its_id():
         async with served() as (server, url):
             began = time.monotonic()
             raw = await asyncio.to_thread(prepared, url)
-            broker = server.queueing.broker
+            broker = broker_of(server)
             assert (await broker.scheduled("later", "amqp")).column("id").to_pylist() == ["kept", "cancelled"]
             await broker.cancel("later", "cancelled")
             body = (await asyncio.to_thread(raw.got, "later"))[1]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.amqp.raw import CONTENT, GET, GET_EMPTY, GET_OK, METHOD, Raw, short
-from tests.amqp.wires import LASTING, connection_of, counts, declared, durable, served, until
+from tests.amqp.wires import LASTING, broker_of, connection_of, counts, declared, durable, served, until
 from wherry.queueing.hosts.queue import Queue
 from wherry.wire.amqp import server as server_module
 from wherry.wire.amqp.server import CALLS_MAX, WRITE_HIGH_BYTES
@@ -111,7 +111,7 @@ def test_gets_of_who_does_not_read_wait_and_hold_nothing_back_from_others():
                 await asyncio.to_thread(deaf.send, get_frames("q", count - 1))
                 await until(lambda: connection.is_stuffed)
                 assert connection._transport.get_write_buffer_size() < 2 * WRITE_HIGH_BYTES + size
-                ready, leased = counts(server.queueing.broker, "q")
+                ready, leased = counts(broker_of(server), "q")
                 assert (ready + leased, ready > 1) == (count, True)
                 first = await asyncio.to_thread(other.got, "q")
                 found = await asyncio.to_thread(answers, deaf, count - 1)

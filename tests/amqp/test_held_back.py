@@ -24,6 +24,7 @@ from tests.amqp.wires import (
     DURABLE,
     LASTING,
     PASSIVE,
+    broker_of,
     connection_of,
     counts,
     declared,
@@ -86,7 +87,7 @@ def test_while_the_disk_does_not_keep_up_little_is_held_and_nothing_is_lost(monk
 
     async def main() -> None:
         async with served() as (server, url):
-            broker, intake, gate = server.queueing.broker, server.queueing.intake, asyncio.Event()
+            broker, intake, gate = broker_of(server), server.queueing.intake, asyncio.Event()
             monkeypatch.setattr(broker, "stored", held_up(broker.stored, gate))
             eager = await asyncio.to_thread(lambda: Raw(url).opened(client=TOLD_OF_BLOCKS))
             other = await asyncio.to_thread(consuming, url, "other")
@@ -136,7 +137,7 @@ def told(raw: Raw) -> list[tuple[int, int]]:
 def test_what_comes_behind_a_call_that_takes_time_is_bounded_by_its_bytes(monkeypatch):
     async def main() -> None:
         async with served() as (server, url):
-            broker, gate = server.queueing.broker, asyncio.Event()
+            broker, gate = broker_of(server), asyncio.Event()
             eager = await asyncio.to_thread(lambda: Raw(url).opened())
             other = await asyncio.to_thread(consuming, url, "other")
             monkeypatch.setattr(broker, "create_topic", held_up(broker.create_topic, gate))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.amqp.raw import EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK, QUEUE_BIND, QUEUE_BIND_OK, Raw, long, short
-from tests.amqp.wires import durable, served
+from tests.amqp.wires import broker_of, durable, served
 from wherry.model.route import Binding, Route
 from wherry.queueing.hosts.exchanges import KEPT_SLACK
 from wherry.queueing.names import ROOT
@@ -53,8 +53,8 @@ def test_exchanges_that_come_and_go_leave_nothing():
         async with served() as (server, url):
             await asyncio.to_thread(client, url)
             assert server.queueing.hosts[ROOT].router._direct == {}
-            assert server.queueing.broker.shard.state.catalog.leading_to("q") == []
-            assert server.queueing.broker.shard.state.catalog._leading_to == {}
+            assert broker_of(server).shard.state.catalog.leading_to("q") == []
+            assert broker_of(server).shard.state.catalog._leading_to == {}
 
     asyncio.run(main())
 
@@ -62,7 +62,7 @@ def test_exchanges_that_come_and_go_leave_nothing():
 def test_what_goes_over_another_wire_is_forgotten_too():
     async def main() -> None:
         async with served() as (server, _):
-            broker, host = server.queueing.broker, server.queueing.hosts[ROOT]
+            broker, host = broker_of(server), server.queueing.hosts[ROOT]
             for at in range(CYCLES):
                 await broker.create_topic(f"t{at}")
                 await broker.put_route(

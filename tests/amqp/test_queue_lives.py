@@ -26,7 +26,18 @@ from tests.amqp.raw import (
     long,
     short,
 )
-from tests.amqp.wires import AUTO_DELETE, DURABLE, EXCLUSIVE, LASTING, PASSIVE, declared, number, served, until
+from tests.amqp.wires import (
+    AUTO_DELETE,
+    DURABLE,
+    EXCLUSIVE,
+    LASTING,
+    PASSIVE,
+    broker_of,
+    declared,
+    number,
+    served,
+    until,
+)
 from wherry.broker.broker import Broker
 from wherry.queueing import queueing as queueing_module
 from wherry.queueing.hosts import queue as queue_module
@@ -88,7 +99,7 @@ def test_a_queue_that_nobody_uses_ends_after_a_restart_too_and_one_that_is_used_
             await asyncio.to_thread(before, url)
         clock.set_forward()  # nobody could use them meanwhile: their time begins anew
         async with served(tmp_path / "data") as (server, url):
-            broker, queueing = server.queueing.broker, server.queueing
+            broker, queueing = broker_of(server), server.queueing
             with await asyncio.to_thread(lambda: Raw(url).opened()) as raw:
                 await asyncio.to_thread(consume, raw, "used")
                 assert names(broker) == ["for ever", "left", "used"]
@@ -115,9 +126,9 @@ def test_a_queue_of_another_name_space_ends_after_a_restart_too(tmp_path, clock)
         async with served(tmp_path / "data") as (_, url):
             await asyncio.to_thread(before, url)
         async with served(tmp_path / "data") as (server, _):
-            assert names(server.queueing.broker) == ["@%2F/@left"]
+            assert names(broker_of(server)) == ["@%2F/@left"]
             clock.set_forward()
-            await until(lambda: not names(server.queueing.broker))
+            await until(lambda: not names(broker_of(server)))
 
     asyncio.run(main())
 
@@ -166,7 +177,7 @@ def test_who_consumed_a_queue_that_is_gone_takes_nothing_from_its_namesake(deed:
     async def main() -> None:
         async with served() as (server, url):
             old = await asyncio.to_thread(holding, url)
-            await server.queueing.broker.delete_topic("q")
+            await broker_of(server).delete_topic("q")
             with old, await asyncio.to_thread(anew, url) as new:
                 await asyncio.to_thread(deed, old)
                 old.__exit__(None, None, None)
@@ -197,7 +208,7 @@ def test_what_was_exclusive_to_a_connection_does_not_take_its_namesake_along():
 
     async def main() -> None:
         async with served() as (server, url):
-            broker = server.queueing.broker
+            broker = broker_of(server)
             with await asyncio.to_thread(owner, url):
                 await asyncio.to_thread(another, url)
                 await broker.delete_topic("replaced")
@@ -222,7 +233,7 @@ def test_the_time_of_a_queue_that_is_gone_does_not_run_out_for_its_namesake(cloc
 
     async def main() -> None:
         async with served() as (server, url):
-            broker = server.queueing.broker
+            broker = broker_of(server)
             await asyncio.to_thread(client, url)
             await broker.delete_topic("replaced")
             await broker.create_topic("replaced")

@@ -25,7 +25,7 @@ from tests.amqp.raw import (
     long,
     short,
 )
-from tests.amqp.wires import DURABLE, declared, refused, served, text
+from tests.amqp.wires import DURABLE, broker_of, declared, refused, served, text
 from wherry.broker.broker import Broker
 from wherry.model.key import Right
 from wherry.security.keys import make
@@ -126,7 +126,7 @@ def prepared(url: str) -> Raw:
 def test_where_a_right_is_missing_it_is_refused_and_nothing_else_happens(case):
     async def main() -> None:
         async with served(keys=True) as (server, url):
-            broker = server.queueing.broker
+            broker = broker_of(server)
             tokens = {
                 "admin": await key_for(broker, "admin", Right("admin", "*")),
                 "member": await key_for(broker, "member", OWN),
@@ -170,7 +170,7 @@ def is_answered(url: str, case: Case) -> None:
 def test_a_binding_that_was_refused_leads_nothing_anywhere():
     async def main() -> None:
         async with served(keys=True) as (server, url):
-            broker = server.queueing.broker
+            broker = broker_of(server)
             root = await key_for(broker, "admin", Right("admin", "*"))
             member = await key_for(broker, "member", OWN)
             admin = await asyncio.to_thread(prepared, url.replace("guest:guest", f"admin:{root}"))

@@ -8,7 +8,7 @@ import pytest
 
 import wherry
 from tests.amqp.raw import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, Raw, long, short
-from tests.amqp.wires import counts, durable, served, until
+from tests.amqp.wires import broker_of, counts, durable, served, until
 from wherry.broker.broker import Broker
 from wherry.model.key import Right
 from wherry.queueing.login import Login
@@ -52,7 +52,7 @@ def test_with_keys_the_sender_is_the_name_of_the_key():
 
     async def main() -> None:
         async with served(keys=True) as (server, url):
-            broker = server.queueing.broker
+            broker = broker_of(server)
             tokens = {name: await key_of(broker, name) for name in ("ann", "ben")}
             answers = await asyncio.to_thread(client, url, tokens)
             assert answers == [False, True, True, True, True, False]

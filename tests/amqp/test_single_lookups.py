@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from tests.amqp.raw import Raw
-from tests.amqp.wires import durable, served
+from tests.amqp.wires import broker_of, durable, served
 from wherry.model.key import Right
 from wherry.queueing.hosts.virtual_host import VirtualHost
 from wherry.queueing.login import Login
@@ -55,7 +55,7 @@ def test_one_queue_exchange_connection_or_channel_is_found_by_its_name(monkeypat
 def test_one_that_may_not_be_seen_is_not_there():
     async def main() -> None:
         async with served(keys=True) as (server, _):
-            broker = server.queueing.broker
+            broker = broker_of(server)
             await broker.create_topic("hidden")
             made = make("blind", [Right("consume", "others")], now_ms=0)
             await broker.put_key(made.key)

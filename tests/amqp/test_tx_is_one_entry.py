@@ -17,7 +17,7 @@ import pytest
 
 import wherry
 from tests.amqp.raw import ACK, CLOSE, GET, GET_EMPTY, GET_OK, NACK, QUEUE_DELETE, QUEUE_DELETE_OK, Raw, short
-from tests.amqp.wires import LASTING, counts, declared, durable, number, served, text, until
+from tests.amqp.wires import LASTING, broker_of, counts, declared, durable, number, served, text, until
 from tests.integration.worlds import Node
 from tests.ports import free_port
 from wherry.broker.broker import Broker
@@ -178,7 +178,7 @@ def test_a_commit_that_is_refused_acks_nothing():
 
     async def main() -> None:
         async with served() as (server, url):
-            broker = server.queueing.broker
+            broker = broker_of(server)
             assert await asyncio.to_thread(client, url) == 506
             await until(lambda: counts(broker, "in") == (1, 0))
             assert counts(broker, "full") == (0, 0)
@@ -207,7 +207,7 @@ def test_acks_of_what_is_gone_hold_up_no_commit():
     async def main() -> None:
         async with served() as (server, url):
             await asyncio.to_thread(client, url)
-            assert [counts(server.queueing.broker, name) for name in ("in", "out")] == [(0, 0), (1, 0)]
+            assert [counts(broker_of(server), name) for name in ("in", "out")] == [(0, 0), (1, 0)]
 
     asyncio.run(main())
 
@@ -256,7 +256,7 @@ def test_a_transaction_acks_what_came_in_a_bounded_number_of_deliveries(monkeypa
     async def main() -> None:
         async with served() as (server, url):
             assert await asyncio.to_thread(client, url) == 506
-            await until(lambda: counts(server.queueing.broker, "in") == (5, 0))
-            assert counts(server.queueing.broker, "out") == (1, 0)
+            await until(lambda: counts(broker_of(server), "in") == (5, 0))
+            assert counts(broker_of(server), "out") == (1, 0)
 
     asyncio.run(main())

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.amqp.raw import ACK, BODY, CLOSE, CONSUME, CONSUME_OK, CONTENT, DELIVER, GET, QOS, QOS_OK, Raw, long, short
-from tests.amqp.wires import LASTING, connection_of, counts, durable, served, until
+from tests.amqp.wires import LASTING, broker_of, connection_of, counts, durable, served, until
 from wherry.broker.broker import Broker
 from wherry.broker.settle import Settler
 from wherry.queueing.flow import dealing as dealing_module
@@ -95,7 +95,7 @@ def test_without_a_limit_of_its_own_a_connection_is_given_no_more_until_it_acks(
 
     async def main() -> None:
         async with served() as (server, url):
-            broker = server.queueing.broker
+            broker = broker_of(server)
             raw = await asyncio.to_thread(filled, url)
             with raw:
                 await until(lambda: sum(counts(broker, "q")) == COUNT)
@@ -176,7 +176,7 @@ def test_gets_that_are_never_acked_end_at_the_bound(monkeypatch):
     async def main() -> None:
         async with served() as (server, url):
             assert await asyncio.to_thread(client, url) == (list(range(5)), 506)
-            await until(lambda: counts(server.queueing.broker, "q") == (10, 0))
+            await until(lambda: counts(broker_of(server), "q") == (10, 0))
 
     asyncio.run(main())
 
@@ -189,13 +189,13 @@ def test_what_is_dealt_to_several_connections_is_counted_for_each():
             with first, second:
                 for raw in (first, second):
                     await asyncio.to_thread(consume, raw)
-                await server.queueing.broker.publish("q", [bytes(SIZE)] * 30)
+                await broker_of(server).publish("q", [bytes(SIZE)] * 30)
                 holdings = [connection_of(server, raw).session.holding for raw in (first, second)]
                 await until(lambda: sum(each.messages for each in holdings) == 30)
                 assert [(each.messages, each.bytes) for each in holdings] == [(15, 15 * SIZE)] * 2
                 _, last = await asyncio.to_thread(deliveries, first, 15)
                 first.call(1, ACK, struct.pack(">QB", last[1] - 5, 1))
-                await until(lambda: counts(server.queueing.broker, "q") == (0, 20))
+                await until(lambda: counts(broker_of(server), "q") == (0, 20))
                 assert [(each.messages, each.bytes) for each in holdings] == [(5, 5 * SIZE), (15, 15 * SIZE)]
 
     asyncio.run(main())

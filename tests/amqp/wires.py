@@ -49,12 +49,19 @@ async def served(path: Path | None = None, *, keys: bool = False, **bounds: Any)
             yield server, f"amqp://guest:guest@127.0.0.1:{port}/"
 
 
+def broker_of(server: Server) -> Broker:
+    """The broker behind a server: tests look further into it than its port lets a wire."""
+    broker = server.queueing.broker
+    assert isinstance(broker, Broker)
+    return broker
+
+
 def over(story: Callable[[Broker, str, Any], Coroutine[Any, Any, None]]) -> None:
     """Tell a story about a broker, its URL, and a way to do something in a thread."""
 
     async def main() -> None:
         async with served() as (server, url):
-            await story(server.queueing.broker, url, asyncio.to_thread)
+            await story(broker_of(server), url, asyncio.to_thread)
 
     asyncio.run(main())
 

@@ -14,6 +14,7 @@ from tests.integration.flights import Flights, payloads
 from tests.integration.served import Served, served
 from tests.integration.test_flight_log import flush
 from wherry.broker import history
+from wherry.journal.realfiles import RealFiles
 from wherry.model.errors import HistoryLost
 from wherry.node.config import SecuritySection
 from wherry.spark import nearby
@@ -57,8 +58,8 @@ class Reader:
 
     def files(self) -> list[Path]:
         broker = self.node.node.broker
-        assert broker.folder is not None
-        return [broker.folder / path for path in broker.shard.store.segment_paths()]
+        assert isinstance(broker.shard.files, RealFiles)
+        return [broker.shard.files.root / path for path in broker.shard.store.segment_paths()]
 
     def read(self, *, files: bool, **ticket: Any) -> pa.Table:
         whole = {"topic": "t", "partition": 0, "start": 0, "columns": ALL, **ticket}

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import wherry.node
+import wherry.queueing
 import wherry.wire
 from tests.amqp import raw as amqp
 from tests.integration.flights import Flights, Pushed, payloads, until
@@ -232,7 +233,7 @@ class Answers(NamedTuple):
 
 WIRES = [
     importlib.import_module(found.name)
-    for package in (wherry.wire, wherry.node)
+    for package in (wherry.queueing, wherry.wire, wherry.node)
     for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     if not found.name.endswith("__main__")
 ]
@@ -265,9 +266,9 @@ ANSWERS: dict[str, Answers] = {
     ),
     "flight push ack": Answers(flight_push_ack, "Settler._settle_now 0"),
     "amqp confirm": Answers(amqp_confirm, "Intake._confirm_all 0", before=ready_queue),
-    "amqp declare": Answers(amqp_declare, "Host.declare_queue 0", reads=True, before=amqp_declare),
+    "amqp declare": Answers(amqp_declare, "VirtualHost.declare_queue 0", reads=True, before=amqp_declare),
     "amqp exchange": Answers(
-        amqp_declare_exchange, "Host.declare_exchange 0", reads=True, before=amqp_declare_exchange
+        amqp_declare_exchange, "VirtualHost.declare_exchange 0", reads=True, before=amqp_declare_exchange
     ),
     "stomp send": Answers(stomp_send, "Intake._confirm_all 0", before=ready_queue),
     "stomp ack": Answers(stomp_ack, "Session.all_settled", before=ready_queue),

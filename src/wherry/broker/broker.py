@@ -1,18 +1,23 @@
 """The broker, in process: what every wire, client and test calls.
 
-Its calls are grouped by what people do: `catalogue`, `publish`, `consume`, `look`, `history`, `outcomes`, `undertaker`.
+Its calls are grouped by what people do: `catalogue`, `inventory`, `publish`, `consume`, `look`, `history`, `outcomes`,
+`undertaker`, `measuring`, `condition`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from types import TracebackType
 
 from wherry.broker.catalogue import Catalogue
+from wherry.broker.condition import Condition
 from wherry.broker.consume import Host
 from wherry.broker.history import Historian
 from wherry.broker.housekeeping import Housekeeper
+from wherry.broker.inventory import Inventory
 from wherry.broker.look import Looker
+from wherry.broker.measuring import Measuring
 from wherry.broker.outcomes import Outcomes
 from wherry.broker.publish import Publisher
 from wherry.broker.settle import Settler
@@ -21,7 +26,7 @@ from wherry.broker.undertaker import Undertaker
 from wherry.model.errors import StorageError, WherryError, WriterFailed
 
 
-class Broker(Catalogue, Publisher, Host, Looker, Historian, Outcomes, Undertaker):
+class Broker(Catalogue, Inventory, Publisher, Host, Looker, Historian, Outcomes, Undertaker, Measuring, Condition):
     """Topics, subscriptions, messages. Made by `wherry.open`; every method that changes something is durable on return.
 
     Every method checks its input: what is wrong raises `InvalidInput` with the field, the value and what is allowed.
@@ -32,7 +37,7 @@ class Broker(Catalogue, Publisher, Host, Looker, Historian, Outcomes, Undertaker
         self._housekeeper = housekeeper
         self._settler = Settler(shard)
         self._background = asyncio.create_task(self._run_housekeeper(), name="wherry housekeeping")
-        self._consumers = 0
+        self._named: Counter[str] = Counter()
         if shard.state.talkative:
             shard.news.event.set()
 

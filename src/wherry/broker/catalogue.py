@@ -14,7 +14,6 @@ from wherry.broker.shard import T
 from wherry.core import leasing
 from wherry.core.assignment import make as make_assignment
 from wherry.core.catalog import KEY_CHANGEABLE, check_change, check_subscription_change
-from wherry.core.state import SubscriptionState
 from wherry.model import check, ops
 from wherry.model.errors import AlreadyExists, InvalidInput, LimitReached, NotFound
 from wherry.model.key import Key
@@ -129,15 +128,16 @@ class Catalogue(Face):
         try:
             subscription = self.shard.state.subscription(topic, name)
         except NotFound:
-            await self._all_durable()  # whoever repeats it counts on that
+            await self.stored_so_far()  # whoever repeats it counts on that
             raise
         position = self.shard.remove_subscription(subscription, "")
         await self.shard.committer.wait(position)
 
-    async def cut_off(self, subscription: SubscriptionState, why: str) -> None:
-        """Remove a subscription that is the problem, unless it is gone: `why` is told to those who ask about it."""
+    async def cut_off(self, number: int, why: str) -> None:
+        """Remove the subscription of a number, unless it is gone: `why` is told to those who ask about it."""
         await self.shard.admit_settle(1)
-        if subscription.number in self.shard.state.subscriptions:
+        subscription = self.shard.state.subscriptions.get(number)
+        if subscription is not None:
             await self.shard.committer.wait(self.shard.remove_subscription(subscription, why))
 
     async def put_route(self, route: Route) -> Route:
@@ -232,27 +232,6 @@ class Catalogue(Face):
             return [Entry(now.wall_us, [ops.DeleteKey(public_id)])], None
 
         await self._durable(choose)
-
-    def keys(self) -> list[Key]:
-        """All API keys, by name."""
-        return sorted(self.shard.state.catalog.keys.values(), key=lambda key: (key.name, key.id))
-
-    def key(self, public_id: str) -> Key | None:
-        """The API key with this public id, if there is one."""
-        return self.shard.state.catalog.keys.get(public_id)
-
-    def user(self, name: str) -> Key | None:
-        """The API key that is the user of this name, if there is one."""
-        catalog = self.shard.state.catalog
-        return catalog.keys.get(catalog.users.get(name, ""))
-
-    def topics(self) -> list[Topic]:
-        """All topics, by name."""
-        return sorted((topic.config for topic in self.shard.state.topics.values()), key=lambda topic: topic.name)
-
-    def routes(self) -> list[Route]:
-        """All routes, by name."""
-        return sorted(self.shard.state.catalog.routes.values(), key=lambda route: route.name)
 
 
 def _check_binding(binding: object) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -14,6 +15,7 @@ from wherry.broker.settle import Settler
 from wherry.core import leasing
 from wherry.core.state import SubscriptionState
 from wherry.model import check
+from wherry.model.errors import NotFound, StaleLease
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
@@ -22,7 +24,7 @@ class Host(Face):
     """The calls of those who consume."""
 
     _settler: Settler
-    _consumers: int
+    _named: Counter[str]
 
     async def consumer(
         self,
@@ -36,21 +38,52 @@ class Host(Face):
     ) -> Consumer:
         """Join a subscription. The buffer is the most that this consumer will ever hold unsettled.
 
-        Consumers with the same `seat` share partitions as if they were one: for many who come and go.
+        Consumers with the same `seat` share partitions as if they were one: for many who come and go. One that has no
+        `consumer_id` gets a name that is free.
         """
         self.shard.committer.check()
         state = self.shard.state.subscription(topic, subscription)
-        name = self._free_name(state) if consumer_id is None else consumer_id
+        name = self._free_name(state, seat or "consumer") if consumer_id is None else consumer_id
         joined_as = leasing.join(state, name, buffer_messages, buffer_bytes, seat)
         return Consumer(self.shard, state, joined_as)
 
-    def _free_name(self, subscription: SubscriptionState) -> str:
-        """The next default name that nobody chose for himself."""
+    def _free_name(self, subscription: SubscriptionState, prefix: str) -> str:
+        """Return the next default name that no consumer chose for itself."""
         while True:
-            self._consumers += 1
-            name = f"consumer-{self._consumers}"
+            self._named[prefix] += 1
+            name = f"{prefix}-{self._named[prefix]}"
             if name not in subscription.consumers:
                 return name
+
+    def own_consumer(self, number: int, consumer_id: str) -> Consumer:
+        """Join the subscription of a number for the broker itself: others may not send this consumer away."""
+        state = self.shard.state.subscriptions.get(number)
+        if state is None:
+            raise NotFound("subscription", str(number))
+        joined_as = leasing.join(state, consumer_id, None, None)
+        joined_as.is_ours = True
+        return Consumer(self.shard, state, joined_as)
+
+    async def leave(self, topic: str, subscription: str, consumer_id: str) -> None:
+        """Send a consumer away by its name, or raise `NotFound`: what it held waits again, no attempt counted."""
+        state = self.shard.state.subscription(topic, subscription)
+        joined_as = state.consumers.get(consumer_id)
+        if joined_as is None:
+            raise NotFound("consumer", consumer_id)
+        await Consumer(self.shard, state, joined_as).close()
+
+    @property
+    def settler(self) -> Settler:
+        """Settles parts of leases by their tokens, many in one call."""
+        return self._settler
+
+    def check_leases(self, topic: str, subscription: str, tokens: Iterable[int]) -> None:
+        """Raise `StaleLease` for a lease that is over, or is of another subscription."""
+        state = self.shard.state
+        number = state.subscription(topic, subscription).number
+        for token in tokens:
+            if leasing.held(state, token).subscription != number:
+                raise StaleLease(token, "belongs to another subscription")
 
     async def ack(self, token: int, offsets: Sequence[int] | None = None) -> None:
         """Done with messages of a lease; `StaleLease` if it does not hold them any more."""

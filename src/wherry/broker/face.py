@@ -31,9 +31,9 @@ class Face:
         try:
             return await self.shard.decide(choose)
         except WherryError:
-            await self._all_durable()
+            await self.stored_so_far()
             raise
 
-    async def _all_durable(self) -> None:
+    async def stored_so_far(self) -> None:
         """Wait until everything that is in the state is durable: what an answer about the state rests on."""
         await self.shard.committer.wait(self.shard.committer.submitted)

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector as CollectorBase
 
-from wherry.model.stats import SubscriptionStats, TopicStats
+from wherry.model.stats import BrokerFigures, SubscriptionStats, TopicStats
 
 TOPICS_MAX = 1_000
 SUBSCRIPTIONS_MAX = 2_000
@@ -38,20 +38,6 @@ class Timing(NamedTuple):
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
     total: float
-
-
-class BrokerFigures(NamedTuple):
-    """Figures of the broker as a whole."""
-
-    leases: int
-    journal_bytes: int
-    pending_bytes: int
-    entries: int
-    cache_bytes: int
-    cache_bytes_max: int
-    checkpoints: int
-    trouble: bool
-    failed: bool
 
 
 @dataclass(slots=True)

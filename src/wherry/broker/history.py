@@ -8,7 +8,6 @@ subscription: then its lag is known, and a queue keeps what it has not read.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -18,7 +17,9 @@ from wherry.core.bodies import Cold, together
 from wherry.core.partition import Partition
 from wherry.core.span import Budget, Way
 from wherry.core.state import TopicState
+from wherry.journal.nearby import Nearby, nearby
 from wherry.journal.realfiles import RealFiles
+from wherry.journal.segment import Segment
 from wherry.journal.window import SegmentGone, Window, window
 from wherry.model import check, limits
 from wherry.model.errors import HistoryLost
@@ -81,15 +82,32 @@ class Historian(Face):
             return view
         return view if view.stop < found.next_offset else view._replace(stop=stop)
 
-    @property
-    def folder(self) -> Path | None:
-        """Where the paths of segments begin, if they are files of this machine."""
-        return self.shard.files.root if isinstance(self.shard.files, RealFiles) else None
+    async def nearby(self, topic: str, partition: int, start: int, stop: int, *, strict: bool = False) -> Nearby:
+        """Return which files hold the beginning of `start..stop`, for a reader on this machine."""
+        files = self.shard.files
+        folder = files.root if isinstance(files, RealFiles) else None
+        return nearby(await self.window(topic, partition, start, stop, strict=strict), folder)
 
     def read_file(self, path: str, offset: int, length: int) -> pa.Buffer:
         """Bytes of a segment, for `Window.batches`; waits for the disk, so never call it on the loop."""
         assert self.shard.files is not None
         return self.shard.files.read_blocking(path, offset, length)
+
+    def read_log(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        stop: int,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        strict: bool = False,
+    ) -> LogReader:
+        """Return a reader of `start..stop` of a partition: it looks on the loop, and reads in any thread."""
+        return LogReader(
+            self, (topic, partition, strict), start, stop, check_columns(columns), (where or Where()).checked()
+        )
 
     async def history(
         self,
@@ -103,31 +121,23 @@ class Historian(Face):
         strict: bool = False,
     ) -> AsyncIterator[pa.RecordBatch]:
         """The messages of a partition from `start` up to `stop` (None: what there is now), in batches of columns."""
-        names, wanted = check_columns(columns), (where or Where()).checked()
-        end = self._end(topic, partition) if stop is None else stop
-        at, gone = start, None
-        while at < end:
-            view = await self.window(topic, partition, at, end, strict=strict)
-            view.check_without(gone)
-            read = view.batches(self.read_file, names, wanted)
-            try:
-                while some := await self._compute(read):
-                    for batch, reached in some:
-                        if batch.num_rows:
-                            yield batch
-                        at = reached
-            except SegmentGone as fault:  # written again since: its messages are somewhere else now
-                gone = fault.segment
-                continue
-            at = view.stop
+        end = self.next_offset(topic, partition) if stop is None else stop
+        reader = self.read_log(topic, partition, start, end, columns=columns, where=where, strict=strict)
+        while not reader.is_done:
+            await reader.look()
+            read = reader.batches()
+            while some := await self._compute(read):
+                for batch in some:
+                    if batch.num_rows:
+                        yield batch
 
-    async def _compute(self, read: Iterator[tuple[pa.RecordBatch, int]]) -> list[tuple[pa.RecordBatch, int]]:
+    async def _compute(self, read: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """The next few batches of a window; none at its end."""
 
-        def step() -> list[tuple[pa.RecordBatch, int]]:
+        def step() -> list[pa.RecordBatch]:
             some, size = [], 0
-            for batch, reached in read:
-                some.append((batch, reached))
+            for batch in read:
+                some.append(batch)
                 size += batch.nbytes
                 if size >= STEP_BYTES:
                     break
@@ -196,6 +206,14 @@ class Historian(Face):
             if (found := state.partitions.get(number)) is not None
         ]
 
+    def check_positions(self, topic: str, positions: Mapping[int, int]) -> None:
+        """Raise `InvalidInput` for a partition that the topic does not have, or an offset that cannot be."""
+        span.check_positions(self.shard.state.topic(topic), positions)
+
+    def next_offset(self, topic: str, partition: int) -> int:
+        """Return the offset that the next message of a partition will have."""
+        return self.shard.state.topic(topic).next_offset(partition)
+
     async def advance(self, topic: str, subscription: str, positions: Mapping[int, int]) -> None:
         """A subscription is done with everything below these offsets; durable on return. Backwards does nothing.
 
@@ -218,9 +236,45 @@ class Historian(Face):
         lost = span.first_lost(partition, start, stop)
         if lost is not None:
             first = max(partition.released.floor, lost + 1)
-            await self._all_durable()
+            await self.stored_so_far()
             raise HistoryLost(topic.config.name, partition.number, lost, first)
 
-    def _end(self, topic: str, partition: int) -> int:
-        found = self.shard.state.topic(topic).partitions.get(partition)
-        return 0 if found is None else found.next_offset
+
+class LogReader:
+    """Reads a stretch of a partition: a window is looked up on the loop, its batches are read in any thread."""
+
+    def __init__(
+        self, log: Historian, place: tuple[str, int, bool], start: int, stop: int, columns: list[str], where: Where
+    ) -> None:
+        self._log, self._place, self._at, self._stop = log, place, start, stop
+        self._columns, self._where = columns, where
+        self._view: Window | None = None
+        self._gone: Segment | None = None
+        """A segment whose file was not there any more when it was to be read."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the end of the stretch is reached."""
+        return self._at >= self._stop
+
+    async def look(self) -> None:
+        """Look up where the next messages are. On the loop."""
+        topic, partition, strict = self._place
+        self._view = await self._log.window(topic, partition, self._at, self._stop, strict=strict)
+        self._view.check_without(self._gone)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read the batches of what was looked up, ascending; then look again, unless the reader is done.
+
+        A batch has no rows where nothing is wanted of what was read, so that the caller can give up between any two.
+        """
+        view = self._view
+        assert view is not None
+        try:
+            for batch, reached in view.batches(self._log.read_file, self._columns, self._where):
+                yield batch
+                self._at = reached
+        except SegmentGone as fault:  # written again since: its messages are somewhere else now
+            self._gone = fault.segment
+            return
+        self._at = view.stop

@@ -6,11 +6,10 @@ import pyarrow as pa
 
 from wherry.broker import browse
 from wherry.broker.face import Face
-from wherry.core import amending, stats
+from wherry.core import amending
 from wherry.model.amendment import Amended, Amendment
 from wherry.model.errors import InvalidInput
-from wherry.model.listing import Search
-from wherry.model.stats import TopicStats
+from wherry.model.listing import Page, Search
 
 
 class Looker(Face):
@@ -56,12 +55,26 @@ class Looker(Face):
         found = await browse.find(self.shard, state.topic(topic), message_id)
         reader = state.subscription(topic, subscription).readers[found.partition]
         said = reader.state_of(found.offset, self.shard.now().wall_ms)
-        await self._all_durable()
+        await self.stored_so_far()
         return said
 
     async def browse(self, topic: str, *, partition: int = 0, start: int = 0, limit: int = 1_000) -> pa.RecordBatch:
         """Messages of a partition by offset, without consuming them."""
         return await browse.browse(self.shard, self.shard.state.topic(topic), partition, start, limit)
+
+    async def browse_page(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        limit: int,
+        *,
+        after: str | None = None,
+        bytes_max: int | None = None,
+    ) -> Page:
+        """Return messages of a partition by offset, a page of them; `after` goes before `partition` and `start`."""
+        known = self.shard.state.topic(topic)
+        return await browse.browse_page(self.shard, known, partition, start, limit, after=after, bytes_max=bytes_max)
 
     async def search(self, topic: str, wanted: Search | None = None, /, **fields: object) -> pa.RecordBatch:
         """Messages by key, headers or time: `search("jobs", key="user-7", limit=10)`."""
@@ -73,6 +86,13 @@ class Looker(Face):
             raise InvalidInput("wanted", chosen, "a Search, or its fields by name")
         return await browse.search(self.shard, self.shard.state.topic(topic), chosen)
 
+    async def search_page(
+        self, topic: str, wanted: Search, *, after: str | None = None, bytes_max: int | None = None
+    ) -> Page:
+        """Return messages that match, a page of them."""
+        known = self.shard.state.topic(topic)
+        return await browse.search_page(self.shard, known, wanted, after=after, bytes_max=bytes_max)
+
     async def scheduled(
         self, topic: str, subscription: str, *, from_ms: int | None = None, to_ms: int | None = None, limit: int = 1_000
     ) -> pa.RecordBatch:
@@ -80,8 +100,19 @@ class Looker(Face):
         known = self.shard.state.topic(topic)
         return await browse.scheduled(self.shard, known, subscription, from_ms, to_ms, limit)
 
-    def stats(self, topic: str) -> TopicStats:
-        """How much waits where, and how far behind each subscription is."""
-        now = self.shard.now()
-        self.shard.upkeep(now)
-        return stats.of_topic(self.shard.state, self.shard.state.topic(topic), now.wall_ms)
+    async def scheduled_page(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        from_ms: int | None,
+        to_ms: int | None,
+        limit: int,
+        after: str | None = None,
+        bytes_max: int | None = None,
+    ) -> Page:
+        """Return what will be handed to a subscription in a time range, soonest first, a page of it."""
+        known = self.shard.state.topic(topic)
+        return await browse.scheduled_page(
+            self.shard, known, subscription, from_ms, to_ms, limit, after=after, bytes_max=bytes_max
+        )

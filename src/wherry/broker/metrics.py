@@ -24,7 +24,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from wherry.broker import figures
-from wherry.broker.figures import BrokerFigures, Labels, Moment, Timing
+from wherry.broker.figures import Labels, Moment, Timing
 from wherry.core import stats
 from wherry.core.state import SubscriptionState
 from wherry.model.errors import NotFound, WherryError
@@ -236,19 +236,8 @@ class Metrics:
             del self.refusals[key]
 
     def _moment(self) -> Moment:
-        shard = self._broker.shard
         return Moment(
-            BrokerFigures(
-                leases=len(shard.state.leases),
-                journal_bytes=shard.writer.stored_bytes(),
-                pending_bytes=shard.committer.pending_bytes,
-                entries=shard.committer.durable,
-                cache_bytes=shard.store.cached_bytes + shard.store.transient_bytes,
-                cache_bytes_max=shard.store.cache_bytes_max,
-                checkpoints=self.checkpoints,
-                trouble=shard.trouble is not None,
-                failed=shard.committer.failure is not None,
-            ),
+            self._broker.figures(),
             [(gauge.name, gauge.about, gauge.read()) for gauge in self.gauges],
             [(count.name, count.about, count.labels, dict(count.read())) for count in self.counts],
             self._timings(),

@@ -47,7 +47,7 @@ class Outcomes(Face):
                 await shard.store.load(cold)
                 continue
             except NotFound:
-                await self._all_durable()
+                await self.stored_so_far()
                 raise
             await shard.committer.wait(shard.committer.submitted)
             return found

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from wherry.broker.face import Face
+from wherry.broker.shard import Choice
 from wherry.core import leasing, publishing, staging
 from wherry.core.volatile import joined
 from wherry.model import check, routing
@@ -40,7 +41,7 @@ class Publisher(Face):
         try:
             position, answer, batch = await self._submitted(topic, messages, chosen)
         except WherryError:
-            await self._all_durable()  # that an id is taken is a success to whoever repeats it
+            await self.stored_so_far()  # that an id is taken is a success to whoever repeats it
             raise
         await self.shard.committer.wait(position)
         self._trace(topic, batch, answer, began_us)
@@ -142,13 +143,21 @@ class Publisher(Face):
 
     async def stage(self, key: str, topic: str, messages: Publishable, *, partition: int | None = None) -> None:
         """Put messages aside under a key; they are durable, and nobody sees them before `commit`."""
+        await self._durable(self._staging(key, topic, messages, partition))
+
+    async def submit_stage(self, key: str, topic: str, messages: Publishable, *, partition: int | None = None) -> int:
+        """Put messages aside under a key; return the position that `stored` waits for, before they are durable."""
+        position, _ = await self.shard.decide(self._staging(key, topic, messages, partition))
+        return position
+
+    def _staging(self, key: str, topic: str, messages: Publishable, partition: int | None) -> Choice[None]:
         state = self.shard.state
         batch = compact(messages, state.topic(topic).config.payload_bytes_max)
 
         def choose(now: leasing.Now) -> tuple[list[Entry], None]:
             return staging.stage_publish(state, key, state.topic(topic), batch, partition, now.wall_us), None
 
-        await self._durable(choose)
+        return choose
 
     async def commit(self, key: str, stages: Sequence[str] | None = None) -> list[tuple[str, int, int, int]]:
         """Make everything under a key visible at once: `(topic, partition, first offset, count)` for each part.

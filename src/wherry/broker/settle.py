@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -73,6 +73,17 @@ class Settler:
             for token in [token for token in tokens if shard.state.leases.get(token) is not None]:
                 settling.take_back(shard.state, token)
             shard.turnstile.turn()
+
+    def still_held(self, parts: Iterable[LeasePart]) -> list[LeasePart]:
+        """Return parts without what is on lease no more: it went with its topic, or was settled over another wire."""
+        found: list[LeasePart] = []
+        for token, offsets in parts:
+            lease = self._shard.state.leases.get(token)
+            if lease is not None:
+                kept = lease.offset if offsets is None else offsets[np.isin(offsets, lease.offset)]
+                if len(kept):
+                    found.append((token, kept))
+        return found
 
     def renew(self, tokens: Sequence[int], lease_ms: int | None) -> None:
         """More time for all of these leases."""

@@ -105,8 +105,8 @@ class Shard:
         self.tracing: Tracing | None = None
         self.on_push: Callable[[int], None] | None = None
         """Told of each subscription whose webhook came or changed."""
-        self.on_bury: Callable[[int], None] | None = None
-        """Told of each topic that has new dead letters."""
+        self.on_bury: Callable[[str], None] | None = None
+        """Told the name of each topic that has new dead letters."""
         self._relief: asyncio.Future[None] | None = None
         self._upkept: tuple[int, int] = (-1, -1)
         self._kept: set[asyncio.Task[Any]] = set()
@@ -312,7 +312,8 @@ class Shard:
                 self.on_push(number)
         if self.on_bury is not None:
             for number in effects.buried:
-                self.on_bury(number)
+                if number in self.state.topics:
+                    self.on_bury(self.state.topics[number].config.name)
 
     def _is_due_before_wake(self) -> bool:
         now = self.now()

@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from wherry.broker import browse
 from wherry.broker.face import Face
-from wherry.core import deadletters, leasing, publishing
+from wherry.core import deadkinds, deadletters, leasing, publishing
 from wherry.core.volatile import joined
 from wherry.model import check
-from wherry.model.dead import DeadFilter, Deed
+from wherry.model.dead import DeadFilter, DeadKinds, Deed
 from wherry.model.errors import NotFound
+from wherry.model.listing import Page
 from wherry.model.ops import Entry
 from wherry.model.publish import PublishOptions
 from wherry.model.schema import Publishable, compact
@@ -29,6 +30,25 @@ class Undertaker(Face):
     async def dead_letters(self, topic: str, wanted: DeadFilter | None = None) -> pa.RecordBatch:
         """Dead letters with the whole message, the reason, the last error, attempts and times."""
         return await browse.dead_letters(self.shard, self.shard.state.topic(topic), wanted or DeadFilter())
+
+    async def dead_page(
+        self, topic: str, wanted: DeadFilter, *, after: str | None = None, bytes_max: int | None = None
+    ) -> Page:
+        """Return dead letters that a filter means, a page of them."""
+        known = self.shard.state.topic(topic)
+        return await browse.dead_page(self.shard, known, wanted, after=after, bytes_max=bytes_max)
+
+    async def dead_kinds(self, topic: str, wanted: DeadFilter) -> DeadKinds:
+        """Count dead letters by subscription and reason, and how many of them the topic would take back.
+
+        A thread sorts them, for there may be a million. The answer does not wait until it is durable.
+        """
+        shard = self.shard
+        known = shard.state.topic(topic)
+        shard.upkeep(shard.now())
+        groups = deadletters.select(shard.state, known, wanted)
+        count, room = _total(groups), deadkinds.room(known)
+        return DeadKinds(count, room, await asyncio.to_thread(deadkinds.kinds, groups, list(shard.state.texts.texts)))
 
     def each_dead(self, topic: str, wanted: DeadFilter | None = None) -> AsyncIterator[pa.RecordBatch]:
         """The same in batches, however many there are."""

@@ -57,16 +57,8 @@ async def embedded(
     chosen = clock or SystemClock()
     async with open_broker(path, clock=chosen) as broker, serve(broker) as server:
         if isinstance(chosen, VirtualClock):
-            chosen.on_move(lambda: _catch_up(broker))
+            chosen.on_move(broker.catch_up)
         yield EmbeddedClient(broker, server, chosen)
-
-
-def _catch_up(broker: Broker) -> None:
-    """Do what the time calls for now, and let everyone look who waits for something to become due."""
-    shard = broker.shard
-    shard.upkeep(shard.now())
-    shard.turnstile.open()
-    shard.pressure.set()
 
 
 class _InProcess:

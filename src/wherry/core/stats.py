@@ -80,3 +80,23 @@ def _oldest(reader: Reader, end: int) -> int:
         if len(alive) or len(missing) < count:
             return int(alive[0]) if len(alive) else end
         count *= 8
+
+
+def ready_ms(state: SubscriptionState, found: SubscriptionStats, now_ms: int) -> int | None:
+    """Return how long the oldest message waits that may be handed out; None where only a look at all of them tells.
+
+    A fifo and a timeline have their oldest in front; elsewhere it is known where nothing is scheduled.
+    """
+    if not found.ready:
+        return 0
+    order = state.topic.config.order
+    if order == "priority" or state.config.key_order:
+        return None if found.scheduled else found.lag_ms
+    since_ms = now_ms
+    for number, reader in state.readers.items():
+        first = reader.waiting.peek(1, now_ms)
+        if not len(first.offset):
+            continue
+        published_ms = int(state.topic.partitions[number].directory.published_of(first.offset)[0]) // 1000
+        since_ms = min(since_ms, max(int(first.rank[0]), published_ms) if order == "timeline" else published_ms)
+    return max(0, now_ms - since_ms)

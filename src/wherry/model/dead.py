@@ -66,6 +66,15 @@ class DeadKind:
     errors: dict[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class DeadKinds:
+    """Dead letters by kind, the largest kinds first; `room` is how many more messages the topic takes, None: any."""
+
+    count: int
+    room: int | None
+    kinds: list[DeadKind]
+
+
 class Deed(NamedTuple):
     """Somebody sent dead letters back (`redriven`) or threw them away (`discarded`)."""
 

@@ -8,7 +8,7 @@ import socket
 import time
 from pathlib import Path
 
-from wherry.broker.broker import Broker
+from wherry.broker.port import BrokerPort
 from wherry.model.errors import WherryError
 from wherry.model.key import Right
 from wherry.node.config import SecuritySection
@@ -46,13 +46,13 @@ def asks_for_keys(security: SecuritySection, host: str, *, has_keys: bool) -> bo
     return False
 
 
-def has_keys(broker: Broker) -> bool:
+def has_keys(broker: BrokerPort) -> bool:
     """Whether there is a key with a token. Users of AMQP are none: who made one has not asked for keys elsewhere."""
     known = broker.keys()
     return any(key.user is None for key in known)
 
 
-async def first_key(broker: Broker, folder: Path) -> Path | None:
+async def first_key(broker: BrokerPort, folder: Path) -> Path | None:
     """Make a key that may do everything, if there is none yet; the file that holds it, which only its owner may read.
 
     The file comes first: a key that was kept and told to nobody would lock everyone out.

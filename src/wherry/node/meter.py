@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, get_args
 
 from wherry.broker.broker import Broker
 from wherry.broker.metrics import Metrics
-from wherry.broker.tracing import Tracing
 from wherry.model.errors import InvalidInput
 from wherry.node.config import Config
 from wherry.node.sinks.flusher import Flusher
@@ -106,9 +105,9 @@ def _trace(broker: Broker, url: str | None, stack: AsyncExitStack) -> None:
     except ImportError as fault:
         raise InvalidInput("metrics.traces", True, f"false, or pip install 'wherry[otel]' ({fault})") from None
     provider = otel.exporting(url)
-    tracing = Tracing(broker.shard, otel.OtelTracer(provider))
+    stop = broker.trace(otel.OtelTracer(provider))
     stack.push_async_callback(_leave, provider.shutdown)
-    stack.callback(tracing.stop)
+    stack.callback(stop)
 
 
 async def _leave(last: Callable[[], None]) -> None:

@@ -327,7 +327,7 @@ class Node:
     @property
     def failure(self) -> WherryError | None:
         """Why the journal failed, if it did: from then on nothing can be stored or confirmed."""
-        return self.broker.shard.committer.failure
+        return self.broker.failure
 
     async def failed(self) -> bool:
         """Wait for a failure of the journal; True when there is one."""

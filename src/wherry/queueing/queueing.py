@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from wherry.broker.broker import Broker
+from wherry.broker.port import BrokerPort
 from wherry.model.errors import NotFound, WherryError
 from wherry.queueing.flow.dealing import Dealt, Settling
 from wherry.queueing.flow.deaths import Mover
@@ -53,7 +53,7 @@ class Client(Protocol):
 class Queueing:
     """The virtual hosts of a node, and what their clients share, whatever wire they come by."""
 
-    def __init__(self, broker: Broker, names: Iterable[str] = (ROOT,)) -> None:
+    def __init__(self, broker: BrokerPort, names: Iterable[str] = (ROOT,)) -> None:
         self.broker = broker
         self.intake = Intake(broker)
         self.settling = Settling()
@@ -147,13 +147,12 @@ class Queueing:
     async def open(self) -> AsyncIterator[None]:
         """Clear away what does not outlive a run, then do what is to be done by itself, until the end."""
         await self._clear_away()
-        shard = self.broker.shard
-        shard.on_bury = self._mover.note
+        self.broker.watch_dead_letters(self._mover.note)
         tasks = [asyncio.create_task(work, name="wherry amqp") for work in (self._mover.run(), self._tick())]
         try:
             yield
         finally:
-            shard.on_bury = None
+            self.broker.watch_dead_letters(None)
             for task in (*tasks, *self._tidying):
                 task.cancel()
             await asyncio.gather(*tasks, *self._tidying, return_exceptions=True)

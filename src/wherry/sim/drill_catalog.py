@@ -70,7 +70,9 @@ async def unsubscribe(one: Drill) -> None:
 async def cut_off(one: Drill) -> None:
     """A subscription is removed because it is the problem."""
     await one.ask(
-        lambda broker: broker.cut_off(broker.shard.state.subscription(one.topic, SUBSCRIPTION), "it is the problem")
+        lambda broker: broker.cut_off(
+            broker.shard.state.subscription(one.topic, SUBSCRIPTION).number, "it is the problem"
+        )
     )
     await one.cut()
     one.expect(SUBSCRIPTION not in await _subscriptions(one), "a subscription that was cut off is there")

@@ -28,7 +28,7 @@ MODULES: tuple[ModuleType, ...] = tuple(
 )
 """The broker."""
 
-WAITS = frozenset({"_durable", "_decided", "_all_durable", "stored"})
+WAITS = frozenset({"_durable", "_decided", "stored_so_far", "stored"})
 """Calls that wait for the journal, besides `wait` of a committer."""
 
 

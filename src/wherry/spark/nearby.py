@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 import msgspec
 import pyarrow as pa
 
+from wherry.journal.nearby import Nearby
 from wherry.journal.realfiles import read_part
 from wherry.journal.window import SegmentGone
 from wherry.model.errors import Corrupt
 from wherry.model.where import Where
-from wherry.wire.flight.nearby import Nearby
 
 if TYPE_CHECKING:
     from wherry.spark.link import Link

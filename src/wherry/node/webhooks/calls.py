@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from wherry.broker.broker import Broker
+from wherry.broker.port import BrokerPort
 from wherry.node.config import WebhooksSection
 from wherry.node.webhooks.pushers import Pushers
 from wherry.node.webhooks.sender import Sender
@@ -24,7 +24,7 @@ class Calls(NamedTuple):
 
 
 @asynccontextmanager
-async def calling(broker: Broker, config: WebhooksSection, *, patience_s: float = 10.0) -> AsyncIterator[Calls]:
+async def calling(broker: BrokerPort, config: WebhooksSection, *, patience_s: float = 10.0) -> AsyncIterator[Calls]:
     """Push to webhooks and tell outcomes until the end; then calls under way have `patience_s` to end."""
     targets = Targets(config.allow, allow_private=config.allow_private)
     sender = Sender(targets, config.calls)

@@ -28,11 +28,10 @@ from urllib.parse import quote
 
 import numpy as np
 
-from wherry.broker.broker import Broker
-from wherry.broker.consumer import Consumer, Delivery
+from wherry.broker.port import BrokerPort, ConsumerPort, DeliveryPort
 from wherry.core.retry import delays_ms
-from wherry.core.state import SubscriptionState
 from wherry.model.errors import CutOff, NotFound, StaleLease, WherryError
+from wherry.model.subscription import Subscription
 from wherry.model.webhook import Webhook
 from wherry.node.webhooks.lanes import BrokenOff, Lane
 from wherry.node.webhooks.lookups import WAIT_S, NotTried
@@ -75,14 +74,15 @@ class Pusher:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerPort,
         sender: Sender,
-        subscription: SubscriptionState,
+        number: int,
+        subscription: Subscription,
         webhook: Webhook,
         removals: Counter[str],
     ) -> None:
         self._broker, self._sender = broker, sender
-        self._subscription, self._webhook = subscription, webhook
+        self._number, self._subscription, self._webhook = number, subscription, webhook
         self._removals = removals
         self._target = Target.of(webhook.url)
         self._calls: set[asyncio.Task[None]] = set()
@@ -93,7 +93,7 @@ class Pusher:
         """Calls in a row without an answer: they have it removed."""
         self._failed_at = self._resume_at = 0.0
 
-    async def run(self, join: Callable[[], Consumer]) -> None:
+    async def run(self, join: Callable[[], ConsumerPort]) -> None:
         """Push until the subscription is gone. Cancelled, it lets calls under way end; cancelled again, it does not."""
         pause_s, pause_max_s = REJOIN_S
         while self._is_wanted():
@@ -113,11 +113,10 @@ class Pusher:
                 pause_s = min(2 * pause_s, pause_max_s)
 
     def _is_wanted(self) -> bool:
-        shard = self._broker.shard
-        is_there = shard.state.subscriptions.get(self._subscription.number) is self._subscription
-        return is_there and shard.committer.failure is None
+        is_there = self._broker.numbered_subscription(self._number) is not None
+        return is_there and self._broker.failure is None
 
-    async def _run(self, consumer: Consumer) -> None:
+    async def _run(self, consumer: ConsumerPort) -> None:
         try:
             await self._push(consumer)
         finally:
@@ -130,8 +129,8 @@ class Pusher:
                 await asyncio.gather(*self._calls, return_exceptions=True)
                 await consumer.close()
 
-    async def _push(self, consumer: Consumer) -> None:
-        while self._broker.shard.committer.failure is None:
+    async def _push(self, consumer: ConsumerPort) -> None:
+        while self._broker.failure is None:
             await self._room()
             try:
                 delivery = await consumer.pull(self._webhook.batch, bytes_max=PUSH_BYTES, wait_ms=None)
@@ -157,7 +156,7 @@ class Pusher:
             else:
                 return
 
-    async def _call(self, delivery: Delivery) -> None:
+    async def _call(self, delivery: DeliveryPort) -> None:
         began = _now()
         try:
             verdict = await self._posted(delivery)
@@ -176,8 +175,8 @@ class Pusher:
             _log.exception("a call failed in a way nobody thought of", extra=self._names())
             self._resume_at = _now() + TROUBLE_S
 
-    async def _settle(self, delivery: Delivery, verdict: Verdict) -> None:
-        if not self._subscription.config.acks:
+    async def _settle(self, delivery: DeliveryPort, verdict: Verdict) -> None:
+        if not self._config().acks:
             return  # it was settled when it was handed over
         if not verdict.error:
             await delivery.ack()
@@ -186,7 +185,7 @@ class Pusher:
         else:
             await delivery.nack(error=verdict.error)
 
-    async def _posted(self, delivery: Delivery) -> Verdict:
+    async def _posted(self, delivery: DeliveryPort) -> Verdict:
         is_sent = False
 
         def sent() -> None:
@@ -194,7 +193,7 @@ class Pusher:
             is_sent = True
 
         while True:
-            lane, beat_s = self._lane(), self._subscription.config.lease_ms / 3000
+            lane, beat_s = self._lane(), self._config().lease_ms / 3000
             try:
                 async with lane.place(self._target.authority, beat_s=beat_s, beat=lambda: self._keep(delivery)):
                     return await self._post(delivery, sent)
@@ -202,7 +201,7 @@ class Pusher:
                 return Verdict(str(fault), is_down=True, is_untouched=not is_sent)
             except BrokenOff as fault:
                 self._is_slow = True
-                if is_sent and not self._subscription.config.acks:
+                if is_sent and not self._config().acks:
                     return Verdict(str(fault))
                 await self._keep(delivery)
             except NotTried as fault:
@@ -210,7 +209,7 @@ class Pusher:
                 await self._keep(delivery)
                 await asyncio.sleep(TROUBLE_S)
 
-    async def _post(self, delivery: Delivery, sent: Callable[[], None]) -> Verdict:
+    async def _post(self, delivery: DeliveryPort, sent: Callable[[], None]) -> Verdict:
         webhook, names = self._webhook, self._names()
         (body,) = write_messages(JSON, delivery.batch, leases=delivery.lease_column()).body
         content = bytes(memoryview(body))
@@ -233,10 +232,10 @@ class Pusher:
             return self._sender.slow
         return self._sender.quick if self._is_proven else self._sender.new
 
-    async def _keep(self, delivery: Delivery) -> None:
+    async def _keep(self, delivery: DeliveryPort) -> None:
         """The lease lives on, for one more call."""
-        if self._subscription.config.acks:
-            await delivery.renew(max(self._webhook.timeout_ms + GRACE_MS, self._subscription.config.lease_ms))
+        if self._config().acks:
+            await delivery.renew(max(self._webhook.timeout_ms + GRACE_MS, self._config().lease_ms))
 
     def _learn(self, verdict: Verdict, began: float) -> None:
         """What a call says about the client. Of calls that were under way together, one counts."""
@@ -251,21 +250,26 @@ class Pusher:
             self._silences += verdict.is_down
             self._failed_at = _now()
         if hampered:
-            policy, tries = self._subscription.config.retry, np.array([max(1, self._failures)])
+            policy, tries = self._config().retry, np.array([max(1, self._failures)])
             pause_s = int(delays_ms(policy, tries, np.array([random.random()]))[0]) / 1000
             self._resume_at = max(self._resume_at, _now() + max(pause_s, verdict.pause_s))
 
     async def _remove(self, verdict: Verdict) -> None:
-        if self._subscription.number not in self._broker.shard.state.subscriptions:
+        if self._broker.numbered_subscription(self._number) is None:
             return  # by another call, or by somebody
         often = "" if verdict.is_gone else f" ({self._silences} calls in a row had no answer)"
         why = f"its webhook cannot be reached: {verdict.error}{often}"
         _log.warning("a subscription is removed: %s", why, extra=self._names())
-        await self._broker.cut_off(self._subscription, why)
+        await self._broker.cut_off(self._number, why)
         self._removals["gone" if verdict.is_gone else "down"] += 1
 
+    def _config(self) -> Subscription:
+        """Return the subscription as it is set up by now; as it was last, once it is gone."""
+        self._subscription = self._broker.numbered_subscription(self._number) or self._subscription
+        return self._subscription
+
     def _names(self) -> dict[str, str]:
-        config = self._subscription.config
+        config = self._subscription
         return {"topic": config.topic, "subscription": config.name, "host": self._target.authority}
 
 

@@ -7,10 +7,7 @@ import logging
 import secrets
 from collections import Counter
 
-from wherry.broker.broker import Broker
-from wherry.broker.consumer import Consumer
-from wherry.core import leasing
-from wherry.core.state import SubscriptionState
+from wherry.broker.port import BrokerPort
 from wherry.node.webhooks.pusher import Pusher
 from wherry.node.webhooks.sender import Sender
 
@@ -20,8 +17,9 @@ _log = logging.getLogger("wherry.webhooks")
 class Pushers:
     """Follows the catalog: a webhook that comes gets a pusher, one that changes another, one that goes loses it."""
 
-    def __init__(self, broker: Broker, sender: Sender) -> None:
+    def __init__(self, broker: BrokerPort, sender: Sender) -> None:
         self._broker, self._sender = broker, sender
+        self._is_open = False
         self._current: dict[int, asyncio.Task[None]] = {}
         self._all: set[asyncio.Task[None]] = set()
         """Those too whose last calls are under way."""
@@ -33,36 +31,29 @@ class Pushers:
 
     def start(self) -> None:
         """Push for all that are there, and for all that come."""
-        shard = self._broker.shard
-        shard.on_push = self._tell
-        for number, subscription in list(shard.state.subscriptions.items()):
-            if subscription.config.webhook is not None:
-                self._follow(number)
+        self._is_open = True
+        self._broker.watch_webhooks(self._tell)
+        for number in self._broker.pushed_subscriptions():
+            self._follow(number)
 
     def _tell(self, number: int) -> None:
         """Not at once: whoever tells is in the middle of a step."""
         asyncio.get_running_loop().call_soon(self._follow, number)
 
     def _follow(self, number: int) -> None:
-        shard = self._broker.shard
         old = self._current.pop(number, None)
         if old is not None:
             old.cancel()
-        subscription = shard.state.subscriptions.get(number)
-        webhook = subscription.config.webhook if subscription is not None else None
-        if subscription is None or webhook is None or shard.on_push is None:
+        subscription = self._broker.numbered_subscription(number)
+        webhook = subscription.webhook if subscription is not None else None
+        if subscription is None or webhook is None or not self._is_open:
             return
-        pusher = Pusher(self._broker, self._sender, subscription, webhook, self.removals)
-        run = pusher.run(lambda: self._joined(subscription))
-        task = asyncio.create_task(run, name=f"wherry webhook {subscription.config.name}")
+        pusher = Pusher(self._broker, self._sender, number, subscription, webhook, self.removals)
+        run = pusher.run(lambda: self._broker.own_consumer(number, f"webhook-{secrets.token_hex(4)}"))
+        task = asyncio.create_task(run, name=f"wherry webhook {subscription.name}")
         self._current[number] = task
         self._all.add(task)
         task.add_done_callback(lambda done: self._ended(number, done))
-
-    def _joined(self, subscription: SubscriptionState) -> Consumer:
-        joined = leasing.join(subscription, f"webhook-{secrets.token_hex(4)}", None, None)
-        joined.is_ours = True
-        return Consumer(self._broker.shard, subscription, joined)
 
     def _ended(self, number: int, task: asyncio.Task[None]) -> None:
         self._all.discard(task)
@@ -73,7 +64,8 @@ class Pushers:
 
     async def close(self, patience_s: float) -> None:
         """Pull nothing more; calls under way have so long to end, then their messages wait again."""
-        self._broker.shard.on_push = None
+        self._is_open = False
+        self._broker.watch_webhooks(None)
         for _ in range(2):
             for task in self._all:
                 task.cancel()

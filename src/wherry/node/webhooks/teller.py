@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from wherry.broker.broker import Broker
+from wherry.broker.port import BrokerPort
 from wherry.model.errors import WherryError
 from wherry.model.fate import Outcome
 from wherry.node.webhooks.lanes import BrokenOff, Lane
@@ -69,7 +69,7 @@ class Ear:
 class Teller:
     """All callbacks of a broker."""
 
-    def __init__(self, broker: Broker, sender: Sender, secret: str | None = None) -> None:
+    def __init__(self, broker: BrokerPort, sender: Sender, secret: str | None = None) -> None:
         self._broker, self._sender, self._secret = broker, sender, secret
         self._ears: dict[str, Ear] = {}
         self._doors: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()

@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wherry.broker.consumer import Delivery
-from wherry.broker.settle import Settler
+from wherry.broker.port import DeliveryPort, SettlerPort
 from wherry.model.errors import StaleLease, WherryError
 from wherry.model.lease import LeasePart
 from wherry.queueing.message.envelope import MARK, Label, Row, from_elsewhere, opened
@@ -87,7 +86,7 @@ class Dealt:
         "count",
     )
 
-    def __init__(self, settler: Settler, delivery: Delivery, bodies: list[bytes]) -> None:
+    def __init__(self, settler: SettlerPort, delivery: DeliveryPort, bodies: list[bytes]) -> None:
         present = delivery.present
         self.count = len(bodies)
         self._settler = settler
@@ -196,7 +195,7 @@ class Dealt:
 
 
 def opened_up(
-    settler: Settler, delivery: Delivery, queue: str, old_below: int, *, counted: bool = False
+    settler: SettlerPort, delivery: DeliveryPort, queue: str, old_below: int, *, counted: bool = False
 ) -> tuple[Dealt, list[Row]]:
     """A delivery, and its messages as they go out: these are sent and not kept.
 
@@ -241,7 +240,7 @@ def _with_count(raw: bytes, count: int) -> bytes:
 class _Foreign:
     """Messages that came over another wire, as this one would have them."""
 
-    def __init__(self, delivery: Delivery, queue: str) -> None:
+    def __init__(self, delivery: DeliveryPort, queue: str) -> None:
         self._delivery, self._queue = delivery, queue
         self._columns: tuple[list[Any], list[Any]] | None = None
 

@@ -14,9 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from wherry.broker import browse
-from wherry.broker.broker import Broker
-from wherry.core.state import TopicState
+from wherry.broker.port import BrokerPort
 from wherry.model.dead import DeadFilter
 from wherry.model.errors import LimitReached, TooLarge, WherryError
 from wherry.model.publish import PublishOptions
@@ -54,31 +52,32 @@ Targets = Callable[[str, str, str, Skimmed], Sequence[Queue]]
 class Mover:
     """Moves the dead letters of all queues that say where to."""
 
-    def __init__(self, broker: Broker, targets: Targets) -> None:
+    def __init__(self, broker: BrokerPort, targets: Targets) -> None:
         self._broker, self._targets = broker, targets
-        self._pending: set[int] = set()
+        self._pending: dict[str, None] = {}
         self._news = asyncio.Event()
 
-    def note(self, topic: int) -> None:
-        """A topic has new dead letters."""
-        self._pending.add(topic)
+    def note(self, topic: str) -> None:
+        """Have the new dead letters of a topic moved."""
+        self._pending[topic] = None
         self._news.set()
 
     async def run(self) -> None:
         """For ever. What died before this run is moved first."""
-        state = self._broker.shard.state
-        self._pending.update(number for number, topic in state.topics.items() if topic.dead)
+        self._pending.update(dict.fromkeys(self._broker.topics_with_dead_letters()))
         while True:
             while self._pending:
-                await self._move_all(self._pending.pop())
+                topic = next(iter(self._pending))  # the one that has waited longest
+                del self._pending[topic]
+                await self._move_all(topic)
             self._news.clear()
             await self._news.wait()
 
-    async def _move_all(self, number: int) -> None:
-        topic = self._broker.shard.state.topics.get(number)
-        if topic is None or topic.dead == 0:
+    async def _move_all(self, topic: str) -> None:
+        size = self._broker.topic_size(topic)
+        if size is None or size.dead == 0:
             return
-        terms = terms_of(topic.config)
+        terms = terms_of(self._broker.topic(topic))
         if terms.dead_exchange is None:
             return
         try:
@@ -86,13 +85,13 @@ class Mover:
                 while await self._move_some(topic, subscription, terms):
                     pass
         except WherryError as fault:
-            if number in self._broker.shard.state.topics:  # else they went with their queue
-                _log.info("dead letters wait", extra={"topic": topic.config.name, "why": str(fault)})
-                asyncio.get_running_loop().call_later(PAUSE_S, self.note, number)
+            if self._broker.has_topic(topic):  # else they went with their queue
+                _log.info("dead letters wait", extra={"topic": topic, "why": str(fault)})
+                asyncio.get_running_loop().call_later(PAUSE_S, self.note, topic)
         except Exception:
-            _log.exception("dead letters stay where they are", extra={"topic": topic.config.name})
+            _log.exception("dead letters stay where they are", extra={"topic": topic})
 
-    async def _move_some(self, topic: TopicState, subscription: str, terms: QueueTerms) -> int:
+    async def _move_some(self, topic: str, subscription: str, terms: QueueTerms) -> int:
         """A block of dead letters, or as many of its first as where they go to takes at once; how many."""
         limit = BLOCK
         while True:
@@ -103,9 +102,9 @@ class Mover:
                     raise
                 limit = max(1, limit // 8)
 
-    async def _move(self, state: TopicState, wanted: DeadFilter, terms: QueueTerms) -> int:
-        topic, subscription = state.config.name, wanted.subscription
-        found = (await browse.dead_page(self._broker.shard, state, wanted, bytes_max=BLOCK_BYTES)).batch
+    async def _move(self, topic: str, wanted: DeadFilter, terms: QueueTerms) -> int:
+        subscription = wanted.subscription
+        found = (await self._broker.dead_page(topic, wanted, bytes_max=BLOCK_BYTES)).batch
         if found.num_rows == 0:
             return 0
         host, queue = host_and_name(topic)
@@ -116,7 +115,7 @@ class Mover:
         calls = [(target, _batch(messages), persistent) for (target, persistent), messages in to.items()]
         offsets = tuple(found.column("offset").to_pylist())
         these = DeadFilter(subscription=subscription, partition=0, offsets=offsets)
-        most = self._broker.shard.writer.entry_bytes_max - MARGIN_BYTES
+        most = self._broker.entry_bytes_max - MARGIN_BYTES
         if found.num_rows == 1 and sum(batch.nbytes for _, batch, _ in calls) > most:
             for target, batch, persistent in calls[:-1]:  # a crash before the last of them doubles it
                 await self._broker.publish(target, batch, PublishOptions(persistent=persistent))
@@ -148,12 +147,9 @@ class Mover:
         result = []
         for target in self._targets(host, to, to_key, known):
             if not _is_circle(deaths, target.name):
-                place = placed(target, known, None, self._now_ms)
+                place = placed(target, known, None, self._broker.now_ms)
                 result.append((target.topic, place.persistent, {**message, **place.columns()}))
         return result
-
-    def _now_ms(self) -> int:
-        return self._broker.shard.now().wall_ms
 
 
 def _first(headers: bytes, death: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from wherry.broker.broker import Broker
+from wherry.broker.port import BrokerPort
 from wherry.model.errors import DuplicateId, InvalidInput, NotFound, WherryError
 from wherry.model.publish import Published, PublishOptions
 from wherry.model.schema import MESSAGE
@@ -162,7 +162,7 @@ class _Turn:
 class Intake:
     """Gathers, submits, confirms."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerPort) -> None:
         self._broker = broker
         self._turn = _Turn()
         self._open: dict[tuple[str, bool], _Group] = {}
@@ -392,12 +392,11 @@ class Intake:
                 call()
 
 
-def _fitting(broker: Broker, topic: str, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+def _fitting(broker: BrokerPort, topic: str, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     """A batch in parts that a bounded queue can take by letting its oldest messages go, one part after the other."""
-    number = broker.shard.state.catalog.topics.get(topic)
-    if number is None:
+    config = broker.find_topic(topic)
+    if config is None:
         return [batch]
-    config = broker.shard.state.topics[number].config
     step = batch.num_rows
     if config.messages_max is not None:
         step = min(step, config.messages_max)

@@ -8,15 +8,12 @@ has no stage for it. After a crash between, such a message is back in its queue.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
-import numpy as np
 import pyarrow as pa
 
-from wherry.broker.broker import Broker
-from wherry.broker.settle import Settler
-from wherry.core.lease import Leases
+from wherry.broker.port import BrokerPort
 from wherry.model.errors import NotFound, StaleLease, WherryError
 from wherry.model.lease import LeasePart
 from wherry.queueing.refusals import Reason, refused
@@ -35,7 +32,7 @@ TRIES = 3
 """A lease may end between the look at it and the commit, which then takes nothing: looked at again so often."""
 
 
-async def commit(broker: Broker, calls: Sequence[tuple[str, pa.RecordBatch]], acks: Sequence[LeasePart]) -> None:
+async def commit(broker: BrokerPort, calls: Sequence[tuple[str, pa.RecordBatch]], acks: Sequence[LeasePart]) -> None:
     """Publish and ack, all of it or nothing; durable on return. Acks of what is on lease no more are passed over."""
     if not calls:
         await _ack(broker, acks)
@@ -58,11 +55,11 @@ async def commit(broker: Broker, calls: Sequence[tuple[str, pa.RecordBatch]], ac
         raise
 
 
-async def _commit(broker: Broker, key: str, stages: list[str], acks: Sequence[LeasePart]) -> None:
+async def _commit(broker: BrokerPort, key: str, stages: list[str], acks: Sequence[LeasePart]) -> None:
     """Stage the acks beside what is staged already, and commit."""
-    settler = Settler(broker.shard)
+    settler = broker.settler
     for left in reversed(range(TRIES)):
-        held = still_held(broker.shard.state.leases, acks)
+        held = settler.still_held(acks)
         try:
             if held:
                 stages.append(f"{key}/{left + 1}")
@@ -76,26 +73,14 @@ async def _commit(broker: Broker, key: str, stages: list[str], acks: Sequence[Le
             await broker.abort(stages.pop())
 
 
-async def _ack(broker: Broker, acks: Sequence[LeasePart]) -> None:
+async def _ack(broker: BrokerPort, acks: Sequence[LeasePart]) -> None:
     """Acks alone are one entry without a stage."""
     for left in reversed(range(TRIES)):
-        held = still_held(broker.shard.state.leases, acks)
+        held = broker.settler.still_held(acks)
         try:
             if held:
-                await Settler(broker.shard).ack(held)
+                await broker.settler.ack(held)
             return
         except StaleLease:
             if not left:
                 raise
-
-
-def still_held(leases: Leases, parts: Iterable[LeasePart]) -> list[LeasePart]:
-    """Without what is on lease no more: it went with its queue, or was settled over another wire."""
-    found: list[LeasePart] = []
-    for token, offsets in parts:
-        lease = leases.get(token)
-        if lease is not None:
-            kept = lease.offset if offsets is None else offsets[np.isin(offsets, lease.offset)]
-            if len(kept):
-                found.append((token, kept))
-    return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from wherry.core.catalog import Catalog
+from wherry.broker.port import CatalogView
 from wherry.model import routing
 from wherry.model.route import Binding, Kind, Route
 from wherry.queueing.hosts.queue_terms import packed, unpacked
@@ -193,7 +193,7 @@ def _like(one: object, other: object) -> bool:
 class Router:
     """Which topics a message goes to, in one virtual host."""
 
-    def __init__(self, catalog: Catalog, host: str) -> None:
+    def __init__(self, catalog: CatalogView, host: str) -> None:
         self._catalog, self._host = catalog, host
         self._direct: dict[str, tuple[Route, dict[str, list[Binding]]]] = {}
         """Bindings by key of direct exchanges that something was published to, as long as they are as they were."""

@@ -11,10 +11,8 @@ import logging
 import time
 from typing import Protocol
 
-from wherry.broker.broker import Broker
-from wherry.broker.consumer import Consumer, Delivery
-from wherry.broker.settle import Settler
-from wherry.model.errors import NotFound, WherryError
+from wherry.broker.port import BrokerPort, ConsumerPort, DeliveryPort
+from wherry.model.errors import WherryError
 from wherry.queueing.flow.dealing import Dealt, opened_up
 from wherry.queueing.hosts.queue_terms import QueueTerms
 from wherry.queueing.message.envelope import Row
@@ -49,10 +47,10 @@ class Subscriber(Protocol):
 class Queue:
     """One queue of a virtual host, as long as the node knows it."""
 
-    def __init__(self, broker: Broker, host: str, name: str, terms: QueueTerms, *, old_below: int = 0) -> None:
+    def __init__(self, broker: BrokerPort, host: str, name: str, terms: QueueTerms, *, old_below: int = 0) -> None:
         self.host, self.name, self.terms = host, name, terms
         self.topic = full_name(host, name)
-        self.number = broker.shard.state.catalog.topic(self.topic)
+        self.number = broker.topic_number(self.topic)
         self.owner: object | None = None
         """The connection that it is exclusive to."""
         self.subscribers: list[Subscriber] = []
@@ -64,10 +62,10 @@ class Queue:
         self.ttl_ms = 0 if terms.holds_nothing else terms.message_ttl_ms
         self.is_plain = self.max_priority is None and self.ttl_ms is None
         """Whether all messages are alike to it, but for what they say themselves."""
-        self._broker, self._settler = broker, Settler(broker.shard)
+        self._broker, self._settler = broker, broker.settler
         self._old_below = old_below
         """Messages below were there before this run, and may have been handed over in another one."""
-        self._consumer: Consumer | None = None
+        self._consumer: ConsumerPort | None = None
         self._pump: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._looks: list[asyncio.Future[None]] = []
@@ -78,13 +76,7 @@ class Queue:
 
     def ready(self) -> int:
         """How many messages wait to be handed over."""
-        now = self._broker.shard.now()
-        self._broker.shard.upkeep(now)
-        try:
-            readers = self._broker.shard.state.subscription(self.topic, SUBSCRIPTION).readers
-        except NotFound:  # a topic of another wire, which nobody has consumed here
-            return 0
-        return sum(reader.counts(now.wall_ms, 0).ready for reader in readers.values())
+        return self._broker.ready_count(self.topic, SUBSCRIPTION)  # none for a topic that was never consumed here
 
     def has_room(self) -> bool:
         """Whether a consumer would take a message right now."""
@@ -151,7 +143,7 @@ class Queue:
         self._pump = None
         self._end_looks()  # it may not even have begun
 
-    async def _joined(self) -> Consumer:
+    async def _joined(self) -> ConsumerPort:
         if self._consumer is None or not self._consumer.is_joined():
             self._consumer = await self._broker.consumer(self.topic, SUBSCRIPTION)
         return self._consumer
@@ -188,7 +180,7 @@ class Queue:
         for subscriber in await self.close():
             subscriber.gone()
 
-    async def _pulled(self, consumer: Consumer, wanted: int) -> Delivery:
+    async def _pulled(self, consumer: ConsumerPort, wanted: int) -> DeliveryPort:
         """What is ready, or else what comes next."""
         if self._looks:
             delivery = await consumer.pull(wanted, bytes_max=PULL_BYTES_MAX, wait_ms=0)
@@ -201,7 +193,7 @@ class Queue:
         finally:
             self._is_idle = False
 
-    def _opened(self, delivery: Delivery) -> tuple[Dealt, list[Row]]:
+    def _opened(self, delivery: DeliveryPort) -> tuple[Dealt, list[Row]]:
         counted = self.terms.arguments.get("x-queue-type") == "quorum"
         return opened_up(self._settler, delivery, self.name, self._old_below, counted=counted)
 

@@ -8,8 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from wherry.broker.broker import Broker
-from wherry.model.errors import NotFound
+from wherry.broker.port import BrokerPort
 from wherry.model.route import Binding, Route
 from wherry.queueing.hosts import exchanges, queue_terms
 from wherry.queueing.hosts.exchanges import BUILT_IN, KEPT_SLACK, ExchangeTerms, Router
@@ -30,16 +29,14 @@ RESOLVED_MAX = 65_536
 class VirtualHost:
     """One virtual host."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: BrokerPort, name: str) -> None:
         self.name = name
-        topics = broker.shard.state.topics
-        self._old = {
-            number: topic.partitions[0].next_offset for number, topic in topics.items() if 0 in topic.partitions
-        }
+        topics = broker.catalog.topics
+        self._old = {number: end for topic, number in topics.items() if (end := broker.next_offset(topic, 0))}
         """Where the messages of this run begin: those before may have been handed over in another one."""
-        self.router = Router(broker.shard.state.catalog, name)
+        self.router = Router(broker.catalog, name)
         self._broker = broker
-        self._catalog = broker.shard.state.catalog
+        self._catalog = broker.catalog
         self._queues: dict[str, Queue] = {}
         self.expiring: dict[Queue, float] = {}
         """Queues that go by themselves, and after how many seconds in which nobody used them."""
@@ -57,7 +54,7 @@ class VirtualHost:
             self._queues.pop(name, None)
             raise no_queue(self.name, name)
         if known is None or known.number != number:  # it may have been deleted and made anew over another wire
-            terms = queue_terms.terms_of(self._broker.shard.state.topics[number].config)
+            terms = queue_terms.terms_of(self._broker.topic(full))
             known = Queue(self._broker, self.name, name, terms, old_below=self._old.get(number, 0))
             self._forget_gone()
             self._queues[name] = known
@@ -102,7 +99,7 @@ class VirtualHost:
             check_equal("queue", self.name, name, queue_terms.compared(queue.terms, wanted))
             queue.used_at = time.monotonic()
             await self.have_subscription(queue)
-            await self._broker.stored(self._broker.shard.committer.submitted)  # another may have made it just now
+            await self._broker.stored_so_far()  # another may have made it just now
             return queue
         await self._broker.create_topic(wanted.topic(self.name, name))
         if not wanted.durable:
@@ -136,9 +133,7 @@ class VirtualHost:
 
     async def have_subscription(self, queue: Queue) -> None:
         """Of a topic that was made elsewhere: its messages wait for the consumers of this wire from now on."""
-        try:
-            self._broker.shard.state.subscription(queue.topic, SUBSCRIPTION)
-        except NotFound:
+        if not self._broker.has_subscription(queue.topic, SUBSCRIPTION):
             await self._broker.subscribe(queue.terms.subscription(self.name, queue.name))
 
     async def delete_queue(self, queue: Queue) -> int:
@@ -177,7 +172,7 @@ class VirtualHost:
         """Have an exchange as it is wanted."""
         if self.has_exchange(name):
             check_equal("exchange", self.name, name, exchanges.compared(self.router.terms(name), wanted))
-            await self._broker.stored(self._broker.shard.committer.submitted)
+            await self._broker.stored_so_far()
             return
         if name.startswith(RESERVED):
             text = f"exchange name '{name}' contains reserved prefix 'amq.*'"

@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from wherry.broker.broker import Broker
+from wherry.broker.port import BrokerPort
 from wherry.model.limits import TIME_MS_MAX
 from wherry.queueing.flow.dealing import Dealt, Said
 from wherry.queueing.flow.intake import Incoming, Ticket
@@ -342,7 +342,7 @@ class Channel:
 
     # ----------------------------------------------------------------------------------------------------- transactions
 
-    async def commit(self, broker: Broker) -> None:
+    async def commit(self, broker: BrokerPort) -> None:
         """All publishes and acks of a transaction at once or none of them, and then what else it says of messages."""
         done, self.transaction = self.transaction or Transaction(), Transaction()
         acked, others = done.parted()

@@ -14,7 +14,7 @@ from typing import cast
 
 import msgspec
 
-from wherry.broker.broker import Broker
+from wherry.broker.port import BrokerPort
 from wherry.model.limits import PAYLOAD_BYTES_MAX
 from wherry.queueing.login import Login
 from wherry.queueing.names import ROOT
@@ -445,7 +445,7 @@ class Server:
 
 @asynccontextmanager
 async def serve(
-    broker: Broker,
+    broker: BrokerPort,
     *,
     hosts: Iterable[str] = (ROOT,),
     access: Access | None = None,

@@ -100,6 +100,7 @@ class Session:
 
     def __init__(self, queueing: Queueing, wire: Wire, login: Login, name: str, replies: dict[str, Channel]) -> None:
         self.queueing, self.intake, self.settling = queueing, queueing.intake, queueing.settling
+        self.now_ms = queueing.broker.now_ms
         self.replies = replies
         """Channels of all sessions that wait for direct replies, by the names that they are reached under."""
         self.state = State.STARTING
@@ -151,10 +152,6 @@ class Session:
         for channel in self.channels.values():
             for consumer in channel.consumers.values():
                 consumer.queue.wake()
-
-    def now_ms(self) -> int:
-        """The time, in Unix milliseconds."""
-        return self.queueing.broker.shard.clock.wall_us() // 1000
 
     def send(self, channel: int, method: Method) -> None:
         """A method to the client."""

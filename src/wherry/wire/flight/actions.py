@@ -8,15 +8,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from wherry.broker.broker import Broker
-from wherry.broker.claims import claims
+from wherry.broker.port import BrokerPort
 from wherry.model.dead import DeadFilter
 from wherry.model.errors import InvalidInput
 from wherry.model.key import Verb
 from wherry.model.subscription import Subscription
 from wherry.model.topic import Topic
 from wherry.security.access import ALL_TOPICS
-from wherry.wire.flight.nearby import nearby
 from wherry.wire.flight.tables import May
 from wherry.wire.flight.terms import (
     Advance,
@@ -32,10 +30,10 @@ from wherry.wire.flight.terms import (
     decoded,
 )
 
-Do: TypeAlias = Callable[[Broker, Any, May], Awaitable[object]]
+Do: TypeAlias = Callable[[BrokerPort, Any, May], Awaitable[object]]
 
 
-Asks: TypeAlias = Callable[[Broker, Any], list[tuple[Verb, str]]]
+Asks: TypeAlias = Callable[[BrokerPort, Any], list[tuple[Verb, str]]]
 """Which rights on which topics a call needs."""
 
 
@@ -63,9 +61,9 @@ def _built(kind: type[Any], body: dict[str, Any]) -> Any:
         raise InvalidInput("body", body, str(fault)) from None
 
 
-async def _topics(broker: Broker, _: Nothing, may: May) -> object:
+async def _topics(broker: BrokerPort, _: Nothing, may: May) -> object:
     found = [_whole(each) for each in broker.topics() if may(each.name)]
-    await broker.stored(broker.shard.committer.submitted)
+    await broker.stored_so_far()
     return {"topics": found}
 
 
@@ -73,7 +71,7 @@ def _whole(config: msgspec.Struct) -> dict[str, Any]:
     return dict(msgspec.structs.asdict(config))
 
 
-async def _create_topic(broker: Broker, body: dict[str, Any], _: May) -> object:
+async def _create_topic(broker: BrokerPort, body: dict[str, Any], _: May) -> object:
     unknown = set(body) - {field.name for field in msgspec.structs.fields(Topic)}
     if unknown:
         raise InvalidInput(sorted(unknown)[0], body, "fields of a topic")
@@ -81,12 +79,12 @@ async def _create_topic(broker: Broker, body: dict[str, Any], _: May) -> object:
     return _whole(await broker.create_topic(body.get("name"), **fields))  # type: ignore[arg-type]
 
 
-async def _delete_topic(broker: Broker, body: OfTopic, _: May) -> object:
+async def _delete_topic(broker: BrokerPort, body: OfTopic, _: May) -> object:
     await broker.delete_topic(body.topic)
     return {}
 
 
-async def _subscribe(broker: Broker, body: dict[str, Any], _: May) -> object:
+async def _subscribe(broker: BrokerPort, body: dict[str, Any], _: May) -> object:
     known = {field.name for field in msgspec.structs.fields(Subscription)}
     unknown = set(body) - known
     if unknown:
@@ -96,59 +94,58 @@ async def _subscribe(broker: Broker, body: dict[str, Any], _: May) -> object:
     return {"topic": made.topic, "name": made.name}
 
 
-async def _unsubscribe(broker: Broker, body: OfSubscription, _: May) -> object:
+async def _unsubscribe(broker: BrokerPort, body: OfSubscription, _: May) -> object:
     await broker.unsubscribe(body.topic, body.name)
     return {}
 
 
-async def _stats(broker: Broker, body: OfTopic, _: May) -> object:
+async def _stats(broker: BrokerPort, body: OfTopic, _: May) -> object:
     return asdict(broker.stats(body.topic))
 
 
-async def _extents(broker: Broker, body: OfTopic, _: May) -> object:
-    found, incarnation = broker.extents(body.topic), broker.shard.state.catalog.topic(body.topic)
-    keep = broker.shard.state.topic(body.topic).config.keep
-    await broker.stored(broker.shard.committer.submitted)
+async def _extents(broker: BrokerPort, body: OfTopic, _: May) -> object:
+    found, incarnation = broker.extents(body.topic), broker.topic_number(body.topic)
+    keep = broker.topic(body.topic).keep
+    await broker.stored_so_far()
     offsets = {"start": {n: start for n, start, _ in found}, "stop": {n: stop for n, _, stop in found}}
     return {**offsets, "incarnation": incarnation, "keep": keep}
 
 
-async def _offsets_at(broker: Broker, body: AtTime, _: May) -> object:
+async def _offsets_at(broker: BrokerPort, body: AtTime, _: May) -> object:
     offsets = broker.offsets_at(body.topic, body.time_ms)
-    await broker.stored(broker.shard.committer.submitted)
+    await broker.stored_so_far()
     return {"offsets": offsets}
 
 
-async def _reach(broker: Broker, body: Reach, _: May) -> object:
+async def _reach(broker: BrokerPort, body: Reach, _: May) -> object:
     bounds = {"messages_max": body.messages_max, "bytes_max": body.bytes_max, "wait_ms": body.wait_ms}
     return {"stop": await broker.reach(body.start, stop=body.stop, **bounds)}
 
 
-async def _nearby(broker: Broker, body: Stretch, _: May) -> object:
-    view = await broker.window(body.topic, body.partition, body.start, body.stop, strict=body.strict)
-    return nearby(view, broker.folder)
+async def _nearby(broker: BrokerPort, body: Stretch, _: May) -> object:
+    return await broker.nearby(body.topic, body.partition, body.start, body.stop, strict=body.strict)
 
 
-async def _advance(broker: Broker, body: Advance, _: May) -> object:
+async def _advance(broker: BrokerPort, body: Advance, _: May) -> object:
     await broker.advance(body.topic, body.subscription, body.offsets)
     return {}
 
 
-async def _commit(broker: Broker, body: Commit, _: May) -> object:
+async def _commit(broker: BrokerPort, body: Commit, _: May) -> object:
     return {"placed": await broker.commit(body.key, body.stages)}
 
 
-async def _committed(broker: Broker, body: OfStage, _: May) -> object:
-    known = body.key in broker.shard.state.stages.committed
+async def _committed(broker: BrokerPort, body: OfStage, _: May) -> object:
+    known = broker.is_committed(body.key)
     return {"placed": await broker.commit(body.key) if known else None}
 
 
-async def _abort(broker: Broker, body: OfStage, _: May) -> object:
+async def _abort(broker: BrokerPort, body: OfStage, _: May) -> object:
     await broker.abort(body.key)
     return {}
 
 
-async def _redrive(broker: Broker, body: Redrive, _: May) -> object:
+async def _redrive(broker: BrokerPort, body: Redrive, _: May) -> object:
     offsets = None if body.offsets is None else tuple(body.offsets)
     wanted = DeadFilter(
         subscription=body.subscription,
@@ -162,7 +159,7 @@ async def _redrive(broker: Broker, body: Redrive, _: May) -> object:
     return {"redriven": await broker.redrive(body.topic, wanted, by=body.by, rate=body.rate)}
 
 
-def _nothing(_: Broker, body: Nothing) -> list[tuple[Verb, str]]:
+def _nothing(_: BrokerPort, body: Nothing) -> list[tuple[Verb, str]]:
     return []
 
 
@@ -174,13 +171,13 @@ def _on_field(verb: Verb, field: str) -> Asks:
     return lambda _, body: [(verb, str(body.get(field, ALL_TOPICS)))]
 
 
-def _on_started(_: Broker, body: Reach) -> list[tuple[Verb, str]]:
+def _on_started(_: BrokerPort, body: Reach) -> list[tuple[Verb, str]]:
     return [("consume", topic) for topic in body.start]
 
 
-def _on_staged(broker: Broker, body: Commit | OfStage) -> list[tuple[Verb, str]]:
+def _on_staged(broker: BrokerPort, body: Commit | OfStage) -> list[tuple[Verb, str]]:
     more = body.stages if isinstance(body, Commit) else None
-    return claims(broker.shard.state, body.key, *(more or ()))
+    return broker.claims(body.key, *(more or ()))
 
 
 _CONSUME, _ADMIN = _on_topic("consume"), _on_topic("admin")

@@ -16,12 +16,9 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from wherry.broker.broker import Broker
-from wherry.broker.consumer import Consumer, Delivery
+from wherry.broker.port import BrokerPort, ConsumerPort, DeliveryPort
 from wherry.broker.receipts import parse_receipts
-from wherry.broker.settle import Settler
-from wherry.core import leasing
-from wherry.model.errors import Closed, InvalidInput, StaleLease, WherryError
+from wherry.model.errors import Closed, InvalidInput, WherryError
 from wherry.model.lease import LOST, LeasePart
 from wherry.model.schema import DELIVERED
 from wherry.wire.flight.bridge import Bridge
@@ -42,7 +39,7 @@ class Pushing:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerPort,
         bridge: Bridge,
         push: Push,
         writer: flight.MetadataRecordBatchWriter,
@@ -51,11 +48,11 @@ class Pushing:
     ) -> None:
         self._broker, self._bridge, self._push, self._context = broker, bridge, push, context
         self._still = still
-        self._settler = Settler(broker.shard)
+        self._settler = broker.settler
         self._writer = writer
         self._lock = threading.Lock()
         self._spoke = monotonic()
-        self._consumer: Consumer | None = None
+        self._consumer: ConsumerPort | None = None
         self._pushing: threading.Thread | None = None
         self._over = threading.Event()
         self._fault: WherryError | None = None
@@ -82,7 +79,7 @@ class Pushing:
         if self._fault is not None:
             raise self._fault
 
-    async def _joined(self) -> Consumer:
+    async def _joined(self) -> ConsumerPort:
         """Kept as soon as it is there: whoever waits for it may be gone by then."""
         push = self._push
         self._consumer = await self._broker.consumer(push.topic, push.subscription, push.consumer)
@@ -100,7 +97,7 @@ class Pushing:
         if self._consumer is not None:
             await self._consumer.close(error)
 
-    def _heed(self, wish: Wish, consumer: Consumer) -> None:
+    def _heed(self, wish: Wish, consumer: ConsumerPort) -> None:
         """Do what the client wants; what does not fit is told, and the stream goes on."""
         try:
             given = [name for name in WISHES if getattr(wish, name) is not None]
@@ -115,7 +112,7 @@ class Pushing:
         except WherryError as fault:
             self._say({"fault": {"code": fault.code, "detail": str(fault)}, "id": wish.id})
 
-    def _begin(self, consumer: Consumer) -> None:
+    def _begin(self, consumer: ConsumerPort) -> None:
         """Hand over from the first credit on."""
         if self._pushing is None:
             self._pushing = threading.Thread(target=self._hand_over, args=(consumer,), daemon=True)
@@ -134,15 +131,11 @@ class Pushing:
 
     def _parts(self, receipts: list[str]) -> list[LeasePart]:
         """The parts of leases that are named, which must be of this subscription: others have their own rights."""
-        state = self._broker.shard.state
-        subscription = state.subscription(self._push.topic, self._push.subscription)
         parts = parse_receipts(receipts)
-        for token, _ in parts:
-            if leasing.held(state, token).subscription != subscription.number:
-                raise StaleLease(token, "belongs to another subscription")
+        self._broker.check_leases(self._push.topic, self._push.subscription, [token for token, _ in parts])
         return parts
 
-    def _hand_over(self, consumer: Consumer) -> None:
+    def _hand_over(self, consumer: ConsumerPort) -> None:
         try:
             while not self._over.is_set():
                 delivery = self._bridge.run(self._pulled(consumer), self._context)
@@ -163,10 +156,10 @@ class Pushing:
             with suppress(pa.ArrowException, OSError):
                 self._say({"fault": {"code": fault.code, "detail": str(fault)}})
 
-    async def _pulled(self, consumer: Consumer) -> Delivery:
+    async def _pulled(self, consumer: ConsumerPort) -> DeliveryPort:
         return await consumer.pull(self._push.messages, bytes_max=self._push.bytes, wait_ms=1_000)
 
-    def _send(self, delivery: Delivery) -> None:
+    def _send(self, delivery: DeliveryPort) -> None:
         if len(delivery):
             columns = [*delivery.batch.columns, pa.array(delivery.lease_column())]
             with self._lock:
@@ -181,5 +174,5 @@ class Pushing:
             self._writer.write_metadata(msgspec.json.encode(word))
 
 
-async def _granted(consumer: Consumer, credit: int) -> None:
+async def _granted(consumer: ConsumerPort, credit: int) -> None:
     consumer.grant(credit)

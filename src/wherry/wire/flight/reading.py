@@ -14,9 +14,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from wherry.broker.broker import Broker
-from wherry.core.span import check_positions
-from wherry.journal.window import SegmentGone
+from wherry.broker.port import BrokerPort
 from wherry.model.errors import InvalidInput
 from wherry.model.log import Extent
 from wherry.wire.flight.bridge import Bridge
@@ -42,7 +40,7 @@ class Look(NamedTuple):
     stretches: list[Extent]
 
 
-async def look(broker: Broker, query: Query) -> Look:
+async def look(broker: BrokerPort, query: Query) -> Look:
     """Where the messages are that are asked for. On the loop, so no more than that."""
     schema = query.schema()
     if query.table is not None:
@@ -107,7 +105,7 @@ def _rows_per_endpoint(found: Look, ticket_bytes: int) -> int:
     return rows
 
 
-def _placed(broker: Broker, topic: str, place: Place | End, rest: End) -> Offsets:
+def _placed(broker: BrokerPort, topic: str, place: Place | End, rest: End) -> Offsets:
     """The offset of each partition that is meant; `rest` is said of those that offsets do not name."""
     if isinstance(place, str):
         return {each.partition: each.start if place == "earliest" else each.stop for each in broker.extents(topic)}
@@ -116,31 +114,24 @@ def _placed(broker: Broker, topic: str, place: Place | End, rest: End) -> Offset
     if place.time_ms is not None:
         return broker.offsets_at(topic, place.time_ms)
     offsets = place.offsets or {}
-    check_positions(broker.shard.state.topic(topic), offsets)
+    broker.check_positions(topic, offsets)
     return _placed(broker, topic, rest, rest) | offsets
 
 
 def batches(
-    broker: Broker, bridge: Bridge, part: Part, context: flight.ServerCallContext, still: Check
+    broker: BrokerPort, bridge: Bridge, part: Part, context: flight.ServerCallContext, still: Check
 ) -> Iterator[pa.RecordBatch]:
     """The batches of one part, ascending. In the thread of the call, as long as the client listens and may."""
-    topic, partition, at, stop, columns, where, strict = part
-    gone = None
+    topic, partition, start, stop, columns, where, strict = part
+    reader = broker.read_log(topic, partition, start, stop, columns=columns, where=where, strict=strict)
     while not context.is_cancelled():
-        view = bridge.run(broker.window(topic, partition, at, stop, strict=strict), context)
-        view.check_without(gone)
-        try:
-            for batch, reached in view.batches(broker.read_file, columns, where):
-                if context.is_cancelled():
-                    return
-                still()
-                bridge.give_way()
-                if batch.num_rows:
-                    yield batch
-                at = reached
-        except SegmentGone as fault:  # written again since: its messages are somewhere else now
-            gone = fault.segment
-            continue
-        at = view.stop
-        if at >= stop:
+        bridge.run(reader.look(), context)
+        for batch in reader.batches():
+            if context.is_cancelled():
+                return
+            still()
+            bridge.give_way()
+            if batch.num_rows:
+                yield batch
+        if reader.is_done:
             return

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from wherry.broker.broker import Broker
+from wherry.broker.port import BrokerPort
 from wherry.model.errors import Forbidden, InvalidInput, NotFound
 from wherry.model.key import Verb
 from wherry.security.access import own_key
@@ -39,7 +39,7 @@ def open_to_all(headers: Mapping[str, str], verb: Verb, topic: str) -> str:
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Flight over one broker. Its methods run in threads of their own; the broker is asked through the bridge."""
 
-    def __init__(self, location: str, broker: Broker, guard: Guard, tls: Certificates | None) -> None:
+    def __init__(self, location: str, broker: BrokerPort, guard: Guard, tls: Certificates | None) -> None:
         more: dict[str, Any] = {}
         if tls is not None:
             more = {"tls_certificates": [(tls.chain, tls.key)]}
@@ -94,8 +94,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         for query in queries:
             with suppress(*([NotFound] if gone else [])):
                 found.append(await reading.look(self._broker, query))
-        committer = self._broker.shard.committer
-        await committer.wait(committer.submitted)
+        await self._broker.stored_so_far()
         return found
 
     @telling
@@ -220,7 +219,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
 @asynccontextmanager
 async def serve(
-    broker: Broker, host: str, port: int, *, guard: Guard = open_to_all, tls: Certificates | None = None
+    broker: BrokerPort, host: str, port: int, *, guard: Guard = open_to_all, tls: Certificates | None = None
 ) -> AsyncIterator[FlightServer]:
     """A Flight server over a broker of this loop, while the `async with` lasts. Port 0 lets the system choose.
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pyarrow as pa
 
-from wherry.broker.broker import Broker
+from wherry.broker.port import BrokerPort
 from wherry.model.errors import NotFound
 from wherry.model.listing import DEAD_LETTERS
 
@@ -31,7 +31,7 @@ def schema(table: str) -> pa.Schema:
     return _SCHEMAS[table]
 
 
-async def rows(broker: Broker, table: str, topic: str | None, may: May) -> AsyncIterator[pa.RecordBatch]:
+async def rows(broker: BrokerPort, table: str, topic: str | None, may: May) -> AsyncIterator[pa.RecordBatch]:
     """The rows of a table: of one topic, or of all that the caller may read; without those that go meanwhile."""
     if topic is None:
         for name in [each.name for each in broker.topics() if may(each.name)]:
@@ -47,7 +47,7 @@ async def rows(broker: Broker, table: str, topic: str | None, may: May) -> Async
         yield _of_topic(broker, table, topic)
 
 
-def _of_topic(broker: Broker, table: str, topic: str) -> pa.RecordBatch:
+def _of_topic(broker: BrokerPort, table: str, topic: str) -> pa.RecordBatch:
     stats = broker.stats(topic)
     if table == "topics":
         found = [asdict(stats) | {"published": stats.counters.get("published", 0)}]

@@ -20,14 +20,11 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import flight
 
-from wherry.broker.broker import Broker
-from wherry.core import staging
-from wherry.core.leasing import Now
+from wherry.broker.port import BrokerPort
 from wherry.model import given
 from wherry.model.errors import Closed, InvalidInput, WherryError
-from wherry.model.ops import Entry
 from wherry.model.publish import Published, PublishOptions
-from wherry.model.schema import compact, edges
+from wherry.model.schema import edges
 from wherry.wire.flight.bridge import Bridge
 from wherry.wire.flight.gate import Check
 from wherry.wire.flight.terms import Put
@@ -82,7 +79,7 @@ def write(
 class Stream:
     """The publishes of one stream, in the order in which they are made; each is awaited on the loop."""
 
-    def __init__(self, broker: Broker, put: Put) -> None:
+    def __init__(self, broker: BrokerPort, put: Put) -> None:
         if put.stage is not None and (put.producer is not None or put.sequence is not None):
             raise InvalidInput("producer, sequence", put.producer, "none with a stage, whose key is what makes it once")
         self._broker, self._put = broker, put
@@ -111,7 +108,7 @@ class Stream:
         except BaseException:
             self._failed = True
             raise
-        metrics = self._broker.shard.metrics
+        metrics = self._broker.metrics
         if metrics is not None and self._put.stage is None:
             metrics.publish.observe(perf_counter() - began)
         return answer
@@ -120,23 +117,13 @@ class Stream:
         """Put a batch into its topic, or aside; the position to wait for."""
         put = self._put
         if put.stage is not None:
-            return await self._stage(put.stage, batch), Answer(batch.num_rows, [])
+            position = await self._broker.submit_stage(put.stage, put.topic, batch, partition=put.partition)
+            return position, Answer(batch.num_rows, [])
         options = PublishOptions(producer=put.producer, sequence=sequence, partition=put.partition)
         position, (published,) = await self._broker.submit([(put.topic, batch, options)])
         if isinstance(published, WherryError):
             raise published
         return position, Answer(batch.num_rows, places(published), published.repeated)
-
-    async def _stage(self, key: str, batch: pa.RecordBatch) -> int:
-        put, shard = self._put, self._broker.shard
-        messages = compact(batch, shard.state.topic(put.topic).config.payload_bytes_max)
-
-        def choose(now: Now) -> tuple[list[Entry], None]:
-            topic = shard.state.topic(put.topic)
-            return staging.stage_publish(shard.state, key, topic, messages, put.partition, now.wall_us), None
-
-        position, _ = await shard.decide(choose)
-        return position
 
 
 class _Answering:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from ipaddress import ip_address
 
-from wherry.broker.broker import Broker
+from wherry.broker.port import BrokerPort
 from wherry.wire.http.bounds import Bounds
 from wherry.wire.http.endpoints import TABLES
 from wherry.wire.http.message import Answer, Request, Response
@@ -152,7 +152,7 @@ def check_site(request: Request) -> None:
 
 @asynccontextmanager
 async def serve(
-    broker: Broker,
+    broker: BrokerPort,
     *,
     bounds: Bounds | None = None,
     guard: Guard = open_to_all,

@@ -14,11 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from wherry.broker.broker import Broker
 from wherry.broker.metrics import Metrics, uncollected
-from wherry.core import stats
-from wherry.core.state import SubscriptionState, TopicState
-from wherry.model.stats import Removal, SubscriptionStats
+from wherry.broker.port import BrokerPort
+from wherry.model.stats import BrokerFigures, TopicFigures
 from wherry.wire.http.problem import HttpError
 from wherry.wire.http.server import Server
 
@@ -32,42 +30,6 @@ TOPICS_MAX = 1_000
 
 TOPICS_A_TURN = 50
 """Topics looked at before others of the loop get their turn."""
-
-
-class SubscriptionFigures(msgspec.Struct):
-    """One subscription. `lag` is what it has not settled; `delivered` counts from the start of the process.
-
-    `lag_ms` is the age of the oldest that is not settled, scheduled ones too; `ready_ms` how long the oldest waits that
-    may be handed out, null where that is not known without a look at all that wait.
-    """
-
-    name: str
-    durable: bool
-    consumers: int
-    ready: int
-    leased: int
-    scheduled: int
-    dead: int
-    lag: int
-    lag_ms: int
-    ready_ms: int | None
-    delivered: int
-    counters: dict[str, int]
-
-
-class TopicFigures(msgspec.Struct):
-    """One topic. `refused` counts publishes by the code of their error, `removals` tells who was cut off and why."""
-
-    name: str
-    order: str
-    partitions: int
-    messages: int
-    bytes: int
-    dead: int
-    counters: dict[str, int]
-    refused: dict[str, int]
-    subscriptions: list[SubscriptionFigures]
-    removals: list[Removal]
 
 
 class Latency(msgspec.Struct):
@@ -131,7 +93,7 @@ class Sample(NamedTuple):
 class Sampler:
     """Looks once a second while somebody watches."""
 
-    def __init__(self, broker: Broker, server: Server) -> None:
+    def __init__(self, broker: BrokerPort, server: Server) -> None:
         self._broker, self._server = broker, server
         self._looking = asyncio.Lock()
         self._latest: Sample | None = None
@@ -189,36 +151,36 @@ class Sampler:
             return await self._seen()
 
     async def _seen(self) -> Sample:
-        shard = self._broker.shard
+        broker = self._broker
         self.looks += 1
-        began, spent, now_ms = perf_counter(), 0.0, shard.now().wall_ms
-        refused = _refusals(shard.metrics)
+        began, spent, now_ms = perf_counter(), 0.0, broker.now_ms()
         topics: list[TopicFigures] = []
-        for place, topic in enumerate(list(shard.state.topics.values())[:TOPICS_MAX], 1):
-            if topic.number in shard.state.topics:
-                topics.append(_topic(topic, shard.metrics, refused.get(topic.number, {}), now_ms))
-            if place % TOPICS_A_TURN == 0:
+        names = broker.first_topics(TOPICS_MAX)
+        for place in range(0, len(names), TOPICS_A_TURN):
+            some = names[place : place + TOPICS_A_TURN]
+            topics += broker.topic_figures(some)
+            if len(some) == TOPICS_A_TURN:
                 spent += perf_counter() - began
                 await asyncio.sleep(0)
                 began = perf_counter()
         topics.sort(key=lambda each: each.name)
-        left_off = max(0, len(shard.state.topics) - TOPICS_MAX)
-        figures = Figures(now_ms, self._node(shard.metrics), topics, left_off)
+        counts = broker.figures()
+        figures = Figures(now_ms, self._node(counts), topics, max(0, counts.topics - TOPICS_MAX))
         whole = msgspec.json.encode(figures)
         self._cost_s = spent + perf_counter() - began
         return Sample(figures, whole, monotonic())
 
-    def _node(self, metrics: Metrics | None) -> NodeFigures:
-        shard, server = self._broker.shard, self._server
+    def _node(self, counts: BrokerFigures) -> NodeFigures:
+        metrics, server = self._broker.metrics, self._server
         return NodeFigures(
-            leases=len(shard.state.leases),
-            journal_bytes=shard.writer.stored_bytes(),
-            pending_bytes=shard.committer.pending_bytes,
-            entries=shard.committer.durable,
-            cache_bytes=shard.store.cached_bytes + shard.store.transient_bytes,
-            cache_bytes_max=shard.store.cache_bytes_max,
-            trouble=shard.trouble is not None,
-            failed=shard.committer.failure is not None,
+            leases=counts.leases,
+            journal_bytes=counts.journal_bytes,
+            pending_bytes=counts.pending_bytes,
+            entries=counts.entries,
+            cache_bytes=counts.cache_bytes,
+            cache_bytes_max=counts.cache_bytes_max,
+            trouble=counts.trouble,
+            failed=counts.failed,
             connections=server.connections,
             requests=server.requests,
             waits=server.waits,
@@ -241,65 +203,6 @@ def _tallies(metrics: Metrics) -> list[Tally]:
         for labels, value in each.read().items()
         if value
     ]
-
-
-def _refusals(metrics: Metrics | None) -> dict[int, dict[str, int]]:
-    """By the number of the topic."""
-    found: dict[int, dict[str, int]] = {}
-    for (number, code), count in ({} if metrics is None else metrics.refusals).items():
-        found.setdefault(number, {})[code] = count
-    return found
-
-
-def _topic(topic: TopicState, metrics: Metrics | None, refused: dict[str, int], now_ms: int) -> TopicFigures:
-    subscriptions = sorted(topic.subscriptions.values(), key=lambda each: each.config.name)
-    return TopicFigures(
-        topic.config.name,
-        topic.config.order,
-        topic.config.partitions,
-        topic.messages,
-        topic.bytes,
-        topic.dead,
-        dict(topic.counters),
-        refused,
-        [_subscription(each, metrics, now_ms) for each in subscriptions],
-        list(topic.removals),
-    )
-
-
-def _subscription(state: SubscriptionState, metrics: Metrics | None, now_ms: int) -> SubscriptionFigures:
-    found = stats.of_subscription(state, now_ms)
-    return SubscriptionFigures(
-        found.name,
-        found.durable,
-        found.consumers,
-        found.ready,
-        found.leased,
-        found.scheduled,
-        found.dead,
-        found.lag,
-        found.lag_ms,
-        _ready_ms(state, found, now_ms),
-        0 if metrics is None else metrics.deliveries[state.number],
-        found.counters,
-    )
-
-
-def _ready_ms(state: SubscriptionState, found: SubscriptionStats, now_ms: int) -> int | None:
-    """A fifo and a timeline have their oldest in front; elsewhere it is known where nothing is scheduled."""
-    if not found.ready:
-        return 0
-    order = state.topic.config.order
-    if order == "priority" or state.config.key_order:
-        return None if found.scheduled else found.lag_ms
-    since_ms = now_ms
-    for number, reader in state.readers.items():
-        first = reader.waiting.peek(1, now_ms)
-        if not len(first.offset):
-            continue
-        published_ms = int(state.topic.partitions[number].directory.published_of(first.offset)[0]) // 1000
-        since_ms = min(since_ms, max(int(first.rank[0]), published_ms) if order == "timeline" else published_ms)
-    return max(0, now_ms - since_ms)
 
 
 def cut(figures: Figures, names: Iterable[str]) -> bytes:

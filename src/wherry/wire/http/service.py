@@ -7,14 +7,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import wraps
-from itertools import count
 from typing import TypeAlias
 
-from wherry.broker.broker import Broker
-from wherry.broker.consumer import Consumer
-from wherry.broker.settle import Settler
-from wherry.core.state import SubscriptionState
-from wherry.model.errors import Forbidden, NotFound, WherryError
+from wherry.broker.port import BrokerPort, ConsumerPort, SettlerPort
+from wherry.model.errors import Forbidden, WherryError
 from wherry.model.topic import Topic
 from wherry.wire.http.message import Answer, Request
 from wherry.wire.http.problem import HttpError
@@ -47,7 +43,7 @@ def open_to_all(request: Request, verb: Verb, topic: str) -> str:
 class Service:
     """One broker behind HTTP."""
 
-    broker: Broker
+    broker: BrokerPort
     server: Server
     guard: Guard = open_to_all
     names: frozenset[str] | None = frozenset()
@@ -58,14 +54,14 @@ class Service:
     """Makes the interface, described."""
     consumers: Consumers = field(init=False)
     """Who pulls."""
-    settler: Settler = field(init=False)
+    settler: SettlerPort = field(init=False)
     sampler: Sampler = field(init=False)
     listings: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTINGS))
 
     def __post_init__(self) -> None:
         self.consumers = Consumers(self.broker)
         self.server.forget = self.consumers.forget
-        self.settler = Settler(self.broker.shard)
+        self.settler = self.broker.settler
         self.sampler = Sampler(self.broker, self.server)
 
     def may(self, request: Request, verb: Verb, topic: str) -> bool:
@@ -101,13 +97,13 @@ def once_durable(handler: Handler) -> Handler:
 
     @wraps(handler)
     async def waiting(call: Ask) -> Answer:
-        committer = call.service.broker.shard.committer
+        broker = call.service.broker
         try:
             answer = await handler(call)
         except WherryError:
-            await committer.wait(committer.submitted)
+            await broker.stored_so_far()
             raise
-        await committer.wait(committer.submitted)
+        await broker.stored_so_far()
         return answer
 
     return waiting
@@ -117,7 +113,7 @@ def once_durable(handler: Handler) -> Handler:
 class _Known:
     """A consumer, when it was last heard of, and whether the connection that it was for is gone."""
 
-    consumer: Consumer
+    consumer: ConsumerPort
     heard: float
     is_gone: bool = False
 
@@ -129,35 +125,30 @@ class Consumers:
     nothing from the others. What was pulled on a connection that is gone stays on lease, to be settled over another.
     """
 
-    def __init__(self, broker: Broker, time: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, broker: BrokerPort, time: Callable[[], float] = time.monotonic) -> None:
         self._broker = broker
         self.time = time
-        self._known: dict[tuple[int, str | int], _Known] = {}
-        self._of: dict[int, dict[int, _Known]] = {}
-        """By connection and subscription, those without a name."""
-        self._named = count(1)
+        self._known: dict[tuple[str, str, str | int], _Known] = {}
+        """By topic, subscription and the name, or the connection of those without one."""
+        self._of: dict[int, dict[tuple[str, str], _Known]] = {}
+        """By connection and by topic and subscription, those without a name."""
 
-    async def get(self, topic: str, subscription: str, name: str | None, connection: int = 0) -> Consumer:
-        """The consumer of that name, or of that connection for None, joined at its first pull."""
-        state = self._broker.shard.state.subscription(topic, subscription)
-        place = (state.number, connection if name is None else name)
-        if name is None and place not in self._known and len(self._known) >= KNOWN_MAX:
-            connection, place = 0, (state.number, 0)
+    async def get(self, topic: str, subscription: str, name: str | None, connection: int = 0) -> ConsumerPort:
+        """Return the consumer of that name, or of that connection for None; it joins at its first pull."""
+        place = (topic, subscription, connection if name is None else name)
         known = self._known.get(place)
+        if known is None and name is None and len(self._known) >= KNOWN_MAX:
+            connection, place = 0, (topic, subscription, 0)
+            known = self._known.get(place)
         if known is not None and known.consumer.is_joined():
             known.heard = self.time()
             return known.consumer
-        if name is not None:
-            consumer = await self._broker.consumer(topic, subscription, name)
-        else:
-            consumer = await self._broker.consumer(topic, subscription, self._free_name(state), seat=SEAT)
+        seat = SEAT if name is None else None
+        consumer = await self._broker.consumer(topic, subscription, name, seat=seat)
         known = self._known[place] = _Known(consumer, self.time())
         if name is None and connection:
-            self._of.setdefault(connection, {})[state.number] = known
+            self._of.setdefault(connection, {})[topic, subscription] = known
         return consumer
-
-    def _free_name(self, subscription: SubscriptionState) -> str:
-        return next(name for name in map(f"{SEAT}-{{}}".format, self._named) if name not in subscription.consumers)
 
     def forget(self, connection: int) -> None:
         """A connection is gone: what it pulled for goes, once it holds nothing."""
@@ -166,15 +157,11 @@ class Consumers:
 
     async def leave(self, topic: str, subscription: str, name: str) -> None:
         """Somebody says goodbye: what it held waits again."""
-        state = self._broker.shard.state.subscription(topic, subscription)
-        joined = state.consumers.get(name)
-        if joined is None:
-            raise NotFound("consumer", name)
-        if joined.is_ours:
+        if self._broker.consumer_stats(topic, subscription, name).is_ours:
             hint = "take the webhook away, or delete the subscription"
             raise HttpError("forbidden", f"consumer {name!r} is the broker's own and pushes to a webhook: {hint}")
-        self._known.pop((state.number, name), None)
-        await Consumer(self._broker.shard, state, joined).close()
+        self._known.pop((topic, subscription, name), None)
+        await self._broker.leave(topic, subscription, name)
 
     async def weed(self) -> None:
         """Let those go who hold nothing and have been silent, or whose connection is gone."""
@@ -184,7 +171,8 @@ class Consumers:
             # The last one takes an ephemeral subscription along: whoever opens a connection for each pull wants it.
             is_over = now - known.heard > CONSUMER_IDLE_S or (known.is_gone and not consumer.is_last_of_ephemeral())
             if not consumer.is_joined() or (is_over and not consumer.out_messages):
-                del self._known[place]
+                if self._known.get(place) is known:  # else another one has joined under the same name
+                    del self._known[place]
                 await consumer.close()
 
     async def close(self) -> None:

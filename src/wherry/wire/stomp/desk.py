@@ -91,7 +91,7 @@ class Desk:
         names: Iterable[str] = (),
     ) -> None:
         self.queueing, self.bounds = queueing, bounds or Bounds()
-        self.backlog_bytes = self.bounds.backlog_bytes or queueing.broker.shard.store.cache_bytes_max // BACKLOG_SHARE
+        self.backlog_bytes = self.bounds.backlog_bytes or queueing.broker.cache_bytes_max // BACKLOG_SHARE
         self.names = frozenset({"localhost", socket.gethostname(), *names})
         """Of this machine."""
         self.sessions: set[Session] = set()

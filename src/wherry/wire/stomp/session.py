@@ -90,6 +90,7 @@ class Session:
     ) -> None:
         self.desk, self.peer, self.secure = desk, peer, secure
         self.queueing, self.intake, self.settling = desk.queueing, desk.queueing.intake, desk.queueing.settling
+        self.now_ms = desk.queueing.broker.now_ms
         self.login = desk.login(certified, peer)
         self.certified = certified
         self.state = State.CONNECTING
@@ -300,10 +301,6 @@ class Session:
     def user(self) -> str:
         """Who is at the other end; empty until that is known."""
         return self.login.user
-
-    def now_ms(self) -> int:
-        """The time, in Unix milliseconds."""
-        return self.queueing.broker.shard.clock.wall_us() // 1000
 
     def write(self, data: bytes) -> None:
         """Whole frames to the client."""

@@ -263,9 +263,9 @@ class Subscription:
         That is not who is sent large messages, and takes one after the other.
         """
         most = self.session.desk.backlog_bytes
-        topic = self.session.queueing.broker.shard.state.topics.get(self.queue.number)
-        if self.terms.is_own and topic is not None and topic.bytes > most and topic.messages > BACKLOG_MESSAGES:
-            what = f"{topic.bytes} bytes wait for subscription {self.terms.id or ''} of {self.terms.destination}"
+        size = self.session.queueing.broker.topic_size(self.queue.topic) if self.terms.is_own else None
+        if size is not None and size.bytes > most and size.messages > BACKLOG_MESSAGES:
+            what = f"{size.bytes} bytes wait for subscription {self.terms.id or ''} of {self.terms.destination}"
             self.session.cut_off("backlog overrun", f"{what}; at most {most} are kept")
 
     # ---------------------------------------------------------------------------------------------- the declared buffer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wherry.broker.broker import Broker
+from wherry.broker.port import BrokerPort
 from wherry.queueing.flow import transaction
 from wherry.queueing.flow.dealing import Dealt, Said
 from wherry.queueing.flow.intake import Incoming, Intake
@@ -63,7 +63,7 @@ class Transaction:
         self._desk.staged -= self.size
         self.size = 0
 
-    async def commit(self, broker: Broker, intake: Intake) -> list[tuple[Out, Said]]:
+    async def commit(self, broker: BrokerPort, intake: Intake) -> list[tuple[Out, Said]]:
         """All messages and acks at once, or none of them; durable on return. What else is left to be said of messages.
 
         The caller holds the messages again if this fails.

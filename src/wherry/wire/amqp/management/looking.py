@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from wherry.core import stats
 from wherry.model.route import Binding
 from wherry.queueing.hosts import exchanges
 from wherry.queueing.hosts.exchanges import ExchangeTerms
@@ -179,11 +178,11 @@ def _one_queue(queueing: Queueing, host: str, name: str) -> Iterator[Row]:
 
 
 def _queue(queueing: Queueing, host: VirtualHost, queue: Queue) -> Row:
-    shard = queueing.broker.shard
-    topic = shard.state.topic(queue.topic)
-    known = [each for each in topic.subscriptions.values() if each.config.name == SUBSCRIPTION]
-    counts = [stats.of_subscription(each, shard.now().wall_ms) for each in known]
-    ready, leased = sum(each.ready for each in counts), sum(each.leased for each in counts)
+    broker = queueing.broker
+    size, ready, leased = broker.topic_size(queue.topic), 0, 0
+    if broker.has_subscription(queue.topic, SUBSCRIPTION):
+        counts = broker.subscription_stats(queue.topic, SUBSCRIPTION)
+        ready, leased = counts.ready, counts.leased
     terms = queue.terms
     return {
         "_topic": queue.topic,
@@ -199,7 +198,7 @@ def _queue(queueing: Queueing, host: VirtualHost, queue: Queue) -> Row:
         "messages": ready + leased,
         "messages_ready": ready,
         "messages_unacknowledged": leased,
-        "message_bytes": topic.bytes,
+        "message_bytes": 0 if size is None else size.bytes,
         "consumers": len(queue.subscribers),
         "policy": None,
         "message_stats": {},

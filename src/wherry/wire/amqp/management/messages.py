@@ -135,7 +135,7 @@ def _properties(ask: Ask) -> Skimmed:
 
 async def _stored(ask: Ask, targets: tuple[Queue, ...], messages: Incoming, known: Skimmed, delay: int | None) -> None:
     waiting, queueing = _Waiting(), ask.queueing
-    now_ms = queueing.broker.shard.now().wall_ms
+    now_ms = queueing.broker.now_ms()
     due = None if delay is None else min(now_ms + delay, TIME_MS_MAX)
     for queue in targets:
         queueing.intake.add(queue.topic, messages, Ticket(waiting, 1), placed(queue, known, due, lambda: now_ms))
@@ -143,7 +143,7 @@ async def _stored(ask: Ask, targets: tuple[Queue, ...], messages: Incoming, know
         async with asyncio.timeout(STORED_S):
             taken = await waiting.over
     except TimeoutError:
-        queueing.broker.shard.committer.check()
+        queueing.broker.check_alive()
         raise Closed("the message was not stored in time, and may be yet") from None
     if not taken:
         raise refused(Reason.PRECONDITION_FAILED, "rejected: a queue that it goes to has reached its limit")

@@ -89,7 +89,7 @@ async def put_user(ask: Ask) -> Reply:
         if known is not None:
             await broker.alter_key(known.id, changed)
         else:
-            await broker.put_key(changed(make_user(name, None, tags, now_ms=broker.shard.now().wall_ms)))
+            await broker.put_key(changed(make_user(name, None, tags, now_ms=broker.now_ms())))
     return Reply(201 if known is None else 204)
 
 

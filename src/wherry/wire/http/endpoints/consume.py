@@ -8,13 +8,10 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from wherry.broker.consumer import Consumer, Delivery
+from wherry.broker.port import BrokerPort, ConsumerPort, DeliveryPort
 from wherry.broker.receipts import SETTLED_MAX
-from wherry.broker.shard import Shard
-from wherry.core import leasing
-from wherry.core.state import TopicState
 from wherry.model import check
-from wherry.model.errors import StaleLease, WherryError
+from wherry.model.errors import WherryError
 from wherry.model.lease import LOST, PULL_BYTES_DEFAULT, PULL_MESSAGES_MAX, LeasePart
 from wherry.model.listing import Page
 from wherry.model.subscription import BUFFER_MAX
@@ -106,12 +103,12 @@ def media_type(call: Ask, offered: tuple[str, ...] = GIVES) -> str:
     return kind
 
 
-async def listing(call: Ask, look: Callable[[Shard, TopicState], Awaitable[Page]]) -> Response:
+async def listing(call: Ask, look: Callable[[BrokerPort, str], Awaitable[Page]]) -> Response:
     """Messages that are only looked at, a page of them."""
-    kind, shard = media_type(call, LISTS), call.service.broker.shard
+    kind, broker = media_type(call, LISTS), call.service.broker
     async with call.service.listings:
-        page = await look(shard, shard.state.topic(call["topic"]))
-        return await write_page(kind, page.batch, page.next, shard.slices)
+        page = await look(broker, call["topic"])
+        return await write_page(kind, page.batch, page.next, broker.slices)
 
 
 @TABLE.add(
@@ -142,7 +139,7 @@ async def pull(call: Ask) -> Answer:
     batch = delivery.present if kind == ARROW and query.columns == "present" else delivery.batch
     try:
         response = await write_pull(
-            kind, batch, delivery.lease_column(), call.service.broker.shard.slices, columns=query.columns
+            kind, batch, delivery.lease_column(), call.service.broker.slices, columns=query.columns
         )
     except asyncio.CancelledError:  # whoever waited is gone before it was written
         delivery.take_back()
@@ -154,11 +151,7 @@ async def pull(call: Ask) -> Answer:
 def parts_of(call: Ask) -> list[LeasePart]:
     """The parts of leases that a call names; `StaleLease` for one that is over or of another subscription."""
     parts = parse_receipts(call.body.receipts)
-    state = call.service.broker.shard.state
-    subscription = state.subscription(call["topic"], call["subscription"])
-    for token, _ in parts:
-        if leasing.held(state, token).subscription != subscription.number:
-            raise StaleLease(token, "belongs to another subscription")
+    call.service.broker.check_leases(call["topic"], call["subscription"], [token for token, _ in parts])
     return parts
 
 
@@ -233,10 +226,10 @@ async def events(call: Ask) -> Answer:
     return Stream(chunks, EVENTS, [("Cache-Control", "no-store")])
 
 
-async def _events(call: Ask, consumer: Consumer) -> AsyncIterator[bytes]:
+async def _events(call: Ask, consumer: ConsumerPort) -> AsyncIterator[bytes]:
     query: EventsQuery = call.query
     server = call.service.server
-    config = call.service.broker.shard.state.subscription(call["topic"], call["subscription"]).config
+    config = call.service.broker.subscription(call["topic"], call["subscription"])
     acks = query.ack == "auto" and config.acks  # without acks, what is handed over is settled already
     async with consumer:
         yield b""
@@ -261,7 +254,7 @@ async def _events(call: Ask, consumer: Consumer) -> AsyncIterator[bytes]:
             yield b"event: problem\ndata: %b\n\n" % bytes(document)
 
 
-def _check_again(call: Ask, delivery: Delivery) -> None:
+def _check_again(call: Ask, delivery: DeliveryPort) -> None:
     """A key may be gone, or have lost its right, since its call began to wait: then it gets nothing more."""
     try:
         call.service.guard(call.request, "consume", call["topic"])
@@ -270,7 +263,7 @@ def _check_again(call: Ask, delivery: Delivery) -> None:
         raise
 
 
-def _written(delivery: Delivery) -> bytes:
+def _written(delivery: DeliveryPort) -> bytes:
     leases = delivery.lease_column()
     (lines,) = write_messages(NDJSON, delivery.batch, leases=leases).body
     places = zip(leases.tolist(), delivery.batch.column("offset").to_pylist(), strict=True)

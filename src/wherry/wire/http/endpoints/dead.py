@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
-from wherry.broker import browse
-from wherry.core import deadkinds, deadletters
 from wherry.model.dead import DeadFilter, DeadKind
 from wherry.security.access import signed
 from wherry.wire.http.endpoints.bodies import model
@@ -103,7 +99,7 @@ async def list_dead(call: Ask) -> Answer:
     after, offsets = fields.pop("after"), fields.pop("offset")
     wanted = DeadFilter(**fields, offsets=None if offsets is None else tuple(offsets))
     return await listing(
-        call, lambda shard, topic: browse.dead_page(shard, topic, wanted, after=after, bytes_max=PAGE_BYTES_MAX)
+        call, lambda broker, topic: broker.dead_page(topic, wanted, after=after, bytes_max=PAGE_BYTES_MAX)
     )
 
 
@@ -111,13 +107,9 @@ async def list_dead(call: Ask) -> Answer:
 @once_durable
 async def list_reasons(call: Ask) -> Answer:
     """Dead letters counted by subscription and reason: what a redrive or a discard with these conditions would mean."""
-    shard = call.service.broker.shard
-    topic = shard.state.topic(call["topic"])
-    shard.upkeep(shard.now())
-    groups = deadletters.select(shard.state, topic, DeadFilter(**msgspec.structs.asdict(call.query)))
-    count, room = sum(len(group.offsets) for group in groups), deadkinds.room(topic)
-    kinds = await asyncio.to_thread(deadkinds.kinds, groups, list(shard.state.texts.texts))
-    return json_response(DeadReasons(count, room, kinds))
+    wanted = DeadFilter(**msgspec.structs.asdict(call.query))
+    found = await call.service.broker.dead_kinds(call["topic"], wanted)
+    return json_response(DeadReasons(found.count, found.room, found.kinds))
 
 
 @TABLE.add(

@@ -7,9 +7,7 @@ import base64
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from wherry.broker import browse as looks
-from wherry.broker.shard import Shard
-from wherry.core.state import TopicState
+from wherry.broker.port import BrokerPort
 from wherry.model import limits
 from wherry.model.amendment import Amendment
 from wherry.model.errors import InvalidInput, NotFound
@@ -105,11 +103,11 @@ async def browse(call: Ask) -> Answer:
     """
     query: BrowseQuery = call.query
 
-    async def look(shard: Shard, topic: TopicState) -> Page:
-        if query.after is None and topic.config.partitions <= query.partition < limits.PARTITIONS_MAX:
+    async def look(broker: BrokerPort, topic: str) -> Page:
+        if query.after is None and broker.topic(topic).partitions <= query.partition < limits.PARTITIONS_MAX:
             raise NotFound("partition", str(query.partition))
-        return await looks.browse_page(
-            shard, topic, query.partition, query.start, query.limit, after=query.after, bytes_max=PAGE_BYTES_MAX
+        return await broker.browse_page(
+            topic, query.partition, query.start, query.limit, after=query.after, bytes_max=PAGE_BYTES_MAX
         )
 
     return await listing(call, look)
@@ -128,7 +126,7 @@ async def search(call: Ask) -> Answer:
     wanted = Search(key=query.key, headers=headers or None, from_ms=query.from_ms, to_ms=query.to_ms, limit=query.limit)
     return await listing(
         call,
-        lambda shard, topic: looks.search_page(shard, topic, wanted, after=query.after, bytes_max=PAGE_BYTES_MAX),
+        lambda broker, topic: broker.search_page(topic, wanted, after=query.after, bytes_max=PAGE_BYTES_MAX),
     )
 
 
@@ -145,13 +143,12 @@ async def scheduled(call: Ask) -> Answer:
     query: ScheduledQuery = call.query
     return await listing(
         call,
-        lambda shard, topic: looks.scheduled_page(
-            shard,
+        lambda broker, topic: broker.scheduled_page(
             topic,
             call["subscription"],
-            query.from_ms,
-            query.to_ms,
-            query.limit,
+            from_ms=query.from_ms,
+            to_ms=query.to_ms,
+            limit=query.limit,
             after=query.after,
             bytes_max=PAGE_BYTES_MAX,
         ),
@@ -162,8 +159,8 @@ async def scheduled(call: Ask) -> Answer:
 async def get_message(call: Ask) -> Answer:
     """One message by id."""
 
-    async def look(shard: Shard, topic: TopicState) -> Page:
-        batch = await looks.by_id(shard, topic, call["id"])
+    async def look(broker: BrokerPort, topic: str) -> Page:
+        batch = await broker.get(topic, call["id"])
         if not batch.num_rows:
             raise NotFound("message", call["id"])
         return Page(batch, None)

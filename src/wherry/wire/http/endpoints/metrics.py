@@ -20,7 +20,7 @@ async def metrics(call: Ask) -> Answer:
 
     They name topics and subscriptions, so where there are keys it takes one that may consume all of them.
     """
-    known = call.service.broker.shard.metrics
+    known = call.service.broker.metrics
     if known is None:
         raise HttpError("not-found", "this broker keeps no figures; one that `wherry serve` starts does")
     kind = accepted(call.request.headers.get("accept", ""), GIVES) or TEXT

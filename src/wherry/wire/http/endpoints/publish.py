@@ -166,7 +166,7 @@ async def publish(call: Ask) -> Answer:
     query: PublishQuery = call.query
     broker, server, options = call.service.broker, call.service.server, await options_of(call)
     check.integer("timeout_ms", query.timeout_ms, 1, OUTCOME_MS_MAX)
-    messages = await take_messages(call.request, call.service.broker.shard.slices)
+    messages = await take_messages(call.request, broker.slices)
     if query.wait != "stored":
         server.begin_wait(call.request)
     try:
@@ -184,4 +184,4 @@ async def publish(call: Ask) -> Answer:
             lambda wait_ms: broker.outcome(call["topic"], published, until=until, timeout_ms=wait_ms), query.timeout_ms
         )
     ids = query.ids if query.ids is not None else call.request.content_type() != ARROW
-    return await published_response(published, fates, broker.shard.slices, ids=ids)
+    return await published_response(published, fates, broker.slices, ids=ids)

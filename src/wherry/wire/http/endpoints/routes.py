@@ -79,7 +79,7 @@ async def put_route(call: Ask) -> Answer:
 @once_durable
 async def get_route(call: Ask) -> Answer:
     """One route."""
-    return json_response(call.service.broker.shard.state.catalog.route(call["route"]))
+    return json_response(call.service.broker.route(call["route"]))
 
 
 @TABLE.add("DELETE", PATH, "admin", answers={204: None})
@@ -110,9 +110,9 @@ async def publish_route(call: Ask) -> Answer:
     }
     published = await broker.publish_route(
         call["route"],
-        await take_messages(replace(request, headers=own), broker.shard.slices),
+        await take_messages(replace(request, headers=own), broker.slices),
         routing_key=call.query.routing_key,
-        headers=_as_bound(broker.shard.state.catalog.route(call["route"]), given),
+        headers=_as_bound(broker.route(call["route"]), given),
     )
     ids = call.request.content_type() != ARROW
     return json_response(RoutedView({name: published_view(each, ids=ids) for name, each in published.items()}), 201)

@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-from wherry.core.state import SubscriptionState
-from wherry.core.stats import of_subscription
 from wherry.model.stats import SubscriptionStats
 from wherry.model.subscription import Retry, Subscription
 from wherry.model.webhook import Webhook
@@ -59,10 +57,10 @@ class ConsumerList(msgspec.Struct):
     consumers: list[ConsumerView]
 
 
-def _view(call: Ask, state: SubscriptionState) -> SubscriptionView:
-    shard = call.service.broker.shard
-    shard.upkeep(shard.now())
-    return SubscriptionView(_config(state.config), of_subscription(state, shard.now().wall_ms))
+def _view(call: Ask) -> SubscriptionView:
+    broker, place = call.service.broker, (call["topic"], call["subscription"])
+    stats = broker.subscription_stats(*place)
+    return SubscriptionView(_config(broker.subscription(*place)), stats)
 
 
 def _config(config: Subscription) -> msgspec.Struct:
@@ -81,17 +79,14 @@ def _given(call: Ask) -> dict[str, Any]:
     return fields
 
 
-def _state(call: Ask) -> SubscriptionState:
-    return call.service.broker.shard.state.subscription(call["topic"], call["subscription"])
-
-
 @TABLE.add("GET", "/v1/topics/{topic}/subscriptions", "consume", answers={200: SubscriptionList})
 @once_durable
 async def list_subscriptions(call: Ask) -> Answer:
     """The subscriptions of a topic with their figures."""
-    topic = call.service.broker.shard.state.topic(call["topic"])
-    states = sorted(topic.subscriptions.values(), key=lambda state: state.config.name)
-    return json_response(SubscriptionList([_view(call, state) for state in states]))
+    stats = call.service.broker.stats(call["topic"]).subscriptions
+    configs = call.service.broker.subscriptions(call["topic"])
+    views = [SubscriptionView(_config(config), each) for config, each in zip(configs, stats, strict=True)]
+    return json_response(SubscriptionList(views))
 
 
 @TABLE.add(
@@ -104,17 +99,17 @@ async def list_subscriptions(call: Ask) -> Answer:
 )
 async def put_subscription(call: Ask) -> Answer:
     """Create a subscription; the same again is no error."""
-    topic = call.service.broker.shard.state.topic(call["topic"])
-    known = any(state.config.name == call["subscription"] for state in topic.subscriptions.values())
-    await call.service.broker.subscribe(Subscription(topic=call["topic"], name=call["subscription"], **_given(call)))
-    return json_response(_view(call, _state(call)), 200 if known else 201)
+    broker = call.service.broker
+    known = broker.has_subscription(call["topic"], call["subscription"])
+    await broker.subscribe(Subscription(topic=call["topic"], name=call["subscription"], **_given(call)))
+    return json_response(_view(call), 200 if known else 201)
 
 
 @TABLE.add("GET", PATH, "consume", answers={200: SubscriptionView})
 @once_durable
 async def get_subscription(call: Ask) -> Answer:
     """One subscription with its figures."""
-    return json_response(_view(call, _state(call)))
+    return json_response(_view(call))
 
 
 @TABLE.add(
@@ -122,9 +117,11 @@ async def get_subscription(call: Ask) -> Answer:
 )
 async def patch_subscription(call: Ask) -> Answer:
     """Change lease, retry, buffers and webhook of a subscription."""
-    wanted = changed("subscription", _state(call).config, _given(call), FIXED)
+    wanted = changed(
+        "subscription", call.service.broker.subscription(call["topic"], call["subscription"]), _given(call), FIXED
+    )
     await call.service.broker.change_subscription(wanted)
-    return json_response(_view(call, _state(call)))
+    return json_response(_view(call))
 
 
 @TABLE.add("DELETE", PATH, "consume", answers={204: None})
@@ -137,17 +134,12 @@ async def delete_subscription(call: Ask) -> Answer:
 @TABLE.add("GET", PATH + "/consumers", "consume", answers={200: ConsumerList})
 async def list_consumers(call: Ask) -> Answer:
     """Who is connected, and what they hold."""
-    state = _state(call)
+    found = call.service.broker.consumers(call["topic"], call["subscription"])
     views = [
         ConsumerView(
-            each.id,
-            list(state.assignment.of(each.seat)),
-            each.buffer_messages,
-            each.buffer_bytes,
-            each.out_messages,
-            each.out_bytes,
+            each.name, each.partitions, each.buffer_messages, each.buffer_bytes, each.out_messages, each.out_bytes
         )
-        for each in state.consumers.values()
+        for each in found
     ]
     return json_response(ConsumerList(views))
 

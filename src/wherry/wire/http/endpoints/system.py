@@ -40,10 +40,10 @@ async def health(call: Ask) -> Answer:
 @TABLE.add("GET", "/readyz", "none", gives=(TEXT,), answers={200: (TEXT,)})
 async def ready(call: Ask) -> Answer:
     """Messages are taken: the journal works, and nobody is shutting down."""
-    committer = call.service.broker.shard.committer
-    if committer.failure is not None:
-        raise HttpError("closed", str(committer.failure))
-    if committer.closing or call.service.server.closing:
+    broker = call.service.broker
+    if broker.failure is not None:
+        raise HttpError("closed", str(broker.failure))
+    if broker.is_closing or call.service.server.closing:
         raise HttpError("closed", "the broker is closing")
     return Response(200, [b"ready\n"], TEXT)
 

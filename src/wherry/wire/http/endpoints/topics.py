@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from wherry.core.stats import of_partitions
 from wherry.model import check, limits
 from wherry.model.listing import LIMIT_MAX
 from wherry.model.stats import PartitionStats, TopicStats
@@ -74,7 +73,7 @@ async def put_topic(call: Ask) -> Answer:
     The same again is no error. The order of a topic stays; of partitions there may be more, not fewer.
     """
     broker, name = call.service.broker, call["topic"]
-    known = name in broker.shard.state.catalog.topics
+    known = broker.has_topic(name)
     topic = await broker.create_topic(name, **given(call.body))
     return json_response(_view(call, topic), 200 if known else 201)
 
@@ -83,7 +82,7 @@ async def put_topic(call: Ask) -> Answer:
 @once_durable
 async def get_topic(call: Ask) -> Answer:
     """One topic with its figures."""
-    return json_response(_view(call, call.service.broker.shard.state.topic(call["topic"]).config))
+    return json_response(_view(call, call.service.broker.topic(call["topic"])))
 
 
 @TABLE.add(
@@ -91,7 +90,7 @@ async def get_topic(call: Ask) -> Answer:
 )
 async def patch_topic(call: Ask) -> Answer:
     """Change the fields that are given. Of partitions there may be more, not fewer."""
-    known = call.service.broker.shard.state.topic(call["topic"]).config
+    known = call.service.broker.topic(call["topic"])
     topic = await call.service.broker.create_topic(changed("topic", known, given(call.body), {"order"}))
     return json_response(_view(call, topic))
 
@@ -110,5 +109,5 @@ async def list_partitions(call: Ask) -> Answer:
     query: PartitionQuery = call.query
     check.integer("first", query.first, 0, limits.PARTITIONS_MAX - 1)
     check.integer("limit", query.limit, 1, LIMIT_MAX)
-    topic = call.service.broker.shard.state.topic(call["topic"])
-    return json_response(PartitionList(of_partitions(topic, query.first, query.limit)))
+    found = call.service.broker.partition_stats(call["topic"], query.first, query.limit)
+    return json_response(PartitionList(found))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from wherry.broker.claims import claims
 from wherry.security.access import own_key
 from wherry.wire.http.endpoints.consume import SETTLE_BYTES_MAX, Receipts, parts_of
 from wherry.wire.http.endpoints.publish import refuse_repeats
@@ -40,7 +39,7 @@ def check_rights(call: Ask) -> str:
     service = call.service
     call.request.caller = service.caller(call.request)
     key = stage_key(call)
-    for verb, topic in claims(service.broker.shard.state, key):
+    for verb, topic in service.broker.claims(key):
         service.guard(call.request, verb, topic)
     return key
 
@@ -60,7 +59,7 @@ STAGES = ("duplicate-id", "stage-lost", "limit-reached")
 async def stage(call: Ask) -> Answer:
     """Put messages aside; they are durable, and nobody sees them before the commit."""
     refuse_repeats(call)
-    messages = await take_messages(call.request, call.service.broker.shard.slices)
+    messages = await take_messages(call.request, call.service.broker.slices)
     await call.service.broker.stage(stage_key(call), call["topic"], messages, partition=call.query.partition)
     return Response(204)
 
