@@ -1,12 +1,16 @@
-"""The part of purity that no linter rule covers: builtins that give another answer in another process."""
+"""What no linter rule covers: pure code and builtins that differ by process, and the shard behind the broker's port."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src/wherry"
 PURE = sorted(path for folder in ("model", "core") for path in (SOURCE / folder).rglob("*.py"))
+
+OUTSIDE = sorted(path for path in SOURCE.rglob("*.py") if path.relative_to(SOURCE).parts[0] not in ("broker", "sim"))
+"""What reaches the broker through `broker.port`."""
 
 BANNED = {
     "hash": "it differs from process to process for strings; use a stated hash function",
@@ -31,3 +35,10 @@ def test_pure_code_calls_no_builtin_that_depends_on_the_process(path):
 
 def test_a_planted_call_is_found():
     assert len(impure_calls("def f(key):\n    return hash(key) % 7\n")) == 1
+
+
+def test_nothing_outside_the_broker_reaches_its_shard():
+    found = {
+        path.relative_to(SOURCE).as_posix() for path in OUTSIDE if re.search(r"\.shard\b", path.read_text("utf-8"))
+    }
+    assert found == set(), "these need a call of `broker.port` instead"
