@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from wherry.queueing.flow import transaction
 from wherry.queueing.flow.dealing import Said
 from wherry.queueing.flow.intake import Incoming
-from wherry.queueing.flow.transaction import TRANSACTION_BYTES_MAX, TRANSACTION_MAX
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.message.placing import Place
 from wherry.queueing.refusals import Reason, refused
@@ -32,8 +32,9 @@ class Transaction:
         """A transaction does not grow for ever."""
         self._count += count
         self._size += size
-        if self._count > TRANSACTION_MAX or self._size > TRANSACTION_BYTES_MAX:
-            text = f"a transaction has at most {TRANSACTION_MAX} publishes and acks, and {TRANSACTION_BYTES_MAX} bytes"
+        most, most_bytes = transaction.TRANSACTION_MAX, transaction.TRANSACTION_BYTES_MAX
+        if self._count > most or self._size > most_bytes:
+            text = f"a transaction has at most {most} publishes and acks, and {most_bytes} bytes"
             raise refused(Reason.RESOURCE_ERROR, text)
 
     def parted(self) -> tuple[list[Out], list[tuple[Out, Said]]]:
