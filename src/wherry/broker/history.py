@@ -23,7 +23,7 @@ from wherry.journal.segment import Segment
 from wherry.journal.window import SegmentGone, Window, window
 from wherry.model import check, limits
 from wherry.model.errors import HistoryLost
-from wherry.model.log import BUDGET_MAX, WAIT_MS_MAX, Extent, check_columns
+from wherry.model.log import BUDGET_MAX, WAIT_MS_MAX, Extent, Positions, check_columns
 from wherry.model.where import Where
 
 WINDOW = 1 << 18
@@ -31,9 +31,6 @@ WINDOW = 1 << 18
 
 STEP_BYTES = 8 << 20
 """What `history` reads before it hands something over."""
-
-Positions = Mapping[str, Mapping[int, int]]
-"""For each topic and partition the offset to read next."""
 
 
 class Historian(Face):

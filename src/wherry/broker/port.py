@@ -28,7 +28,7 @@ from wherry.model.fate import Fate, Fates, Outcome, Until
 from wherry.model.key import Key, Verb
 from wherry.model.lease import PULL_BYTES_DEFAULT, LeasePart
 from wherry.model.listing import Page, Search
-from wherry.model.log import BUDGET_MAX, Extent
+from wherry.model.log import BUDGET_MAX, Extent, Positions
 from wherry.model.publish import Published, PublishOptions
 from wherry.model.route import Binding, Route
 from wherry.model.schema import Int64, Publishable
@@ -47,9 +47,6 @@ from wherry.model.where import Where
 
 if TYPE_CHECKING:
     from wherry.broker.metrics import Metrics
-
-Positions = Mapping[str, Mapping[int, int]]
-"""For each topic and partition the offset to read next."""
 
 
 # ------------------------------------------------------------------------------------------------------------- publish

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -12,6 +12,9 @@ from wherry.model.schema import MESSAGE
 
 LOGGED = MESSAGE.append(pa.field("partition", pa.uint16(), nullable=False))
 """What reading the log gives: messages, and where they are."""
+
+Positions: TypeAlias = Mapping[str, Mapping[int, int]]
+"""For each topic and partition the offset to read next."""
 
 WAIT_MS_MAX = 60_000
 """The longest wait for something new."""
