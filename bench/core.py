@@ -20,7 +20,7 @@ import pyarrow as pa
 import wherry
 from bench import memory, recovery
 from bench.figure import Figure
-from wherry.core.runs import SortedRuns
+from wherry.core.index.runs import SortedRuns
 
 SIZE = 256
 ROWS = 1_000

@@ -8,8 +8,8 @@ import tempfile
 
 from wherry.spark import session
 from wherry.spark.link import Link
-from wherry.spark.pipelines.archive import archive
-from wherry.spark.pipelines.seam import whole
+from wherry.spark.pipelines.archive.archive import archive
+from wherry.spark.pipelines.archive.seam import whole
 
 URL = os.environ.get("WHERRY_FLIGHT_URL", "grpc://127.0.0.1:7072")
 TOPIC = "example.readings"

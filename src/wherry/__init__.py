@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from wherry.broker.broker import Broker
+    from wherry.broker.calls.consumer import Consumer, Delivery
     from wherry.broker.clock import Clock, SystemClock
-    from wherry.broker.consumer import Consumer, Delivery
     from wherry.broker.opening import open  # noqa: A004  the name people look for: wherry.open
     from wherry.client.batch import Batch, Leased
     from wherry.client.client import ApiKey, Client, connect
@@ -28,10 +28,20 @@ if TYPE_CHECKING:
     from wherry.client.embedded import embedded
     from wherry.client.sync.client import SyncClient, connect_sync
     from wherry.client.sync.embedded import embedded_sync
-    from wherry.core.assignment import Strategy
-    from wherry.core.assignment import register as register_assignment
-    from wherry.model.amendment import Amended, Amendment
-    from wherry.model.dead import DeadFilter, Deed
+    from wherry.core.state.assignment import Strategy
+    from wherry.core.state.assignment import register as register_assignment
+    from wherry.model.calls.amendment import Amended, Amendment
+    from wherry.model.calls.dead import DeadFilter, Deed
+    from wherry.model.calls.fate import Fate, Fates, Outcome
+    from wherry.model.calls.lease import Received
+    from wherry.model.calls.listing import Search
+    from wherry.model.calls.publish import Published, PublishOptions
+    from wherry.model.calls.stats import Removal, SubscriptionStats, TopicStats
+    from wherry.model.catalog.key import Right
+    from wherry.model.catalog.route import Binding, Route
+    from wherry.model.catalog.subscription import Retry, Subscription
+    from wherry.model.catalog.topic import Topic
+    from wherry.model.catalog.webhook import Webhook
     from wherry.model.errors import (
         AlreadyExists,
         Closed,
@@ -58,17 +68,7 @@ if TYPE_CHECKING:
         WherryError,
         WriterFailed,
     )
-    from wherry.model.fate import Fate, Fates, Outcome
-    from wherry.model.key import Right
-    from wherry.model.lease import Received
-    from wherry.model.listing import Search
-    from wherry.model.publish import Published, PublishOptions
-    from wherry.model.route import Binding, Route
     from wherry.model.schema import Message
-    from wherry.model.stats import Removal, SubscriptionStats, TopicStats
-    from wherry.model.subscription import Retry, Subscription
-    from wherry.model.topic import Topic
-    from wherry.model.webhook import Webhook
     from wherry.security.signing import verify_webhook
 
 __all__ = [
@@ -142,7 +142,7 @@ __all__ = [
 _PLACES = {
     "broker.broker": "Broker",
     "broker.clock": "Clock SystemClock",
-    "broker.consumer": "Consumer Delivery",
+    "broker.calls.consumer": "Consumer Delivery",
     "broker.opening": "open",
     "client.batch": "Batch Leased",
     "client.client": "ApiKey Client connect",
@@ -150,25 +150,25 @@ _PLACES = {
     "client.embedded": "embedded",
     "client.sync.client": "SyncClient connect_sync",
     "client.sync.embedded": "embedded_sync",
-    "core.assignment": "Strategy register_assignment=register",
-    "model.amendment": "Amended Amendment",
-    "model.dead": "DeadFilter Deed",
+    "core.state.assignment": "Strategy register_assignment=register",
+    "model.calls.amendment": "Amended Amendment",
+    "model.calls.dead": "DeadFilter Deed",
     "model.errors": (
         "AlreadyExists Closed Corrupt CutOff DiskFull DuplicateId Fenced Forbidden HistoryLost InUse InvalidInput "
         "LimitReached NotFound NotWaiting OutOfSequence StageLost StaleLease StorageError TooLarge Unauthorized "
         "Unavailable VersionConflict WherryError WriterFailed"
     ),
-    "model.fate": "Fate Fates Outcome",
-    "model.key": "Right",
-    "model.lease": "Received",
-    "model.listing": "Search",
-    "model.publish": "PublishOptions Published",
-    "model.route": "Binding Route",
+    "model.calls.fate": "Fate Fates Outcome",
+    "model.catalog.key": "Right",
+    "model.calls.lease": "Received",
+    "model.calls.listing": "Search",
+    "model.calls.publish": "PublishOptions Published",
+    "model.catalog.route": "Binding Route",
     "model.schema": "Message",
-    "model.stats": "Removal SubscriptionStats TopicStats",
-    "model.subscription": "Retry Subscription",
-    "model.topic": "Topic",
-    "model.webhook": "Webhook",
+    "model.calls.stats": "Removal SubscriptionStats TopicStats",
+    "model.catalog.subscription": "Retry Subscription",
+    "model.catalog.topic": "Topic",
+    "model.catalog.webhook": "Webhook",
     "security.signing": "verify_webhook",
 }
 """Where each name is; `name=original` where it goes by another one there."""

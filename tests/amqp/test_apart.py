@@ -29,7 +29,7 @@ from tests.amqp.raw import (
 )
 from tests.amqp.wires import LASTING, confirming, durable, over
 from wherry.broker.broker import Broker
-from wherry.model.dead import DeadFilter
+from wherry.model.calls.dead import DeadFilter
 
 
 @pytest.mark.rows("Q12")

@@ -27,7 +27,7 @@ from tests.amqp.raw import (
     short,
 )
 from tests.amqp.wires import PATIENCE_S, refused, url_of
-from wherry.model.key import Right
+from wherry.model.catalog.key import Right
 from wherry.node import node as node_module
 from wherry.node.config import AmqpSection, Config, SecuritySection, ServerSection, StorageSection, TlsSection
 from wherry.node.node import Node

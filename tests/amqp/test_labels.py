@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.amqp.tools import ask, config
-from wherry.model.route import Binding, Route
+from wherry.model.catalog.route import Binding, Route
 from wherry.node.node import Node
 
 BROKEN = ("broken", "5", "{}", '{"name": "/"}', '{"name": "elsewhere"}', '{"name": 7}', '{"type": "odd"}', "[" * 2_000)

@@ -9,8 +9,8 @@ import pytest
 from tests.amqp.test_management_people import ALL, opens
 from tests.amqp.tools import admin_of, ask, config
 from tests.stomp.raw import Raw as StompRaw
+from wherry.model.catalog.key import Key
 from wherry.model.errors import Unauthorized
-from wherry.model.key import Key
 from wherry.node.node import Node
 from wherry.queueing.login import Login
 from wherry.security import access as access_module

@@ -30,7 +30,7 @@ from tests.amqp.raw import (
     short,
 )
 from tests.amqp.wires import durable, nested, url_of
-from wherry.model.key import Right
+from wherry.model.catalog.key import Right
 from wherry.node.config import AmqpSection, Config, SecuritySection, ServerSection, StorageSection
 from wherry.node.node import Node
 from wherry.security.keys import make

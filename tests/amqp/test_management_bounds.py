@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.amqp.tools import GUEST, admin_of, ask, config
-from wherry.model.key import Right
+from wherry.model.catalog.key import Right
 from wherry.node.node import Node
 from wherry.security.keys import make
 from wherry.wire.amqp.management import asking, definitions, messages

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.amqp.tools import admin_of, ask, config
-from wherry.model.key import Right, Verb
+from wherry.model.catalog.key import Right, Verb
 from wherry.node.node import Node
 from wherry.security.keys import make
 

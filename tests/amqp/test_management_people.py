@@ -10,7 +10,7 @@ import pytest
 from tests.amqp.raw import CHANNEL_CLOSE, CLOSE, OPEN, OPEN_OK, QUEUE_DECLARE, QUEUE_DECLARE_OK, Raw, long, short
 from tests.amqp.tools import admin_of, ask, config
 from tests.amqp.wires import url_of
-from wherry.model.key import Right
+from wherry.model.catalog.key import Right
 from wherry.node.node import Node
 from wherry.security.keys import make
 

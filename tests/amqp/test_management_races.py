@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tests.amqp.tools import ask, config
-from wherry.model.key import RIGHTS_MAX
+from wherry.model.catalog.key import RIGHTS_MAX
 from wherry.node.node import Node
 
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}

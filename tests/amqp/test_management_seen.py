@@ -11,7 +11,7 @@ import pytest
 from tests.amqp.raw import Raw
 from tests.amqp.tools import admin_of, ask, config
 from tests.amqp.wires import url_of
-from wherry.model.key import Right
+from wherry.model.catalog.key import Right
 from wherry.node.node import Node
 from wherry.security.keys import make
 

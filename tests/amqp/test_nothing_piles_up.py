@@ -6,7 +6,7 @@ import asyncio
 
 from tests.amqp.raw import EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK, QUEUE_BIND, QUEUE_BIND_OK, Raw, long, short
 from tests.amqp.wires import broker_of, durable, served
-from wherry.model.route import Binding, Route
+from wherry.model.catalog.route import Binding, Route
 from wherry.queueing.hosts.exchanges import KEPT_SLACK
 from wherry.queueing.names import ROOT
 

@@ -27,7 +27,7 @@ from tests.amqp.raw import (
 )
 from tests.amqp.wires import DURABLE, broker_of, declared, refused, served, text
 from wherry.broker.broker import Broker
-from wherry.model.key import Right
+from wherry.model.catalog.key import Right
 from wherry.security.keys import make
 
 OWN = Right("admin", "mine*")

@@ -10,7 +10,7 @@ import wherry
 from tests.amqp.raw import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, Raw, long, short
 from tests.amqp.wires import broker_of, counts, durable, served, until
 from wherry.broker.broker import Broker
-from wherry.model.key import Right
+from wherry.model.catalog.key import Right
 from wherry.queueing.login import Login
 from wherry.security.access import Access
 from wherry.security.keys import make

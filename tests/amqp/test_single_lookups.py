@@ -11,7 +11,7 @@ import pytest
 
 from tests.amqp.raw import Raw
 from tests.amqp.wires import broker_of, durable, served
-from wherry.model.key import Right
+from wherry.model.catalog.key import Right
 from wherry.queueing.hosts.virtual_host import VirtualHost
 from wherry.queueing.login import Login
 from wherry.queueing.queueing import Queueing

@@ -15,7 +15,7 @@ import pytest
 from tests.amqp.raw import ACK, BODY, CLOSE, CONSUME, CONSUME_OK, CONTENT, DELIVER, GET, QOS, QOS_OK, Raw, long, short
 from tests.amqp.wires import LASTING, broker_of, connection_of, counts, durable, served, until
 from wherry.broker.broker import Broker
-from wherry.broker.settle import Settler
+from wherry.broker.calls.settle import Settler
 from wherry.queueing.flow import dealing as dealing_module
 from wherry.queueing.flow.dealing import Dealt, Holding
 from wherry.queueing.hosts import queue as queue_module

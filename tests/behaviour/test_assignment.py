@@ -6,8 +6,8 @@ import pytest
 
 from tests.behaviour.world import Home, bodies, drain, in_loop, reader_of
 from wherry import AlreadyExists, Consumer, InvalidInput, PublishOptions
-from wherry.core import assignment
-from wherry.model.subscription import ASSIGNMENTS
+from wherry.core.state import assignment
+from wherry.model.catalog.subscription import ASSIGNMENTS
 
 
 def shares(consumers: list[Consumer]) -> list[int]:

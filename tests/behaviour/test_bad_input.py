@@ -18,13 +18,13 @@ import pytest
 import wherry
 from wherry import Binding, DeadFilter, InvalidInput, Message, PublishOptions, Retry, Route, Topic, WherryError
 from wherry.broker.opening import start
-from wherry.core import snapshot
-from wherry.core.apply import apply
-from wherry.core.audit import audit
-from wherry.core.state import State
+from wherry.core.apply.apply import apply
+from wherry.core.inspect.audit import audit
+from wherry.core.state import snapshot
+from wherry.core.state.state import State
+from wherry.journal.bodies.store import Store
 from wherry.journal.codec import decode
 from wherry.journal.memory import MemoryEngine, MemoryWriter
-from wherry.journal.store import Store
 
 NOW_MS = 1_700_000_000_000
 SURROGATE = "\ud800"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.behaviour.world import Home, VirtualClock, bodies, drain, in_loop, reader_of
 from wherry import Broker, InvalidInput, Message, NotFound, PublishOptions, Retry, Search
-from wherry.core import snapshot
+from wherry.core.state import snapshot
 
 
 async def payloads(broker: Broker, **wanted: object) -> list[bytes]:

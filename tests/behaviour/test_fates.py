@@ -9,9 +9,9 @@ import pytest
 
 import wherry
 from tests.behaviour.world import bodies, drain, in_loop, in_virtual_time, reader_of
-from wherry.broker import news, watches
-from wherry.model.fate import Fate, Outcome
-from wherry.model.publish import Published, PublishOptions
+from wherry.broker.waiting import news, watches
+from wherry.model.calls.fate import Fate, Outcome
+from wherry.model.calls.publish import Published, PublishOptions
 
 URL = "https://example.com/told"
 ASKED = PublishOptions(callback=URL)

@@ -10,10 +10,10 @@ import pytest
 import wherry
 from wherry import Closed, DiskFull, InUse, StorageError, WriterFailed
 from wherry.broker.opening import start
-from wherry.journal.disk import DiskEngine
-from wherry.sim.clock import SimClock
-from wherry.sim.disk import DiskFaults, SimDisk
-from wherry.sim.loop import run
+from wherry.journal.disk.disk import DiskEngine
+from wherry.sim.world.clock import SimClock
+from wherry.sim.world.disk import DiskFaults, SimDisk
+from wherry.sim.world.loop import run
 
 CAPACITY = 2 << 20
 BODY = b"x" * 4_000

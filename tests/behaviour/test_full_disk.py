@@ -8,12 +8,12 @@ import pytest
 
 from wherry import DiskFull, StorageError
 from wherry.broker.opening import start
-from wherry.journal import disk as engines
-from wherry.journal.disk import DiskEngine
-from wherry.journal.disk_scan import survey
-from wherry.sim.clock import SimClock
-from wherry.sim.disk import DiskFaults, SimDisk
-from wherry.sim.loop import run
+from wherry.journal.disk import disk as engines
+from wherry.journal.disk.disk import DiskEngine
+from wherry.journal.disk.scan import survey
+from wherry.sim.world.clock import SimClock
+from wherry.sim.world.disk import DiskFaults, SimDisk
+from wherry.sim.world.loop import run
 
 FILE = 128 << 10
 BODY = b"x" * 4_000

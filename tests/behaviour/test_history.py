@@ -11,8 +11,8 @@ import pytest
 
 import wherry
 from tests.behaviour.world import Home, VirtualClock, bodies, drain, in_loop, in_virtual_time, reader_of
-from wherry.core import upkeep
-from wherry.model.where import Where
+from wherry.core.decide import upkeep
+from wherry.model.calls.where import Where
 
 
 async def read(batches: AsyncIterator[pa.RecordBatch]) -> list[tuple[int, bytes]]:
@@ -185,7 +185,7 @@ async def test_a_reader_waits_for_what_comes(broker: wherry.Broker, clock: Virtu
 async def test_a_log_reader_tells_how_far_it_is_and_the_queue_keeps_the_rest(
     home: Home, clock: VirtualClock, how: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("wherry.core.span.ADVANCE_STEP", 100)
+    monkeypatch.setattr("wherry.core.decide.span.ADVANCE_STEP", 100)
     broker = await home.open()
     await broker.create_topic("t", partitions=2)
     await broker.subscribe("t", "spark")

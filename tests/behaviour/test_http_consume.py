@@ -11,10 +11,10 @@ import pytest
 import wherry
 from tests.behaviour.web import Web, web, with_jobs
 from tests.behaviour.world import LoopClock, VirtualClock, in_virtual_time
-from wherry.wire.http.bounds import Bounds
+from wherry.wire.http.api.service import CONSUMER_IDLE_S
 from wherry.wire.http.endpoints.consume import HEARTBEAT_MS
-from wherry.wire.http.message import Stream
-from wherry.wire.http.service import CONSUMER_IDLE_S
+from wherry.wire.http.protocol.bounds import Bounds
+from wherry.wire.http.protocol.message import Stream
 
 SUB = "/v1/topics/jobs/subscriptions/workers"
 

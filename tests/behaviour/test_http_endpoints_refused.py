@@ -9,7 +9,7 @@ import pytest
 from tests.behaviour.http_cases import ENDPOINTS, SUB, TOPIC, Bad, check_path, filled, prepared
 from tests.behaviour.web import web
 from wherry.model import limits
-from wherry.wire.http.message import PROBLEM
+from wherry.wire.http.protocol.message import PROBLEM
 
 FREE = {"GET /healthz", "GET /readyz", "GET /v1", "GET /openapi.json", "GET /docs", "GET /console"}
 FREE |= {"GET /wherry.js", "GET /wherry.d.ts"}

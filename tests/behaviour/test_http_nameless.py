@@ -11,9 +11,9 @@ from tests.behaviour.web import Web, web, with_jobs
 from tests.behaviour.world import VirtualClock
 from tests.unit.wire.http.sockets import Client, post
 from wherry.broker.opening import start
-from wherry.core import leasing
+from wherry.core.decide import leasing
 from wherry.journal.memory import MemoryEngine
-from wherry.wire.http import service
+from wherry.wire.http.api import service
 from wherry.wire.http.app import serve
 
 SUB = "/v1/topics/jobs/subscriptions/workers"

@@ -14,7 +14,12 @@ import pytest
 
 from tests.behaviour.web import Reply, Web, web
 from wherry.wire.http.endpoints import consume, dead, messages
-from wherry.wire.http.message import ARROW, AVRO, JSON, NDJSON
+from wherry.wire.http.protocol.message import (
+    ARROW,
+    AVRO,
+    JSON,
+    NDJSON,
+)
 
 TOPIC = "/v1/topics/jobs"
 

@@ -12,7 +12,14 @@ import pytest
 
 from tests.behaviour.web import Web, with_jobs
 from wherry.wire.http.formats import MESSAGE_AVRO_SCHEMA
-from wherry.wire.http.message import ARROW, AVRO, AVRO_SINGLE, JSON, NDJSON, OCTETS
+from wherry.wire.http.protocol.message import (
+    ARROW,
+    AVRO,
+    AVRO_SINGLE,
+    JSON,
+    NDJSON,
+    OCTETS,
+)
 
 PULL = "POST /v1/topics/jobs/subscriptions/workers/pull"
 PUBLISH = "POST /v1/topics/jobs/messages?partition=1"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.behaviour.web import web
-from wherry.wire.http.message import AVRO, OCTETS
+from wherry.wire.http.protocol.message import AVRO, OCTETS
 
 
 def ask(line: str, body: Any = None, **headers: str) -> Any:

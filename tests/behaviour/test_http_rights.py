@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.behaviour.web import Web, web
+from wherry.model.catalog.key import Key, Right
 from wherry.model.errors import Forbidden, Unauthorized
-from wherry.model.key import Key, Right
 from wherry.security.access import Access
 from wherry.security.keys import make
+from wherry.wire.http.api.problem import HttpError
+from wherry.wire.http.api.routing import Verb
 from wherry.wire.http.endpoints import TABLES
-from wherry.wire.http.message import Request, Response, Stream
-from wherry.wire.http.problem import HttpError
-from wherry.wire.http.routing import Verb
+from wherry.wire.http.protocol.message import Request, Response, Stream
 
 RIGHTS = {
     "root": [Right("admin", "*")],

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from tests.behaviour.world import in_loop
-from wherry.core import catalog
+from wherry.core.state import catalog
+from wherry.model.catalog.key import Right
 from wherry.model.errors import InvalidInput, LimitReached, NotFound, Unauthorized
-from wherry.model.key import Right
 from wherry.security.access import Access
 from wherry.security.keys import make
 

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from tests.behaviour.web import Web, web
-from wherry.broker.slices import SLICE_MESSAGES, TURNS
-from wherry.model.publish import Published
+from wherry.broker.waiting.slices import SLICE_MESSAGES, TURNS
+from wherry.model.calls.publish import Published
 from wherry.wire.http.endpoints.publish import IDS_MAX
 from wherry.wire.http.formats import as_json
-from wherry.wire.http.message import ARROW
+from wherry.wire.http.protocol.message import ARROW
 
 MESSAGES = 3_000
 PULL = "POST /v1/topics/jobs/subscriptions/workers/pull?consumer=ann&messages="

@@ -7,12 +7,12 @@ import pytest
 
 import wherry
 from wherry import InvalidInput
-from wherry.core.lease import EPOCH_SHIFT, Leases
+from wherry.core.state.lease import EPOCH_SHIFT, Leases
 from wherry.journal.codec import decode, encode
 from wherry.model import limits, ops
+from wherry.model.catalog.subscription import Retry
 from wherry.model.ops import Entry
 from wherry.model.schema import Message, compact, completed, delivered
-from wherry.model.subscription import Retry
 
 
 def told(attempts) -> list[int]:

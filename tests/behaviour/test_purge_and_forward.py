@@ -8,7 +8,7 @@ import pytest
 
 from tests.behaviour.world import Home, VirtualClock, bodies, drain, in_loop, reader_of
 from wherry import DeadFilter, LimitReached, Message, NotFound, Subscription
-from wherry.broker import settle
+from wherry.broker.calls import settle
 
 
 @pytest.mark.rows("A23")

@@ -7,12 +7,12 @@ from random import Random
 import pytest
 
 import wherry
-from wherry.broker import recovery
-from wherry.core import snapshot
-from wherry.core.audit import audit
-from wherry.journal.store import Store
-from wherry.model.publish import PublishOptions
-from wherry.model.topic import Topic
+from wherry.broker.commit import recovery
+from wherry.core.inspect.audit import audit
+from wherry.core.state import snapshot
+from wherry.journal.bodies.store import Store
+from wherry.model.calls.publish import PublishOptions
+from wherry.model.catalog.topic import Topic
 
 TOPICS = (
     Topic(name="plain", partitions=3),

@@ -9,11 +9,11 @@ from tests.behaviour.world import Home, LoopClock, VirtualClock, bodies, drain, 
 from wherry import Broker, Closed, InUse, Message, PublishOptions, Retry
 from wherry import open as open_broker
 from wherry.broker.opening import start
-from wherry.journal.disk import DiskEngine
-from wherry.sim.disk import SimDisk
-from wherry.sim.errors import Killed
-from wherry.sim.loop import run
-from wherry.sim.process import Process
+from wherry.journal.disk.disk import DiskEngine
+from wherry.sim.world.disk import SimDisk
+from wherry.sim.world.errors import Killed
+from wherry.sim.world.loop import run
+from wherry.sim.world.process import Process
 
 
 @pytest.mark.rows("G20", "A15", "A16")

@@ -12,8 +12,8 @@ from wherry import Broker, DeadFilter, InvalidInput, LimitReached, Message, NotF
 from wherry.broker.opening import start
 from wherry.journal.memory import MemoryEngine
 from wherry.model import ops
-from wherry.sim.clock import SimClock
-from wherry.sim.loop import run as sim_run
+from wherry.sim.world.clock import SimClock
+from wherry.sim.world.loop import run as sim_run
 
 
 def when(ms: int) -> datetime.datetime:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.behaviour.world import RESTARTS, START_MS, Home, VirtualClock, drain, in_loop, in_virtual_time, reader_of
 from wherry import Broker, DeadFilter, Message, NotFound, NotWaiting, PublishOptions, Retry, StaleLease
-from wherry.journal.store import Store
+from wherry.journal.bodies.store import Store
 from wherry.model import limits
 
 ORDERS = ("fifo", "priority", "timeline")

@@ -7,14 +7,14 @@ import pytest
 
 from tests.behaviour.world import Home, LoopClock, drain, in_loop, reader_of
 from wherry import Broker, Message, PublishOptions
-from wherry.broker import housekeeping
 from wherry.broker.opening import start
-from wherry.journal import segment, store
-from wherry.journal.disk import DiskEngine
-from wherry.sim.disk import SimDisk
-from wherry.sim.errors import Killed
-from wherry.sim.loop import run
-from wherry.sim.process import Process
+from wherry.broker.upkeep import housekeeping
+from wherry.journal.bodies import segment, store
+from wherry.journal.disk.disk import DiskEngine
+from wherry.sim.world.disk import SimDisk
+from wherry.sim.world.errors import Killed
+from wherry.sim.world.loop import run
+from wherry.sim.world.process import Process
 
 
 @pytest.mark.parametrize("key_order", [False, True])

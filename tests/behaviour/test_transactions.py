@@ -19,7 +19,7 @@ from wherry import (
 )
 from wherry.broker.opening import start
 from wherry.journal.memory import MemoryEngine
-from wherry.sim import loop as sim
+from wherry.sim.world import loop as sim
 
 
 @in_loop

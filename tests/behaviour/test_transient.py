@@ -7,7 +7,7 @@ import pytest
 
 from tests.behaviour.world import Home, VirtualClock, bodies, drain, in_loop, reader_of
 from wherry import AlreadyExists, DeadFilter, LimitReached, Message, PublishOptions, Retry
-from wherry.broker import backfill
+from wherry.broker.upkeep import backfill
 from wherry.model.ops import Admit, Entry, from_ranges
 
 MEMORY = PublishOptions(persistent=False)

@@ -14,8 +14,8 @@ import pytest
 import wherry
 from tests.behaviour.world import LoopClock, in_virtual_time, reader_of
 from wherry import Message, PublishOptions
-from wherry.broker.turnstile import Call
-from wherry.core import leasing
+from wherry.broker.waiting.turnstile import Call
+from wherry.core.decide import leasing
 from wherry.model.errors import CutOff, NotFound
 
 

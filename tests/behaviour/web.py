@@ -15,11 +15,16 @@ import wherry
 from tests.behaviour.world import VirtualClock
 from wherry.broker.opening import start
 from wherry.journal.memory import MemoryEngine
+from wherry.wire.http.api.service import Guard, Service, open_to_all
 from wherry.wire.http.app import App
-from wherry.wire.http.bounds import Bounds
-from wherry.wire.http.message import JSON, Request, Response, Stream
-from wherry.wire.http.server import Server
-from wherry.wire.http.service import Guard, Service, open_to_all
+from wherry.wire.http.protocol.bounds import Bounds
+from wherry.wire.http.protocol.message import (
+    JSON,
+    Request,
+    Response,
+    Stream,
+)
+from wherry.wire.http.protocol.server import Server
 
 
 @dataclass

@@ -18,14 +18,14 @@ import numpy.typing as npt
 
 import wherry
 from wherry.broker.opening import start
-from wherry.core import snapshot
-from wherry.core.audit import audit
+from wherry.core.inspect.audit import audit
+from wherry.core.state import snapshot
 from wherry.journal import codec
-from wherry.journal.disk import DiskEngine
+from wherry.journal.disk.disk import DiskEngine
+from wherry.journal.disk.realfiles import PARTIAL_SUFFIX, RealFiles
 from wherry.journal.memory import MemoryEngine
-from wherry.journal.realfiles import PARTIAL_SUFFIX, RealFiles
 from wherry.model import ops
-from wherry.sim import loop as sim
+from wherry.sim.world import loop as sim
 
 START_MS = 1_800_000_000_000
 """The virtual now of every test: in January 2027."""

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.console.asking import ask, bury
 from tests.console.conftest import Opening
 from tests.integration.served import Served
-from wherry.wire.http import sampling
+from wherry.wire.http.api import sampling
 
 
 def rows_of(page: Page, table: str = "Messages"):

@@ -11,9 +11,9 @@ import pytest
 from tests.behaviour.test_http_rights import key_of, with_keys
 from tests.behaviour.web import Web, web, with_jobs
 from tests.behaviour.world import VirtualClock
-from wherry.broker.metrics import Metrics
-from wherry.wire.http import sampling
-from wherry.wire.http.message import Stream
+from wherry.broker.metrics.metrics import Metrics
+from wherry.wire.http.api import sampling
+from wherry.wire.http.protocol.message import Stream
 
 EVENTS = {"accept": "text/event-stream"}
 

@@ -19,8 +19,8 @@ from tests.stomp.raw import frame
 from tests.stomp.serving import LOOPS, until
 from wherry.node.node import Node
 from wherry.wire.amqp.server import Connection as AmqpConnection
-from wherry.wire.stomp.server import Connection as StompConnection
-from wherry.wire.stomp.websocket import WebSocket
+from wherry.wire.stomp.transports.tcp import Connection as StompConnection
+from wherry.wire.stomp.transports.websocket import WebSocket
 
 BODY = b"x" * 256
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"

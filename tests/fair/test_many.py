@@ -34,7 +34,7 @@ from wherry.model.errors import Unavailable
 from wherry.node.config import TlsSection
 from wherry.node.node import Node
 from wherry.wire import turns as module
-from wherry.wire.stomp.server import Connection as StompConnection
+from wherry.wire.stomp.transports.tcp import Connection as StompConnection
 from wherry.wire.turns import STRANGERS_S, UNSTORED_BYTES
 
 MANY, ROUNDS = 100, 3

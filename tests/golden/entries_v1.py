@@ -7,12 +7,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wherry.model import ops
-from wherry.model.key import Grant, Key, Right, User
+from wherry.model.catalog.key import (
+    Grant,
+    Key,
+    Right,
+    User,
+)
+from wherry.model.catalog.route import Binding, Route
+from wherry.model.catalog.subscription import Retry, Subscription
+from wherry.model.catalog.topic import Topic
 from wherry.model.ops import Entry
-from wherry.model.route import Binding, Route
 from wherry.model.schema import MESSAGE, STORED, Message, compact, presence
-from wherry.model.subscription import Retry, Subscription
-from wherry.model.topic import Topic
 
 AT_US = 1_700_000_000_123_456
 BIG = (1 << 43) - 1

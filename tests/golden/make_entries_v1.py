@@ -18,20 +18,21 @@ import numpy as np
 import pyarrow as pa
 
 from tests.golden.entries_v1 import ADDED, AT_US, ENTRIES, MESSAGES, PLAIN, WHOLE
-from wherry.core import snapshot
-from wherry.core.apply import apply
-from wherry.core.state import State
-from wherry.journal import checkpoint, codec, segment
+from wherry.core.apply.apply import apply
+from wherry.core.state import snapshot
+from wherry.core.state.state import State
+from wherry.journal import checkpoint, codec
+from wherry.journal.bodies import segment
+from wherry.journal.bodies.segment import Segment
+from wherry.journal.bodies.shelf import Cached
+from wherry.journal.bodies.store import Store
 from wherry.journal.checkpoint import Checkpoint
-from wherry.journal.realfiles import RealFiles
-from wherry.journal.segment import Segment
-from wherry.journal.shelf import Cached
-from wherry.journal.store import Store
+from wherry.journal.disk.realfiles import RealFiles
 from wherry.model import ops
+from wherry.model.catalog.subscription import Subscription
+from wherry.model.catalog.topic import Topic
 from wherry.model.ops import Entry
 from wherry.model.schema import expand, presence
-from wherry.model.subscription import Subscription
-from wherry.model.topic import Topic
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "entries_v1"

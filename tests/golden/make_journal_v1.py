@@ -10,8 +10,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from wherry.journal.disk import DiskEngine
-from wherry.journal.realfiles import RealFiles
+from wherry.journal.disk.disk import DiskEngine
+from wherry.journal.disk.realfiles import RealFiles
 
 FOLDER = Path(__file__).parent / "journal_v1"
 FILE_BYTES = 1024

@@ -14,14 +14,15 @@ import pytest
 
 from tests.golden import make_entries_v1 as made
 from tests.golden.entries_v1 import ADDED, AT_US, ENTRIES, MESSAGES, PLAIN, WHOLE
-from wherry.core import snapshot
-from wherry.core.partition import ENDS
-from wherry.core.state import State
-from wherry.core.table import OffsetTable
-from wherry.journal import checkpoint, codec, segment
-from wherry.journal.realfiles import RealFiles
-from wherry.journal.segment import Segment
-from wherry.journal.store import Store
+from wherry.core.index.table import OffsetTable
+from wherry.core.state import snapshot
+from wherry.core.state.partition import ENDS
+from wherry.core.state.state import State
+from wherry.journal import checkpoint, codec
+from wherry.journal.bodies import segment
+from wherry.journal.bodies.segment import Segment
+from wherry.journal.bodies.store import Store
+from wherry.journal.disk.realfiles import RealFiles
 from wherry.model import ops
 from wherry.model.errors import Corrupt
 from wherry.model.schema import MESSAGE

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from wherry.node.config import Config, ServerSection, StorageSection
 from wherry.node.node import Node
-from wherry.wire.http.bounds import Bounds
+from wherry.wire.http.protocol.bounds import Bounds
 
 T = TypeVar("T")
 

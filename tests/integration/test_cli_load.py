@@ -16,7 +16,7 @@ from tests.integration.shell import broker, lines
 from wherry.cli.load import Load
 from wherry.cli.main import app
 from wherry.cli.session import Session
-from wherry.sim import loop as simulated
+from wherry.sim.world import loop as simulated
 
 
 def test_load_is_paced_and_ends_by_itself(wherry):

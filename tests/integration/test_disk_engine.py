@@ -20,10 +20,11 @@ import pytest
 
 import wherry
 from tests.unit.journal.journals import append, bodies, numbered, reopened, small, written
-from wherry.journal import disk_space, realfiles
-from wherry.journal.disk import DiskEngine
-from wherry.journal.files import Bytes, File
-from wherry.journal.realfiles import RealFiles
+from wherry.journal.disk import realfiles
+from wherry.journal.disk import space as disk_space
+from wherry.journal.disk.disk import DiskEngine
+from wherry.journal.disk.files import Bytes, File
+from wherry.journal.disk.realfiles import RealFiles
 from wherry.model.errors import Closed, DiskFull, InUse, WriterFailed
 
 
@@ -94,7 +95,7 @@ def test_a_second_opening_is_refused_in_this_process_and_in_another(tmp_path: Pa
         with pytest.raises(InUse, match=f"{tmp_path} is in use by process {os.getpid()}"):
             await small(RealFiles(tmp_path)).open()
         program = (
-            "import sys, pathlib; from wherry.journal.realfiles import RealFiles; RealFiles(pathlib.Path({!r})).lock()"
+            "import pathlib; from wherry.journal.disk.realfiles import RealFiles; RealFiles(pathlib.Path({!r})).lock()"
         )
         command = [sys.executable, "-c", program.format(str(tmp_path))]
         other = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
@@ -113,7 +114,7 @@ def test_what_a_killed_process_confirmed_is_there(tmp_path: Path) -> None:
     program = """
 import asyncio, pathlib, sys
 from tests.unit.journal.journals import append, small
-from wherry.journal.realfiles import RealFiles
+from wherry.journal.disk.realfiles import RealFiles
 async def run():
     writer = await small(RealFiles(pathlib.Path(sys.argv[1]))).open()
     while True:

@@ -17,7 +17,7 @@ from pyarrow import flight
 
 from tests.integration.flights import Flights, Pushed, calls_of, payloads, until
 from tests.integration.served import Served, served
-from wherry.model.key import Right
+from wherry.model.catalog.key import Right
 from wherry.node.config import FlightSection, SecuritySection, TlsSection
 from wherry.security.access import own_key
 from wherry.security.keys import Made, make

@@ -18,9 +18,9 @@ from pyarrow import flight
 import wherry
 from tests.integration.flights import Flights, calls_of, payloads, until
 from tests.integration.served import served
-from wherry.broker import history
+from wherry.broker.calls import history
 from wherry.broker.opening import open as open_broker
-from wherry.journal import window as windows
+from wherry.journal.bodies import window as windows
 from wherry.spark.link import Link
 from wherry.wire.flight.server import serve
 

@@ -13,12 +13,12 @@ from pyarrow import flight
 from tests.integration.flights import Flights, payloads
 from tests.integration.served import Served, served
 from tests.integration.test_flight_log import flush
-from wherry.broker import history
-from wherry.journal.realfiles import RealFiles
+from wherry.broker.calls import history
+from wherry.journal.disk.realfiles import RealFiles
 from wherry.model.errors import HistoryLost
 from wherry.node.config import SecuritySection
-from wherry.spark import nearby
 from wherry.spark.link import Link
+from wherry.spark.read import nearby
 
 ALL = ["offset", "id", "key", "priority", "due", "expires", "published", "headers", "payload", "partition"]
 

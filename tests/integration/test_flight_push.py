@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.flights import Flights, Pushed, calls_of, payloads, until
 from tests.integration.served import Served, served
-from wherry.broker.consumer import Consumer
+from wherry.broker.calls.consumer import Consumer
 from wherry.wire.flight import push as pushes
 from wherry.wire.flight.push import Pushing
 from wherry.wire.flight.terms import Push

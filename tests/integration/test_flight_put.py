@@ -13,8 +13,8 @@ from pyarrow import flight
 
 from tests.integration.flights import Flights, Pushed, calls_of, payloads, until
 from tests.integration.served import Served, served
+from wherry.model.calls.publish import Published
 from wherry.model.errors import Closed
-from wherry.model.publish import Published
 from wherry.wire.flight import writing
 from wherry.wire.flight.terms import Put
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.served import Served, served
-from wherry.wire.http.bounds import Bounds
-from wherry.wire.http.message import ARROW, JSON
+from wherry.wire.http.protocol.bounds import Bounds
+from wherry.wire.http.protocol.message import ARROW, JSON
 
 REQUESTS = 10_000
 AT_A_TIME = 16

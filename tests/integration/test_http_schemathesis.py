@@ -22,7 +22,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
 
 from tests.integration.served import Served, served
-from wherry.wire.http.terms import VISIBLE
+from wherry.wire.http.api.terms import VISIBLE
 
 SEED = 20_261_115
 TOPIC, SUBSCRIPTION = "orders", "workers"

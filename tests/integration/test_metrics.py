@@ -27,7 +27,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 import wherry
-from wherry.model.key import Right
+from wherry.model.catalog.key import Right
 from wherry.node.config import Config, MetricsSection, SecuritySection, ServerSection, StorageSection
 from wherry.node.node import Node
 from wherry.node.sinks.jsonl import JsonLines

@@ -21,7 +21,7 @@ from tests.amqp import raw as amqp
 from tests.integration.flights import Flights, Pushed, payloads, until
 from tests.integration.served import Served, served
 from tests.stomp import raw as stomp
-from wherry.broker.tracing import Tracing
+from wherry.broker.metrics.tracing import Tracing
 from wherry.node.otel import OtelTracer
 
 pytestmark = pytest.mark.rows("A19")

@@ -17,7 +17,7 @@ import pytest
 
 import wherry
 from tests.integration.receiver import Call, Receiver, until
-from wherry.core import leasing
+from wherry.core.decide import leasing
 from wherry.node.config import Config, ServerSection, StorageSection, WebhooksSection
 from wherry.node.node import Node
 from wherry.node.process import _loop_factory

@@ -30,14 +30,19 @@ from tests.amqp import raw as amqp
 from tests.integration.flights import Flights, Pushed, payloads, until
 from tests.integration.served import Served, served
 from tests.stomp import raw as stomp
-from wherry.broker.receipts import parse_receipts
-from wherry.journal.disk_writer import DiskWriter
+from wherry.broker.calls.receipts import parse_receipts
+from wherry.journal.disk.writer import DiskWriter
 from wherry.sim.patch import patched
-from wherry.sim.wait_plants import MODULES, Wait, unwaited, waits
+from wherry.sim.plants.waits import (
+    MODULES,
+    Wait,
+    unwaited,
+    waits,
+)
 from wherry.wire.flight.push import Pushing
 from wherry.wire.http.endpoints import consume, transactions
-from wherry.wire.stomp import polling
 from wherry.wire.stomp.session import Session
+from wherry.wire.stomp.transports import polling
 
 CALM_S = 0.2
 """How long an answer that must not come is waited for; it cannot come, so nothing depends on the machine."""

@@ -10,16 +10,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from tests.property import naive
 from tests.property.shell import Shell
-from wherry.core import fates, leasing, stats, upkeep
-from wherry.core.audit import audit
-from wherry.core.leasing import Now
-from wherry.core.state import SubscriptionState, TopicState
+from wherry.core.decide import leasing, upkeep
+from wherry.core.decide.leasing import Now
+from wherry.core.inspect import stats
+from wherry.core.inspect.audit import audit
+from wherry.core.state import fates
+from wherry.core.state.state import SubscriptionState, TopicState
 from wherry.model import ops
-from wherry.model.fate import FATES, SETTLED, Outcome
+from wherry.model.calls.fate import FATES, SETTLED, Outcome
+from wherry.model.catalog.subscription import Retry, Subscription
+from wherry.model.catalog.topic import Order, Topic
 from wherry.model.ops import Entry
 from wherry.model.schema import Message
-from wherry.model.subscription import Retry, Subscription
-from wherry.model.topic import Order, Topic
 
 START_MS = 1_000_000
 LEASE_MS = 50

@@ -10,9 +10,10 @@ from hypothesis.stateful import rule
 from tests.property import naive
 from tests.property.core_machine import PLENTY, rows
 from tests.property.rules_consume import Consuming, shares
-from wherry.core import amending, deadletters, staging
-from wherry.model.amendment import Amendment
-from wherry.model.dead import DeadFilter
+from wherry.core.decide import amending, deadletters, staging
+from wherry.core.inspect import by_id
+from wherry.model.calls.amendment import Amendment
+from wherry.model.calls.dead import DeadFilter
 from wherry.model.errors import (
     DuplicateId,
     LimitReached,
@@ -59,7 +60,7 @@ class Changing(Consuming):
         self.naive.remove([message], "cancelled")
         if not message.is_dead_somewhere():
             with pytest.raises(NotFound):
-                amending.find(self.shell.state, self.topic, name)
+                by_id.find(self.shell.state, self.topic, name)
 
     @rule(
         data=st.data(), due=st.sampled_from([None, 0, 20]), priority=st.sampled_from([None, 0, 3]), stale=st.booleans()
@@ -96,7 +97,7 @@ class Changing(Consuming):
         )
         assert new.id == changed.id
         self.naive.replace(message, changed, self.now_ms)
-        found = amending.find(self.shell.state, self.topic, changed.id)
+        found = by_id.find(self.shell.state, self.topic, changed.id)
         assert (found.partition, found.offset) == changed.at
 
     # Dead letters.

@@ -11,11 +11,12 @@ from hypothesis.stateful import precondition, rule
 
 from tests.property import naive
 from tests.property.core_machine import DELAYS, LEASE_MS, PLENTY, Core, rows
-from wherry.core import leasing, publishing, settling
-from wherry.core.hashing import hash_text
-from wherry.core.settling import Ending, Failure
-from wherry.core.volatile import separate
+from wherry.core.decide import leasing, publishing, settling
+from wherry.core.decide.settling import Ending, Failure
+from wherry.core.decide.volatile import separate
+from wherry.core.index.hashing import hash_text
 from wherry.model import ops
+from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.errors import (
     DuplicateId,
     LimitReached,
@@ -24,7 +25,6 @@ from wherry.model.errors import (
     WherryError,
 )
 from wherry.model.ops import Entry
-from wherry.model.publish import Published, PublishOptions
 from wherry.model.schema import Message, compact
 
 names = st.sampled_from(["a", "b", "e"])

@@ -9,9 +9,9 @@ from hypothesis.stateful import rule
 from tests.property.core_machine import PLENTY
 from tests.property.rules_change import Changing
 from tests.property.rules_consume import names
-from wherry.core import span
-from wherry.core.catalog import check_change
-from wherry.core.span import Budget, Way
+from wherry.core.decide import span
+from wherry.core.decide.span import Budget, Way
+from wherry.core.state.catalog import check_change
 from wherry.model import ops
 from wherry.model.errors import NotWaiting
 from wherry.model.ops import Entry

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from wherry.core import snapshot
-from wherry.core.apply import apply
-from wherry.core.leasing import Now
-from wherry.core.state import State, SubscriptionState
-from wherry.core.step import Effects
+from wherry.core.apply.apply import apply
+from wherry.core.apply.step import Effects
+from wherry.core.decide.leasing import Now
+from wherry.core.state import snapshot
+from wherry.core.state.state import State, SubscriptionState
 from wherry.journal import checkpoint, codec
+from wherry.journal.bodies.shelf import Cached
+from wherry.journal.bodies.store import Store
 from wherry.journal.checkpoint import Checkpoint
-from wherry.journal.shelf import Cached
-from wherry.journal.store import Store
 from wherry.model import ops
 from wherry.model.limits import PRIORITY_DEFAULT
 from wherry.model.ops import Entry, to_ranges
@@ -96,7 +96,7 @@ class Shell:
         self.commit([Entry(now.wall_us, [ops.Opened(self.state.epoch + 1, "test")])])
 
     def backfill(self, subscription: SubscriptionState, number: int, now: Now) -> tuple[int, list[int]]:
-        """One block of what was there before a subscription, as `broker/backfill.py` does: its end, the offsets."""
+        """Admit a block of older messages, as `broker/upkeep/backfill.py` does: its end, the offsets."""
         reader, topic = subscription.readers[number], subscription.topic
         if reader.backlog is None:
             return 0, []

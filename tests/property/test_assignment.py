@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from wherry.core import assignment
-from wherry.core.assignment import Ordered, make
+from wherry.core.state import assignment
+from wherry.core.state.assignment import Ordered, make
 from wherry.model.errors import InvalidInput
 
 

@@ -13,12 +13,13 @@ from hypothesis.stateful import rule
 from tests.property.core_machine import PLENTY
 from tests.property.rules_log import Logging
 from tests.property.shell import Shell
-from wherry.core import keys, leasing, runs, settling, span, table, upkeep
-from wherry.core.leasing import Now
-from wherry.core.settling import Ending
-from wherry.core.volatile import separate
+from wherry.core.decide import leasing, settling, span, upkeep
+from wherry.core.decide.leasing import Now
+from wherry.core.decide.settling import Ending
+from wherry.core.decide.volatile import separate
+from wherry.core.index import keys, runs, table
 from wherry.model import ops
-from wherry.model.fate import FATES, SETTLED
+from wherry.model.calls.fate import FATES, SETTLED
 from wherry.model.ops import Entry
 
 

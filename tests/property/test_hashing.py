@@ -7,11 +7,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wherry.core.hashing import hash_strings, hash_text, ranks_of
-from wherry.core.publishing import split
-from wherry.core.state import TopicState, key_hashes
+from wherry.core.decide.publishing import split
+from wherry.core.index.hashing import hash_strings, hash_text, ranks_of
+from wherry.core.state.state import TopicState, key_hashes
+from wherry.model.catalog.topic import Topic
 from wherry.model.schema import Message, compact
-from wherry.model.topic import Topic
 
 BITS = (1 << 64) - 1
 MULTIPLIER = 0x9E3779B97F4A7C15

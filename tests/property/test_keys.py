@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from wherry.core import keys
-from wherry.core.keys import Busy, KeyGate
-from wherry.core.waiting import Fifo, Ranked
+from wherry.core.index import keys
+from wherry.core.index.keys import Busy, KeyGate
+from wherry.core.index.waiting import Fifo, Ranked
 
 PARKED, WINDOW = 20, 4
 hashes = st.lists(st.integers(-3, 3), max_size=12)

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pyroaring import BitMap64
 
-from wherry.core.offsets import OffsetSet, bitmap_of, distinct, members, offsets_of
+from wherry.core.index.offsets import (
+    OffsetSet,
+    bitmap_of,
+    distinct,
+    members,
+    offsets_of,
+)
 from wherry.model.ops import from_ranges, to_ranges
 
 some = st.lists(st.integers(0, 90), max_size=20, unique=True)

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from wherry.core import ids, producers
-from wherry.core.ids import IdIndex, Place
-from wherry.core.producers import Call, Producers
+from wherry.core.index import ids
+from wherry.core.index.ids import IdIndex, Place
+from wherry.core.state import producers
+from wherry.core.state.producers import Call, Producers
 from wherry.model.errors import OutOfSequence
 
 CALLS, PRODUCERS, RUN_MAX = 3, 2, 16

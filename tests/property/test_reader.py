@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from wherry.core import keys, runs, table
-from wherry.core.audit import _audit_reader
-from wherry.core.reader import Reader
+from wherry.core.index import keys, runs, table
+from wherry.core.inspect.audit import _audit_reader
+from wherry.core.state.reader import Reader
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wherry.core.retry import delays_ms, used_up
+from wherry.core.decide.retry import delays_ms, used_up
+from wherry.model.catalog.subscription import Retry
 from wherry.model.limits import ATTEMPTS_MAX
-from wherry.model.subscription import Retry
 
 policies = st.builds(
     lambda first, factor, more, jitter: Retry(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wherry.model.route import Binding, Route
-from wherry.model.routing import targets
+from wherry.model.catalog.route import Binding, Route
+from wherry.model.catalog.routing import targets
 
 words = st.sampled_from(["a", "b", "c", ""])
 keys = st.lists(words, max_size=6).map(".".join)

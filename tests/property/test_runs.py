@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from wherry.core import runs
-from wherry.core.offsets import members
-from wherry.core.runs import SortedRuns, sort_pairs
+from wherry.core.index import runs
+from wherry.core.index.offsets import members
+from wherry.core.index.runs import SortedRuns, sort_pairs
 
 SIZES = {"TAIL_MAX": 6, "RUN_MAX": 48, "BLOCK": 4, "MERGE_FAN": 3}
 """Small enough that every path of the tree is taken within a few steps (a refill reads 64 pairs a run at least)."""

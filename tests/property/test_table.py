@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from wherry.core import table
-from wherry.core.directory import Directory
-from wherry.core.table import OffsetTable
+from wherry.core.index import table
+from wherry.core.index.directory import Directory
+from wherry.core.index.table import OffsetTable
 
 keys = st.lists(st.integers(0, 60), max_size=12, unique=True)
 

@@ -8,11 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from wherry.core import runs, waiting
-from wherry.core.offsets import bitmap_of
-from wherry.core.reader import HELD
-from wherry.core.table import OffsetTable
-from wherry.core.waiting import Delayed, Fifo, Ranked
+from wherry.core.index import runs, waiting
+from wherry.core.index.offsets import bitmap_of
+from wherry.core.index.table import OffsetTable
+from wherry.core.index.waiting import Delayed, Fifo, Ranked
+from wherry.core.state.reader import HELD
 
 
 @pytest.fixture(autouse=True)

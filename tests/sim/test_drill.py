@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 
 import wherry
-from wherry.sim.drill import drill
-from wherry.sim.drill_steps import STEPS
-from wherry.sim.token_plants import TOKEN_PLANTS
-from wherry.sim.wait_plants import FOUND_BY, MODULES, NO_ANSWER, unwaited, waits
+from wherry.sim.drill.drill import drill
+from wherry.sim.drill.drill_steps import STEPS
+from wherry.sim.plants.tokens import TOKEN_PLANTS
+from wherry.sim.plants.waits import (
+    FOUND_BY,
+    MODULES,
+    NO_ANSWER,
+    unwaited,
+    waits,
+)
 
 SEEDS = range(3)
 """A plant is found by every step that is named for it, with each of these."""

@@ -3,7 +3,7 @@
 import pytest
 
 from wherry.sim.__main__ import try_run
-from wherry.sim.plants import PLANTS
+from wherry.sim.plants.plants import PLANTS
 
 SEEDS = 25
 """From the one that is known to show the bug; more, because a change of the workload moves it."""

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from wherry.spark.sink import BatchWriter, StreamWriter
 from wherry.spark.source import DefaultSource
+from wherry.spark.write.sink import BatchWriter, StreamWriter
 
 POINTS = ("write-before", "write-middle", "write-after", "write-killed", "commit-before", "commit-after")
 VARIABLE = "FAULTS_OF_TESTS"

@@ -17,25 +17,31 @@ from pyarrow import fs
 from typer.testing import CliRunner
 
 from wherry.cli import frame
-from wherry.cli.commands import pipeline_archive
+from wherry.cli.commands.pipeline import archive as pipeline_archive
 from wherry.cli.frame import Group
+from wherry.model.calls.log import LOGGED
 from wherry.model.errors import Corrupt, HistoryLost, InvalidInput, NotFound, StorageError, WherryError
-from wherry.model.log import LOGGED
-from wherry.spark.pipelines import archive as jobs
-from wherry.spark.pipelines import (
-    archive_compact,
-    archive_files,
-    archive_tasks,
+from wherry.spark.pipelines.archive import archive as jobs
+from wherry.spark.pipelines.archive import (
+    compact as archive_compact,
+)
+from wherry.spark.pipelines.archive import (
+    files as archive_files,
+)
+from wherry.spark.pipelines.archive import (
     manifest,
     manifest_store,
     manifest_sums,
-    run_session,
 )
-from wherry.spark.pipelines.archive import Options, archive, verify
-from wherry.spark.pipelines.archive_compact import groups
-from wherry.spark.pipelines.manifest import File
-from wherry.spark.pipelines.manifest_store import store
-from wherry.spark.pipelines.seam import archived
+from wherry.spark.pipelines.archive import (
+    tasks as archive_tasks,
+)
+from wherry.spark.pipelines.archive.archive import Options, archive, verify
+from wherry.spark.pipelines.archive.compact import groups
+from wherry.spark.pipelines.archive.manifest import File
+from wherry.spark.pipelines.archive.manifest_store import store
+from wherry.spark.pipelines.archive.seam import archived
+from wherry.spark.pipelines.run import session as run_session
 
 SMALL = Options(rows_per_task=150, wave=2, grace_s=0, orphan_s=0, consume=True)
 UNDER_WAY = Options(rows_per_task=150, wave=2, grace_s=0, consume=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from wherry.cli.commands.pipeline import pipeline
+from wherry.cli.commands.pipeline.pipeline import pipeline
 from wherry.model.errors import InvalidInput, Unavailable
-from wherry.spark.pipelines import run_declared
 from wherry.spark.pipelines.cluster import cluster, shipped
-from wherry.spark.pipelines.run_session import conf_of
+from wherry.spark.pipelines.run import declared as run_declared
+from wherry.spark.pipelines.run.session import conf_of
 
 PIPELINE = """
 name = "{topic}"

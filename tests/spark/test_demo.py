@@ -8,9 +8,15 @@ import sys
 from typer.testing import CliRunner
 
 from wherry.cli.main import app
-from wherry.spark.pipelines.demo import DRAIN_S, Counts, Moment, Story, _is_over
-from wherry.spark.pipelines.demo_picture import chart, rates, spark_line
-from wherry.spark.pipelines.run_figures import Figures
+from wherry.spark.pipelines.demo.demo import (
+    DRAIN_S,
+    Counts,
+    Moment,
+    Story,
+    _is_over,
+)
+from wherry.spark.pipelines.demo.picture import chart, rates, spark_line
+from wherry.spark.pipelines.run.figures import Figures
 
 PATIENCE_S = 300
 
@@ -38,7 +44,7 @@ def test_it_runs_and_leaves_a_picture_only(tmp_path):
 
 def test_it_is_stopped_before_there_is_anything_to_show(monkeypatch, tmp_path):
     figures = [Figures(query="large", target="topic orders.large")]
-    monkeypatch.setattr("wherry.spark.pipelines.demo.demo", lambda *_, **__: Story([], figures, Counts(), 1.0))
+    monkeypatch.setattr("wherry.spark.pipelines.demo.demo.demo", lambda *_, **__: Story([], figures, Counts(), 1.0))
     for words in ((), ("--json",)):
         told = CliRunner().invoke(app, ["demo", "--picture", str(tmp_path / "p.png"), *words])
         assert (told.exit_code, type(told.exception)) == (1, SystemExit), told.output

@@ -12,11 +12,11 @@ from pyspark.sql.types import StructType
 from tests.integration.shell import CERTIFICATES, TLS
 from tests.spark.brokers import broker as started
 from wherry.model.errors import AlreadyExists, Forbidden, InvalidInput, Unauthorized, Unavailable
-from wherry.spark.batch import BatchReader
 from wherry.spark.link import Link, link
 from wherry.spark.options import parse
+from wherry.spark.read.batch import BatchReader
 from wherry.spark.schema import MESSAGES
-from wherry.spark.sink import BatchWriter
+from wherry.spark.write.sink import BatchWriter
 
 PAYLOAD = StructType([MESSAGES["payload"]])
 BATCH = "spark/5f0c1d1e-1d2c-4a53-9a0e-0d2b7c3f4a5b/7"

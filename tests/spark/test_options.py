@@ -2,9 +2,9 @@
 
 import pytest
 
-from wherry.core.stages import STAGE_BYTES_MAX
+from wherry.core.state.stages import STAGE_BYTES_MAX
+from wherry.model.calls.where import Where
 from wherry.model.errors import InvalidInput
-from wherry.model.where import Where
 from wherry.spark.link import link
 from wherry.spark.options import BYTES_PER_BATCH, ROWS_PER_BATCH, ROWS_PER_TASK, URL, Place, parse
 

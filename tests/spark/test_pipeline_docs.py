@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from tests.spark.brokers import broker as started
 from wherry.cli import frame
-from wherry.cli.commands import pipeline_archive
+from wherry.cli.commands.pipeline import archive as pipeline_archive
 from wherry.cli.frame import Group
-from wherry.spark.pipelines import run_session
+from wherry.spark.pipelines.run import session as run_session
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", PAGE, re.DOTALL)

@@ -9,10 +9,10 @@ import pytest
 
 from wherry.model import limits
 from wherry.model.errors import InvalidInput, WherryError
-from wherry.spark.pipelines.run import Pipeline, reason
-from wherry.spark.pipelines.run_frames import TOLD
-from wherry.spark.pipelines.run_place import Place
-from wherry.spark.pipelines.spec import read
+from wherry.spark.pipelines.run.frames import TOLD
+from wherry.spark.pipelines.run.place import Place
+from wherry.spark.pipelines.run.run import Pipeline, reason
+from wherry.spark.pipelines.run.spec import read
 
 PIPELINE = """
 name = "{name}"

@@ -9,16 +9,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from wherry.model.calls.where import Where
 from wherry.model.errors import AlreadyExists, HistoryLost, InvalidInput, NotFound, WherryError
-from wherry.model.where import Where
-from wherry.spark.pipelines import backfill as backfills
-from wherry.spark.pipelines import backfill_files, manifest, manifest_store, replay_ledger
-from wherry.spark.pipelines.archive import Options, archive
-from wherry.spark.pipelines.backfill import backfill
-from wherry.spark.pipelines.backfill_files import Names, Source
-from wherry.spark.pipelines.manifest import File, Manifest
-from wherry.spark.pipelines.manifest_store import store
-from wherry.spark.pipelines.replay import Ask, Chunk, Plan, chunks, replay, with_files
+from wherry.spark.pipelines.archive import manifest, manifest_store
+from wherry.spark.pipelines.archive.archive import Options, archive
+from wherry.spark.pipelines.archive.manifest import File, Manifest
+from wherry.spark.pipelines.archive.manifest_store import store
+from wherry.spark.pipelines.backfill import backfill as backfills
+from wherry.spark.pipelines.backfill import files as backfill_files
+from wherry.spark.pipelines.backfill.backfill import backfill
+from wherry.spark.pipelines.backfill.files import Names, Source
+from wherry.spark.pipelines.replay import ledger as replay_ledger
+from wherry.spark.pipelines.replay.replay import (
+    Ask,
+    Chunk,
+    Plan,
+    chunks,
+    replay,
+    with_files,
+)
 
 STREAM = {"keep": "age", "keep_ms": 3_600_000}
 

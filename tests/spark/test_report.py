@@ -11,11 +11,18 @@ from typing import Any
 import pytest
 
 from tests.integration.flights import Flights, Pushed
-from wherry.cli.commands.pipeline_report import same_broker
-from wherry.spark.pipelines import plots, report, report_files
-from wherry.spark.pipelines.archive_tasks import watched
-from wherry.spark.pipelines.plots import LIGHT, cut, size, span
-from wherry.spark.pipelines.report import (
+from wherry.cli.commands.pipeline.report import same_broker
+from wherry.spark.pipelines.archive.tasks import watched
+from wherry.spark.pipelines.report import files as report_files
+from wherry.spark.pipelines.report import plots, report
+from wherry.spark.pipelines.report.page import page
+from wherry.spark.pipelines.report.plots import (
+    LIGHT,
+    cut,
+    size,
+    span,
+)
+from wherry.spark.pipelines.report.report import (
     OTHERS,
     Dead,
     Dying,
@@ -29,7 +36,6 @@ from wherry.spark.pipelines.report import (
     of_buckets,
     step_of,
 )
-from wherry.spark.pipelines.report_page import page
 
 HOUR_MS = 3_600_000
 PNG = b"\x89PNG\r\n\x1a\n"

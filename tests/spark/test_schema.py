@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from wherry.model.calls.log import LOGGED
 from wherry.model.errors import InvalidInput
-from wherry.model.log import LOGGED
 from wherry.spark.options import parse
-from wherry.spark.reading import columns
+from wherry.spark.read.reading import columns
 from wherry.spark.schema import DEAD, MESSAGES, TABLES, Caster, arrow_schema, checked, schema_of, value_type
 
 TEXT = parse({"topic": "t", "payload": "text"})

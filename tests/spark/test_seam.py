@@ -8,10 +8,16 @@ import pytest
 from tests.integration.flights import Flights, Pushed
 from wherry.model.errors import InvalidInput, NotFound
 from wherry.spark.options import RETRY_S
-from wherry.spark.pipelines import manifest
-from wherry.spark.pipelines.archive import Options, archive
-from wherry.spark.pipelines.manifest_store import store
-from wherry.spark.pipelines.seam import Span, _link, archived, tail, whole
+from wherry.spark.pipelines.archive import manifest
+from wherry.spark.pipelines.archive.archive import Options, archive
+from wherry.spark.pipelines.archive.manifest_store import store
+from wherry.spark.pipelines.archive.seam import (
+    Span,
+    _link,
+    archived,
+    tail,
+    whole,
+)
 
 CUTS = int(os.environ.get("SEAM_CUTS", "20"))
 SEED = int(os.environ.get("SEAM_SEED", "4"))

@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, DoubleType, LongType, MapType, StringT
 from tests.spark import faulty
 from wherry.model.errors import InvalidInput, LimitReached, WherryError
 from wherry.spark.options import parse
-from wherry.spark.sink import BatchWriter, columns, publishable
+from wherry.spark.write.sink import BatchWriter, columns, publishable
 
 PAYLOAD = StructType([StructField("payload", BinaryType())])
 
@@ -104,7 +104,7 @@ class Full:
 @pytest.fixture
 def full(monkeypatch, writer):
     def stage(there, *rows, **options):
-        monkeypatch.setattr("wherry.spark.sink.link", lambda _: there)
+        monkeypatch.setattr("wherry.spark.write.sink.link", lambda _: there)
         return writer("t", **options)._stage("k", "0", (batch for row in rows for batch in batches(row)))
 
     return stage
@@ -124,7 +124,7 @@ def test_other_limits_too_many_rows_and_too_long_are_told(full, monkeypatch):
     for there, options in ((Full(1, bound="the topic"), {}), (Full(99), {"retrySeconds": "0.3"})):
         with pytest.raises(LimitReached):
             full(there, b"a", **options)
-    monkeypatch.setattr("wherry.spark.sink.KEPT_BYTES_MAX", 10)
+    monkeypatch.setattr("wherry.spark.write.sink.KEPT_BYTES_MAX", 10)
     with pytest.raises(LimitReached):
         full(Full(1, taken=2), b"a", bytes(100))
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from wherry.spark.pipelines.run import Pipeline
-from wherry.spark.pipelines.run_place import Place
-from wherry.spark.pipelines.spec import read
+from wherry.spark.pipelines.run.place import Place
+from wherry.spark.pipelines.run.run import Pipeline
+from wherry.spark.pipelines.run.spec import read
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "spark"
 

@@ -8,8 +8,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from wherry.model.errors import HistoryLost, InvalidInput, NotFound
 from wherry.spark.options import parse
+from wherry.spark.read.stream import StreamReader
 from wherry.spark.schema import MESSAGES
-from wherry.spark.stream import StreamReader
 
 STREAM = {"keep": "age", "keep_ms": 3_600_000}
 

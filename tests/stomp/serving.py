@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from wherry.journal.store import CACHE_BYTES_MAX
+from wherry.journal.bodies.store import CACHE_BYTES_MAX
 from wherry.node.config import (
     Config,
     FlightSection,

@@ -11,10 +11,10 @@ import pytest
 
 from tests.stomp.roads import CONNECT, PATIENCE_S, Polled, ask, desk_of, frame, node, transports_of
 from wherry.node.config import ServerSection, StompSection
-from wherry.wire.stomp import polling
-from wherry.wire.stomp.polling import Bounds, Polling
-from wherry.wire.stomp.road import FEED_BYTES
 from wherry.wire.stomp.session import WAITING_MAX
+from wherry.wire.stomp.transports import polling
+from wherry.wire.stomp.transports.polling import Bounds, Polling
+from wherry.wire.stomp.transports.transport import FEED_BYTES
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.stomp.serving import running, until
 from wherry.node.config import StompSection
 from wherry.node.node import Node
 from wherry.wire.stomp import session as session_module
-from wherry.wire.stomp.road import ON_THE_LINE_BYTES
+from wherry.wire.stomp.transports.transport import ON_THE_LINE_BYTES
 
 
 def cut_off(node: Node, why: str) -> int:

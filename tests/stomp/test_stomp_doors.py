@@ -13,7 +13,7 @@ import pytest
 
 from tests.stomp.raw import Raw
 from tests.stomp.serving import done_in, running, until
-from wherry.model.key import Right
+from wherry.model.catalog.key import Right
 from wherry.node import node as node_module
 from wherry.node.config import TlsSection
 from wherry.node.node import Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.stomp.raw import Raw
-from wherry.broker.settle import Settler
+from wherry.broker.calls.settle import Settler
 from wherry.model.errors import DiskFull
 
 

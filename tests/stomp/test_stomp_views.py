@@ -12,7 +12,7 @@ import pytest
 from tests.stomp.raw import Raw
 from tests.stomp.serving import running, until
 from tests.stomp.test_stomp_doors import key_for
-from wherry.model.key import Right
+from wherry.model.catalog.key import Right
 from wherry.node.config import StompSection
 from wherry.node.stomp import views
 

@@ -12,8 +12,8 @@ from tests.stomp.raw import Raw
 from tests.stomp.roads import desk_of, frame, node
 from tests.stomp.serving import done_in, running, until
 from wherry.node.node import Node
-from wherry.wire.stomp.server import Connection
 from wherry.wire.stomp.session import Session
+from wherry.wire.stomp.transports.tcp import Connection
 
 T = TypeVar("T")
 

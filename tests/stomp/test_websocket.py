@@ -15,7 +15,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.integration.served import Served
 from tests.stomp.roads import CONNECT, PATIENCE_S, ask, desk_of, frame, node, transports_of
-from wherry.model.key import Right
+from wherry.model.catalog.key import Right
 from wherry.node.config import SecuritySection, ServerSection, StompSection, TlsSection
 from wherry.security.keys import make
 from wherry.wire.stomp.codec import BODY_BYTES_MAX

@@ -13,10 +13,10 @@ from tests.integration.served import Served
 from tests.stomp.roads import CONNECT, PATIENCE_S, desk_of, frame, node, transports_of
 from tests.stomp.test_websocket import announced, eventually, rest_of, talk, until, upgraded
 from wherry.node.config import StompSection
-from wherry.wire.stomp import websocket
-from wherry.wire.stomp.road import FEED_BYTES
 from wherry.wire.stomp.session import WAITING_MAX
-from wherry.wire.stomp.websocket import WebSocket
+from wherry.wire.stomp.transports import websocket
+from wherry.wire.stomp.transports.transport import FEED_BYTES
+from wherry.wire.stomp.transports.websocket import WebSocket
 
 BACKLOG, BODY = 150, b"z" * 100_000
 

@@ -12,8 +12,13 @@ import pytest
 
 from docs import site
 from wherry.model import limits
-from wherry.model.subscription import STARTS, Retry, Subscription
-from wherry.model.topic import KEEPS, ORDERS, OVERFLOWS, Topic
+from wherry.model.catalog.subscription import STARTS, Retry, Subscription
+from wherry.model.catalog.topic import (
+    KEEPS,
+    ORDERS,
+    OVERFLOWS,
+    Topic,
+)
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(["README.md", *site.sources(), *(str(path.relative_to(ROOT)) for path in ROOT.glob("examples/*/*.md"))])

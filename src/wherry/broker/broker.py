@@ -10,19 +10,19 @@ import asyncio
 from collections import Counter
 from types import TracebackType
 
-from wherry.broker.catalogue import Catalogue
-from wherry.broker.condition import Condition
-from wherry.broker.consume import Host
-from wherry.broker.history import Historian
-from wherry.broker.housekeeping import Housekeeper
-from wherry.broker.inventory import Inventory
-from wherry.broker.look import Looker
-from wherry.broker.measuring import Measuring
-from wherry.broker.outcomes import Outcomes
-from wherry.broker.publish import Publisher
-from wherry.broker.settle import Settler
-from wherry.broker.shard import Shard
-from wherry.broker.undertaker import Undertaker
+from wherry.broker.calls.catalogue import Catalogue
+from wherry.broker.calls.condition import Condition
+from wherry.broker.calls.consume import Host
+from wherry.broker.calls.history import Historian
+from wherry.broker.calls.inventory import Inventory
+from wherry.broker.calls.look import Looker
+from wherry.broker.calls.outcomes import Outcomes
+from wherry.broker.calls.publish import Publisher
+from wherry.broker.calls.settle import Settler
+from wherry.broker.calls.undertaker import Undertaker
+from wherry.broker.commit.shard import Shard
+from wherry.broker.metrics.measuring import Measuring
+from wherry.broker.upkeep.housekeeping import Housekeeper
 from wherry.model.errors import StorageError, WherryError, WriterFailed
 
 

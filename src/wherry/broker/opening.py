@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from wherry.broker import backfill
 from wherry.broker.broker import Broker
 from wherry.broker.clock import Clock, SystemClock
-from wherry.broker.housekeeping import CHECKPOINT_BYTES, Housekeeper
-from wherry.broker.recovery import open_shard
-from wherry.journal.disk import DiskEngine
+from wherry.broker.commit.recovery import open_shard
+from wherry.broker.upkeep import backfill
+from wherry.broker.upkeep.housekeeping import CHECKPOINT_BYTES, Housekeeper
+from wherry.journal.bodies.store import CACHE_BYTES_MAX, READ_BYTES_MAX, Store
+from wherry.journal.disk.disk import DiskEngine
+from wherry.journal.disk.files import Files
+from wherry.journal.disk.realfiles import RealFiles
 from wherry.journal.engine import Engine
-from wherry.journal.files import Files
 from wherry.journal.memory import MemoryEngine
-from wherry.journal.realfiles import RealFiles
-from wherry.journal.store import CACHE_BYTES_MAX, READ_BYTES_MAX, Store
 from wherry.model import check
 from wherry.model.errors import InvalidInput
 

@@ -19,20 +19,21 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import pyarrow as pa
 
-from wherry.broker.slices import Slices
-from wherry.broker.tracing import Tracer
-from wherry.model.amendment import Amended, Amendment
-from wherry.model.dead import DeadFilter, DeadKinds, Deed
-from wherry.model.errors import WherryError
-from wherry.model.fate import Fate, Fates, Outcome, Until
-from wherry.model.key import Key, Verb
-from wherry.model.lease import PULL_BYTES_DEFAULT, LeasePart
-from wherry.model.listing import Page, Search
-from wherry.model.log import BUDGET_MAX, Extent, Positions
-from wherry.model.publish import Published, PublishOptions
-from wherry.model.route import Binding, Route
-from wherry.model.schema import Int64, Publishable
-from wherry.model.stats import (
+from wherry.broker.metrics.tracing import Tracer
+from wherry.broker.waiting.slices import Slices
+from wherry.model.calls.amendment import Amended, Amendment
+from wherry.model.calls.dead import DeadFilter, DeadKinds, Deed
+from wherry.model.calls.fate import (
+    Fate,
+    Fates,
+    Outcome,
+    Until,
+)
+from wherry.model.calls.lease import PULL_BYTES_DEFAULT, LeasePart
+from wherry.model.calls.listing import Page, Search
+from wherry.model.calls.log import BUDGET_MAX, Extent, Positions
+from wherry.model.calls.publish import Published, PublishOptions
+from wherry.model.calls.stats import (
     BrokerFigures,
     ConsumerStats,
     PartitionStats,
@@ -41,12 +42,16 @@ from wherry.model.stats import (
     TopicSize,
     TopicStats,
 )
-from wherry.model.subscription import Subscription
-from wherry.model.topic import Topic
-from wherry.model.where import Where
+from wherry.model.calls.where import Where
+from wherry.model.catalog.key import Key, Verb
+from wherry.model.catalog.route import Binding, Route
+from wherry.model.catalog.subscription import Subscription
+from wherry.model.catalog.topic import Topic
+from wherry.model.errors import WherryError
+from wherry.model.schema import Int64, Publishable
 
 if TYPE_CHECKING:
-    from wherry.broker.metrics import Metrics
+    from wherry.broker.metrics.metrics import Metrics
 
 
 # ------------------------------------------------------------------------------------------------------------- publish

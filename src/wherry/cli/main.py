@@ -13,18 +13,17 @@ from wherry.cli.commands import (  # noqa: F401  each adds its commands to the t
     completion,
     consume,
     dead,
-    demo,
     doctor,
     keys,
     load,
     look,
-    pipeline,
     publish,
     routes,
     serve,
     top,
     tour,
 )
+from wherry.cli.commands.pipeline import demo, pipeline  # noqa: F401  each adds its commands to the tree
 from wherry.cli.frame import DEBUG, app
 from wherry.cli.session import URL, VARIABLES, Papers, Session
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 import wherry
 from wherry.broker.broker import Broker
-from wherry.broker.consumer import Consumer
+from wherry.broker.calls.consumer import Consumer
 
 MANY = 200_000
 ROWS = 1_000

@@ -34,18 +34,23 @@ from wherry.client.link.transport import ARROW, JSON, Ask, Transport
 from wherry.client.options import CONSUMER, ConsumerOptions, ProducerOptions
 from wherry.client.producer import Producer, publish_again
 from wherry.model import check
-from wherry.model.amendment import Amended, Amendment
-from wherry.model.dead import DeadFilter, Deed
+from wherry.model.calls.amendment import Amended, Amendment
+from wherry.model.calls.dead import DeadFilter, Deed
+from wherry.model.calls.fate import (
+    FATES,
+    OUTCOME_MS_MAX,
+    Fate,
+    Fates,
+)
+from wherry.model.calls.listing import LISTED, Search
+from wherry.model.calls.publish import Published, PublishOptions
+from wherry.model.calls.stats import TopicStats
+from wherry.model.catalog.key import Right
+from wherry.model.catalog.route import Route
+from wherry.model.catalog.subscription import Subscription
+from wherry.model.catalog.topic import Topic
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.model.fate import FATES, OUTCOME_MS_MAX, Fate, Fates
-from wherry.model.key import Right
 from wherry.model.limits import BATCH_MESSAGES_MAX, PRODUCER_CALLS_MAX, TOPIC_NAME_BYTES_MAX
-from wherry.model.listing import LISTED, Search
-from wherry.model.publish import Published, PublishOptions
-from wherry.model.route import Route
-from wherry.model.stats import TopicStats
-from wherry.model.subscription import Subscription
-from wherry.model.topic import Topic
 from wherry.security.keys import parse_right
 
 BATCH_MESSAGES = 10_000

@@ -16,8 +16,8 @@ from wherry.client.batch import LEASE, Batch
 from wherry.client.frames import decode
 from wherry.client.link.errors import error_of
 from wherry.client.link.transport import ARROW, JSON, Answer, Ask, Transport
+from wherry.model.calls.publish import Published
 from wherry.model.errors import InvalidInput, Unavailable
-from wherry.model.publish import Published
 from wherry.model.schema import DELIVERED
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from wherry.client.clock import VirtualClock
 from wherry.client.link.transport import ARROW, Answer, Ask
 from wherry.model.errors import Unavailable
 from wherry.wire.http.app import serve
-from wherry.wire.http.message import Request, Response, Stream
-from wherry.wire.http.server import Server
+from wherry.wire.http.protocol.message import Request, Response, Stream
+from wherry.wire.http.protocol.server import Server
 
 
 class EmbeddedClient(Client):

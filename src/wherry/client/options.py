@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Literal, TypedDict
 
 from wherry.model import check
+from wherry.model.catalog.subscription import BUFFER_MAX
 from wherry.model.errors import InvalidInput
 from wherry.model.limits import BATCH_MESSAGES_MAX, CONSUMER_ID_CHARS_MAX
-from wherry.model.subscription import BUFFER_MAX
 
 
 class ProducerOptions(TypedDict, total=False):

@@ -25,8 +25,8 @@ import pyarrow as pa
 from wherry.client.link.backoff import Backoff
 from wherry.client.link.errors import retry_after_s, returns
 from wherry.client.options import PRODUCER, ProducerOptions, producer_options
+from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.errors import Closed, DuplicateId, InvalidInput, TooLarge, WherryError
-from wherry.model.publish import Published, PublishOptions
 from wherry.model.schema import MESSAGE, Message, compact
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from wherry.core.snapshot import Column, StateImage
+from wherry.core.state.snapshot import Column, StateImage
+from wherry.journal.bodies.store import StoreImage
 from wherry.journal.codec import pack_array, unpack_array
-from wherry.journal.files import Bytes, Files
-from wherry.journal.store import StoreImage
+from wherry.journal.disk.files import Bytes, Files
 from wherry.model.errors import Corrupt
 
 MAGIC = b"WHCP"

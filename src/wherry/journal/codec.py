@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from wherry.journal.body import Parts, adopt
-from wherry.journal.files import Bytes
+from wherry.journal.bodies.body import Parts, adopt
+from wherry.journal.disk.files import Bytes
 from wherry.model import ops
 from wherry.model.ops import AnyOp, Entry
 from wherry.model.schema import stored_schema

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
-from wherry.journal.files import Bytes
+from wherry.journal.disk.files import Bytes
 
 
 class Record(NamedTuple):

@@ -47,7 +47,7 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from wherry.journal.files import Bytes
+from wherry.journal.disk.files import Bytes
 
 VERSION: Final = 1
 ALIGNMENT: Final = 8  # bytes; every frame begins at a multiple of it

@@ -12,8 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from wherry.journal.disk.files import Bytes
 from wherry.journal.engine import Appended, Fenced, Outcome, Record, TooLarge, Vouched, Writer
-from wherry.journal.files import Bytes
 from wherry.journal.format import byte_count
 from wherry.model.errors import Closed
 

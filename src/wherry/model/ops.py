@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wherry.model.key import Key
-from wherry.model.route import Binding, Route
-from wherry.model.subscription import Subscription
-from wherry.model.topic import Topic
+from wherry.model.catalog.key import Key
+from wherry.model.catalog.route import Binding, Route
+from wherry.model.catalog.subscription import Subscription
+from wherry.model.catalog.topic import Topic
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 

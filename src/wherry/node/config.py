@@ -8,11 +8,11 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
-from wherry.journal.store import CACHE_BYTES_MAX
+from wherry.journal.bodies.store import CACHE_BYTES_MAX
+from wherry.model.catalog.webhook import check_secret
 from wherry.model.errors import InvalidInput
-from wherry.model.webhook import check_secret
 from wherry.node.webhooks.targets import network_of
-from wherry.wire.http.bounds import Bounds
+from wherry.wire.http.protocol.bounds import Bounds
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 FLIGHT_PORT = 7072

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from wherry.broker.port import BrokerPort
+from wherry.model.catalog.key import Right
 from wherry.model.errors import WherryError
-from wherry.model.key import Right
 from wherry.node.config import SecuritySection
 from wherry.security.keys import make
 

@@ -15,10 +15,17 @@ from wherry.queueing.refusals import Reason, Refused
 from wherry.security.access import Access
 from wherry.wire.amqp.management import paths
 from wherry.wire.amqp.management.asking import Ask, Reply
+from wherry.wire.http.api.problem import STATUS_OF, HttpError
 from wherry.wire.http.app import check_site
-from wherry.wire.http.message import JSON, Answer, Request, Response, json_response, segments
-from wherry.wire.http.problem import STATUS_OF, HttpError
-from wherry.wire.http.server import Server
+from wherry.wire.http.protocol.message import (
+    JSON,
+    Answer,
+    Request,
+    Response,
+    json_response,
+    segments,
+)
+from wherry.wire.http.protocol.server import Server
 
 PREFIX = "/api/"
 

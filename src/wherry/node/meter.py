@@ -11,14 +11,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING, get_args
 
 from wherry.broker.broker import Broker
-from wherry.broker.metrics import Metrics
+from wherry.broker.metrics.metrics import Metrics
 from wherry.model.errors import InvalidInput
 from wherry.node.config import Config
 from wherry.node.sinks.flusher import Flusher
 from wherry.node.sinks.sink import find
 from wherry.node.webhooks.calls import Calls
 from wherry.node.webhooks.sender import Kind
-from wherry.wire.http.server import BOUNDS, Observer, Server
+from wherry.wire.http.protocol.server import BOUNDS, Observer, Server
 
 if TYPE_CHECKING:
     from wherry.wire.stomp.desk import Desk

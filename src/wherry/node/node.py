@@ -32,14 +32,14 @@ from wherry.node.webhooks.calls import Calls, calling
 from wherry.security.access import Access
 from wherry.security.tls import Tls, TlsFiles
 from wherry.wire.flight.certificates import Certificates
+from wherry.wire.http.api.problem import HttpError
+from wherry.wire.http.api.routing import Verb
 from wherry.wire.http.app import serve
-from wherry.wire.http.message import Answer, Request
-from wherry.wire.http.problem import HttpError
-from wherry.wire.http.routing import Verb
-from wherry.wire.http.server import App, Server
+from wherry.wire.http.protocol.message import Answer, Request
+from wherry.wire.http.protocol.server import App, Server
 
 if TYPE_CHECKING:
-    from wherry.broker.metrics import Metrics
+    from wherry.broker.metrics.metrics import Metrics
     from wherry.node.stomp.transports import HttpTransports
     from wherry.queueing.queueing import Queueing
     from wherry.wire.flight.server import FlightServer
@@ -228,7 +228,7 @@ class Node:
         from wherry.node.stomp.endpoints import StompEndpoints  # noqa: PLC0415  only where it is served
         from wherry.node.stomp.transports import HttpTransports  # noqa: PLC0415
         from wherry.wire.stomp.desk import Bounds  # noqa: PLC0415
-        from wherry.wire.stomp.server import serve as serve_stomp  # noqa: PLC0415
+        from wherry.wire.stomp.transports.tcp import serve as serve_stomp  # noqa: PLC0415
 
         config, section = self.config, self.config.stomp
         port = section.port_beside(config.server, tls=tls is not None)

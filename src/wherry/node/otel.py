@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from wherry.broker.tracing import TRACEPARENT, TRACESTATE, Span
+from wherry.broker.metrics.tracing import TRACEPARENT, TRACESTATE, Span
 
 KIND_OF = {"publish": SpanKind.PRODUCER, "deliver": SpanKind.CONSUMER}
 

@@ -28,7 +28,7 @@ from wherry.model.errors import WherryError
 from wherry.node import logs
 from wherry.node.config import Config
 from wherry.node.node import Node
-from wherry.wire.http.endpoints import docs
+from wherry.wire.http.pages import docs
 
 DEFAULT_URL = "http://127.0.0.1:7070"
 """Where clients look for a broker unless told."""

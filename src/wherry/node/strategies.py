@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
 
-from wherry.core import assignment
-from wherry.core.assignment import Factory
+from wherry.core.state import assignment
+from wherry.core.state.assignment import Factory
 from wherry.model.errors import InvalidInput
 
 GROUP = "wherry.assignments"

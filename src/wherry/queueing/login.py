@@ -7,8 +7,8 @@ RabbitMQ does, and who may do everything; it can be told to let in any other nam
 
 from __future__ import annotations
 
+from wherry.model.catalog.key import ADMINISTRATOR, Key, Verb
 from wherry.model.errors import Forbidden, Unauthorized
-from wherry.model.key import ADMINISTRATOR, Key, Verb
 from wherry.queueing.names import reaches
 from wherry.security.access import Access
 from wherry.security.keys import public_id

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from wherry.model.catalog.key import Key, Verb
 from wherry.model.errors import Forbidden, Unauthorized
-from wherry.model.key import Key, Verb
 from wherry.security.attempts import Attempts
 from wherry.security.keys import proves, public_id
 from wherry.security.passwords import NOBODY, knows

@@ -17,8 +17,13 @@ import string
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from wherry.model.catalog.key import (
+    ID_CHARS,
+    Key,
+    Right,
+    Verb,
+)
 from wherry.model.errors import InvalidInput
-from wherry.model.key import ID_CHARS, Key, Right, Verb
 
 ALPHABET = string.digits + string.ascii_lowercase
 SECRET_BYTES = 32

@@ -16,8 +16,13 @@ from collections.abc import Iterable
 
 import msgspec
 
+from wherry.model.catalog.key import (
+    DIGEST_BYTES,
+    ID_CHARS,
+    Key,
+    User,
+)
 from wherry.model.errors import InvalidInput
-from wherry.model.key import DIGEST_BYTES, ID_CHARS, Key, User
 from wherry.security.keys import ALPHABET
 
 SALT_BYTES = 4

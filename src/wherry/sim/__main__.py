@@ -11,8 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 from os import cpu_count
 from pathlib import Path
 
-from wherry.sim.drill import drill
-from wherry.sim.drill_steps import STEPS
+from wherry.sim.drill.drill import drill
+from wherry.sim.drill.drill_steps import STEPS
 from wherry.sim.run import run
 
 SHOWN_MAX = 10

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from wherry.model.route import KINDS, Binding, Kind, Route
-from wherry.model.subscription import Retry, Subscription
-from wherry.model.topic import ORDERS, OVERFLOWS, Topic
+from wherry.model.catalog.route import (
+    KINDS,
+    Binding,
+    Kind,
+    Route,
+)
+from wherry.model.catalog.subscription import Retry, Subscription
+from wherry.model.catalog.topic import ORDERS, OVERFLOWS, Topic
 
 GRAVE = "grave"
 """The topic to which dead letters are forwarded."""

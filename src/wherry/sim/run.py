@@ -9,28 +9,29 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from wherry.broker import backfill, settle
-from wherry.broker import history as historian
 from wherry.broker.broker import Broker
-from wherry.core import publishing, span
+from wherry.broker.calls import history as historian
+from wherry.broker.calls import settle
+from wherry.broker.upkeep import backfill
+from wherry.core.decide import publishing, span
+from wherry.model.catalog.subscription import Subscription
+from wherry.model.catalog.topic import Topic
 from wherry.model.errors import StaleLease, WherryError
-from wherry.model.subscription import Subscription
-from wherry.model.topic import Topic
-from wherry.sim import loop
-from wherry.sim.aftermath import aftermath
-from wherry.sim.checkers import check_all
-from wherry.sim.consumers import Receiver
+from wherry.sim.checkers.checkers import check_all
+from wherry.sim.checkers.ways import check_ways
+from wherry.sim.clients.aftermath import aftermath
+from wherry.sim.clients.consumers import Receiver
+from wherry.sim.clients.loggers import LogReader
+from wherry.sim.clients.operators import Nemesis, Operator
+from wherry.sim.clients.producers import Producer, name_of
+from wherry.sim.clients.routers import RouteOperator, RouteProducer, set_up
+from wherry.sim.clients.tellers import Teller
 from wherry.sim.history import LOG, Buried, History
-from wherry.sim.loggers import LogReader
-from wherry.sim.operators import Nemesis, Operator
 from wherry.sim.patch import patched
 from wherry.sim.plan import Plan, Ways, draw
-from wherry.sim.producers import Producer, name_of
-from wherry.sim.rot import rot
-from wherry.sim.routers import RouteOperator, RouteProducer, set_up
-from wherry.sim.tellers import Teller
-from wherry.sim.way_checkers import check_ways
-from wherry.sim.world import LOST, World
+from wherry.sim.world import loop
+from wherry.sim.world.rot import rot
+from wherry.sim.world.world import LOST, World
 
 DRAIN_TURNS = 400
 QUIET_S = 900.0

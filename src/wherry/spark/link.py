@@ -19,9 +19,9 @@ from pyarrow import flight
 
 from wherry.client.link.backoff import Backoff
 from wherry.model.errors import InvalidInput
-from wherry.spark import nearby
 from wherry.spark.faults import RAISED, error_of, passes
 from wherry.spark.options import Options
+from wherry.spark.read import nearby
 
 ANSWER_S = 60.0
 """How long an action may take, beside what it was asked to wait."""

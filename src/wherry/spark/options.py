@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from wherry.model import check, limits
+from wherry.model.calls.where import Where
 from wherry.model.errors import InvalidInput
-from wherry.model.where import Where
 from wherry.spark.times import instant_ms
 
 URL = "grpc://127.0.0.1:7072"

@@ -12,12 +12,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from wherry.model.errors import InvalidInput
-from wherry.spark.batch import BatchReader, TableReader
 from wherry.spark.options import Options, of_table, parse
-from wherry.spark.redrive import RedriveWriter
+from wherry.spark.read.batch import BatchReader, TableReader
+from wherry.spark.read.stream import StreamReader
 from wherry.spark.schema import remembered, remembering, schema_of
-from wherry.spark.sink import BatchWriter, StreamWriter
-from wherry.spark.stream import StreamReader
+from wherry.spark.write.redrive import RedriveWriter
+from wherry.spark.write.sink import BatchWriter, StreamWriter
 
 NO_OPTIONS = (
     "a topic. Spark does not hand on the options of a table: make the table without a list of columns, which carry them"

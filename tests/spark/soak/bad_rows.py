@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.spark.brokers import Broker
-from wherry.spark.pipelines.run import Pipeline
-from wherry.spark.pipelines.run_place import Place
-from wherry.spark.pipelines.run_session import opened
-from wherry.spark.pipelines.spec import read
+from wherry.spark.pipelines.run.place import Place
+from wherry.spark.pipelines.run.run import Pipeline
+from wherry.spark.pipelines.run.session import opened
+from wherry.spark.pipelines.run.spec import read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

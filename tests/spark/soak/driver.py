@@ -19,9 +19,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.soak.plan import QUERIES
 from tests.spark.soak.points import OPTION, PointsSource, passing
-from wherry.spark.pipelines.run import reason
-from wherry.spark.pipelines.run_place import Place
-from wherry.spark.pipelines.run_session import QUIET, opened
+from wherry.spark.pipelines.run.place import Place
+from wherry.spark.pipelines.run.run import reason
+from wherry.spark.pipelines.run.session import QUIET, opened
 from wherry.spark.session import steady
 
 COLUMNS = "key string, payload binary"

@@ -16,9 +16,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWrite
 from pyspark.sql.types import StructType
 
 from wherry.spark.options import Options, parse
-from wherry.spark.sink import StreamWriter
+from wherry.spark.read.stream import StreamReader
 from wherry.spark.source import DefaultSource
-from wherry.spark.stream import StreamReader
+from wherry.spark.write.sink import StreamWriter
 
 OPTION = "points"
 DIE = "die"

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from wherry.model.catalog.key import fits
 from wherry.model.errors import InvalidInput
-from wherry.model.key import fits
 from wherry.wire.amqp.management.patterns import patterns
 
 NAMES = ["jobs", "jobs.done", "jobsXdone", "my-jobs", "mails", "amq.gen-x", "a$b", "x.y", "jobs*", "mailsjobs"]

@@ -7,8 +7,8 @@ import pytest
 
 import wherry
 from tests.behaviour.world import VirtualClock, bodies, in_loop, reader_of
-from wherry.broker import figures
-from wherry.broker.metrics import Histogram, Metrics
+from wherry.broker.metrics import figures
+from wherry.broker.metrics.metrics import Histogram, Metrics
 from wherry.broker.opening import start
 from wherry.journal.memory import MemoryEngine
 from wherry.model.errors import LimitReached

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from wherry.broker.broker import Broker
-from wherry.broker.consumer import Consumer, Delivery
-from wherry.broker.history import LogReader
+from wherry.broker.calls.consumer import Consumer, Delivery
+from wherry.broker.calls.history import LogReader
+from wherry.broker.calls.settle import Settler
 from wherry.broker.port import BrokerPort, CatalogView, ConsumerPort, DeliveryPort, LogReaderPort, SettlerPort
-from wherry.broker.settle import Settler
-from wherry.core.catalog import Catalog
+from wherry.core.state.catalog import Catalog
 
 if TYPE_CHECKING:
     _broker: type[BrokerPort] = Broker

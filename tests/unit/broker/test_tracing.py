@@ -7,9 +7,14 @@ import pytest
 
 import wherry
 from tests.behaviour.world import VirtualClock, in_loop, reader_of
-from wherry.broker import tracing
+from wherry.broker.metrics import tracing
+from wherry.broker.metrics.tracing import (
+    Parent,
+    Span,
+    Tracing,
+    parents,
+)
 from wherry.broker.opening import start
-from wherry.broker.tracing import Parent, Span, Tracing, parents
 from wherry.journal.memory import MemoryEngine
 from wherry.model.schema import MESSAGE, Message
 

@@ -11,7 +11,7 @@ import wherry
 from wherry.client.link.errors import RETRY_AFTER_S_MAX, error_of, retry_after_s, returns
 from wherry.client.link.transport import Answer, Ask
 from wherry.model.errors import WherryError
-from wherry.wire.http.problem import HttpError, problem
+from wherry.wire.http.api.problem import HttpError, problem
 
 STORED = Answer(201, "application/json", b'{"placed": [[0, 0, 1]]}')
 FAILED = [wherry.WriterFailed("no more"), wherry.StorageError("no more"), wherry.Fenced("no more")]

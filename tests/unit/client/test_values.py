@@ -15,7 +15,7 @@ from wherry.client.link.errors import KINDS, Refused, error_of
 from wherry.client.link.pool import Address
 from wherry.client.link.transport import Answer
 from wherry.client.options import consumer_options, producer_options
-from wherry.wire.http.problem import STATUS_OF, problem
+from wherry.wire.http.api.problem import STATUS_OF, problem
 
 
 @pytest.mark.parametrize(

@@ -8,23 +8,30 @@ from typing import Any
 import numpy as np
 
 from tests.property.shell import Shell
-from wherry.core import amending, deadletters, leasing, publishing, settling, upkeep
-from wherry.core.audit import audit
-from wherry.core.lease import Lease
-from wherry.core.leasing import Now
-from wherry.core.settling import Ending, Failure
-from wherry.core.state import SubscriptionState, TopicState
-from wherry.core.stats import of_subscription
-from wherry.core.volatile import separate
+from wherry.core.decide import (
+    amending,
+    deadletters,
+    leasing,
+    publishing,
+    settling,
+    upkeep,
+)
+from wherry.core.decide.leasing import Now
+from wherry.core.decide.settling import Ending, Failure
+from wherry.core.decide.volatile import separate
+from wherry.core.inspect.audit import audit
+from wherry.core.inspect.stats import of_subscription
+from wherry.core.state.lease import Lease
+from wherry.core.state.state import SubscriptionState, TopicState
 from wherry.model import ops
-from wherry.model.amendment import Amended, Amendment
-from wherry.model.dead import DeadFilter
+from wherry.model.calls.amendment import Amended, Amendment
+from wherry.model.calls.dead import DeadFilter
+from wherry.model.calls.publish import Published, PublishOptions
+from wherry.model.calls.stats import SubscriptionStats
+from wherry.model.catalog.subscription import Retry, Subscription
+from wherry.model.catalog.topic import Topic
 from wherry.model.ops import AnyOp, Entry
-from wherry.model.publish import Published, PublishOptions
 from wherry.model.schema import compact
-from wherry.model.stats import SubscriptionStats
-from wherry.model.subscription import Retry, Subscription
-from wherry.model.topic import Topic
 
 PLENTY = 1 << 30
 

@@ -6,13 +6,19 @@ import numpy as np
 import pytest
 
 from tests.unit.core.desk import Desk
-from wherry.core import amending, leasing, staging, upkeep
-from wherry.core.volatile import separate
+from wherry.core.decide import (
+    amending,
+    leasing,
+    staging,
+    upkeep,
+)
+from wherry.core.decide.volatile import separate
+from wherry.core.inspect import by_id
 from wherry.model import ops
+from wherry.model.catalog.subscription import Retry
 from wherry.model.errors import DuplicateId, InvalidInput, LimitReached, NotWaiting, StageLost
 from wherry.model.ops import Entry
 from wherry.model.schema import Message, compact
-from wherry.model.subscription import Retry
 
 MANY = Retry(attempts=9, first_ms=10, jitter=0.0)
 
@@ -133,7 +139,7 @@ def test_an_amend_by_its_default_id_keeps_the_own_id_of_a_message():
     assert desk.amend("0-1", payload=b"1").id == "0-1"
     assert desk.amend("0-3", payload=b"2").id == "0-1"
     assert desk.amend("0-1", payload=b"3").version == 4
-    assert amending.find(desk.shell.state, desk.topic, "mine") == (0, 2)
+    assert by_id.find(desk.shell.state, desk.topic, "mine") == (0, 2)
 
 
 def test_a_message_that_is_dead_for_another_is_not_amended_nor_brought_back():

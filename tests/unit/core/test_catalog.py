@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wherry.core.catalog import Catalog
-from wherry.model.route import Binding, Route
-from wherry.model.subscription import Subscription
-from wherry.model.topic import Topic
+from wherry.core.state.catalog import Catalog
+from wherry.model.catalog.route import Binding, Route
+from wherry.model.catalog.subscription import Subscription
+from wherry.model.catalog.topic import Topic
 
 
 def catalog(topics: int, subscriptions: int) -> Catalog:

@@ -9,17 +9,23 @@ import numpy as np
 import pytest
 
 from tests.unit.core.desk import Desk
-from wherry.core import fates, outbox, partition, snapshot, upkeep
-from wherry.core.fates import fate_of
-from wherry.core.outbox import Outbox
-from wherry.core.state import State
-from wherry.journal.store import Store
+from wherry.core.decide import upkeep
+from wherry.core.inspect.by_id import fate_of
+from wherry.core.state import fates, outbox, partition, snapshot
+from wherry.core.state.outbox import Outbox
+from wherry.core.state.state import State
+from wherry.journal.bodies.store import Store
 from wherry.model import ops
+from wherry.model.calls.fate import (
+    FATES,
+    SETTLED,
+    Fate,
+    Outcome,
+)
+from wherry.model.catalog.webhook import URL_CHARS_MAX
 from wherry.model.errors import InvalidInput, LimitReached, NotFound
-from wherry.model.fate import FATES, SETTLED, Fate, Outcome
 from wherry.model.ops import Entry
 from wherry.model.schema import Message
-from wherry.model.webhook import URL_CHARS_MAX
 
 URL = "https://example.com/told"
 

@@ -12,13 +12,18 @@ import pytest
 
 from tests.unit.core.desk import Desk
 from wherry import Message
-from wherry.core import leasing, room, settling, upkeep
-from wherry.core.audit import audit
-from wherry.core.lease import Leases
-from wherry.core.reader import Reader
-from wherry.core.runs import SortedRuns
-from wherry.core.times import Times
-from wherry.model.subscription import Retry
+from wherry.core.decide import (
+    leasing,
+    room,
+    settling,
+    upkeep,
+)
+from wherry.core.index.runs import SortedRuns
+from wherry.core.index.times import Times
+from wherry.core.inspect.audit import audit
+from wherry.core.state.lease import Leases
+from wherry.core.state.reader import Reader
+from wherry.model.catalog.subscription import Retry
 
 MANY = 60
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from tests.unit.core.desk import Desk
-from wherry.core import ids, partition, runs, upkeep
-from wherry.core.partition import Partition
+from wherry.core.decide import upkeep
+from wherry.core.index import ids, runs
+from wherry.core.state import partition
+from wherry.core.state.partition import Partition
 from wherry.model.schema import Message
 
 

@@ -10,10 +10,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from wherry.core import outbox
-from wherry.core.outbox import OUTCOMES, SLACK, Outbox
-from wherry.core.table import OffsetTable
-from wherry.model.fate import DEAD, SETTLED
+from wherry.core.index.table import OffsetTable
+from wherry.core.state import outbox
+from wherry.core.state.outbox import OUTCOMES, SLACK, Outbox
+from wherry.model.calls.fate import DEAD, SETTLED
 
 NONE = np.empty(0, np.int64)
 

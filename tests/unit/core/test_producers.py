@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from wherry.core.producers import Call, Producers
+from wherry.core.state.producers import Call, Producers
 from wherry.model.limits import PRODUCER_CALLS_MAX
 
 

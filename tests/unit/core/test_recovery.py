@@ -6,9 +6,9 @@ import pytest
 
 from tests.unit.core.desk import Desk
 from wherry.model import ops
+from wherry.model.catalog.subscription import Retry
 from wherry.model.ops import Entry
 from wherry.model.schema import Message
-from wherry.model.subscription import Retry
 
 both = pytest.mark.parametrize("by", ["replay", "checkpoint"])
 

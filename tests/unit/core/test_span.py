@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wherry.core import span
-from wherry.core.offsets import OffsetSet
+from wherry.core.decide import span
+from wherry.core.index.offsets import OffsetSet
 
 
 class Counted(OffsetSet):

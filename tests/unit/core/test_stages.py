@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tests.unit.core.desk import Desk
-from wherry.core import stages, staging
-from wherry.core.stages import Part, Stage, Stages
+from wherry.core.decide import staging
+from wherry.core.state import stages
+from wherry.core.state.stages import Part, Stage, Stages
 from wherry.model.schema import compact
 
 QUERY = "0c6a1f0e-5a0e-4c57-9f0e-0123456789ab"

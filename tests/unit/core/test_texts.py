@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.unit.core.desk import Desk
-from wherry.core import texts
-from wherry.core.state import State
-from wherry.core.table import OffsetTable
-from wherry.core.texts import Texts
+from wherry.core.index.table import OffsetTable
+from wherry.core.state import texts
+from wherry.core.state.state import State
+from wherry.core.state.texts import Texts
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from wherry.journal.files import Bytes, File
+from wherry.journal.disk.files import Bytes, File
 from wherry.model.errors import InUse
 
 SECTOR_BYTES = 512

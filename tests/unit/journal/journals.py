@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wherry.journal.disk import DiskEngine
+from wherry.journal.disk.disk import DiskEngine
+from wherry.journal.disk.files import Files
 from wherry.journal.engine import Engine, Writer
-from wherry.journal.files import Files
 
 FILE_BYTES = 4096
 ENTRY_BYTES_MAX = 1024

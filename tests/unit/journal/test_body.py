@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from wherry.journal.body import COPIED_BYTES_MAX, adopt
+from wherry.journal.bodies.body import COPIED_BYTES_MAX, adopt
 from wherry.model.schema import compact
 
 ROWS = 1_000

@@ -6,13 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from wherry.core import snapshot
-from wherry.core.snapshot import Column, ReaderImage, SetImage
-from wherry.core.state import State
+from wherry.core.state import snapshot
+from wherry.core.state.snapshot import Column, ReaderImage, SetImage
+from wherry.core.state.state import State
 from wherry.journal import checkpoint
+from wherry.journal.bodies.store import Store, StoreImage
 from wherry.journal.checkpoint import Checkpoint
 from wherry.journal.codec import pack_array
-from wherry.journal.store import Store, StoreImage
 
 
 @pytest.mark.parametrize("rows", [0, 1, 8_191, 8_192, 70_000])

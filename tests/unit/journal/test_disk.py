@@ -10,10 +10,10 @@ import pytest
 
 from tests.unit.journal.cutfiles import CutFiles
 from tests.unit.journal.journals import ENTRY_BYTES_MAX, FILE_BYTES, append, bodies, numbered, reopened, small
-from wherry.journal import disk_space
-from wherry.journal.disk import DiskEngine
+from wherry.journal.disk import space as disk_space
+from wherry.journal.disk.disk import DiskEngine
+from wherry.journal.disk.files import Bytes
 from wherry.journal.engine import Appended, Fenced, TooLarge
-from wherry.journal.files import Bytes
 from wherry.journal.format import FILE_HEADER_BYTES, FRAME_OVERHEAD_BYTES_MAX, frame_bytes
 from wherry.model.errors import Closed, DiskFull, InUse, InvalidInput, WriterFailed
 

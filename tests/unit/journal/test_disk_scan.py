@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.journal.cutfiles import CutFiles, PowerCut
 from tests.unit.journal.journals import FILE_BYTES, append, bodies, numbered, reopened, small, written
-from wherry.journal import disk_scan
+from wherry.journal.disk import scan as disk_scan
 from wherry.journal.engine import Record, Writer
 from wherry.journal.format import FILE_HEADER_BYTES, FRAME_HEADER_BYTES, encode_frame, frame_bytes
 from wherry.model.errors import Corrupt

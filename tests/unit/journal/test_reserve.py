@@ -2,9 +2,9 @@
 
 from random import Random
 
-from wherry.journal.reserve import PATH, Reserve
-from wherry.sim.disk import DiskFaults, SimDisk
-from wherry.sim.loop import run
+from wherry.journal.disk.reserve import PATH, Reserve
+from wherry.sim.world.disk import DiskFaults, SimDisk
+from wherry.sim.world.loop import run
 
 LEAST = 8 << 10
 

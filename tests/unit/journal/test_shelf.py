@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wherry.core.bodies import Cold
-from wherry.journal.shelf import SLACK, Cached
-from wherry.journal.store import Store
+from wherry.core.state.bodies import Cold
+from wherry.journal.bodies.shelf import SLACK, Cached
+from wherry.journal.bodies.store import Store
 from wherry.model.schema import Message, compact
 
 sizes = st.lists(st.integers(1, 4), min_size=1, max_size=12)

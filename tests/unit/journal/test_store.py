@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from tests.unit.journal.cutfiles import CutFiles
-from wherry.core.bodies import Cold, together
-from wherry.journal import segment, store, worn
-from wherry.journal.files import Bytes
-from wherry.journal.shelf import Cached
-from wherry.journal.store import Store
+from wherry.core.state.bodies import Cold, together
+from wherry.journal.bodies import segment, store, worn
+from wherry.journal.bodies.shelf import Cached
+from wherry.journal.bodies.store import Store
+from wherry.journal.disk.files import Bytes
 from wherry.model.errors import Corrupt
 from wherry.model.schema import Message, compact
 

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from wherry.journal import segment as segments
-from wherry.journal import window as windows
-from wherry.journal.segment import Segment
-from wherry.journal.shelf import Cached
-from wherry.journal.store import Store
-from wherry.journal.window import SegmentGone, Window
+from wherry.journal.bodies import segment as segments
+from wherry.journal.bodies import window as windows
+from wherry.journal.bodies.segment import Segment
+from wherry.journal.bodies.shelf import Cached
+from wherry.journal.bodies.store import Store
+from wherry.journal.bodies.window import SegmentGone, Window
+from wherry.model.calls.where import Where
 from wherry.model.errors import Corrupt
 from wherry.model.schema import Message, compact, expand
-from wherry.model.where import Where
 
 
 class Disk:

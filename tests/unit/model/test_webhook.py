@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from wherry.model.catalog.subscription import Subscription
+from wherry.model.catalog.webhook import Webhook
 from wherry.model.errors import InvalidInput
-from wherry.model.subscription import Subscription
-from wherry.model.webhook import Webhook
 
 SECRET = "a secret of 26 characters."
 GOOD = Webhook(url="https://example.org/hook?a=b", secret=SECRET)

@@ -7,7 +7,7 @@ import sys
 import msgspec
 import pytest
 
-from wherry.model.key import Right
+from wherry.model.catalog.key import Right
 from wherry.node import logs
 from wherry.security.keys import make
 

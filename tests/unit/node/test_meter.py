@@ -2,12 +2,12 @@
 
 import asyncio
 
-from wherry.broker.metrics import Metrics
+from wherry.broker.metrics.metrics import Metrics
 from wherry.broker.opening import open as open_broker
 from wherry.node.meter import watch_server
 from wherry.wire.http.app import serve
-from wherry.wire.http.bounds import Bounds
-from wherry.wire.http.server import Server
+from wherry.wire.http.protocol.bounds import Bounds
+from wherry.wire.http.protocol.server import Server
 
 
 async def said(port: int, request: bytes) -> bytes:

@@ -8,8 +8,8 @@ from opentelemetry.trace import SpanKind, format_span_id, format_trace_id
 
 import wherry
 from tests.behaviour.world import START_MS, VirtualClock, in_loop, reader_of
+from wherry.broker.metrics.tracing import Parent, Span, Tracing
 from wherry.broker.opening import start
-from wherry.broker.tracing import Parent, Span, Tracing
 from wherry.journal.memory import MemoryEngine
 from wherry.model.schema import Message
 from wherry.node.otel import OtelTracer

@@ -8,7 +8,7 @@ import pytest
 from wherry.node.config import Config, ServerSection
 from wherry.node.node import Node
 from wherry.node.process import banner
-from wherry.wire.http.endpoints import docs
+from wherry.wire.http.pages import docs
 
 LIMITED = """
 import logging, resource, sys

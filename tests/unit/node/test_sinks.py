@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from tests.behaviour.world import VirtualClock, in_loop
-from wherry.broker.metrics import Metrics
+from wherry.broker.metrics.metrics import Metrics
 from wherry.broker.opening import start
 from wherry.journal.memory import MemoryEngine
 from wherry.model.errors import InvalidInput

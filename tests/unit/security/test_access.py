@@ -2,11 +2,11 @@
 
 import pytest
 
+from wherry.model.catalog.key import Key, Right
 from wherry.model.errors import Forbidden, Unauthorized
-from wherry.model.key import Key, Right
 from wherry.security.access import Access, signed
 from wherry.security.keys import make
-from wherry.wire.http.problem import problem
+from wherry.wire.http.api.problem import problem
 
 NOW_MS = 1_800_000_000_000
 

@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wherry.model.catalog.key import (
+    RIGHTS_MAX,
+    Key,
+    Right,
+    fits,
+)
 from wherry.model.errors import InvalidInput
-from wherry.model.key import RIGHTS_MAX, Key, Right, fits
 from wherry.security.keys import make, masked, parse_right, proves, public_id
 
 ALL = [Right("admin", "*")]

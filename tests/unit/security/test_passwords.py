@@ -6,8 +6,8 @@ import hashlib
 import msgspec
 import pytest
 
+from wherry.model.catalog.key import Grant, Key, Right
 from wherry.model.errors import InvalidInput, Unauthorized
-from wherry.model.key import Grant, Key, Right
 from wherry.security.access import Access
 from wherry.security.keys import proves
 from wherry.security.passwords import hash_of, knows, make_user, with_hash, with_password

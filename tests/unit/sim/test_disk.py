@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from wherry.journal.files import Files
+from wherry.journal.disk.files import Files
 from wherry.model.errors import Closed, InUse
-from wherry.sim.disk import DiskFaults, SimDisk, SimFiles
-from wherry.sim.errors import Crashed, Deadlock
-from wherry.sim.loop import run
+from wherry.sim.world.disk import DiskFaults, SimDisk, SimFiles
+from wherry.sim.world.errors import Crashed, Deadlock
+from wherry.sim.world.loop import run
 
 T = TypeVar("T")
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.unit.sim.test_disk import contents, use
-from wherry.sim.disk import DiskFaults, SimDisk, SimFiles
-from wherry.sim.errors import Killed
-from wherry.sim.loop import run
-from wherry.sim.process import Process
+from wherry.sim.world.disk import DiskFaults, SimDisk, SimFiles
+from wherry.sim.world.errors import Killed
+from wherry.sim.world.loop import run
+from wherry.sim.world.process import Process
 
 Work = Callable[[SimFiles], Coroutine[Any, Any, None]]
 

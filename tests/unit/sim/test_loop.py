@@ -13,8 +13,13 @@ from typing import Any
 
 import pytest
 
-from wherry.sim.errors import Deadlock, NoThreads, Runaway, Unhandled
-from wherry.sim.loop import SimLoop, run
+from wherry.sim.world.errors import (
+    Deadlock,
+    NoThreads,
+    Runaway,
+    Unhandled,
+)
+from wherry.sim.world.loop import SimLoop, run
 
 
 def now_s() -> float:
@@ -266,7 +271,7 @@ def test_real_loops_before_and_after_are_not_disturbed():
 RACE = """
 import asyncio, sys
 from random import Random
-from wherry.sim.loop import run
+from wherry.sim.world.loop import run
 
 trace = []
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from wherry.sim.errors import Killed, Unhandled
-from wherry.sim.loop import SimLoop, run
-from wherry.sim.process import Process
+from wherry.sim.world.errors import Killed, Unhandled
+from wherry.sim.world.loop import SimLoop, run
+from wherry.sim.world.process import Process
 
 
 async def count(seen: list[str], name: str) -> None:

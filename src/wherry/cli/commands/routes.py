@@ -13,7 +13,7 @@ from wherry.cli.values import given, message_key, pairs
 
 if TYPE_CHECKING:
     from wherry.cli.link import Link
-    from wherry.model.publish import Published
+    from wherry.model.calls.publish import Published
 
 routes = group("route", "Routes: one publish, copied to the topics whose rules match.", CATALOGUE)
 

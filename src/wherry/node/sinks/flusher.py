@@ -13,7 +13,7 @@ from contextlib import suppress
 from queue import Full, Queue
 from threading import Thread
 
-from wherry.broker.metrics import Metrics
+from wherry.broker.metrics.metrics import Metrics
 from wherry.node.sinks.sink import Named, Sample, samples_of
 
 CLOSE_S = 5.0

@@ -9,11 +9,22 @@ import msgspec
 from wherry.model import check
 from wherry.node.stomp.transports import HttpTransports
 from wherry.node.stomp.views import StompView
-from wherry.wire.http.message import OCTETS, Answer, Request, Response, json_response
-from wherry.wire.http.problem import HttpError
-from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask, Service
-from wherry.wire.http.terms import WAIT_MS_MAX, Sequence, WaitMs, told
+from wherry.wire.http.api.problem import HttpError
+from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.service import Ask, Service
+from wherry.wire.http.api.terms import (
+    WAIT_MS_MAX,
+    Sequence,
+    WaitMs,
+    told,
+)
+from wherry.wire.http.protocol.message import (
+    OCTETS,
+    Answer,
+    Request,
+    Response,
+    json_response,
+)
 
 SESSIONS = "/v1/stomp/sessions"
 FRAMES = SESSIONS + "/{session}/frames"

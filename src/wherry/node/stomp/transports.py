@@ -7,8 +7,14 @@ from collections.abc import Mapping
 from wherry.node.stomp import views
 from wherry.node.stomp.views import StompView
 from wherry.wire.stomp.desk import Desk
-from wherry.wire.stomp.polling import Bounds, Opened, Polling, Received, Taken
-from wherry.wire.stomp.websocket import WebSocket, WebSockets
+from wherry.wire.stomp.transports.polling import (
+    Bounds,
+    Opened,
+    Polling,
+    Received,
+    Taken,
+)
+from wherry.wire.stomp.transports.websocket import WebSocket, WebSockets
 
 
 class HttpTransports:

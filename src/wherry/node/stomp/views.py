@@ -7,11 +7,11 @@ from typing import Annotated
 
 import msgspec
 
-from wherry.wire.http.terms import told
+from wherry.wire.http.api.terms import told
 from wherry.wire.stomp.desk import Desk
-from wherry.wire.stomp.road import NEVER_BYTES
 from wherry.wire.stomp.session import Session, State
 from wherry.wire.stomp.subscriptions import Subscription
+from wherry.wire.stomp.transports.transport import NEVER_BYTES
 
 Count = Annotated[int, told(minimum=0)]
 

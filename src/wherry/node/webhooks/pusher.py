@@ -29,17 +29,17 @@ from urllib.parse import quote
 import numpy as np
 
 from wherry.broker.port import BrokerPort, ConsumerPort, DeliveryPort
-from wherry.core.retry import delays_ms
+from wherry.core.decide.retry import delays_ms
+from wherry.model.catalog.subscription import Subscription
+from wherry.model.catalog.webhook import Webhook
 from wherry.model.errors import CutOff, NotFound, StaleLease, WherryError
-from wherry.model.subscription import Subscription
-from wherry.model.webhook import Webhook
 from wherry.node.webhooks.lanes import BrokenOff, Lane
 from wherry.node.webhooks.lookups import WAIT_S, NotTried
 from wherry.node.webhooks.sender import Answer, Sender, Unreached, is_taken
 from wherry.node.webhooks.targets import Target
 from wherry.security import signing
 from wherry.wire.http.formats import write_messages
-from wherry.wire.http.message import JSON
+from wherry.wire.http.protocol.message import JSON
 
 PUSH_BYTES = 1 << 20
 """Content of one call at most; a single larger message still goes."""

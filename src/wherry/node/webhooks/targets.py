@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+from wherry.model.catalog.webhook import check_url
 from wherry.model.errors import InvalidInput, WherryError
-from wherry.model.webhook import check_url
 from wherry.node.webhooks.lookups import Lookups
 
 Ip: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address

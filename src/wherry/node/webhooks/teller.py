@@ -21,14 +21,14 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from wherry.broker.port import BrokerPort
+from wherry.model.calls.fate import Outcome
 from wherry.model.errors import WherryError
-from wherry.model.fate import Outcome
 from wherry.node.webhooks.lanes import BrokenOff, Lane
 from wherry.node.webhooks.lookups import NotTried
 from wherry.node.webhooks.sender import Sender, Unreached, is_taken
 from wherry.node.webhooks.targets import Target
 from wherry.security import signing
-from wherry.wire.http.message import JSON
+from wherry.wire.http.protocol.message import JSON
 
 ATTEMPTS = 10
 ATTEMPTS_HURRIED = 3

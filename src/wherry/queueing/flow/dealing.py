@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wherry.broker.port import DeliveryPort, SettlerPort
+from wherry.model.calls.lease import LeasePart
 from wherry.model.errors import StaleLease, WherryError
-from wherry.model.lease import LeasePart
 from wherry.queueing.message.envelope import MARK, Label, Row, from_elsewhere, opened
 from wherry.queueing.message.properties import replaced, skim
 from wherry.queueing.message.table import Int64, with_entries

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from wherry.broker.port import BrokerPort
-from wherry.model.dead import DeadFilter
+from wherry.model.calls.dead import DeadFilter
+from wherry.model.calls.publish import PublishOptions
 from wherry.model.errors import LimitReached, TooLarge, WherryError
-from wherry.model.publish import PublishOptions
 from wherry.model.schema import MESSAGE
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.queue_terms import QueueTerms, terms_of

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from wherry.broker.port import BrokerPort
+from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.errors import DuplicateId, InvalidInput, NotFound, WherryError
-from wherry.model.publish import Published, PublishOptions
 from wherry.model.schema import MESSAGE
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.message.placing import Place

@@ -14,8 +14,8 @@ from contextlib import suppress
 import pyarrow as pa
 
 from wherry.broker.port import BrokerPort
+from wherry.model.calls.lease import LeasePart
 from wherry.model.errors import NotFound, StaleLease, WherryError
-from wherry.model.lease import LeasePart
 from wherry.queueing.refusals import Reason, refused
 
 TRANSACTION_MAX = 65_536

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from wherry.broker.port import CatalogView
-from wherry.model import routing
-from wherry.model.route import Binding, Kind, Route
+from wherry.model.catalog import routing
+from wherry.model.catalog.route import Binding, Kind, Route
 from wherry.queueing.hosts.queue_terms import packed, unpacked
 from wherry.queueing.message.table import decode_table, encode_table
 from wherry.queueing.names import LABEL, full_name, is_short

@@ -10,8 +10,8 @@ import logging
 
 import msgspec
 
+from wherry.model.catalog.route import Route
 from wherry.model.errors import InvalidInput
-from wherry.model.route import Route
 from wherry.queueing.hosts.exchanges import ExchangeTerms
 from wherry.queueing.names import LABEL, ROOT, full_name, is_short
 

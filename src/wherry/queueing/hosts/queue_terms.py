@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from wherry.model.catalog.subscription import Retry, Subscription
+from wherry.model.catalog.topic import Overflow, Topic
 from wherry.model.limits import PAYLOAD_BYTES_MAX, TIME_MS_MAX
-from wherry.model.subscription import Retry, Subscription
-from wherry.model.topic import Overflow, Topic
 from wherry.queueing.names import LABEL, SUBSCRIPTION, full_name, is_short
 from wherry.queueing.refusals import Reason, Refused, refused
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wherry.broker.port import BrokerPort
-from wherry.model.route import Binding, Route
+from wherry.model.catalog.route import Binding, Route
 from wherry.queueing.hosts import exchanges, queue_terms
 from wherry.queueing.hosts.exchanges import BUILT_IN, KEPT_SLACK, ExchangeTerms, Router
 from wherry.queueing.hosts.queue import Queue

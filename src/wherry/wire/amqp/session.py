@@ -16,8 +16,8 @@ from collections.abc import Coroutine, Iterable
 from enum import Enum, auto
 from typing import Any, Protocol
 
+from wherry.model.catalog.key import Verb
 from wherry.model.errors import Forbidden, NotFound, Unauthorized, WherryError
-from wherry.model.key import Verb
 from wherry.queueing.flow.dealing import Dealt, Holding
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.virtual_host import VirtualHost

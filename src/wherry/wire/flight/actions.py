@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from wherry.broker.port import BrokerPort
-from wherry.model.dead import DeadFilter
+from wherry.model.calls.dead import DeadFilter
+from wherry.model.catalog.key import Verb
+from wherry.model.catalog.subscription import Subscription
+from wherry.model.catalog.topic import Topic
 from wherry.model.errors import InvalidInput
-from wherry.model.key import Verb
-from wherry.model.subscription import Subscription
-from wherry.model.topic import Topic
 from wherry.security.access import ALL_TOPICS
 from wherry.wire.flight.tables import May
 from wherry.wire.flight.terms import (

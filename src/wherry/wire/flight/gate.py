@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 from pyarrow import flight
 
+from wherry.model.catalog.key import Verb
 from wherry.model.errors import Forbidden, LimitReached
-from wherry.model.key import Verb
 from wherry.wire.flight.faults import telling
 
 Guard: TypeAlias = Callable[[Mapping[str, str], Verb, str], str]

@@ -16,10 +16,10 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from wherry.broker.calls.receipts import parse_receipts
 from wherry.broker.port import BrokerPort, ConsumerPort, DeliveryPort
-from wherry.broker.receipts import parse_receipts
+from wherry.model.calls.lease import LOST, LeasePart
 from wherry.model.errors import Closed, InvalidInput, WherryError
-from wherry.model.lease import LOST, LeasePart
 from wherry.model.schema import DELIVERED
 from wherry.wire.flight.bridge import Bridge
 from wherry.wire.flight.gate import Check

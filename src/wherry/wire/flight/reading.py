@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyarrow import flight
 
 from wherry.broker.port import BrokerPort
+from wherry.model.calls.log import Extent
 from wherry.model.errors import InvalidInput
-from wherry.model.log import Extent
 from wherry.wire.flight.bridge import Bridge
 from wherry.wire.flight.gate import Check
 from wherry.wire.flight.terms import End, Offsets, Part, Place, Query, Ticket

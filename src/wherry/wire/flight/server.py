@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyarrow import flight
 
 from wherry.broker.port import BrokerPort
+from wherry.model.catalog.key import Verb
 from wherry.model.errors import Forbidden, InvalidInput, NotFound
-from wherry.model.key import Verb
 from wherry.security.access import own_key
 from wherry.wire.flight import reading, tables, writing
 from wherry.wire.flight.actions import ACTIONS, body_of

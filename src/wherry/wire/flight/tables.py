@@ -8,8 +8,8 @@ from dataclasses import asdict
 import pyarrow as pa
 
 from wherry.broker.port import BrokerPort
+from wherry.model.calls.listing import DEAD_LETTERS
 from wherry.model.errors import NotFound
-from wherry.model.listing import DEAD_LETTERS
 
 May = Callable[[str], bool]
 """Whether the caller may read a topic."""

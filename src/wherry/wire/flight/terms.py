@@ -8,11 +8,16 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from wherry.model.calls.lease import PULL_BYTES_DEFAULT, PULL_MESSAGES_MAX
+from wherry.model.calls.log import (
+    BUDGET_MAX,
+    WAIT_MS_MAX,
+    check_columns,
+    projection,
+)
+from wherry.model.calls.where import Where
+from wherry.model.catalog.subscription import BUFFER_MAX
 from wherry.model.errors import InvalidInput
-from wherry.model.lease import PULL_BYTES_DEFAULT, PULL_MESSAGES_MAX
-from wherry.model.log import BUDGET_MAX, WAIT_MS_MAX, check_columns, projection
-from wherry.model.subscription import BUFFER_MAX
-from wherry.model.where import Where
 from wherry.security.access import own_key, signed
 from wherry.wire.flight import tables
 

@@ -21,9 +21,9 @@ import pyarrow as pa
 from pyarrow import flight
 
 from wherry.broker.port import BrokerPort
-from wherry.model import given
+from wherry.model.calls import given
+from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.errors import Closed, InvalidInput, WherryError
-from wherry.model.publish import Published, PublishOptions
 from wherry.model.schema import edges
 from wherry.wire.flight.bridge import Bridge
 from wherry.wire.flight.gate import Check

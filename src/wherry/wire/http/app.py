@@ -11,14 +11,20 @@ from functools import lru_cache, partial
 from ipaddress import ip_address
 
 from wherry.broker.port import BrokerPort
-from wherry.wire.http.bounds import Bounds
+from wherry.wire.http.api.openapi import describe
+from wherry.wire.http.api.problem import HttpError
+from wherry.wire.http.api.routing import (
+    Call,
+    Endpoint,
+    Router,
+    Table,
+    decoded,
+)
+from wherry.wire.http.api.service import Guard, Service, open_to_all
 from wherry.wire.http.endpoints import TABLES
-from wherry.wire.http.message import Answer, Request, Response
-from wherry.wire.http.openapi import describe
-from wherry.wire.http.problem import HttpError
-from wherry.wire.http.routing import Call, Endpoint, Router, Table, decoded
-from wherry.wire.http.server import Observer, Server
-from wherry.wire.http.service import Guard, Service, open_to_all
+from wherry.wire.http.protocol.bounds import Bounds
+from wherry.wire.http.protocol.message import Answer, Request, Response
+from wherry.wire.http.protocol.server import Observer, Server
 
 WEED_S = 5.0
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from enum import Enum, auto
 from typing import Any
 
+from wherry.model.catalog.key import Verb
 from wherry.model.errors import Forbidden, Unauthorized, WherryError
-from wherry.model.key import Verb
 from wherry.queueing.flow.dealing import Dealt, Holding
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.virtual_host import VirtualHost
@@ -32,9 +32,9 @@ from wherry.wire.stomp.desk import CLOSING, Desk
 from wherry.wire.stomp.greeting import HeartBeats
 from wherry.wire.stomp.queues import lost_right
 from wherry.wire.stomp.receipts import Receipts
-from wherry.wire.stomp.road import HIGH_BYTES, Road
 from wherry.wire.stomp.subscriptions import Subscription, by_subscription
 from wherry.wire.stomp.transaction import Transaction
+from wherry.wire.stomp.transports.transport import HIGH_BYTES, Road
 from wherry.wire.turns import Turn, turns
 from wherry.wire.unstored import Unstored
 

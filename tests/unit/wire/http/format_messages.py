@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from wherry.model import limits
 from wherry.model.schema import DELIVERED, Message, compact, expand
 from wherry.wire.http.formats import MESSAGE_AVRO_SCHEMA
-from wherry.wire.http.message import Request, Response
+from wherry.wire.http.protocol.message import Request, Response
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 times = st.none() | st.integers(0, limits.TIME_MS_MAX)

@@ -5,10 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from wherry.wire.http.bounds import Bounds
-from wherry.wire.http.message import OCTETS, Answer, Request, Response, Stream, json_response
-from wherry.wire.http.problem import HttpError
-from wherry.wire.http.server import Server
+from wherry.wire.http.api.problem import HttpError
+from wherry.wire.http.protocol.bounds import Bounds
+from wherry.wire.http.protocol.message import (
+    OCTETS,
+    Answer,
+    Request,
+    Response,
+    Stream,
+    json_response,
+)
+from wherry.wire.http.protocol.server import Server
 
 SMALL = Bounds(head_bytes=4_096, body_bytes=100_000, bodies_bytes=150_000, connections=4, requests=2)
 

@@ -2,7 +2,13 @@
 
 import pytest
 
-from wherry.wire.http.chunks import CHUNKS_MAX, LINE_BYTES_MAX, TRAILERS_BYTES_MAX, BrokenChunks, Chunks
+from wherry.wire.http.protocol.chunks import (
+    CHUNKS_MAX,
+    LINE_BYTES_MAX,
+    TRAILERS_BYTES_MAX,
+    BrokenChunks,
+    Chunks,
+)
 
 WHOLE = b"5\r\nhello\r\n006 ;a=b\r\n world\r\n1\r\n!\r\n0\r\nTrailer: x\r\n\r\n"
 

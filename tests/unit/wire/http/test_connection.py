@@ -14,8 +14,13 @@ import pytest
 
 from tests.unit.wire.http.sockets import Client, body_of, echo, post, served
 from wherry.security.tls import Tls, TlsFiles
-from wherry.wire.http.message import OCTETS, Answer, Request, Response
-from wherry.wire.http.server import Server
+from wherry.wire.http.protocol.message import (
+    OCTETS,
+    Answer,
+    Request,
+    Response,
+)
+from wherry.wire.http.protocol.server import Server
 
 CERTIFICATES = Path(__file__).parents[2] / "security/certificates"
 

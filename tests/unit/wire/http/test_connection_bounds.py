@@ -13,11 +13,16 @@ from tests.unit.wire.http.sockets import SMALL, Client, post, served
 from wherry.broker.opening import start
 from wherry.journal.memory import MemoryEngine
 from wherry.wire.http.app import serve
-from wherry.wire.http.bodies import FIRST_BYTES, GROWTH, GROWTH_WHEN_SHORT, Gathering
-from wherry.wire.http.bounds import Bounds
-from wherry.wire.http.connection import INBOX_BYTES, Connection
-from wherry.wire.http.message import Answer, Request, Response
-from wherry.wire.http.server import Server
+from wherry.wire.http.protocol.bodies import (
+    FIRST_BYTES,
+    GROWTH,
+    GROWTH_WHEN_SHORT,
+    Gathering,
+)
+from wherry.wire.http.protocol.bounds import Bounds
+from wherry.wire.http.protocol.connection import INBOX_BYTES, Connection
+from wherry.wire.http.protocol.message import Answer, Request, Response
+from wherry.wire.http.protocol.server import Server
 
 
 def test_too_many_chunks_are_cut_off():

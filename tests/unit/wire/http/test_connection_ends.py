@@ -10,8 +10,15 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.wire.http.sockets import body_of, post
-from wherry.wire.http.message import OCTETS, Answer, Request, Response, Stream, json_response
-from wherry.wire.http.server import Server
+from wherry.wire.http.protocol.message import (
+    OCTETS,
+    Answer,
+    Request,
+    Response,
+    Stream,
+    json_response,
+)
+from wherry.wire.http.protocol.server import Server
 
 
 class Streams:

@@ -9,8 +9,13 @@ import pytest
 
 from tests.unit.wire.http.sockets import Client, body_of, post, served
 from wherry.model.errors import Unauthorized
-from wherry.wire.http.message import OCTETS, Answer, Request, Response
-from wherry.wire.http.server import Server
+from wherry.wire.http.protocol.message import (
+    OCTETS,
+    Answer,
+    Request,
+    Response,
+)
+from wherry.wire.http.protocol.server import Server
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,10 @@ from tests.unit.wire.http.format_messages import (
     request,
 )
 from wherry.model import limits
+from wherry.model.calls.listing import DEAD_LETTERS, LISTED
 from wherry.model.errors import InvalidInput, LimitReached, StaleLease, TooLarge
-from wherry.model.listing import DEAD_LETTERS, LISTED
 from wherry.model.schema import MESSAGE, Message, compact
+from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.formats import (
     DELIVERED_AVRO_SCHEMA,
     GIVES,
@@ -46,8 +47,15 @@ from wherry.wire.http.formats import (
     read_messages,
     write_messages,
 )
-from wherry.wire.http.message import ARROW, AVRO, AVRO_SINGLE, JSON, NDJSON, OCTETS, Request
-from wherry.wire.http.problem import HttpError
+from wherry.wire.http.protocol.message import (
+    ARROW,
+    AVRO,
+    AVRO_SINGLE,
+    JSON,
+    NDJSON,
+    OCTETS,
+    Request,
+)
 
 HEADERS = MESSAGE.field("headers").type
 

@@ -29,7 +29,14 @@ from wherry.model import limits
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.model.schema import Message, compact
 from wherry.wire.http.formats import as_arrow, as_avro, read_messages
-from wherry.wire.http.message import ARROW, AVRO, AVRO_SINGLE, JSON, NDJSON, OCTETS
+from wherry.wire.http.protocol.message import (
+    ARROW,
+    AVRO,
+    AVRO_SINGLE,
+    JSON,
+    NDJSON,
+    OCTETS,
+)
 
 GOOD = {"payload": "a"}
 BATCH = compact([b"a", b"b"])

@@ -13,9 +13,9 @@ from tests.behaviour.web import web
 from wherry.node.stomp.endpoints import StompEndpoints
 from wherry.node.stomp.transports import HttpTransports
 from wherry.wire.http import app
+from wherry.wire.http.api.openapi import RULES, describe
+from wherry.wire.http.api.problem import STATUS_OF
 from wherry.wire.http.endpoints import TABLES
-from wherry.wire.http.openapi import RULES, describe
-from wherry.wire.http.problem import STATUS_OF
 
 STOMP = StompEndpoints(HttpTransports(None)).table()  # type: ignore[arg-type]  # nothing is called
 ENDPOINTS = [endpoint for table in (*TABLES, STOMP) for endpoint in table.endpoints]

@@ -11,12 +11,17 @@ from typing import Any
 import fastavro
 import pytest
 
-from wherry.broker.slices import Slices
+from wherry.broker.waiting.slices import Slices
 from wherry.model.errors import InvalidInput
 from wherry.model.schema import compact
 from wherry.wire.http import formats
 from wherry.wire.http.formats import as_avro, as_json, pieces, read_messages, take_messages
-from wherry.wire.http.message import AVRO, JSON, NDJSON, Request
+from wherry.wire.http.protocol.message import (
+    AVRO,
+    JSON,
+    NDJSON,
+    Request,
+)
 
 TEXTS = ["", "a", '"', "\\", '\\"', "],[", "},{", "é😀", "\n", "{", '{"payload":"x"},{"payload":"y"}', "\\\\\\"]
 

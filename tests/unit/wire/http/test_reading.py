@@ -9,13 +9,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from wherry.broker.receipts import SETTLED_MAX
+from wherry.broker.calls.receipts import SETTLED_MAX
 from wherry.model.errors import InvalidInput
 from wherry.model.limits import BATCH_MESSAGES_MAX
+from wherry.wire.http.api.reading import NAMED_BYTES_MAX, UNTOLD, decode_body
 from wherry.wire.http.endpoints.consume import Receipts
 from wherry.wire.http.formats import read_messages
-from wherry.wire.http.message import JSON, NDJSON, Request
-from wherry.wire.http.reading import NAMED_BYTES_MAX, UNTOLD, decode_body
+from wherry.wire.http.protocol.message import JSON, NDJSON, Request
 
 
 class Fields(msgspec.Struct):

@@ -5,9 +5,9 @@ import pytest
 
 from wherry.model.errors import TooLarge
 from wherry.model.schema import MESSAGE, compact
+from wherry.wire.http.api.trace_context import STATE_BYTES_MAX, carried
 from wherry.wire.http.formats import read_messages
-from wherry.wire.http.message import JSON, Request
-from wherry.wire.http.trace_context import STATE_BYTES_MAX, carried
+from wherry.wire.http.protocol.message import JSON, Request
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 HEADERS = MESSAGE.field("headers").type

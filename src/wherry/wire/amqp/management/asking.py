@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from wherry.model.catalog.key import ADMINISTRATOR, Verb
 from wherry.model.errors import Forbidden, InvalidInput, NotFound
-from wherry.model.key import ADMINISTRATOR, Verb
 from wherry.queueing.hosts.virtual_host import VirtualHost
 from wherry.queueing.login import Login
 from wherry.queueing.message.table import DEEPEST

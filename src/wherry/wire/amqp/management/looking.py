@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from wherry.model.route import Binding
+from wherry.model.catalog.route import Binding
 from wherry.queueing.hosts import exchanges
 from wherry.queueing.hosts.exchanges import ExchangeTerms
 from wherry.queueing.hosts.queue import Queue

@@ -12,8 +12,14 @@ from urllib.parse import quote
 
 import msgspec
 
+from wherry.model.catalog.key import (
+    ADMINISTRATOR,
+    Grant,
+    Key,
+    Right,
+    Verb,
+)
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.model.key import ADMINISTRATOR, Grant, Key, Right, Verb
 from wherry.queueing.login import GUEST
 from wherry.security.passwords import ALGORITHM, hash_of, make_user, with_hash, with_password
 from wherry.wire.amqp.management.asking import Ask, Reply, Row

@@ -1,22 +1,24 @@
 """Every call of the REST interface, a module for each thing that people work with."""
 
 from wherry.wire.http.endpoints import (
-    browser,
-    console,
     consume,
     dead,
-    docs,
-    figures,
     keys,
     messages,
-    metrics,
     publish,
     routes,
-    schemas,
     subscriptions,
     system,
     topics,
     transactions,
+)
+from wherry.wire.http.pages import (
+    browser,
+    console,
+    docs,
+    figures,
+    metrics,
+    schemas,
 )
 
 TABLES = [

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, UnsetType
 
 from wherry.model.errors import AlreadyExists
-from wherry.wire.http.terms import MODEL, told
+from wherry.wire.http.api.terms import MODEL, told
 
 
 def fields_of(

@@ -8,20 +8,22 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from wherry.broker.calls.receipts import SETTLED_MAX
 from wherry.broker.port import BrokerPort, ConsumerPort, DeliveryPort
-from wherry.broker.receipts import SETTLED_MAX
 from wherry.model import check
+from wherry.model.calls.lease import (
+    LOST,
+    PULL_BYTES_DEFAULT,
+    PULL_MESSAGES_MAX,
+    LeasePart,
+)
+from wherry.model.calls.listing import Page
+from wherry.model.catalog.subscription import BUFFER_MAX
 from wherry.model.errors import WherryError
-from wherry.model.lease import LOST, PULL_BYTES_DEFAULT, PULL_MESSAGES_MAX, LeasePart
-from wherry.model.listing import Page
-from wherry.model.subscription import BUFFER_MAX
-from wherry.wire.http.endpoints.views import MessageList, MessagePage
-from wherry.wire.http.formats import GIVES, ONE_EACH, parse_receipts, write_messages, write_page, write_pull
-from wherry.wire.http.message import ARROW, EVENTS, JSON, NDJSON, Answer, Response, Stream, accepted
-from wherry.wire.http.problem import HttpError, problem
-from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask
-from wherry.wire.http.terms import (
+from wherry.wire.http.api.problem import HttpError, problem
+from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.service import Ask
+from wherry.wire.http.api.terms import (
     WAIT_MS_MAX,
     Buffer,
     ConsumerName,
@@ -30,6 +32,18 @@ from wherry.wire.http.terms import (
     PullMessages,
     ReceiptList,
     WaitMs,
+)
+from wherry.wire.http.endpoints.views import MessageList, MessagePage
+from wherry.wire.http.formats import GIVES, ONE_EACH, parse_receipts, write_messages, write_page, write_pull
+from wherry.wire.http.protocol.message import (
+    ARROW,
+    EVENTS,
+    JSON,
+    NDJSON,
+    Answer,
+    Response,
+    Stream,
+    accepted,
 )
 
 TABLE = Table("consume")

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import msgspec
 
-from wherry.model.dead import DeadFilter, DeadKind
+from wherry.model.calls.dead import DeadFilter, DeadKind
 from wherry.security.access import signed
+from wherry.wire.http.api.problem import HttpError
+from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.service import Ask, once_durable
+from wherry.wire.http.api.terms import (
+    AfterDead,
+    DeadLimit,
+    Offset,
+    Partition,
+    Rate,
+    TimeMs,
+)
 from wherry.wire.http.endpoints.bodies import model
 from wherry.wire.http.endpoints.consume import LISTED, LISTS, PAGE_BYTES_MAX, SETTLE_BYTES_MAX, listing
-from wherry.wire.http.message import Answer, json_response
-from wherry.wire.http.problem import HttpError
-from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask, once_durable
-from wherry.wire.http.terms import AfterDead, DeadLimit, Offset, Partition, Rate, TimeMs
+from wherry.wire.http.protocol.message import Answer, json_response
 
 TABLE = Table("dead letters")
 PATH = "/v1/topics/{topic}/dead"

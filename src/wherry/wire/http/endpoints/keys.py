@@ -7,14 +7,14 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from wherry.model.catalog.key import Key, Right
 from wherry.model.errors import NotFound
-from wherry.model.key import Key, Right
 from wherry.security.keys import make
+from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.service import Ask, once_durable
+from wherry.wire.http.api.terms import MODEL, KeyName, TimeMs
 from wherry.wire.http.endpoints.bodies import given, model, part_of
-from wherry.wire.http.message import Answer, Response, json_response
-from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask, once_durable
-from wherry.wire.http.terms import MODEL, KeyName, TimeMs
+from wherry.wire.http.protocol.message import Answer, Response, json_response
 
 TABLE = Table("keys")
 PATH = "/v1/keys/{id}"

@@ -9,15 +9,12 @@ from msgspec import UNSET, UnsetType
 
 from wherry.broker.port import BrokerPort
 from wherry.model import limits
-from wherry.model.amendment import Amendment
+from wherry.model.calls.amendment import Amendment
+from wherry.model.calls.listing import Page, Search
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.model.listing import Page, Search
-from wherry.wire.http.endpoints.bodies import given
-from wherry.wire.http.endpoints.consume import LISTED, LISTS, PAGE_BYTES_MAX, listing
-from wherry.wire.http.message import Answer, Response, json_response
-from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask
-from wherry.wire.http.terms import (
+from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.service import Ask
+from wherry.wire.http.api.terms import (
     After,
     AfterTime,
     Base64,
@@ -30,6 +27,9 @@ from wherry.wire.http.terms import (
     TimeMs,
     Version,
 )
+from wherry.wire.http.endpoints.bodies import given
+from wherry.wire.http.endpoints.consume import LISTED, LISTS, PAGE_BYTES_MAX, listing
+from wherry.wire.http.protocol.message import Answer, Response, json_response
 
 TABLE = Table("messages")
 PATH = "/v1/topics/{topic}/messages/{id}"

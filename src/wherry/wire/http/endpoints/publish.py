@@ -9,17 +9,33 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from wherry.broker.slices import Slices
+from wherry.broker.waiting.slices import Slices
 from wherry.model import check, limits
+from wherry.model.calls.fate import OUTCOME_MS_MAX, Fates
+from wherry.model.calls.publish import FINGERPRINT_MAX, Published, PublishOptions
 from wherry.model.errors import InvalidInput, OutOfSequence
-from wherry.model.fate import OUTCOME_MS_MAX, Fates
-from wherry.model.publish import FINGERPRINT_MAX, Published, PublishOptions
+from wherry.wire.http.api.problem import HttpError
+from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.service import Ask
+from wherry.wire.http.api.terms import (
+    CallbackUrl,
+    FateWord,
+    Fingerprint,
+    OutcomeMs,
+    Partition,
+    ProducerName,
+    Sequence,
+)
 from wherry.wire.http.formats import TAKES, take_messages
-from wherry.wire.http.message import ARROW, JSON, Answer, Bytes, Request, Response, json_response
-from wherry.wire.http.problem import HttpError
-from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask
-from wherry.wire.http.terms import CallbackUrl, FateWord, Fingerprint, OutcomeMs, Partition, ProducerName, Sequence
+from wherry.wire.http.protocol.message import (
+    ARROW,
+    JSON,
+    Answer,
+    Bytes,
+    Request,
+    Response,
+    json_response,
+)
 
 TABLE = Table("publish")
 _ENCODER = msgspec.json.Encoder()

@@ -7,15 +7,20 @@ from typing import Annotated
 
 import msgspec
 
-from wherry.model.route import Binding, Kind, Route
+from wherry.model.catalog.route import Binding, Kind, Route
+from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.service import Ask, once_durable
+from wherry.wire.http.api.terms import MODEL
 from wherry.wire.http.endpoints.bodies import model, part_of
 from wherry.wire.http.endpoints.publish import PublishedView, published_view, refuse_repeats
 from wherry.wire.http.formats import TAKES, take_messages
 from wherry.wire.http.formats.as_octets import decoded
-from wherry.wire.http.message import ARROW, Answer, Response, json_response
-from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask, once_durable
-from wherry.wire.http.terms import MODEL
+from wherry.wire.http.protocol.message import (
+    ARROW,
+    Answer,
+    Response,
+    json_response,
+)
 
 TABLE = Table("routes")
 PATH = "/v1/routes/{route}"

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from wherry.model.stats import SubscriptionStats
-from wherry.model.subscription import Retry, Subscription
-from wherry.model.webhook import Webhook
+from wherry.model.calls.stats import SubscriptionStats
+from wherry.model.catalog.subscription import Retry, Subscription
+from wherry.model.catalog.webhook import Webhook
+from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.service import Ask, once_durable
 from wherry.wire.http.endpoints.bodies import changed, fields_of, given, model, part_of, shown
-from wherry.wire.http.message import Answer, Response, json_response
-from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask, once_durable
+from wherry.wire.http.protocol.message import Answer, Response, json_response
 
 TABLE = Table("subscriptions")
 PATH = "/v1/topics/{topic}/subscriptions/{subscription}"

@@ -7,10 +7,16 @@ from typing import Any
 
 import msgspec
 
-from wherry.wire.http.message import JSON, TEXT, Answer, Response, json_response
-from wherry.wire.http.problem import HttpError
-from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask
+from wherry.wire.http.api.problem import HttpError
+from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.service import Ask
+from wherry.wire.http.protocol.message import (
+    JSON,
+    TEXT,
+    Answer,
+    Response,
+    json_response,
+)
 
 TABLE = Table("system")
 

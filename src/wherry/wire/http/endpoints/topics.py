@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from wherry.model import check, limits
-from wherry.model.listing import LIMIT_MAX
-from wherry.model.stats import PartitionStats, TopicStats
-from wherry.model.topic import Topic
+from wherry.model.calls.listing import LIMIT_MAX
+from wherry.model.calls.stats import PartitionStats, TopicStats
+from wherry.model.catalog.topic import Topic
+from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.service import Ask, once_durable
+from wherry.wire.http.api.terms import Limit, Partition
 from wherry.wire.http.endpoints.bodies import changed, fields_of, given, shown
-from wherry.wire.http.message import Answer, Response, json_response
-from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask, once_durable
-from wherry.wire.http.terms import Limit, Partition
+from wherry.wire.http.protocol.message import Answer, Response, json_response
 
 TABLE = Table("topics")
 

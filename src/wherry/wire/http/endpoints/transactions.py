@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from wherry.security.access import own_key
+from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.service import Ask
+from wherry.wire.http.api.terms import Partition
 from wherry.wire.http.endpoints.consume import SETTLE_BYTES_MAX, Receipts, parts_of
 from wherry.wire.http.endpoints.publish import refuse_repeats
 from wherry.wire.http.formats import TAKES, take_messages
-from wherry.wire.http.message import Answer, Response, json_response
-from wherry.wire.http.routing import Table
-from wherry.wire.http.service import Ask
-from wherry.wire.http.terms import Partition
+from wherry.wire.http.protocol.message import Answer, Response, json_response
 
 TABLE = Table("transactions")
 PATH = "/v1/transactions/{key}"

@@ -7,7 +7,12 @@ from typing import Annotated, Any
 import msgspec
 
 from wherry.model import limits
-from wherry.wire.http.terms import Base64, Priority, TimeMs, told
+from wherry.wire.http.api.terms import (
+    Base64,
+    Priority,
+    TimeMs,
+    told,
+)
 
 ID = "^(?![0-9]{1,5}-[0-9]{1,13}$)[^\\x00-\\x1f\\x7f]+$"
 """Not one that looks like a place: those are the ids of messages that were given none."""

@@ -12,17 +12,27 @@ from importlib.util import find_spec
 
 import pyarrow as pa
 
-from wherry.broker.receipts import format_receipts, parse_receipts
-from wherry.broker.slices import SLICE_BYTES, SLICE_MESSAGES, Slices
+from wherry.broker.calls.receipts import format_receipts, parse_receipts
+from wherry.broker.waiting.slices import SLICE_BYTES, SLICE_MESSAGES, Slices
 from wherry.model.schema import Int64, content_bytes
+from wherry.wire.http.api.problem import HttpError
+from wherry.wire.http.api.trace_context import carried
 from wherry.wire.http.formats import as_arrow, as_avro, as_json, as_octets
 from wherry.wire.http.formats.as_avro import DELIVERED_AVRO_SCHEMA, MESSAGE_AVRO_SCHEMA, SCHEMAS
 from wherry.wire.http.formats.as_json import GivenMessage
 from wherry.wire.http.formats.pieces import is_large
 from wherry.wire.http.formats.rows import joined
-from wherry.wire.http.message import ARROW, AVRO, AVRO_SINGLE, JSON, NDJSON, OCTETS, Bytes, Request, Response
-from wherry.wire.http.problem import HttpError
-from wherry.wire.http.trace_context import carried
+from wherry.wire.http.protocol.message import (
+    ARROW,
+    AVRO,
+    AVRO_SINGLE,
+    JSON,
+    NDJSON,
+    OCTETS,
+    Bytes,
+    Request,
+    Response,
+)
 
 __all__ = [
     "DELIVERED_AVRO_SCHEMA",

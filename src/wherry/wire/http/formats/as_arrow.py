@@ -11,10 +11,11 @@ import struct
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from wherry.model import check, given, ipc, limits
+from wherry.model import check, ipc, limits
+from wherry.model.calls import given
 from wherry.model.errors import InvalidInput
 from wherry.model.schema import Int64, absent, payload_bytes
-from wherry.wire.http.message import ARROW, Bytes, Response
+from wherry.wire.http.protocol.message import ARROW, Bytes, Response
 
 BATCHES_MAX = 4_096
 """Of one stream: each costs a hundred times what a message of a large batch costs."""

@@ -21,9 +21,14 @@ import pyarrow as pa
 from wherry.model import limits
 from wherry.model.errors import InvalidInput, TooLarge
 from wherry.model.schema import Int64
+from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.formats.rows import COLUMN_OF, counted_from, joined, to_batch, to_fields
-from wherry.wire.http.message import AVRO, AVRO_SINGLE, Bytes, Response
-from wherry.wire.http.problem import HttpError
+from wherry.wire.http.protocol.message import (
+    AVRO,
+    AVRO_SINGLE,
+    Bytes,
+    Response,
+)
 
 Schema: TypeAlias = dict[str, Any]
 

@@ -17,10 +17,21 @@ from msgspec import Meta, Raw
 from wherry.model import limits
 from wherry.model.errors import InvalidInput
 from wherry.model.schema import Int64
+from wherry.wire.http.api.reading import (
+    NAMED_BYTES_MAX,
+    UNTOLD,
+    refused,
+    whole_numbers,
+)
 from wherry.wire.http.formats.pieces import SCAN_BYTES, elements, lines
 from wherry.wire.http.formats.rows import COLUMN_OF, Fields, counted_from, to_batch, to_fields
-from wherry.wire.http.message import JSON, NDJSON, Bytes, Response, json_response
-from wherry.wire.http.reading import NAMED_BYTES_MAX, UNTOLD, refused, whole_numbers
+from wherry.wire.http.protocol.message import (
+    JSON,
+    NDJSON,
+    Bytes,
+    Response,
+    json_response,
+)
 
 TimeMs: TypeAlias = Annotated[int, Meta(ge=0, le=limits.TIME_MS_MAX)]
 Priority: TypeAlias = Annotated[int, Meta(ge=0, le=limits.PRIORITY_MAX)]

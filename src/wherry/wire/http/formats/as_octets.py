@@ -13,9 +13,14 @@ import pyarrow as pa
 
 from wherry.model.errors import InvalidInput
 from wherry.model.schema import Int64
+from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.formats.rows import Fields, to_batch, to_fields
-from wherry.wire.http.message import OCTETS, Header, Request, Response
-from wherry.wire.http.problem import HttpError
+from wherry.wire.http.protocol.message import (
+    OCTETS,
+    Header,
+    Request,
+    Response,
+)
 
 _PREFIX = "wherry-"
 _NAMED = "wherry-header-"

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from wherry.wire.http.message import Bytes
+from wherry.wire.http.protocol.message import Bytes
 
 Octets: TypeAlias = npt.NDArray[np.uint8]
 

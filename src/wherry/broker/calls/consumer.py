@@ -1,0 +1,350 @@
+"""Consumers and what they are handed: pull, then settle each delivery."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property
+from time import perf_counter
+from types import TracebackType
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.broker.calls.settle import Settler
+from wherry.broker.commit.shard import Shard
+from wherry.broker.waiting.turnstile import Call
+from wherry.core.decide import leasing, settling
+from wherry.core.decide.volatile import separate
+from wherry.core.index.offsets import distinct
+from wherry.core.state.bodies import Cold, together
+from wherry.core.state.lease import Lease
+from wherry.core.state.state import Consumer as ConsumerState
+from wherry.core.state.state import SubscriptionState
+from wherry.model import check, ops
+from wherry.model.calls.lease import (
+    PULL_BYTES_DEFAULT,
+    PULL_MESSAGES_MAX,
+    LeasePart,
+    Received,
+)
+from wherry.model.catalog.subscription import BUFFER_MAX
+from wherry.model.errors import InvalidInput, NotFound, WherryError, error_text, is_by_the_message
+from wherry.model.limits import TIME_MS_MAX
+from wherry.model.ops import AnyOp, to_ranges
+from wherry.model.schema import DELIVERED, completed
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+Rows: TypeAlias = Sequence[int] | Int64 | None
+"""Which messages of a delivery: row numbers, or None for all of them."""
+
+
+class Delivery:
+    """Messages on lease: an Arrow batch, and the ways to settle it, whole or by rows."""
+
+    def __init__(self, settler: Settler, present: pa.RecordBatch, leases: list[Lease], lease_of_row: Int64) -> None:
+        self._settler = settler
+        self.present = present
+        """The messages, without some of the columns that say nothing."""
+        self.tokens = [lease.token for lease in leases]
+        """Fencing tokens, one for each partition that the messages came from."""
+        self._lease_of_row = lease_of_row
+
+    @cached_property
+    def batch(self) -> pa.RecordBatch:
+        """The messages, with all columns."""
+        return completed(self.present)
+
+    def __len__(self) -> int:
+        return int(self.present.num_rows)
+
+    def __iter__(self) -> Iterator[Received]:
+        return iter(self.messages())
+
+    def messages(self) -> list[Received]:
+        """The messages one by one, for callers that want them so."""
+        rows = self.batch.drop_columns(["published", "envelope", "blob", "mac", "expires"]).to_pylist()
+        return [
+            Received(
+                row["payload"],
+                row["id"] or f"{row['partition']}-{row['offset']}",
+                row["key"],
+                row["priority"],
+                None if row["due"] is None else int(row["due"].timestamp() * 1000),
+                dict(row["headers"] or ()),
+                row["partition"],
+                row["offset"],
+                row["attempt"],
+            )
+            for row in rows
+        ]
+
+    def payloads(self) -> list[bytes]:
+        """The bodies alone."""
+        return self.batch.column("payload").to_pylist()
+
+    def token_of(self, row: int) -> int:
+        """The fencing token of one message."""
+        return self.tokens[int(self._lease_of_row[row])]
+
+    def lease_column(self) -> Int64:
+        """The fencing token of each message."""
+        return np.array(self.tokens, np.int64)[self._lease_of_row]
+
+    def take_back(self) -> None:
+        """Whoever was to get this is gone before it did: the messages wait again, no attempt counted."""
+        self._settler.take_back(self.tokens)
+
+    def parts(self, rows: Rows = None) -> list[LeasePart]:
+        """Tokens, with the offsets meant under each."""
+        if rows is None:
+            return [(token, None) for token in self.tokens]
+        allowed = f"row numbers from 0 to {len(self) - 1}, at least one"
+        wanted = check.whole_numbers("rows", rows, allowed)
+        if wanted[0] < 0 or wanted[-1] >= len(self):
+            raise InvalidInput("rows", rows, allowed)
+        offsets = self.present.column("offset").to_numpy()[wanted]
+        of_lease = self._lease_of_row[wanted]
+        return [(self.tokens[number], offsets[of_lease == number]) for number in distinct(of_lease).tolist()]
+
+    async def ack(self, rows: Rows = None) -> None:
+        """Done with these messages: durable on return. `StaleLease` if a lease is over; then nothing was settled."""
+        await self._settler.ack(self.parts(rows))
+
+    async def nack(self, rows: Rows = None, *, delay_ms: int | None = None, error: str = "") -> None:
+        """These failed: they come back by the retry policy, or after `delay_ms`; or they are dead letters now."""
+        await self._settler.nack(self.parts(rows), delay_ms, error)
+
+    async def dead_letter(self, rows: Rows = None, *, reason: str = "rejected", error: str = "") -> None:
+        """Give up on these at once."""
+        await self._settler.dead_letter(self.parts(rows), reason, error)
+
+    async def release(self, rows: Rows = None) -> None:
+        """Hand these back untouched: they wait again, no attempt counted."""
+        self._settler.release(self.parts(rows))
+
+    async def renew(self, lease_ms: int | None = None) -> None:
+        """More time for long work."""
+        self._settler.renew(self.tokens, lease_ms)
+
+    async def stage_ack(self, key: str, rows: Rows = None) -> None:
+        """Ack when the stage `key` is committed; the lease must still hold then."""
+        await self._settler.stage_ack(key, self.parts(rows))
+
+
+class Consumer:
+    """One of those who share a subscription; leave it by `close` or the end of its `async with`."""
+
+    __slots__ = ("_shard", "_state", "_subscription")  # there may be a million of them
+
+    def __init__(self, shard: Shard, subscription: SubscriptionState, state: ConsumerState) -> None:
+        self._shard = shard
+        self._subscription = subscription
+        self._state = state
+
+    @property
+    def id(self) -> str:
+        """As it was named."""
+        return self._state.id
+
+    @property
+    def out_messages(self) -> int:
+        """How many messages it holds."""
+        return self._state.out_messages
+
+    def is_joined(self) -> bool:
+        """Whether it still shares its subscription, and that still exists."""
+        known = self._shard.state.subscriptions.get(self._subscription.number)
+        return known is self._subscription and known.consumers.get(self.id) is self._state
+
+    def is_last_of_ephemeral(self) -> bool:
+        """Whether its subscription would go with it."""
+        return not self._subscription.config.durable and len(self._subscription.consumers) == 1
+
+    @property
+    def partitions(self) -> list[int]:
+        """Partitions assigned to it now, most preferred first."""
+        return list(self._subscription.assignment.of(self._state.seat))
+
+    async def __aenter__(self) -> Consumer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(error_text(fault) if fault is not None and is_by_the_message(fault) else "")
+
+    async def close(self, error: str = "") -> None:
+        """Leave: what it held waits again, no attempt counted; with an `error` it failed by that.
+
+        The last one takes an ephemeral subscription along.
+        """
+        shard, subscription = self._shard, self._subscription
+        if error and self.is_joined():
+            await self._fail(error)
+        if shard.committer.failure is not None or subscription.number not in shard.state.subscriptions:
+            return
+        if subscription.consumers.get(self.id) is not self._state:  # closed before, and the id may be another's by now
+            return
+        leasing.leave(shard.state, subscription, self.id)
+        if not subscription.config.durable and not subscription.consumers:
+            shard.remove_subscription(subscription, "")
+        shard.turnstile.turn()
+
+    async def _fail(self, error: str) -> None:
+        """Count a failed attempt for all that it holds; what cannot be written down only waits again.
+
+        In one call, or lease by lease: one that has just ended, or finds no space, does not spare the rest.
+        """
+        shard, settler = self._shard, Settler(self._shard)
+        with suppress(WherryError):
+            shard.upkeep(shard.now())
+        held = shard.state.leases.of_consumer(self._subscription.number, self.id)
+        parts: list[LeasePart] = [(lease.token, None) for lease in held]
+        try:
+            if parts:
+                await settler.nack(parts, None, error)
+        except WherryError:
+            for part in parts if len(parts) > 1 else ():
+                with suppress(WherryError):
+                    await settler.nack([part], None, error)
+
+    def grant(self, messages: int) -> None:
+        """Credit for push: from the first call on, no more is handed over than was granted; 2^40 at most."""
+        check.integer("messages", messages, 1, BUFFER_MAX)
+        state = self._state
+        state.credit = messages if state.credit > BUFFER_MAX else min(state.credit + messages, BUFFER_MAX)
+        self._shard.state.relieve(self._subscription, state.id)
+        self._shard.turnstile.turn()
+
+    async def pull(
+        self, messages: int = 1_000, *, bytes_max: int = PULL_BYTES_DEFAULT, wait_ms: int | None = 0
+    ) -> Delivery:
+        """Up to so many messages and bytes, in order; empty when none came within `wait_ms` (None: wait for ever).
+
+        The first message is handed over even if it alone is above `bytes_max`.
+        """
+        check.integer("messages", messages, 1, PULL_MESSAGES_MAX)
+        check.integer("bytes_max", bytes_max, 1, BUFFER_MAX)
+        check.optional_integer("wait_ms", wait_ms, 0, TIME_MS_MAX)
+        began = perf_counter()
+        leases = await self._leased(messages, bytes_max, wait_ms)
+        if self._shard.metrics is not None:
+            self._shard.metrics.pull.observe(perf_counter() - began)
+        if not leases:
+            return Delivery(Settler(self._shard), pa.RecordBatch.from_pylist([], DELIVERED), [], np.empty(0, np.int64))
+        self._shard.expect(leases[0].deadline_ms)
+        leased_us = self._shard.clock.wall_us()
+        return self._told(await self._handed(leases), leased_us)
+
+    def _told(self, delivery: Delivery, leased_us: int) -> Delivery:
+        """A delivery on its way out, for those who keep figures and traces."""
+        shard = self._shard
+        if shard.metrics is not None:
+            shard.metrics.delivered(self._subscription, delivery.present, shard.clock.wall_us())
+        if shard.tracing is not None:
+            shard.tracing.delivered(self._subscription, delivery.present, leased_us)
+        return delivery
+
+    async def _leased(self, messages: int, bytes_max: int, wait_ms: int | None) -> list[Lease]:
+        """Look, and wait for a turn to look again, until there is something or the time is over."""
+        clock, turnstile = self._shard.clock, self._shard.turnstile
+        until_ms = None if wait_ms is None else clock.steady_ms() + wait_ms
+        missed: dict[int | str, int] = {}
+        call: Call | None = None  # what it was let through for; unless it sees the end of that, others must look too
+        try:
+            while True:
+                leases = await self._look(messages, bytes_max)
+                left_ms = None if until_ms is None else until_ms - clock.steady_ms()
+                if leases or (left_ms is not None and left_ms <= 0):
+                    return leases
+                if call is not None:
+                    missed[call.cause] = call.event
+                    turnstile.missed(self._subscription, call)
+                    call = None
+                call = await turnstile.wait(self._subscription, self._state, left_ms, missed)
+        finally:
+            if call is not None:
+                turnstile.pass_on(self._subscription, call)
+            turnstile.turn()
+
+    async def _look(self, messages: int, bytes_max: int) -> list[Lease]:
+        """Take what is there, once the bodies are in memory. Nothing is awaited after the look itself."""
+        shard, subscription = self._shard, self._subscription
+        colds: list[Cold] = []
+        while True:
+            shard.committer.check()
+            shard.check_subscription(subscription)
+            if not subscription.config.acks:  # what is handed over is settled at once, and that must fit
+                await shard.admit_settle(messages)
+            now = shard.now()
+            shard.upkeep(now)
+            if leasing.consumer_of(subscription, self.id) is not self._state:
+                raise NotFound("consumer", self.id)
+            try:
+                return leasing.lease(shard.state, subscription, self._state, messages, bytes_max, now)
+            except Cold as cold:
+                colds = together(colds, cold)
+                await shard.store.load(*colds)
+
+    async def _handed(self, leases: list[Lease]) -> Delivery:
+        shard, subscription = self._shard, self._subscription
+        batches, gate = [], 0
+        for lease in leases:
+            reader = subscription.readers[lease.partition]
+            attempts = reader.attempts(lease.offset) + 1 if len(reader.held) else 1
+            batch, position = shard.store.deliver(subscription.topic.number, lease.partition, lease.offset, attempts)
+            batches.append(batch)
+            gate = max(gate, position)
+        batch, lease_of_row = _in_order(batches, leases, fifo=subscription.topic.config.order == "fifo")
+        delivery = Delivery(Settler(shard), batch, leases, lease_of_row)
+        if not subscription.config.acks:
+            gate = max(gate, self._settle_at_once(leases))
+        try:
+            await shard.committer.wait(gate)
+        except asyncio.CancelledError:
+            self._give_up(delivery)
+            raise
+        shard.handed(subscription.topic, leases)
+        return delivery
+
+    def _give_up(self, delivery: Delivery) -> None:
+        """Whoever pulled is gone before the messages reached it."""
+        if self._subscription.config.acks:
+            delivery.take_back()
+        else:  # settled, and nobody got it: that is what at most once means; nothing of the credit was used
+            self._state.credit += len(delivery)
+            self._shard.state.relieve(self._subscription, self.id)
+            self._shard.turnstile.turn()
+
+    def _settle_at_once(self, leases: list[Lease]) -> int:
+        """At most once: handed over is settled, durably, before the consumer sees it."""
+        shard = self._shard
+        steps: list[AnyOp] = []
+        for lease in leases:
+            offset, _ = settling.columns_of(lease, None)
+            steps.append(ops.Settle(lease.subscription, lease.partition, to_ranges(offset), "acked"))
+        position = shard.commit(separate(shard.state, shard.now().wall_us, steps))
+        for lease in leases:
+            shard.state.take_out(lease, None)
+        return position
+
+    async def stream(self, messages: int = 1_000, *, bytes_max: int = PULL_BYTES_DEFAULT) -> AsyncIterator[Delivery]:
+        """Deliveries as they come, for ever: push, bounded by the buffer and by the credit granted."""
+        while True:
+            yield await self.pull(messages, bytes_max=bytes_max, wait_ms=None)
+
+
+def _in_order(batches: list[pa.RecordBatch], leases: list[Lease], *, fifo: bool) -> tuple[pa.RecordBatch, Int64]:
+    """The messages of several partitions by rank (in a fifo: by partition), and the lease that each row is of."""
+    if len(batches) == 1:
+        return batches[0], np.zeros(batches[0].num_rows, np.int64)
+    lease_of_row = np.repeat(np.arange(len(leases)), [len(lease.offset) for lease in leases])
+    batch = pa.concat_batches(map(completed, batches))
+    if fifo:
+        return batch, lease_of_row
+    order = np.argsort(np.concatenate([lease.rank for lease in leases]), kind="stable")
+    return batch.take(pa.array(order)), lease_of_row[order]

@@ -1,0 +1,283 @@
+"""Reading a topic as a log: by offsets, without leases, from memory and segments alike.
+
+The event loop returns where messages are, a window at a time (`journal/bodies/window`); the caller's thread reads and
+cuts them. No message is shown before it is durable. A reader that keeps its own positions may report them (`advance`)
+as a durable subscription: then its lag is known, and a queue keeps what it has not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from wherry.broker.calls.face import Face
+from wherry.core.decide import span
+from wherry.core.decide.span import Budget, Way
+from wherry.core.state.bodies import Cold, together
+from wherry.core.state.partition import Partition
+from wherry.core.state.state import TopicState
+from wherry.journal.bodies.nearby import Nearby, nearby
+from wherry.journal.bodies.segment import Segment
+from wherry.journal.bodies.window import SegmentGone, Window, window
+from wherry.journal.disk.realfiles import RealFiles
+from wherry.model import check, limits
+from wherry.model.calls.log import (
+    BUDGET_MAX,
+    WAIT_MS_MAX,
+    Extent,
+    Positions,
+    check_columns,
+)
+from wherry.model.calls.where import Where
+from wherry.model.errors import HistoryLost
+
+WINDOW = 1 << 18
+"""Offsets that are looked up at a time."""
+
+STEP_BYTES = 8 << 20
+"""What `history` reads before it hands something over."""
+
+
+class Historian(Face):
+    """The calls that read topics as logs."""
+
+    def extents(self, topic: str) -> list[Extent]:
+        """Which offsets there are of each partition: from `start` up to `stop`, with holes where messages are gone."""
+        return span.extents(self.shard.state.topic(topic))
+
+    def offsets_at(self, topic: str, at_ms: int) -> dict[int, int]:
+        """For each partition the offset of the first message published at or after a time; its end if there is none."""
+        check.integer("at_ms", at_ms, 0, limits.TIME_MS_MAX)
+        return span.at_time(self.shard.state.topic(topic), at_ms * 1000)
+
+    async def check_kept(self, topic: str, partition: int, start: int, stop: int) -> None:
+        """Raise `HistoryLost` if messages of `start..stop` went that a reader might have wanted."""
+        state = self.shard.state.topic(topic)
+        found = state.partitions.get(partition)
+        if found is not None and start < stop:
+            await self._check_kept(state, found, start, min(stop, found.next_offset))
+
+    async def window(self, topic: str, partition: int, start: int, stop: int, *, strict: bool = False) -> Window:
+        """Where the messages of the beginning of `start..stop` are; `Window.stop` says how far it goes.
+
+        Its batches can be read in any thread, by `Window.batches` with `read_file`. With `strict`, messages that went
+        before they were read are an error, `HistoryLost`; else they are left out.
+        """
+        state = self.shard.state.topic(topic)
+        check.integer("partition", partition, 0, state.config.partitions - 1)
+        check.integer("start", start, 0, limits.OFFSET_MAX)
+        check.integer("stop", stop, start, limits.OFFSET_MAX)
+        found = state.partitions.get(partition)
+        if found is None:
+            return Window(partition, start, stop)
+        begin = max(start, found.released.floor)
+        end = min(stop, found.next_offset, begin + WINDOW)
+        if strict:
+            await self._check_kept(state, found, start, max(end, min(stop, begin)))
+        view = Window(partition, start, stop)
+        if begin < end:
+            view = window(self.shard.store, state.number, partition, begin, end, found.released.inside(begin, end))
+        # What is left out must be gone for good: a crash could bring back what went a moment ago.
+        hides = begin > start or view.gone
+        await self.shard.committer.wait(self.shard.committer.submitted if hides else view.gate)
+        if begin >= end:
+            return view
+        return view if view.stop < found.next_offset else view._replace(stop=stop)
+
+    async def nearby(self, topic: str, partition: int, start: int, stop: int, *, strict: bool = False) -> Nearby:
+        """Return which files hold the beginning of `start..stop`, for a reader on this machine."""
+        files = self.shard.files
+        folder = files.root if isinstance(files, RealFiles) else None
+        return nearby(await self.window(topic, partition, start, stop, strict=strict), folder)
+
+    def read_file(self, path: str, offset: int, length: int) -> pa.Buffer:
+        """Bytes of a segment, for `Window.batches`; waits for the disk, so never call it on the loop."""
+        assert self.shard.files is not None
+        return self.shard.files.read_blocking(path, offset, length)
+
+    def read_log(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        stop: int,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        strict: bool = False,
+    ) -> LogReader:
+        """Return a reader of `start..stop` of a partition: it looks on the loop, and reads in any thread."""
+        return LogReader(
+            self, (topic, partition, strict), start, stop, check_columns(columns), (where or Where()).checked()
+        )
+
+    async def history(
+        self,
+        topic: str,
+        partition: int = 0,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        strict: bool = False,
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The messages of a partition from `start` up to `stop` (None: what there is now), in batches of columns."""
+        end = self.next_offset(topic, partition) if stop is None else stop
+        reader = self.read_log(topic, partition, start, end, columns=columns, where=where, strict=strict)
+        while not reader.is_done:
+            await reader.look()
+            read = reader.batches()
+            while some := await self._compute(read):
+                for batch in some:
+                    if batch.num_rows:
+                        yield batch
+
+    async def _compute(self, read: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """The next few batches of a window; none at its end."""
+
+        def step() -> list[pa.RecordBatch]:
+            some, size = [], 0
+            for batch in read:
+                some.append(batch)
+                size += batch.nbytes
+                if size >= STEP_BYTES:
+                    break
+            return some
+
+        return step() if self.shard.files is None else await self.shard.files.compute(step)
+
+    async def reach(
+        self,
+        start: Positions,
+        *,
+        stop: Positions | None = None,
+        messages_max: int = BUDGET_MAX,
+        bytes_max: int = BUDGET_MAX,
+        wait_ms: int = 0,
+    ) -> dict[str, dict[int, int]]:
+        """How far to read from `start` without going over `messages_max` or `bytes_max`, nor beyond `stop`.
+
+        Where there is nothing new it waits for up to `wait_ms`. A single message that is larger than `bytes_max` is
+        read alone. Partitions that a topic has and `start` does not name are read from their beginning. Messages that
+        went before they were read are an error, `HistoryLost`.
+        """
+        check.integer("messages_max", messages_max, 1, BUDGET_MAX)
+        check.integer("bytes_max", bytes_max, 1, BUDGET_MAX)
+        check.integer("wait_ms", wait_ms, 0, WAIT_MS_MAX)
+        until_ms = self.shard.clock.steady_ms() + wait_ms
+        while True:
+            self.shard.committer.check()
+            begin = {topic: await self._from(topic, given) for topic, given in start.items()}
+            result = await self._reach(begin, stop, Budget(messages_max, bytes_max))
+            left_ms = until_ms - self.shard.clock.steady_ms()
+            if result != begin or left_ms <= 0:
+                await self.shard.committer.wait(self.shard.committer.submitted)
+                return result
+            await self.shard.arrivals.wait([self.shard.state.topic(topic).number for topic in start], left_ms)
+
+    async def _from(self, topic: str, given: Mapping[int, int]) -> dict[int, int]:
+        state = self.shard.state.topic(topic)
+        span.check_positions(state, given)
+        for number, offset in given.items():
+            if (found := state.partitions.get(number)) is not None:
+                await self._check_kept(state, found, offset, found.released.floor)
+        return {number: given.get(number, 0) for number in range(state.config.partitions)}
+
+    async def _reach(self, start: Positions, stop: Positions | None, budget: Budget) -> dict[str, dict[int, int]]:
+        colds: list[Cold] = []
+        while True:
+            ways = [way for topic, begin in start.items() for way in self._ways(topic, begin, stop)]
+            try:
+                ends = span.reach(self.shard.state.bodies, ways, budget)
+            except Cold as cold:
+                colds = together(colds, cold)
+                await self.shard.store.load(*colds)
+                continue
+            result = {topic: dict(begin) for topic, begin in start.items()}
+            for way, end in zip(ways, ends, strict=True):
+                result[way.topic.config.name][way.partition.number] = end
+            return result
+
+    def _ways(self, topic: str, start: Mapping[int, int], stop: Positions | None) -> list[Way]:
+        state = self.shard.state.topic(topic)
+        ends = None if stop is None else stop.get(topic, {})
+        return [
+            Way(state, found, begin, found.next_offset if ends is None else min(found.next_offset, ends.get(number, 0)))
+            for number, begin in start.items()
+            if (found := state.partitions.get(number)) is not None
+        ]
+
+    def check_positions(self, topic: str, positions: Mapping[int, int]) -> None:
+        """Raise `InvalidInput` for a partition that the topic does not have, or an offset that cannot be."""
+        span.check_positions(self.shard.state.topic(topic), positions)
+
+    def next_offset(self, topic: str, partition: int) -> int:
+        """Return the offset that the next message of a partition will have."""
+        return self.shard.state.topic(topic).next_offset(partition)
+
+    async def advance(self, topic: str, subscription: str, positions: Mapping[int, int]) -> None:
+        """A subscription is done with everything below these offsets; durable on return. Backwards does nothing.
+
+        For readers that keep positions and take no leases: `NotWaiting` while a consumer holds one of the messages.
+        """
+        state = self.shard.state
+        span.check_positions(state.topic(topic), positions)
+        while True:
+            known = state.subscription(topic, subscription)
+            now = self.shard.now()
+            self.shard.upkeep(now)
+            entries = span.advance(state, known, positions, now.wall_us)
+            position = self.shard.commit(entries)
+            await self.shard.committer.wait(position or self.shard.committer.submitted)
+            if not entries:
+                return
+
+    async def _check_kept(self, topic: TopicState, partition: Partition, start: int, stop: int) -> None:
+        """`HistoryLost` where something of `start..stop` is, for good: whoever is told so goes on behind it."""
+        lost = span.first_lost(partition, start, stop)
+        if lost is not None:
+            first = max(partition.released.floor, lost + 1)
+            await self.stored_so_far()
+            raise HistoryLost(topic.config.name, partition.number, lost, first)
+
+
+class LogReader:
+    """Reads a stretch of a partition: a window is looked up on the loop, its batches are read in any thread."""
+
+    def __init__(
+        self, log: Historian, place: tuple[str, int, bool], start: int, stop: int, columns: list[str], where: Where
+    ) -> None:
+        self._log, self._place, self._at, self._stop = log, place, start, stop
+        self._columns, self._where = columns, where
+        self._view: Window | None = None
+        self._gone: Segment | None = None
+        """A segment whose file was not there any more when it was to be read."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the end of the stretch is reached."""
+        return self._at >= self._stop
+
+    async def look(self) -> None:
+        """Look up where the next messages are. On the loop."""
+        topic, partition, strict = self._place
+        self._view = await self._log.window(topic, partition, self._at, self._stop, strict=strict)
+        self._view.check_without(self._gone)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read the batches of what was looked up, ascending; then look again, unless the reader is done.
+
+        A batch has no rows where nothing is wanted of what was read, so that the caller can give up between any two.
+        """
+        view = self._view
+        assert view is not None
+        try:
+            for batch, reached in view.batches(self._log.read_file, self._columns, self._where):
+                yield batch
+                self._at = reached
+        except SegmentGone as fault:  # written again since: its messages are somewhere else now
+            self._gone = fault.segment
+            return
+        self._at = view.stop

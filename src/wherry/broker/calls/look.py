@@ -1,0 +1,118 @@
+"""Messages by id and by what is in them: get, cancel, amend, browse, search, and how much waits where."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from wherry.broker.calls import browse
+from wherry.broker.calls.face import Face
+from wherry.core.decide import amending
+from wherry.model.calls.amendment import Amended, Amendment
+from wherry.model.calls.listing import Page, Search
+from wherry.model.errors import InvalidInput
+
+
+class Looker(Face):
+    """The calls that look at waiting messages, and change them in place."""
+
+    async def cancel(self, topic: str, *message_ids: str) -> None:
+        """Cancel waiting messages, all of them or none; `NotWaiting` if one is out or done."""
+        if not message_ids:
+            raise InvalidInput("message_ids", message_ids, "at least one id")
+        state = self.shard.state
+        await self._durable(
+            lambda now: (amending.cancel(state, state.topic(topic), list(message_ids), now.wall_us), None)
+        )
+
+    async def amend(
+        self,
+        topic: str,
+        message_id: str,
+        change: Amendment | None = None,
+        /,
+        *,
+        version: int | None = None,
+        **fields: object,
+    ) -> Amended:
+        """Change a waiting message: `amend("jobs", id, due_ms=…, version=1)`. A stale version is refused."""
+        try:
+            wanted = change if change is not None else Amendment(**fields)  # type: ignore[arg-type]
+        except TypeError:
+            allowed = "payload, priority, due_ms, expires_ms, headers"
+            raise InvalidInput("fields", sorted(fields), allowed) from None
+        state = self.shard.state
+        return await self._durable(
+            lambda now: amending.amend(state, state.topic(topic), message_id, wanted, version, now.wall_us)
+        )
+
+    async def get(self, topic: str, message_id: str) -> pa.RecordBatch:
+        """One message by id, as a batch of one row; empty if it is not in the topic any more."""
+        return await browse.by_id(self.shard, self.shard.state.topic(topic), message_id)
+
+    async def state_of(self, topic: str, subscription: str, message_id: str) -> str:
+        """Where a message stands for a subscription: waiting, scheduled, leased, dead or settled."""
+        state = self.shard.state
+        found = await browse.find(self.shard, state.topic(topic), message_id)
+        reader = state.subscription(topic, subscription).readers[found.partition]
+        said = reader.state_of(found.offset, self.shard.now().wall_ms)
+        await self.stored_so_far()
+        return said
+
+    async def browse(self, topic: str, *, partition: int = 0, start: int = 0, limit: int = 1_000) -> pa.RecordBatch:
+        """Messages of a partition by offset, without consuming them."""
+        return await browse.browse(self.shard, self.shard.state.topic(topic), partition, start, limit)
+
+    async def browse_page(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        limit: int,
+        *,
+        after: str | None = None,
+        bytes_max: int | None = None,
+    ) -> Page:
+        """Return messages of a partition by offset, a page of them; `after` goes before `partition` and `start`."""
+        known = self.shard.state.topic(topic)
+        return await browse.browse_page(self.shard, known, partition, start, limit, after=after, bytes_max=bytes_max)
+
+    async def search(self, topic: str, wanted: Search | None = None, /, **fields: object) -> pa.RecordBatch:
+        """Messages by key, headers or time: `search("jobs", key="user-7", limit=10)`."""
+        try:
+            chosen = wanted if wanted is not None else Search(**fields)  # type: ignore[arg-type]
+        except TypeError:
+            raise InvalidInput("fields", sorted(fields), "key, headers, from_ms, to_ms, limit") from None
+        if not isinstance(chosen, Search):
+            raise InvalidInput("wanted", chosen, "a Search, or its fields by name")
+        return await browse.search(self.shard, self.shard.state.topic(topic), chosen)
+
+    async def search_page(
+        self, topic: str, wanted: Search, *, after: str | None = None, bytes_max: int | None = None
+    ) -> Page:
+        """Return messages that match, a page of them."""
+        known = self.shard.state.topic(topic)
+        return await browse.search_page(self.shard, known, wanted, after=after, bytes_max=bytes_max)
+
+    async def scheduled(
+        self, topic: str, subscription: str, *, from_ms: int | None = None, to_ms: int | None = None, limit: int = 1_000
+    ) -> pa.RecordBatch:
+        """What will be handed to a subscription in a time range, soonest first."""
+        known = self.shard.state.topic(topic)
+        return await browse.scheduled(self.shard, known, subscription, from_ms, to_ms, limit)
+
+    async def scheduled_page(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        from_ms: int | None,
+        to_ms: int | None,
+        limit: int,
+        after: str | None = None,
+        bytes_max: int | None = None,
+    ) -> Page:
+        """Return what will be handed to a subscription in a time range, soonest first, a page of it."""
+        known = self.shard.state.topic(topic)
+        return await browse.scheduled_page(
+            self.shard, known, subscription, from_ms, to_ms, limit, after=after, bytes_max=bytes_max
+        )

@@ -1,0 +1,172 @@
+"""The fate of messages: ask for it, wait for it, or have producers told. The three ways read the same state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wherry.broker.calls.face import Face
+from wherry.broker.waiting.watches import Watch
+from wherry.core.index.offsets import distinct
+from wherry.core.inspect import by_id
+from wherry.core.state import fates
+from wherry.core.state.bodies import Cold
+from wherry.core.state.state import TopicState
+from wherry.model import check, ops
+from wherry.model.calls.fate import (
+    DELIVERED,
+    DROPPED,
+    FATES,
+    OUTCOME_MS_MAX,
+    SETTLED,
+    Fate,
+    Fates,
+    Outcome,
+    Until,
+)
+from wherry.model.calls.publish import Published
+from wherry.model.errors import NotFound
+from wherry.model.ops import AnyOp, Entry
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+TOLD_MAX = 65_536
+
+BLOCK = 1_024
+"""Messages whose bodies are looked at together: memory may not hold more."""
+
+
+class Outcomes(Face):
+    """The calls about what becomes of messages."""
+
+    async def fate(self, topic: str, message_id: str) -> Fate:
+        """What became of a message: as a whole, and for each subscription.
+
+        By its default id (`partition-offset`) also when it is gone; by an id of its own as long as it is in the topic.
+        """
+        shard = self.shard
+        while True:
+            now = shard.now()
+            shard.upkeep(now)
+            try:
+                found = by_id.fate_of(shard.state, shard.state.topic(topic), message_id, now.wall_ms)
+            except Cold as cold:
+                await shard.store.load(cold)
+                continue
+            except NotFound:
+                await self.stored_so_far()
+                raise
+            await shard.committer.wait(shard.committer.submitted)
+            return found
+
+    async def outcome(
+        self, topic: str, published: Published, *, until: Until = "settled", timeout_ms: int = 30_000
+    ) -> Fates:
+        """Wait until each message of a publish was handed over (or is over), or until each is over.
+
+        After `timeout_ms` the answer is the fates as they are then.
+
+        Examples
+        --------
+        >>> async def main(broker):
+        ...     published = await broker.publish("jobs", [b"hello"])
+        ...     fates = await broker.outcome("jobs", published, until="settled", timeout_ms=5_000)
+        ...     return fates.counts()
+        """
+        check.one_of("until", until, ("delivered", "settled"))
+        check.integer("timeout_ms", timeout_ms, 0, OUTCOME_MS_MAX)
+        shard = self.shard
+        shard.committer.check()
+        known = shard.state.topic(topic)
+        watch = Watch(known.number, published.partition, published.offset, until)
+        for number in distinct(published.partition).tolist():
+            mine = published.offset[published.partition == number]
+            if number not in known.partitions or int(mine.max()) >= known.partitions[number].next_offset:
+                raise NotFound("message", f"{number}-{int(mine.max())}")
+            watch.begin(known.partitions[number])
+        if not watch.is_complete():
+            await self._wait(watch, timeout_ms)
+        await self._bring_up_to_date(known, watch)
+        return Fates(published.partition, published.offset, watch.code)
+
+    async def _wait(self, watch: Watch, timeout_ms: int) -> None:
+        watches = self.shard.watches
+        watches.add(watch)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await watch.done
+        except TimeoutError:
+            return
+        finally:
+            watches.remove(watch)
+        if not watch.is_complete():
+            self.shard.committer.check()
+
+    async def _bring_up_to_date(self, topic: TopicState, watch: Watch) -> None:
+        """What has not ended, as it is now; what was handed over before stays so, even if it waits again."""
+        shard = self.shard
+        for number in distinct(watch.partition).tolist():
+            rows = np.flatnonzero((watch.partition == number) & (watch.code < SETTLED))
+            for start in range(0, len(rows), BLOCK):
+                block = rows[start : start + BLOCK]
+                code = await self._as_they_are(topic, number, watch.offset[block])
+                handed = watch.code[block] == DELIVERED
+                watch.code[block] = np.where(handed, np.maximum(code, DELIVERED), code)
+        await shard.committer.wait(shard.committer.submitted)
+
+    async def _as_they_are(self, topic: TopicState, number: int, offset: Int64) -> Int64:
+        shard = self.shard
+        while shard.state.topics.get(topic.number) is topic:
+            try:
+                return fates.fates(shard.state, topic, number, offset, shard.now().wall_ms)
+            except Cold as cold:
+                await shard.store.load(cold)
+        return np.full(len(offset), DROPPED, np.int64)
+
+    @property
+    def on_outcome(self) -> asyncio.Event:
+        """Set when there is something new to tell; clear it before you look."""
+        return self.shard.news.event
+
+    def untold(self, limit: int = 1_000, *, without: Collection[str] = ()) -> list[Outcome]:
+        """What producers with a callback are still to be told, durable.
+
+        Topic by topic and URL by URL, whoever has waited longest first, each in the order in which its outcomes came.
+
+        `without` names URLs that are not to be told now: they are being told, or cannot be reached. What is here stays
+        until `told` was called with it.
+        """
+        return self.shard.news.untold(check.integer("limit", limit, 1, TOLD_MAX), without)
+
+    async def told(self, outcomes: Sequence[Outcome]) -> None:
+        """These were told, or given up. Durable on return: they do not come again."""
+        shard = self.shard
+        parts: dict[tuple[int, int], list[Outcome]] = {}
+        topics = {topic.config.name: topic.number for topic in shard.state.topics.values()}
+        for each in outcomes:
+            if each.topic in topics and FATES.index(each.fate) >= SETTLED:
+                parts.setdefault((topics[each.topic], each.partition), []).append(each)
+        if not parts:
+            return
+        await shard.admit_settle(len(outcomes))
+        steps: list[AnyOp] = [
+            ops.Told(
+                *place,
+                np.array([each.offset for each in group], np.int64),
+                np.array([FATES.index(each.fate) for each in group], np.int64),
+            )
+            for place, group in parts.items()
+            if place[0] in shard.state.topics
+        ]
+        await shard.committer.wait(shard.commit([Entry(shard.now().wall_us, steps)]))
+
+    def delivered_notices(self) -> list[Outcome]:
+        """First hand-overs of messages with a callback, since this was last asked.
+
+        They are in memory only: a restart may lose some, and may repeat others.
+        """
+        return self.shard.news.notices()

@@ -1,0 +1,186 @@
+"""Publishing, plain, through routes, and in transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from wherry.broker.calls.face import Face
+from wherry.broker.commit.shard import Choice
+from wherry.core.decide import leasing, publishing, staging
+from wherry.core.decide.volatile import joined
+from wherry.model import check
+from wherry.model.calls.publish import Published, PublishOptions
+from wherry.model.catalog import routing
+from wherry.model.errors import InvalidInput, WherryError
+from wherry.model.ops import Entry
+from wherry.model.schema import Publishable, compact
+
+
+class Publisher(Face):
+    """The calls that add messages."""
+
+    async def publish(self, topic: str, messages: Publishable, options: PublishOptions | None = None) -> Published:
+        """Publish messages to a topic; on return they are on disk (unless they are transient).
+
+        `messages` is an Arrow batch or table with a `payload` column (and any of `id`, `key`, `priority`, `due`,
+        `expires`, `headers`), a list of bytes, text or `Message`, or one of these. Arrow data is immutable, so payloads
+        of a large batch are kept where they are: do not write into memory that you gave Arrow to look at.
+        """
+        chosen = PublishOptions() if options is None else options
+        if not isinstance(chosen, PublishOptions):
+            raise InvalidInput("options", options, "PublishOptions, or None")
+        if chosen.callback is not None:
+            self.check_url("callback", chosen.callback)
+        metrics = self.shard.metrics
+        call = self._publish(topic, messages, chosen)
+        return await (call if metrics is None else metrics.publishing((topic,), call))
+
+    async def _publish(self, topic: str, messages: Publishable, chosen: PublishOptions) -> Published:
+        began_us = self.shard.clock.wall_us()
+        try:
+            position, answer, batch = await self._submitted(topic, messages, chosen)
+        except WherryError:
+            await self.stored_so_far()  # that an id is taken is a success to whoever repeats it
+            raise
+        await self.shard.committer.wait(position)
+        self._trace(topic, batch, answer, began_us)
+        return answer
+
+    def _trace(
+        self, topic: str, batch: pa.RecordBatch, answer: Published, began_us: int, position: int | None = None
+    ) -> None:
+        if self.shard.tracing is not None:
+            self.shard.tracing.published(topic, batch, answer, began_us, position)
+
+    async def submit(
+        self, calls: Sequence[tuple[str, Publishable, PublishOptions]]
+    ) -> tuple[int, list[Published | WherryError]]:
+        """Publish to several topics, one after the other; each call stands or falls by itself.
+
+        On return the messages are in the topics and not durable yet: that is what `stored` waits for, with the position
+        that is returned here. So whoever has many calls has all of them written together.
+        """
+        last = 0
+        answers: list[Published | WherryError] = []
+        for topic, messages, options in calls:
+            began_us = self.shard.clock.wall_us()
+            try:
+                position, answer, batch = await self._submitted(topic, messages, options)
+            except WherryError as fault:
+                if self.shard.metrics is not None:
+                    self.shard.metrics.refused(topic, fault)
+                answers.append(fault)
+                last = self.shard.committer.submitted  # a refusal rests on what others have written
+                continue
+            self._trace(topic, batch, answer, began_us, position)
+            last = max(last, position)
+            answers.append(answer)
+        return last, answers
+
+    async def _submitted(
+        self, topic: str, messages: Publishable, options: PublishOptions
+    ) -> tuple[int, Published, pa.RecordBatch]:
+        state = self.shard.state
+        batch = compact(messages, state.topic(topic).config.payload_bytes_max)
+        position, answer = await self.shard.decide(
+            lambda now: publishing.decide(state, state.topic(topic), batch, options, now.wall_us)
+        )
+        if answer.repeated:
+            return self.shard.committer.submitted, answer, batch
+        return position or self.shard.reserved_at, answer, batch  # without an entry: its offsets rest on that one
+
+    async def reserve(self, topic: str) -> None:
+        """Set offsets aside for transient messages of a topic with one partition: else the first waits for the disk.
+
+        On return they are not durable yet; whatever is durable later, they are before.
+        """
+        state = self.shard.state
+        await self.shard.decide(lambda now: (publishing.reserve(state.topic(topic), [(0, 0)], now.wall_us), None))
+
+    def is_stored(self, position: int) -> bool:
+        """Return whether everything up to a position of `submit` is durable."""
+        return position <= self.shard.committer.durable
+
+    async def stored(self, position: int) -> None:
+        """Wait until everything up to a position of `submit` is durable."""
+        await self.shard.committer.wait(position)
+
+    async def publish_route(
+        self, route: str, messages: Publishable, *, routing_key: str = "", headers: dict[str, str] | None = None
+    ) -> dict[str, Published]:
+        """Publish through a route: a copy for each topic that matches, all of them or none."""
+        state = self.shard.state
+        check.text("routing_key", routing_key)
+        check.headers("headers", headers)
+        names = routing.targets(state.catalog.route(route), routing_key, headers or {}, state.catalog.routes)
+        metrics = self.shard.metrics
+        call = self._publish_all(names, messages)
+        return await (call if metrics is None else metrics.publishing(names, call))
+
+    async def _publish_all(self, names: Sequence[str], messages: Publishable) -> dict[str, Published]:
+        """A copy for each topic, all of them or none."""
+        state = self.shard.state
+        began_us = self.shard.clock.wall_us()
+        for name in names:
+            state.topic(name)
+        sizes = [state.topic(name).config.payload_bytes_max for name in names]
+        batch = compact(messages, min(sizes)) if sizes else None
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], dict[str, Published]]:
+            entries: list[Entry] = []
+            answers = {}
+            for name in names if batch is not None else ():
+                new, answers[name] = publishing.decide(state, state.topic(name), batch, PublishOptions(), now.wall_us)
+                entries += new
+            lasting = [entry for entry in entries if not entry.volatile]
+            return joined([*lasting, *(entry for entry in entries if entry.volatile)]), answers
+
+        answers = await self._durable(choose)
+        for name, answer in answers.items() if batch is not None else ():
+            self._trace(name, batch, answer, began_us)
+        return answers
+
+    async def stage(self, key: str, topic: str, messages: Publishable, *, partition: int | None = None) -> None:
+        """Put messages aside under a key; they are durable, and nobody sees them before `commit`."""
+        await self._durable(self._staging(key, topic, messages, partition))
+
+    async def submit_stage(self, key: str, topic: str, messages: Publishable, *, partition: int | None = None) -> int:
+        """Put messages aside under a key; return the position that `stored` waits for, before they are durable."""
+        position, _ = await self.shard.decide(self._staging(key, topic, messages, partition))
+        return position
+
+    def _staging(self, key: str, topic: str, messages: Publishable, partition: int | None) -> Choice[None]:
+        state = self.shard.state
+        batch = compact(messages, state.topic(topic).config.payload_bytes_max)
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], None]:
+            return staging.stage_publish(state, key, state.topic(topic), batch, partition, now.wall_us), None
+
+        return choose
+
+    async def commit(self, key: str, stages: Sequence[str] | None = None) -> list[tuple[str, int, int, int]]:
+        """Make everything under a key visible at once: `(topic, partition, first offset, count)` for each part.
+
+        With `stages`, what lies under those keys becomes visible together, and `key` names the commit: several
+        writers stage for themselves, and one of them commits for all. The same key again is a success that does
+        nothing and gives the same answer; what was staged a second time for it is thrown away.
+        """
+        state = self.shard.state
+        if stages is not None and (isinstance(stages, str) or not isinstance(stages, Sequence)):
+            raise InvalidInput("stages", stages, "a list of keys, or None")
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], staging.Committed]:
+            return staging.commit(state, key, now.wall_us, stages)
+
+        position, committed = await self._decided(choose)
+        committed.end_leases(state)
+        self.shard.turnstile.turn()
+        await self.shard.committer.wait(position or self.shard.committer.submitted)
+        names = {topic.number: topic.config.name for topic in state.topics.values()}
+        return [(names.get(t, ""), p, b, c) for t, p, b, c in committed.placed.reshape(-1, 4).tolist()]
+
+    async def abort(self, key: str) -> None:
+        """Throw away what lies under a key."""
+        await self._durable(lambda now: (staging.abort(self.shard.state, key, now.wall_us), None))

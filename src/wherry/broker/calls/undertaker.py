@@ -1,0 +1,157 @@
+"""Dead letters: look at them, send them back at a rate, throw them away, and see who did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from wherry.broker.calls import browse
+from wherry.broker.calls.face import Face
+from wherry.core.decide import deadletters, leasing, publishing
+from wherry.core.decide.volatile import joined
+from wherry.core.inspect import deadkinds
+from wherry.core.inspect.deadkinds import DeadGroup
+from wherry.model import check
+from wherry.model.calls.dead import DeadFilter, DeadKinds, Deed
+from wherry.model.calls.listing import Page
+from wherry.model.calls.publish import PublishOptions
+from wherry.model.errors import NotFound
+from wherry.model.ops import Entry
+from wherry.model.schema import Publishable, compact
+
+REDRIVES_A_SECOND = 10
+"""Steps a second of a redrive with a rate."""
+
+
+class Undertaker(Face):
+    """The calls about dead letters."""
+
+    async def dead_letters(self, topic: str, wanted: DeadFilter | None = None) -> pa.RecordBatch:
+        """Dead letters with the whole message, the reason, the last error, attempts and times."""
+        return await browse.dead_letters(self.shard, self.shard.state.topic(topic), wanted or DeadFilter())
+
+    async def dead_page(
+        self, topic: str, wanted: DeadFilter, *, after: str | None = None, bytes_max: int | None = None
+    ) -> Page:
+        """Return dead letters that a filter means, a page of them."""
+        known = self.shard.state.topic(topic)
+        return await browse.dead_page(self.shard, known, wanted, after=after, bytes_max=bytes_max)
+
+    async def dead_kinds(self, topic: str, wanted: DeadFilter) -> DeadKinds:
+        """Count dead letters by subscription and reason, and how many of them the topic would take back.
+
+        A thread sorts them, for there may be a million. The answer does not wait until it is durable.
+        """
+        shard = self.shard
+        known = shard.state.topic(topic)
+        shard.upkeep(shard.now())
+        groups = deadletters.select(shard.state, known, wanted)
+        count, room = _total(groups), deadkinds.room(known)
+        return DeadKinds(count, room, await asyncio.to_thread(deadkinds.kinds, groups, list(shard.state.texts.texts)))
+
+    def each_dead(self, topic: str, wanted: DeadFilter | None = None) -> AsyncIterator[pa.RecordBatch]:
+        """The same in batches, however many there are."""
+        return browse.dead_blocks(self.shard, self.shard.state.topic(topic), wanted or DeadFilter())
+
+    async def redrive(
+        self, topic: str, wanted: DeadFilter | None = None, *, by: str = "", rate: int | None = None
+    ) -> int:
+        """Send dead letters back to wait again; how many. Those that are not dead any more are not touched.
+
+        With a `rate`, at most so many a second: what made them die may not bear all of them at once. `by` says who
+        asked for it, in `audit`.
+        """
+        chosen = wanted or DeadFilter()
+        if rate is None:
+            return await self._redrive(topic, chosen, by)
+        check.integer("rate", rate, 1, 1 << 40)
+        # Only what is dead by now: what dies again on the way must not be sent round and round.
+        now_ms = self.shard.now().wall_ms + 1
+        chosen = replace(chosen, to_ms=now_ms if chosen.to_ms is None else min(chosen.to_ms, now_ms))
+        done = 0
+        while done < chosen.limit:
+            step = min(chosen.limit - done, max(1, rate // REDRIVES_A_SECOND))
+            count = await self._redrive(topic, replace(chosen, limit=step), by)
+            done += count
+            if count < step:
+                break
+            await asyncio.sleep(step / rate)
+        return done
+
+    async def _redrive(self, topic: str, wanted: DeadFilter, by: str) -> int:
+        state = self.shard.state
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], int]:
+            known = state.topic(topic)
+            groups = deadletters.select(state, known, wanted)
+            return deadletters.redrive(state, known, groups, by, now.wall_us), _total(groups)
+
+        return await self._durable(choose)
+
+    async def forward(
+        self, topic: str, wanted: DeadFilter, to: Sequence[tuple[str, Publishable, bool]], *, by: str = ""
+    ) -> int:
+        """Publish messages in the place of dead letters, which go: both or neither. How many dead letters went.
+
+        `to` has topics, the messages for each, and whether those are persistent: where one topic is there twice, all of
+        them are if any is. Of dead letters that are named by their offsets all go: `NotFound` if somebody was quicker
+        with some of them, 0 if with all.
+        """
+        state = self.shard.state
+        parts: dict[str, list[pa.RecordBatch]] = {}
+        for name, messages, _ in to:
+            parts.setdefault(name, []).append(compact(messages, state.topic(name).config.payload_bytes_max))
+        lasting_to = {name for name, _, persistent in to if persistent}
+        # One publish for each topic: two that are decided in one step would get the same offsets.
+        batches = [(name, _together(given), name in lasting_to) for name, given in parts.items()]
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], int]:
+            known = state.topic(topic)
+            groups = deadletters.select(state, known, wanted)
+            if not groups:  # somebody was quicker
+                return [], 0
+            _check_all(topic, wanted, groups)
+            entries = deadletters.forward(state, known, groups, by, now.wall_us)
+            for name, batch, persistent in batches:
+                options = PublishOptions(persistent=persistent)
+                entries += publishing.decide(state, state.topic(name), batch, options, now.wall_us)[0]
+            lasting = [entry for entry in entries if not entry.volatile]
+            return joined([*lasting, *(entry for entry in entries if entry.volatile)]), _total(groups)
+
+        return await self._durable(choose)
+
+    def audit(self, topic: str) -> list[Deed]:
+        """Who sent dead letters of a topic back or threw them away, when and how many; the last ones, newest last."""
+        return list(self.shard.state.topic(topic).deeds)
+
+    async def discard(self, topic: str, wanted: DeadFilter, *, by: str = "") -> int:
+        """Throw dead letters away; how many."""
+        state = self.shard.state
+
+        def choose(now: leasing.Now) -> tuple[list[Entry], int]:
+            known = state.topic(topic)
+            groups = deadletters.select(state, known, wanted)
+            return deadletters.discard(state, known, groups, by, now.wall_us), _total(groups)
+
+        return await self._durable(choose)
+
+
+def _check_all(topic: str, wanted: DeadFilter, groups: list[DeadGroup]) -> None:
+    """`NotFound` for the first offset that a filter names and that is no dead letter."""
+    found = {offset for group in groups for offset in group.offsets.tolist()}
+    for offset in wanted.offsets or ():
+        if offset not in found:
+            raise NotFound("dead letter", f"{topic}/{offset}")
+
+
+def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return compact(pa.concat_tables([pa.Table.from_batches([each]) for each in batches], promote_options="default"))
+
+
+def _total(groups: list[DeadGroup]) -> int:
+    return sum(len(group.offsets) for group in groups)

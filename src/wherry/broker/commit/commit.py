@@ -1,0 +1,149 @@
+"""Group commit: entries of one turn of the loop become one write and one sync; answers wait for their position.
+
+State is changed when an entry is submitted, before it is durable; that is safe because nothing leaves the broker
+before its position is durable (`wait`). If the journal fails, the state is thrown away with the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from wherry.journal.bodies.body import Parts
+from wherry.journal.engine import Appended, Fenced, TooLarge, Writer
+from wherry.model import errors
+from wherry.model.errors import Closed, WherryError, WriterFailed
+
+if TYPE_CHECKING:
+    from wherry.broker.metrics.metrics import Metrics
+
+GROUP_BYTES = 8 << 20
+"""One write; a larger backlog is written in several."""
+
+PENDING_BYTES_MAX = 64 << 20
+"""Submitted and not yet written; publishers wait beyond it."""
+
+
+class Committer:
+    """Numbers entries, writes them in groups, and tells when a position is durable."""
+
+    def __init__(self, writer: Writer, on_failure: Callable[[WherryError], None]) -> None:
+        self._writer = writer
+        self._on_failure = on_failure
+        self._pending: deque[tuple[Parts, int]] = deque()
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        """Who waits for which position: each has a future of its own, and may give up without a word to the others."""
+        self._task: asyncio.Task[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self.pending_bytes = 0
+        self.submitted = writer.last
+        self.durable = writer.last
+        self.failure: WherryError | None = None
+        self.closing = False
+        self.metrics: Metrics | None = None
+
+    def submit(self, parts: Parts, size: int) -> int:
+        """Queue an entry; its position. It is written at the end of this turn of the loop, with all others of it."""
+        self.check()
+        self.submitted += 1
+        self._pending.append((parts, size))
+        self.pending_bytes += size
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._write_all())
+        return self.submitted
+
+    def check(self) -> None:
+        """Raise what ended the journal, if it has."""
+        if self.failure is not None:
+            raise self.failure
+        if self.closing:
+            raise Closed("the broker is closing")
+
+    async def wait(self, position: int) -> None:
+        """Until everything up to `position` is durable."""
+        while position > self.durable:
+            if self.failure is not None:
+                raise self.failure
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append((position, waiter))
+            await waiter
+
+    def is_full(self) -> bool:
+        """Whether so much is queued that a fast producer must wait for `room`."""
+        return self.pending_bytes > PENDING_BYTES_MAX
+
+    async def room(self) -> None:
+        """Until not too much is queued."""
+        while self.is_full():
+            self.check()
+            if self._room is None:
+                self._room = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._room)
+
+    async def _write_all(self) -> None:
+        try:
+            while self._pending:
+                await self._write_group()
+        except BaseException as fault:
+            self.fail(fault if isinstance(fault, WherryError) else WriterFailed(f"{type(fault).__name__}: {fault}"))
+            if not isinstance(fault, WherryError | OSError):
+                raise
+        finally:
+            self._task = None
+
+    async def _write_group(self) -> None:
+        bodies: list[Parts] = []
+        size = 0
+        while self._pending and (size == 0 or size + self._pending[0][1] <= GROUP_BYTES):
+            parts, length = self._pending.popleft()
+            bodies.append(parts)
+            size += length
+        self.pending_bytes -= size
+        began = perf_counter()
+        outcome = await self._writer.append(bodies, self.durable)
+        if isinstance(outcome, Appended):
+            if self.metrics is not None:
+                self.metrics.synced(perf_counter() - began, len(bodies), size)
+            self.durable = outcome.position
+            self._release()
+        elif isinstance(outcome, Fenced):
+            raise errors.Fenced(f"another owner has written up to position {outcome.actual}")
+        elif isinstance(outcome, TooLarge):
+            raise WriterFailed(f"an entry above {outcome.bytes_max} bytes reached the journal")
+        else:
+            raise WriterFailed(f"the journal does not know whether a group was stored: {outcome.why}")
+
+    def _release(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for position, waiter in waiters:
+            if position > self.durable:
+                self._waiters.append((position, waiter))
+            elif not waiter.done():
+                waiter.set_result(None)
+        if self._room is not None and not self.is_full():
+            self._room.set_result(None)
+            self._room = None
+
+    def fail(self, fault: WherryError) -> None:
+        """The journal is over: everyone who waits is told why, and so is everyone who comes later."""
+        if self.failure is not None:
+            return
+        self.failure = fault
+        for _, waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+        if self._room is not None:
+            self._room.set_result(None)
+            self._room = None
+        self._on_failure(fault)
+
+    async def close(self) -> None:
+        """Write what is queued, then refuse everything. Nothing new is taken once `closing` is set."""
+        self.closing = True
+        while self._task is not None and self.failure is None:
+            await asyncio.shield(self._task)
+        self.fail(Closed("the broker is closed"))

@@ -1,0 +1,425 @@
+"""Own one journal and its state: take decisions of the core, and write, apply and carry out the entries they return.
+
+`_write` applies each entry to the state, queues its bytes for the journal and carries out its effects (bodies to the
+store, consumers woken), without an await between these steps. Nothing of the entry is on disk yet at that moment:
+callers get a position, and wait at the committer until it is durable before they answer (ADR 0003). Apply comes first,
+so that an entry which cannot be applied never reaches the journal.
+
+`decide` awaits before it writes: for memory, then for bodies that the decision needs and for room on the disk. The
+state may change during a wait, so the decision is made again after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from wherry.broker.clock import Clock
+from wherry.broker.commit.commit import Committer
+from wherry.broker.waiting.arrivals import Arrivals
+from wherry.broker.waiting.news import News
+from wherry.broker.waiting.slices import Slices
+from wherry.broker.waiting.turnstile import Turnstile
+from wherry.broker.waiting.watches import Watches
+from wherry.core.apply.apply import apply
+from wherry.core.apply.apply_runs import apply_plain
+from wherry.core.apply.step import Effects
+from wherry.core.decide import upkeep
+from wherry.core.decide.leasing import Now
+from wherry.core.state.bodies import Cold, together
+from wherry.core.state.lease import Lease
+from wherry.core.state.state import State, SubscriptionState, TopicState
+from wherry.journal.bodies.body import Parts, adopt
+from wherry.journal.bodies.shelf import Cached
+from wherry.journal.bodies.store import Store
+from wherry.journal.checkpoint import StagedAt
+from wherry.journal.codec import Packed, encode
+from wherry.journal.disk.files import Files
+from wherry.journal.engine import Writer
+from wherry.model import ops
+from wherry.model.errors import CutOff, DiskFull, LimitReached, StorageError, TooLarge, WherryError, WriterFailed
+from wherry.model.ops import Entry
+
+if TYPE_CHECKING:
+    from wherry.broker.metrics.metrics import Metrics
+    from wherry.broker.metrics.tracing import Tracing
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+T = TypeVar("T")
+Choice: TypeAlias = Callable[[Now], tuple[list[Entry], T]]
+"""A decision: entries and an answer. It may be made more than once before its entries are written."""
+
+HARD_CACHE_FACTOR = 2
+"""Publishers wait when memory holds this many times its budget and the flush has not caught up."""
+
+ROOM_TRIES = 64
+"""How often a call that finds no room on the disk looks again, while others write."""
+
+OPENINGS_SHARE = 8
+"""Of what is kept back, one part in so many is for opening again only, however often that is tried on a full disk."""
+
+SETTLE_BYTES = 96
+"""What an entry that settles one message takes in the journal, about."""
+SETTLES_SHARE = 3 / 8
+"""Of a journal file, at most kept for settles: enough for single acks of messages of 256 bytes and more."""
+
+CUT_MAX = 10_000
+
+
+class Shard:
+    """One journal, the state it led to, and the bodies."""
+
+    def __init__(self, state: State, store: Store, writer: Writer, files: Files | None, clock: Clock) -> None:
+        self.state = state
+        self.store = store
+        self.writer = writer
+        self.files = files
+        self.clock = clock
+        self.committer = Committer(writer, self._failed)
+        self.turnstile = Turnstile(state, clock)
+        self.watches = Watches(state)
+        self.arrivals = Arrivals()
+        self.slices = Slices()
+        self.news = News(state, self.committer, self.keep)
+        self.staged: dict[tuple[str, int], tuple[int, int]] = {}
+        self.cut: dict[int, str] = {}
+        """Why subscriptions were cut off, the last ones."""
+        self.pressure = asyncio.Event()
+        self.checkpointed = 0
+        """Position of the last checkpoint that is durable."""
+        self.reclaim: Callable[[], Awaitable[bool]] = _nothing
+        """Makes room in the journal on a full disk, where that can be; whether it is worth to look again."""
+        self.reserved_at = 0
+        """Position of the last entry that set offsets aside for transient messages."""
+        self.opened_at = 0
+        """Position of the barrier that this owner began with."""
+        self.wake_at_ms = 0
+        """When the housekeeper means to look again, by the steady clock."""
+        self.trouble: Exception | None = None
+        """Why the last flush or checkpoint failed, None once one has worked."""
+        self.metrics: Metrics | None = None
+        self.tracing: Tracing | None = None
+        self.on_push: Callable[[int], None] | None = None
+        """Told of each subscription whose webhook came or changed."""
+        self.on_bury: Callable[[str], None] | None = None
+        """Told the name of each topic that has new dead letters."""
+        self._relief: asyncio.Future[None] | None = None
+        self._upkept: tuple[int, int] = (-1, -1)
+        self._kept: set[asyncio.Task[Any]] = set()
+
+    def now(self) -> Now:
+        """Both clocks, read once for a decision."""
+        return Now(self.clock.wall_us(), self.clock.steady_ms())
+
+    def upkeep(self, now: Now) -> None:
+        """Do what the time calls for; before every decision."""
+        if (now.wall_ms, now.steady_ms) == self._upkept:
+            return
+        self._upkept = (now.wall_ms, now.steady_ms)
+        for entry in upkeep.due(self.state, now, self.clock.entropy, self.admits_settle):
+            self.commit([entry])
+        self.turnstile.turn()  # leases that ended give room to consumers who wait
+
+    def admits_settle(self, messages: int) -> bool:
+        """Without even its reserve, a full disk stops leases from ending and messages from expiring."""
+        return self._room_left(self._settle_bytes(messages), 1, essential=True) is None
+
+    def _settle_bytes(self, messages: int) -> int:
+        """At most what an entry that settles, fails or removes so many messages takes, and what opening may need."""
+        return 512 + 64 * messages + self.writer.reserve_bytes // OPENINGS_SHARE
+
+    async def decide(self, choose: Choice[T]) -> tuple[int, T]:
+        """Make a decision that adds messages: load what it needs, find room, write, apply.
+
+        Returns the position to wait for and the answer. `choose` may be asked more than once; it changes nothing.
+        """
+        if self.committer.is_full():
+            await self.committer.room()
+        if self.store.is_over():
+            await self._wait_for_memory()
+        colds: list[Cold] = []
+        tries = 0
+        while True:
+            now = self.now()
+            self.upkeep(now)
+            try:
+                entries, answer = choose(now)
+            except Cold as cold:
+                colds = together(colds, cold)
+                await self.store.load(*colds)
+                continue
+            self._check_memory(entries)
+            encoded = self._encoded(entries)
+            size = sum(each[1] for each in encoded)
+            left = self._room_left(size, len(encoded), essential=False) if size else None
+            if left is None:
+                return self._write(encoded), answer
+            # Others may take what was made before this one's turn comes: then it is made again.
+            tries += 1
+            if tries > ROOM_TRIES or not await self._make_room(size, len(encoded)):
+                raise DiskFull(size, left)
+
+    async def admit_settle(self, messages: int) -> None:
+        """Make sure that settling so many messages can be journaled, before anything is taken out of a lease."""
+        size = self._settle_bytes(messages)
+        tries = 0
+        while (left := self._room_left(size, 1, essential=True)) is not None:
+            tries += 1
+            made = tries <= ROOM_TRIES and await self._make_room(size, 1)
+            if not made and self._room_left(size, 1, essential=True) is not None:
+                raise DiskFull(size, left)
+
+    async def _make_room(self, size: int, entries: int) -> bool:
+        """Whether it is worth to look again: room was made, or what others have queued is written by now."""
+        committer = self.committer
+        queued = committer.submitted - committer.durable
+        wanted = size + committer.pending_bytes + self._settles_bytes()
+        if await self.writer.make_room(wanted, entries + queued) or await self.reclaim():
+            return True
+        if committer.submitted == committer.durable:
+            return queued > 0
+        await committer.wait(committer.submitted)
+        return True
+
+    def _room_left(self, size: int, entries: int, *, essential: bool) -> int | None:
+        queued = self.committer.submitted - self.committer.durable
+        pending = self.committer.pending_bytes
+        if not essential:
+            pending += self._settles_bytes()
+        left = self.writer.admit(size + pending, essential=essential, entries=entries + queued)
+        return left if left is None else max(0, left - pending)
+
+    def _settles_bytes(self) -> int:
+        """Room for new messages that is kept for the settles of those that wait, beyond what the writer keeps back.
+
+        A file of the journal goes when all in it are settled, and until then each may take an entry of its own.
+        """
+        most = min(SETTLE_BYTES * self.store.cached_messages, int(SETTLES_SHARE * self.writer.file_bytes))
+        return max(0, most - self.writer.reserve_bytes * 3 // 4)
+
+    def commit(self, entries: Sequence[Entry]) -> int:
+        """Write and apply entries that are not new messages; the position to wait for (0: nothing to wait for).
+
+        Raises `DiskFull`, with nothing changed, when not even the space kept back for them is left.
+        """
+        encoded = self._encoded(entries)
+        size = sum(each[1] for each in encoded)
+        left = self._room_left(size, len(encoded), essential=True) if size else None
+        if left is not None:
+            raise DiskFull(size, left)
+        return self._write(encoded)
+
+    def _encoded(self, entries: Sequence[Entry]) -> list[tuple[Parts, int, Entry]]:
+        encoded: list[tuple[Parts, int, Entry]] = []
+        for entry in entries:
+            if entry.volatile:
+                kept = [adopt(batch)[0] for batch in entry.batches]
+                encoded.append(([], 0, Entry(entry.at_us, entry.ops, kept, volatile=True)))
+                continue
+            parts, size, own = encode(entry)
+            if size > self.writer.entry_bytes_max:
+                raise TooLarge("the call", size, self.writer.entry_bytes_max)
+            encoded.append((parts, size, own))
+        return encoded
+
+    def _write(self, encoded: list[tuple[Parts, int, Entry]]) -> int:
+        position = 0
+        awake: dict[int, None] = {}
+        for parts, size, entry in encoded:
+            self.committer.check()
+            try:
+                effects = apply(self.state, entry)
+            except Exception as fault:
+                # Not journaled, so replay never meets it; but the state may be half changed, and must not go on.
+                self.committer.fail(WriterFailed(f"an entry could not be applied: {fault!r}"))
+                raise
+            if not entry.volatile:
+                position = self.committer.submit(parts, size)
+                if any(type(op) is ops.Reserve for op in entry.ops):
+                    self.reserved_at = position
+            # Transient messages are in no entry, but they came with one, and their offsets rest on one.
+            gate = max(position, self.reserved_at) if entry.volatile else position
+            self._carry_out(effects, 0 if entry.volatile else position, gate)
+            if self.tracing is not None:
+                self.tracing.written(entry, position)
+            awake |= effects.awake
+        self.turnstile.turn()
+        for topic in awake:
+            self._cut_off_laggards(topic)
+        return position
+
+    def replay(self, position: int, entry: Entry) -> None:
+        """An entry from the journal, on recovery. Whom it cut off is in the journal too, in the next entry."""
+        self._carry_out(apply(self.state, entry), position, position)
+
+    def replay_plain(self, run: Sequence[tuple[int, int, ops.Publish, Packed]]) -> None:
+        """Entries from the journal that each add one batch to a fifo: position, time, operation and batch."""
+        apply_plain(self.state, [(at_us, op) for _, at_us, op, _ in run])
+        put = self.store.put
+        for position, at_us, op, packed in run:
+            put(Cached(op.topic, op.partition, op.base, packed, at_us, position, 0, position, op.count))
+
+    def _carry_out(self, effects: Effects, position: int, gate: int) -> None:
+        """Do what an entry at a position (0: in none) leads to; nobody sees its messages before `gate` is durable."""
+        for key, part, index in effects.staged:
+            self.staged[key, part] = (position, index)
+        if self.arrivals:
+            for stored in effects.stored:
+                self.arrivals.came(stored.topic)
+        if effects.stored:
+            self._upkept = (-1, -1)  # what came may have expired already, in this very millisecond
+        for stored in effects.stored:
+            at, index = position, stored.batch_index
+            if stored.staged is not None:
+                at, index = self.staged.pop(stored.staged)
+            self.store.put(
+                Cached(
+                    stored.topic,
+                    stored.partition,
+                    stored.base,
+                    stored.batch,
+                    stored.published_us,
+                    at,
+                    index,
+                    gate,
+                )
+            )
+        for key in effects.ended:
+            for place in [place for place in self.staged if place[0] == key]:
+                del self.staged[place]
+        for (topic, number), partition in effects.touched.items():
+            self.store.drop(topic, number, partition.droppable())
+        for topic in effects.dropped_topics:
+            self.store.drop_topic(topic)
+            self.arrivals.came(topic)
+            self.news.forget_topic(topic)
+        self._tell(effects, gate)
+        if self.store.is_over() or (effects.stored and self.state.mortal and self._is_due_before_wake()):
+            self.pressure.set()
+
+    def _tell(self, effects: Effects, position: int) -> None:
+        """Whoever wants to know of it: those who wait for a fate, those who tell producers, those who push."""
+        if self.watches:
+            self.watches.look(effects)
+        if effects.outcomes:
+            self.news.came(position, effects.outcomes)
+        if self.on_push is not None:
+            for number in effects.pushed:
+                self.on_push(number)
+        if self.on_bury is not None:
+            for number in effects.buried:
+                if number in self.state.topics:
+                    self.on_bury(self.state.topics[number].config.name)
+
+    def _is_due_before_wake(self) -> bool:
+        now = self.now()
+        wait_ms = upkeep.due_in_ms(self.state, now)
+        return wait_ms is not None and now.steady_ms + wait_ms < self.wake_at_ms
+
+    def expect(self, deadline_ms: int) -> None:
+        """A lease ends at a time: have the housekeeper look by then, so that those who wait get it at once."""
+        if deadline_ms < self.wake_at_ms:
+            self.pressure.set()
+
+    def handed(self, topic: TopicState, leases: list[Lease]) -> None:
+        """Messages are on their way to a consumer: whoever asked is told."""
+        for lease in leases if self.watches or len(topic.outbox.watched) else ():
+            self.watches.handed(topic.number, lease.partition, lease.offset)
+            self.news.handed(topic, lease.partition, lease.offset, self.now().wall_ms)
+
+    def _cut_off_laggards(self, number: int) -> None:
+        topic = self.state.topics.get(number)
+        if topic is None:
+            return
+        for subscription in upkeep.overrun(self.state, topic):
+            if subscription.number not in self.state.subscriptions:
+                continue  # went with another one: each removal looks for laggards too
+            if not self.admits_settle(1):
+                return  # at the next chance: what led here is written, and must not fail any more
+            why = "it fell further behind than the buffer it declared"
+            self.remove_subscription(subscription, why)
+
+    def remove_subscription(self, subscription: SubscriptionState, why: str) -> int:
+        """A subscription goes; `why` is what its consumers are told, empty when somebody asked for it."""
+        self.cut[subscription.number] = why or "the subscription was deleted"
+        while len(self.cut) > CUT_MAX:
+            del self.cut[next(iter(self.cut))]
+        op = ops.DeleteSubscription(subscription.number, why, keep_dead=bool(why) and subscription.config.durable)
+        entry = Entry(self.now().wall_us, [op], volatile=not subscription.config.durable)
+        return self.commit([entry])
+
+    def check_subscription(self, subscription: SubscriptionState) -> None:
+        """`CutOff` if the subscription is gone."""
+        if subscription.number not in self.state.subscriptions:
+            name = f"subscription {subscription.config.topic}/{subscription.config.name}"
+            raise CutOff(name, self.cut.get(subscription.number, "its topic was deleted"))
+
+    def _check_memory(self, entries: Sequence[Entry]) -> None:
+        """Transient messages, and all of them without a disk, stay in memory: beyond its budget they are refused."""
+        stays = self.files is None
+        new = sum(batch.nbytes for entry in entries if entry.volatile or stays for batch in entry.batches)
+        total = new + (self.store.cached_bytes if stays else self.store.transient_bytes)
+        if new and total > self.store.cache_bytes_max:
+            what = "memory of the broker" if stays else "memory for transient messages"
+            raise LimitReached(what, self.store.cache_bytes_max, total)
+
+    def keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run something to its end, whoever asked for it."""
+        task = asyncio.create_task(work)
+        self._kept.add(task)
+        task.add_done_callback(self._kept.discard)
+        return task
+
+    async def _wait_for_memory(self) -> None:
+        while self.store.is_over() and self.store.cached_bytes > HARD_CACHE_FACTOR * self.store.cache_bytes_max:
+            self.committer.check()
+            self.pressure.set()
+            if self._relief is None:
+                self._relief = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._relief)
+            if self.trouble is not None and self.store.is_over():
+                raise StorageError(f"memory is full, and its messages cannot be moved to the disk: {self.trouble}")
+
+    def relieve(self) -> None:
+        """A flush is done, or failed: publishers that wait for memory look again."""
+        if self._relief is not None:
+            self._relief.set_result(None)
+            self._relief = None
+
+    def _failed(self, fault: WherryError) -> None:
+        self.turnstile.open()
+        self.watches.wake_all()
+        self.arrivals.wake_all()
+        self.relieve()
+
+    def wanted(self, topic: int, partition: int, offsets: Int64) -> npt.NDArray[np.bool_]:
+        """Which bodies somebody still wants."""
+        state = self.state.topics.get(topic)
+        found = state.partitions.get(partition) if state is not None else None
+        if found is None:
+            return np.zeros(len(offsets), np.bool_)
+        wanted = ~found.released.contains(offsets)
+        for reader in found.ephemeral.values():
+            wanted |= ~reader.settled.contains(offsets)
+        return wanted
+
+    def wants(self, topic: int, partition: int, start: int, stop: int) -> int:
+        """How many bodies of `start..stop` are wanted at most; a matter of counting, however many there are."""
+        state = self.state.topics.get(topic)
+        found = state.partitions.get(partition) if state is not None else None
+        if found is None:
+            return 0
+        done = [found.released, *(reader.settled for reader in found.ephemeral.values())]
+        return sum(stop - start - each.count_below(stop) + each.count_below(start) for each in done)
+
+    def staged_rows(self) -> list[StagedAt]:
+        """Where the bodies of open stages are, for a checkpoint."""
+        return [(key, part, position, index) for (key, part), (position, index) in self.staged.items()]
+
+
+async def _nothing() -> bool:
+    return False

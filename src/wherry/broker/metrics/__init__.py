@@ -1,0 +1,1 @@
+"""Measurements: counters, statistics, the Prometheus text, and traces."""

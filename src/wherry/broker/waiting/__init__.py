@@ -1,0 +1,1 @@
+"""Calls that wait: pulls for messages, readers of a log for new ones, producers for the fate of theirs."""

@@ -1,0 +1,1 @@
+"""`pipeline` and `demo`: the commands that run on Spark."""

@@ -1,0 +1,317 @@
+"""`pipeline archive`, `replay` and `backfill`: jobs over whole topics, on Spark."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from wherry.cli import output
+from wherry.cli.frame import command
+from wherry.cli.session import AsJson, session
+from wherry.cli.values import duration, pairs, utc
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from wherry.spark.link import Link
+    from wherry.spark.pipelines.archive.tasks import Watch
+    from wherry.spark.pipelines.replay.ledger import Outcome
+    from wherry.spark.pipelines.run.place import Place
+
+FLIGHT = "grpc://127.0.0.1:7072"
+RETRY_S = 30.0
+
+Url = Annotated[
+    str, typer.Option("--url", envvar="WHERRY_FLIGHT_URL", help="Arrow Flight of the broker.", show_envvar=True)
+]
+ApiKey = Annotated[str | None, typer.Option("--api-key", help="Who you are.", show_default="as before the command")]
+Master = Annotated[str, typer.Option(help="Where Spark runs: local[2], spark://host:7077, sc://host:15002.")]
+Rate = Annotated[float | None, typer.Option(min=0.001, help="Messages a second.", show_default="as fast as can be")]
+Since = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Published from then on: '2h ago', an ISO time (UTC unless it says), Unix ms."),
+]
+Consume = Annotated[
+    bool, typer.Option("--consume", help="May be the only reader of a queue, whose messages go once they were read.")
+]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Published before then.")]
+
+
+def archive(
+    ctx: typer.Context,
+    topics: Annotated[list[str], typer.Argument(help="Names of topics; * stands for any text.", metavar="TOPIC…")],
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="URL", help="A folder that driver and executors share, or s3://bucket/folder."),
+    ],
+    target_mib: Annotated[float, typer.Option(min=0.01, help="How large a file is to be.")] = 128.0,
+    compact: Annotated[bool, typer.Option("--compact/--no-compact", help="Merge small files.")] = True,
+    verify: Annotated[bool, typer.Option("--verify", help="Then read all of it again, and compare.")] = False,
+    on_loss: Annotated[
+        Literal["fail", "go-on"], typer.Option(help="What to do about messages that went unarchived.")
+    ] = "fail",
+    subscription: Annotated[
+        str | None, typer.Option(help="Of a new archive.", show_default="a name of its own")
+    ] = None,
+    grace: Annotated[
+        int | None,
+        typer.Option(
+            parser=duration, metavar="DURATION", help="How long replaced files stay for readers.", show_default="1h"
+        ),
+    ] = None,
+    consume: Consume = False,
+    master: Master = "local[*]",
+    url: Url = FLIGHT,
+    api_key: ApiKey = None,
+    json: AsJson = False,
+) -> None:
+    """Archive topics as Parquet, by topic and date, with a manifest of what is there.
+
+    Archives what is new since the last run; a run that was killed is made up for by the next. The archive is a durable
+    subscription: the broker lets go of messages only when a manifest covers them. Of a queue without another
+    subscription it lets go of them then, so a first run needs --consume.
+    """
+    from wherry.spark.pipelines.archive import archive as jobs
+    from wherry.spark.read.topics import resolve
+
+    here, link = session(ctx, json), link_of(ctx, url, api_key)
+    names = resolve(link, tuple(topics))
+    if not names:
+        raise typer.BadParameter(f"no topic fits {' '.join(topics)}")
+    options = jobs.Options(
+        target_bytes=int(target_mib * (1 << 20)),
+        compact=compact,
+        go_on_after_loss=on_loss == "go-on",
+        subscription=subscription,
+        consume=consume,
+        grace_s=jobs.GRACE_S if grace is None else grace / 1_000,
+    )
+    for name in names:  # before Spark is started
+        jobs.check_topic(link, name, to, consume=consume)
+    rows = []
+    with _spark(master, link) as spark, watching(json=here.json) as watch:
+        for name in names:
+            done = jobs.archive(spark, link, name, to, options, watch)
+            if verify:
+                jobs.verify(spark, name, to, watch)
+            rows.append(_plain(done) | ({"verified": True} if verify else {}))
+    columns = {"topic": "topic", "rows": "new rows", "archived_rows": "rows", "archived_files": "files"}
+    shown = [row | {"size": output.size(row["archived_bytes"])} for row in rows] if not here.json else rows
+    output.show(columns | {"size": "size", "sum": "sum"}, shown, json=here.json, empty="")
+
+
+def replay(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(help="Whose messages.", metavar="TOPIC")],
+    into: Annotated[str, typer.Option("--into", metavar="TOPIC", help="Where they go.")],
+    job: Annotated[str, typer.Option("--job", help="A name: what has one is done once, however often it is run.")],
+    archive: Annotated[
+        str | None, typer.Option("--archive", metavar="URL", help="Read this archive of the topic.", show_default="log")
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    key: Annotated[list[str] | None, typer.Option(help="With this key. May be repeated.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="With this header. May be repeated.")
+    ] = None,
+    priority_min: Annotated[int | None, typer.Option(help="With at least this priority.")] = None,
+    priority_max: Annotated[int | None, typer.Option(help="With at most this priority.")] = None,
+    rate: Rate = None,
+    on_loss: Annotated[
+        Literal["fail", "go-on"], typer.Option(help="What to do about messages that left the log unread.")
+    ] = "fail",
+    keep_ids: Annotated[bool, typer.Option("--keep-ids", help="With their ids; they must be new there.")] = False,
+    keep_times: Annotated[bool, typer.Option("--keep-times", help="With due and expiry times.")] = False,
+    master: Master = "local[*]",
+    url: Url = FLIGHT,
+    api_key: ApiKey = None,
+    json: AsJson = False,
+) -> None:
+    """Publish messages of a topic's log or archive once more, into a topic.
+
+    What is replayed is fixed when the job first runs. Run again it goes on where it was, and does nothing when it is
+    done.
+    """
+    from wherry.model.calls.where import Where
+    from wherry.spark.pipelines.replay import replay as jobs
+
+    here, link = session(ctx, json), link_of(ctx, url, api_key)
+    where = Where(
+        keys=key or None,
+        headers=pairs(header),
+        from_ms=None if since is None else utc(since),
+        to_ms=None if until is None else utc(until),
+        priority_min=priority_min,
+        priority_max=priority_max,
+    )
+    ask = jobs.Ask(
+        topic=topic,
+        into=into,
+        archive=archive,
+        where=where,
+        rate=rate,
+        go_on_after_loss=on_loss == "go-on",
+        keep_ids=keep_ids,
+        keep_times=keep_times,
+        times=(since or "", until or ""),
+    )
+    jobs.check_ask(link, job, ask)  # before Spark is started
+    with _spark(master, link) as spark, watching(json=here.json) as watch:
+        done = jobs.replay(spark, link, job, ask, watch)
+    _tell(done, json=here.json)
+
+
+def backfill(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(help="Where the messages go.", metavar="TOPIC")],
+    files: Annotated[list[str], typer.Argument(help="Parquet, NDJSON or CSV; paths or URLs.", metavar="FILE…")],
+    job: Annotated[
+        str | None, typer.Option("--job", help="A name: it is done once.", show_default="from what is in the files")
+    ] = None,
+    due: Annotated[str, typer.Option(help="The column with the due time.")] = "due",
+    payload: Annotated[str, typer.Option(help="The column with the payload.")] = "payload",
+    rate: Rate = None,
+    master: Master = "local[*]",
+    url: Url = FLIGHT,
+    api_key: ApiKey = None,
+    json: AsJson = False,
+) -> None:
+    """Publish the messages of files, each due when its row says; also id, key, priority, expires, headers.
+
+    Times are timestamps, Unix milliseconds or ISO text. Run again it goes on where it was, and does nothing when it is
+    done.
+    """
+    from wherry.spark.pipelines.backfill import backfill as jobs
+    from wherry.spark.pipelines.backfill.files import Names
+
+    here, link = session(ctx, json), link_of(ctx, url, api_key)
+    jobs.check_files(link, topic, files)  # before Spark is started
+    with _spark(master, link) as spark, watching(json=here.json) as watch:
+        names = Names(due=due, payload=payload)
+        done = jobs.backfill(spark, link, topic, files, job=job, names=names, rate=rate, watch=watch)
+    _tell(done, json=here.json)
+
+
+def register(parent: typer.Typer) -> None:
+    """Add these commands to `wherry pipeline`."""
+    command(
+        parent,
+        "pipeline archive",
+        "wherry pipeline archive jobs --to lake",
+        "wherry pipeline archive 'job*' --to lake --target-mib 256 --verify --json",
+    )(archive)
+    command(
+        parent,
+        "pipeline replay",
+        "wherry pipeline replay jobs --into again --job monday --since '2h ago' --rate 500",
+        "wherry pipeline replay jobs --archive lake --into again --job ann --key ann",
+    )(replay)
+    command(
+        parent,
+        "pipeline backfill",
+        "wherry pipeline backfill reminders reminders.parquet",
+        "wherry pipeline backfill reminders july.csv august.csv --due send_at --payload text --job summer",
+    )(backfill)
+
+
+def link_of(ctx: typer.Context, url: str, api_key: str | None) -> Link:
+    """The broker that a command was told; asked before Spark is started, which takes long."""
+    from wherry.model.errors import InvalidInput, Unavailable
+    from wherry.spark.link import Link
+    from wherry.spark.options import SCHEMES
+
+    if not url.startswith(SCHEMES):
+        raise InvalidInput("--url", url, f"an address of Arrow Flight, such as {FLIGHT} or grpc+tls://host:7072")
+    here = session(ctx)
+    ca = here.papers.ca
+    link = Link(url, api_key or here.key, None if ca is None else str(ca))
+    try:
+        link.action("topics", {})  # before Spark is started: is there a broker, and does it know us?
+    except Unavailable as fault:
+        fault.args = (
+            f"no broker answers Arrow Flight at {url} ({fault}); wherry serve starts one, --url names another",
+        )
+        raise
+    return link._replace(retry_s=RETRY_S)
+
+
+def place_of(link: Link) -> Place:
+    """The same broker, for Spark."""
+    from wherry.spark.pipelines.run.place import Place
+
+    return Place(link.url, link.key, link.ca)
+
+
+@contextmanager
+def spark_installed() -> Iterator[None]:
+    """Say what to install where an import fails."""
+    from wherry.model.errors import WherryError
+
+    try:
+        yield
+    except ImportError as fault:
+        raise WherryError(f"Spark is not installed ({fault}); pip install 'wherry[spark]'") from None
+
+
+@contextmanager
+def _spark(master: str, link: Link) -> Iterator[SparkSession]:
+    with spark_installed():
+        from wherry.spark.pipelines.run.session import opened
+    with opened("wherry pipeline", master, place_of(link)) as spark:
+        yield spark
+
+
+@contextmanager
+def watching(*, json: bool) -> Iterator[Watch]:
+    """A progress bar for people who watch; nothing for anybody else."""
+    from wherry.spark.pipelines.archive.tasks import Unwatched
+
+    if json or not sys.stderr.isatty():
+        yield Unwatched()
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=output.console(err=True)) as bar:
+        yield _Bars(bar)
+
+
+class _Bars:
+    """A bar for each stage of a job."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar, self._task = bar, None
+
+    def stage(self, name: str, total: float | None) -> None:
+        self._task = self._bar.add_task(name, total=total)
+
+    def done(self, amount: float) -> None:
+        self._bar.advance(self._task, amount)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    import msgspec
+
+    built: dict[str, Any] = msgspec.to_builtins(value, str_keys=True)
+    return built
+
+
+def _tell(done: Outcome, *, json: bool) -> None:
+    if json:
+        output.as_json(_plain(done))
+    elif done.repeated:
+        output.note(f"job {done.job} was done before, with {output.many(done.rows_before, 'message')}: nothing to do")
+    else:
+        before = f", {done.rows_before:,} by earlier runs" if done.rows_before else ""
+        output.note(f"{output.many(done.rows, 'message')} into {done.into} by job {done.job}{before}")

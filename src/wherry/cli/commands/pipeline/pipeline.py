@@ -1,0 +1,225 @@
+"""`pipeline`: the data pipeline, on Spark. What is heavy is imported when a command runs."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wherry.cli import output
+from wherry.cli.commands.pipeline import archive as pipeline_archive
+from wherry.cli.commands.pipeline import report as pipeline_report
+from wherry.cli.commands.pipeline.archive import (
+    FLIGHT,
+    ApiKey,
+    Consume,
+    Master,
+    Url,
+    spark_installed,
+)
+from wherry.cli.frame import DATA, command, group
+from wherry.cli.session import AsJson, Session, session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.table import Table
+
+    from wherry.spark.pipelines.run.figures import Figures
+    from wherry.spark.pipelines.run.place import Place
+
+COLUMNS = ("query", "to", "state", "batch", "in/s", "out/s", "rows", "lag", "age", "bad")
+JSON_EVERY_S = 1.0
+
+pipeline = group("pipeline", "Topics through Spark: pipelines, archive, replay, reports, a cluster.", DATA)
+pipeline_archive.register(pipeline)
+pipeline_report.register(pipeline)
+
+
+@command(
+    pipeline,
+    "pipeline run",
+    "wherry pipeline run orders.toml --once",
+    "wherry pipeline run orders.toml --once --master 'local[2]' --json",
+)
+def run(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="TOML, or a spark-pipeline.yml of Spark.")],
+    once: Annotated[bool, typer.Option("--once", help="Read what is there, and stop.")] = False,
+    seconds: Annotated[float | None, typer.Option(min=1, help="Stop after so long.", show_default="Ctrl-C")] = None,
+    consume: Consume = False,
+    master: Master = "local[*]",
+    url: Url = FLIGHT,
+    api_key: ApiKey = None,
+    json: AsJson = False,
+) -> None:
+    """Run a pipeline: topics, through SQL or Python, to topics, Parquet or tables.
+
+    It goes on from its checkpoints, and each row is written once. Rows that do not decode go to a dead-letter topic
+    with the reason; the queries go on. Its first run on a queue without a subscription needs --consume.
+    docs/pipelines.md tells what is in the file.
+    """
+    here, place = session(ctx, json), _place(ctx, url, api_key)
+    with spark_installed():
+        from wherry.spark.pipelines.run import declared as run_declared
+        from wherry.spark.pipelines.run import spec
+        from wherry.spark.pipelines.run.frames import words
+        from wherry.spark.pipelines.run.run import (
+            CONF,
+            Pipeline,
+            check_sources,
+            summary,
+        )
+        from wherry.spark.pipelines.run.session import opened
+    if run_declared.is_declared(file):
+        _check_declared(seconds, here)
+        raise typer.Exit(run_declared.run(file, place, master))
+    made = spec.read(file)
+    check_sources(place.link(), made, consume=consume)  # before Spark is started
+    with opened(made.name, master, place, CONF | words(made.spark)) as spark, _shown(here) as tell:
+        figures = Pipeline(spark, made, place, once=once, consume=consume).run(tell, is_over=_after(seconds))
+    ended = summary(figures)
+    if here.json:
+        output.as_json(ended)
+    for each in figures:
+        if each.reason is not None:
+            output.note(f"{each.query}: {each.reason} ({output.many(each.restarts, 'restart')})")
+    if ended["failed"]:
+        raise typer.Exit(1)
+
+
+cluster = typer.Typer(help="A Spark cluster on this machine.", no_args_is_help=True, rich_markup_mode="rich")
+pipeline.add_typer(cluster, name="cluster")
+
+
+@command(
+    cluster,
+    "pipeline cluster up",
+    "wherry pipeline cluster up --seconds 1",
+    "wherry pipeline cluster up --workers 2 --cores 1 --memory-mb 1024",
+)
+def up(
+    ctx: typer.Context,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="How many.")] = 2,
+    cores: Annotated[int, typer.Option(min=1, max=256, help="Of each worker.")] = 1,
+    memory_mb: Annotated[int, typer.Option(min=512, max=1 << 20, help="Of each worker, in MiB.")] = 1_024,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Of the master; 0 takes a free one.")] = 7_077,
+    seconds: Annotated[float | None, typer.Option(min=1, help="Stop after so long.", show_default="Ctrl-C")] = None,
+    json: AsJson = False,
+) -> None:
+    """Start a real Spark master and workers here, on the loopback address, until Ctrl-C. No password: only for trying.
+
+    Everything of Wherry that takes --master runs there unchanged, with executors in processes of their own.
+    """
+    here = session(ctx, json)
+    with spark_installed():
+        from wherry.spark.pipelines.cluster import cluster as started
+    if not here.json:
+        output.note("starting; it takes some seconds")
+    try:
+        with stoppable(), started(workers, cores=cores, memory_mb=memory_mb, port=port) as made:
+            if here.json:
+                output.as_json({"master": made.url, "workers": workers, "cores": cores, "memory_mb": memory_mb})
+            else:
+                _tell_cluster(made.url, workers, cores, memory_mb)
+            until = None if seconds is None else time.monotonic() + seconds
+            while (until is None or time.monotonic() < until) and not (fallen := made.fallen()):
+                time.sleep(0.2)
+            if fallen:
+                raise ChildProcessError(f"{', '.join(fallen)} of the cluster ended by itself")
+    except KeyboardInterrupt:
+        output.note("stopped")
+
+
+def _tell_cluster(url: str, workers: int, cores: int, memory_mb: int) -> None:
+    typer.echo(url)
+    output.note(
+        f"{output.many(workers, 'worker')}, {output.many(cores, 'core')} and {memory_mb:,} MiB each; Ctrl-C stops"
+    )
+    output.note(f"  wherry pipeline run FILE --master {url}")
+    output.note(f'  wherry.spark.session(master="{url}")')
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """A SIGTERM is a Ctrl-C: whoever started processes has to end them."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _place(ctx: typer.Context, url: str, api_key: str | None) -> Place:
+    return pipeline_archive.place_of(pipeline_archive.link_of(ctx, url, api_key))
+
+
+def _check_declared(seconds: float | None, here: Session) -> None:
+    """Spark's own command reads what is there and stops, with `--once` or without, and talks as it likes."""
+    if seconds is not None:
+        raise typer.BadParameter("Spark's own pipelines end by themselves", param_hint="--seconds")
+    if here.json:
+        raise typer.BadParameter("Spark's own pipelines do not tell how they get on as JSON", param_hint="--json")
+
+
+def _after(seconds: float | None) -> Callable[[], bool]:
+    """Whether so long is over since it was first asked."""
+    until: float | None = None
+
+    def is_over() -> bool:
+        nonlocal until
+        now = time.monotonic()
+        until = until if until is not None else now + seconds if seconds is not None else None
+        return until is not None and now >= until
+
+    return is_over
+
+
+@contextmanager
+def _shown(here: Session) -> Iterator[Callable[[list[Figures]], None]]:
+    """A live table for people; for programs a line for each query, each second."""
+    terminal = output.console()
+    if here.json:
+        yield _Lines()
+    elif not terminal.is_terminal:
+        last: list[list[Figures]] = []
+        yield lambda figures: last.__setitem__(slice(None), [figures])
+        terminal.print(*map(live_table, last))
+    else:
+        from rich.live import Live
+
+        with Live(console=terminal, auto_refresh=False) as screen:
+            yield lambda figures: screen.update(live_table(figures), refresh=True)
+
+
+class _Lines:
+    """Figures as JSON, not more often than people could read."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, figures: list[Figures]) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + JSON_EVERY_S
+            for each in figures:
+                output.as_json(each)
+
+
+def live_table(figures: list[Figures]) -> Table:
+    """The queries of a pipeline, each with its state."""
+    return output.table(COLUMNS, map(_line, figures))
+
+
+def _line(each: Figures) -> list[object]:
+    age = output.span(each.lag_ms) if each.lag and each.lag_ms is not None else ""
+    batch = each.batch if each.batch >= 0 else None
+    rates = [f"{rate:,.0f}" for rate in (each.in_per_s, each.out_per_s)]
+    return [each.query, each.target, each.state, batch, *rates, each.rows_in, each.lag, age, each.bad]

@@ -1,0 +1,204 @@
+"""Applying what adds messages: publishes, amends, stages and their commits, and what producers must not repeat."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.core.apply.step import (
+    Handler,
+    Step,
+    Stored,
+    over,
+    put_dead,
+    settled,
+)
+from wherry.core.index.hashing import hash_strings, ranks_of
+from wherry.core.index.ids import Place
+from wherry.core.state.partition import Partition
+from wherry.core.state.producers import Call
+from wherry.core.state.stages import Part, Stage
+from wherry.core.state.state import TopicState
+from wherry.model import ops
+from wherry.model.limits import PRIORITY_DEFAULT
+from wherry.model.schema import integers
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+
+def _publish(step: Step, op: ops.Publish) -> None:
+    batch, index = step.next_batch()
+    _add_batch(step, op, batch)
+    step.effects.stored.append(Stored(op.topic, op.partition, op.base, batch, step.at_us, index))
+
+
+def _add_batch(step: Step, op: ops.Publish, batch: pa.RecordBatch) -> None:
+    topic = step.state.topics[op.topic]
+    partition = topic.partition(op.partition)
+    partition.skip_to(op.base)
+    partition.append(op.base, op.count, op.bytes, step.at_us)
+    topic.oldest.note(op.partition, step.at_us)
+    if step.volatile:
+        partition.transient.add_range(op.base, op.base + op.count)
+    _index_ids(topic, op, batch)
+    if op.dead:
+        _publish_dead(step, topic, partition, op)
+    else:
+        _admit_all(step, topic, partition, op, batch)
+    step.effects.awake[op.topic] = None
+
+
+def _admit_all(step: Step, topic: TopicState, partition: Partition, op: ops.Publish, batch: pa.RecordBatch) -> None:
+    names = batch.schema.names
+    rank = ranks(topic, op.base, batch, step.now_ms)
+    due = integers(batch, "due", -1) if "due" in names and topic.config.order != "timeline" else None
+    partition.has_due |= due is not None
+    if "expires" in names:
+        expires = integers(batch, "expires", -1)
+        mortal = np.flatnonzero(expires >= 0)
+        if len(mortal):
+            partition.expiry.insert(expires[mortal], op.base + mortal)
+            step.state.mortal.note((op.topic, op.partition), int(expires[mortal].min()))
+    for subscription in topic.subscriptions.values():
+        reader = step.state.reader(subscription, op.partition, op.base)
+        reader.admit(op.base, rank, due, step.now_ms)
+        if subscription.config.buffer_bytes is not None:
+            subscription.backlog_bytes += op.bytes
+    topic.messages += op.count
+    topic.bytes += op.bytes
+    topic.count("published", op.count)
+
+
+def ranks(topic: TopicState, base: int, batch: pa.RecordBatch, now_ms: int) -> Int64:
+    """The place of each new message in the topic's order."""
+    if topic.config.order == "fifo":
+        return np.arange(base, base + batch.num_rows, dtype=np.int64)
+    if topic.config.order == "priority":
+        return integers(batch, "priority", PRIORITY_DEFAULT)
+    return integers(batch, "due", now_ms)
+
+
+def _publish_dead(step: Step, topic: TopicState, partition: Partition, op: ops.Publish) -> None:
+    """Messages that did not fit: stored whole, dead for everybody, not counted against the bounds."""
+    for subscription in topic.subscriptions.values():
+        step.state.reader(subscription, op.partition, op.base).pass_over(op.base, op.count)
+    offset = np.arange(op.base, op.base + op.count, dtype=np.int64)
+    partition.finished.add(offset)
+    partition.directory.finish(offset)
+    put_dead(step, partition, offset, op.dead, "")
+    topic.dead += op.count
+    step.effects.buried.append(topic.number)
+    topic.count("overflowed", op.count)
+
+
+def _index_ids(topic: TopicState, op: ops.Publish, batch: pa.RecordBatch) -> None:
+    if "id" not in batch.schema.names:
+        return
+    ids = batch.column("id")
+    given = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))
+    rank = ranks_of(hash_strings(ids))[given]
+    topic.ids.add(rank, Place.pack(op.partition, op.base + given))
+
+
+def _sequenced(step: Step, op: ops.Sequenced) -> None:
+    call = Call(op.first, op.count, op.placed.tolist(), op.fingerprint, op.partitions)
+    step.state.topics[op.topic].producers.note(op.producer, call)
+
+
+def _reserve(step: Step, op: ops.Reserve) -> None:
+    partition = step.state.topics[op.topic].partition(op.partition)
+    partition.reserved = max(partition.reserved, op.below)
+
+
+def _replace(step: Step, op: ops.Replace) -> None:
+    """The new message is not admitted like another: each reader puts it where the old one stood."""
+    topic = step.state.topics[op.topic]
+    partition = topic.partitions[op.partition]
+    publish = op.publish
+    batch, index = step.next_batch()
+    partition.skip_to(publish.base)
+    partition.append(publish.base, 1, publish.bytes, step.at_us)
+    topic.oldest.note(op.partition, step.at_us)
+    if step.volatile:
+        partition.transient.add(publish.base)
+    _index_ids(topic, publish, batch)
+    rank = int(ranks(topic, publish.base, batch, step.now_ms)[0])
+    due = int(integers(batch, "due", -1)[0]) if topic.config.order != "timeline" else None
+    partition.has_due |= due is not None and due >= 0
+    expires = int(integers(batch, "expires", -1)[0])
+    if expires >= 0:
+        partition.expiry.insert(np.array([expires], np.int64), np.array([publish.base], np.int64))
+        step.state.mortal.note((op.topic, op.partition), expires)
+    for subscription in topic.subscriptions.values():
+        reader = step.state.reader(subscription, op.partition, publish.base)
+        reader.replace(op.old, publish.base, rank, due, step.now_ms)
+    at_new = np.array([publish.base], np.int64)
+    partition.versions.put(at_new, version=op.version)
+    topic.messages += 1
+    topic.bytes += publish.bytes
+    at_old = np.array([op.old], np.int64)
+    topic.give_back(partition.remove(at_old))
+    partition.end(at_old, 0, publish.base)
+    topic.outbox.move(Place.pack(op.partition, at_old), Place.pack(op.partition, at_new))
+    step.effects.amended.append((op.topic, op.partition, op.old, publish.base))
+    if partition.readers and not topic.is_stream():
+        settled(step, topic, partition, at_new)
+    step.effects.touched[topic.number, partition.number] = partition
+    step.effects.stored.append(Stored(op.topic, op.partition, publish.base, batch, step.at_us, index))
+    step.effects.awake[op.topic] = None
+
+
+def _watch(step: Step, op: ops.Watch) -> None:
+    topic = step.state.topics[op.topic]
+    offset = np.arange(op.base, op.base + op.count, dtype=np.int64)
+    topic.outbox.watch(Place.pack(op.partition, offset), op.url)
+    over(step, topic, topic.partitions[op.partition], offset)  # what did not fit has its end already
+
+
+def _stage(step: Step, op: ops.Stage) -> None:
+    stage = step.state.stages.open.get(op.key)
+    if stage is None:
+        stage = step.state.stages.open[op.key] = Stage(op.key, step.now_ms)
+    if op.count == 0:
+        stage.held_settles = True
+        return
+    batch, index = step.next_batch()
+    step.effects.staged.append((op.key, len(stage.parts), index))
+    stage.parts.append(Part(op.topic, op.partition, op.count, op.columns, op.bytes, batch))
+
+
+def _commit(step: Step, op: ops.Commit) -> None:
+    stages = [step.state.stages.open.pop(key) for key in ([op.key] if op.stages is None else op.stages)]
+    parts = [((stage.key, number), part) for stage in stages for number, part in enumerate(stage.parts)]
+    placed = []
+    for (staged, part), base in zip(parts, op.bases.tolist(), strict=True):
+        if base < 0:  # the topic was deleted since
+            continue
+        publish = ops.Publish(part.topic, part.partition, base, part.messages, part.columns, part.bytes)
+        _add_batch(step, publish, part.batch)
+        step.effects.stored.append(Stored(part.topic, part.partition, base, part.batch, step.at_us, 0, staged))
+        placed += [part.topic, part.partition, base, part.messages]
+    step.state.stages.remember(op.key, np.array(placed, np.int64))
+    step.effects.ended += [stage.key for stage in stages]
+
+
+def _abort(step: Step, op: ops.Abort) -> None:
+    step.state.stages.open.pop(op.key, None)
+    if op.why == ops.TOO_LATE:
+        step.state.stages.forget(op.key)
+    step.effects.ended.append(op.key)
+
+
+HANDLERS: dict[type[ops.Op], Handler] = {
+    ops.Publish: _publish,
+    ops.Sequenced: _sequenced,
+    ops.Reserve: _reserve,
+    ops.Replace: _replace,
+    ops.Stage: _stage,
+    ops.Commit: _commit,
+    ops.Abort: _abort,
+    ops.Watch: _watch,
+}

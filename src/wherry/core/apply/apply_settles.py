@@ -1,0 +1,175 @@
+"""Applying what ends messages, or their wait: settles, failures, dead letters, removals."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wherry.core.apply.step import (
+    Handler,
+    Step,
+    over,
+    put_dead,
+)
+from wherry.core.index.ids import Place
+from wherry.core.index.offsets import bitmap_of, members
+from wherry.core.state.fates import is_open
+from wherry.core.state.partition import Partition
+from wherry.core.state.state import SubscriptionState
+from wherry.model import ops
+from wherry.model.calls.dead import Deed
+from wherry.model.calls.fate import (
+    CANCELLED,
+    DEAD,
+    DROPPED,
+    EXPIRED,
+)
+from wherry.model.ops import from_ranges
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+_WHY = {"cancelled": CANCELLED, "expired": EXPIRED, "dropped": DROPPED, "trimmed": DROPPED}
+
+
+def _settle(step: Step, op: ops.Settle) -> None:
+    subscription = step.state.subscriptions[op.subscription]
+    partition = subscription.topic.partitions[op.partition]
+    _settle_reader(step, subscription, partition, from_ranges(op.ranges))
+    subscription.count(op.outcome, int((op.ranges[1::2] - op.ranges[::2]).sum()))
+
+
+def _settle_reader(step: Step, subscription: SubscriptionState, partition: Partition, offset: Int64) -> None:
+    reader = subscription.readers[partition.number]
+    if subscription.backlog_bytes:
+        unsettled = subscription.behind()
+        subscription.backlog_bytes -= subscription.backlog_bytes * len(offset) // max(unsettled, len(offset), 1)
+    dead_before = len(reader.dead)
+    offset = reader.settle(offset)
+    _free_keys(step, subscription, partition)
+    topic = subscription.topic
+    topic.dead -= dead_before - len(reader.dead)
+    if subscription.config.durable and not topic.is_stream():
+        topic.give_back(partition.settled(offset))
+    step.effects.touched[topic.number, partition.number] = partition
+    step.state.end_hold(topic, partition.number)
+    if subscription.config.durable:
+        over(step, topic, partition, offset)
+
+
+def _free_keys(step: Step, subscription: SubscriptionState, partition: Partition) -> None:
+    """Messages left that may have held their keys: what waits behind them is free now."""
+    if subscription.config.key_order and partition.number in subscription.readers:
+        step.state.stir(subscription, partition.number)
+
+
+def _fail(step: Step, op: ops.Fail) -> None:
+    subscription = step.state.subscriptions[op.subscription]
+    reader = subscription.readers[op.partition]
+    (error,) = step.state.text_numbers(op.error)
+    reader.fail(op.offsets, op.ranks, op.hashes, op.until_ms, step.now_ms, error)
+    step.state.stir(subscription, op.partition)
+    subscription.count("failed", len(op.offsets))
+    step.effects.awake[subscription.topic.number] = None
+
+
+def _bury(step: Step, op: ops.Bury) -> None:
+    topic = step.state.topics[op.topic]
+    partition = topic.partitions[op.partition]
+    if op.subscription:
+        subscription = step.state.subscriptions[op.subscription]
+        reason, error = step.state.text_numbers(op.reason, op.error)
+        reader = subscription.readers[op.partition]
+        reader.bury(op.offsets, op.ranks, step.now_ms, reason, error, failed=op.failed)
+        _free_keys(step, subscription, partition)
+        subscription.count("buried", len(op.offsets))
+        if not topic.is_stream():
+            topic.give_back(partition.finish(op.offsets))
+    else:
+        _end_ephemeral_leases(step, partition, op.offsets)
+        put_dead(step, partition, op.offsets, op.reason, op.error)
+        topic.give_back(partition.remove(op.offsets))
+        for each in topic.subscriptions.values():
+            _free_keys(step, each, partition)
+        topic.count("buried", len(op.offsets))
+    topic.dead += len(op.offsets)
+    step.effects.buried.append(topic.number)
+    over(step, topic, partition, op.offsets)
+
+
+def _redrive(step: Step, op: ops.Redrive) -> None:
+    topic = step.state.topics[op.topic]
+    partition = topic.partitions[op.partition]
+    subscription = step.state.subscriptions[op.subscription]
+    subscription.readers[op.partition].redrive(op.offsets, op.ranks, op.due_ms, step.now_ms)
+    step.state.stir(subscription, op.partition)
+    partition.immortal |= bitmap_of(op.offsets)
+    if not topic.is_stream():
+        topic.take(partition.unfinish(op.offsets))
+    topic.dead -= len(op.offsets)
+    subscription.count("redriven", len(op.offsets))
+    name = subscription.config.name
+    topic.deeds.append(Deed(step.now_ms, "redriven", op.by, name, op.partition, len(op.offsets)))
+    step.effects.awake[topic.number] = None
+
+
+def _discard(step: Step, op: ops.Discard) -> None:
+    topic = step.state.topics[op.topic]
+    partition = topic.partitions[op.partition]
+    partition.end(op.offsets, DEAD)
+    if op.subscription:
+        _settle_reader(step, step.state.subscriptions[op.subscription], partition, op.offsets)
+    else:
+        partition.dead.remove(op.offsets)
+        topic.dead -= len(op.offsets)
+        partition.release(partition.unwanted(op.offsets))
+        step.effects.touched[topic.number, partition.number] = partition
+        over(step, topic, partition, op.offsets)
+    what: Literal["redriven", "discarded"] = "redriven" if op.redriven else "discarded"
+    topic.count(what, len(op.offsets))
+    name = step.state.subscriptions[op.subscription].config.name if op.subscription else ""
+    topic.deeds.append(Deed(step.now_ms, what, op.by, name, op.partition, len(op.offsets)))
+
+
+def _remove(step: Step, op: ops.Remove) -> None:
+    topic = step.state.topics[op.topic]
+    partition = topic.partitions[op.partition]
+    offset = from_ranges(op.ranges)
+    _end_ephemeral_leases(step, partition, offset)
+    partition.end(offset[is_open(partition, offset)], _WHY[op.reason])
+    topic.give_back(partition.remove(offset))
+    for subscription in topic.subscriptions.values():
+        _free_keys(step, subscription, partition)
+    topic.count(op.reason, len(offset))
+    step.effects.touched[topic.number, partition.number] = partition
+    over(step, topic, partition, offset)
+
+
+def _end_ephemeral_leases(step: Step, partition: Partition, offset: Int64) -> None:
+    """Messages go although an ephemeral subscription holds them: its leases go on over what is left."""
+    for number, reader in partition.ephemeral.items():
+        if not members(reader.leased, offset).any():
+            continue
+        for lease in step.state.leases.of_subscription(number):
+            rows = np.flatnonzero(np.isin(lease.offset, offset))
+            if lease.partition == partition.number and len(rows):
+                step.state.take_out(lease, rows)
+
+
+def _told(step: Step, op: ops.Told) -> None:
+    topic = step.state.topics[op.topic]
+    topic.outbox.told(Place.pack(op.partition, op.offsets), op.fates)
+    if not len(topic.outbox.outcomes):
+        step.state.talkative.pop(op.topic, None)
+
+
+HANDLERS: dict[type[ops.Op], Handler] = {
+    ops.Settle: _settle,
+    ops.Fail: _fail,
+    ops.Bury: _bury,
+    ops.Redrive: _redrive,
+    ops.Discard: _discard,
+    ops.Remove: _remove,
+    ops.Told: _told,
+}

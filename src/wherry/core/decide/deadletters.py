@@ -1,0 +1,161 @@
+"""Dead letters: a state of a message, not a place. Look at them, send them back, or throw them away."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wherry.core.apply.apply_publishes import ranks
+from wherry.core.decide.publishing import reserve
+from wherry.core.decide.volatile import joined, separate
+from wherry.core.index.offsets import members
+from wherry.core.index.table import OffsetTable
+from wherry.core.inspect.deadkinds import DeadGroup
+from wherry.core.state.partition import Partition
+from wherry.core.state.reader import DEAD, UNKNOWN_RANK
+from wherry.core.state.state import State, TopicState
+from wherry.model import check, ops
+from wherry.model.calls.dead import DeadFilter
+from wherry.model.errors import InvalidInput, LimitReached
+from wherry.model.limits import ERROR_CHARS_MAX
+from wherry.model.ops import AnyOp, Entry
+from wherry.model.schema import STORED, content_bytes, integers, presence, shrink
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+
+def select(state: State, topic: TopicState, wanted: DeadFilter) -> list[DeadGroup]:
+    """Dead letters that a filter means."""
+    if not isinstance(wanted, DeadFilter):
+        raise InvalidInput("wanted", wanted, "a DeadFilter")
+    wanted.checked()
+    if wanted.subscription:
+        state.subscription(topic.config.name, wanted.subscription)
+    groups, left = [], wanted.limit
+    for partition in topic.partitions.values():
+        if wanted.partition is not None and partition.number != wanted.partition:
+            continue
+        for number, name, table in _tables(topic, partition):
+            if left > 0 and (wanted.subscription is None or wanted.subscription == name) and len(table):
+                rows = table.columns()
+                rows = rows[:, _matching(state, rows, wanted)][:, :left]
+                left -= rows.shape[1]
+                if rows.shape[1]:
+                    groups.append(DeadGroup(number, name, partition.number, rows))
+    return groups
+
+
+def _tables(topic: TopicState, partition: Partition) -> list[tuple[int, str, OffsetTable]]:
+    subscriptions = topic.subscriptions
+    own = [(n, subscriptions[n].config.name, reader.dead) for n, reader in partition.readers.items()]
+    return [(0, "", partition.dead), *own]
+
+
+def _matching(state: State, rows: Int64, wanted: DeadFilter) -> npt.NDArray[np.bool_]:
+    dead_ms, reason, error = rows[4], rows[6], rows[7]
+    mask = np.ones(rows.shape[1], np.bool_)
+    if wanted.reason is not None:
+        hits = np.array([wanted.reason in text for text in state.texts.texts])
+        mask &= hits[reason] | hits[error]
+    if wanted.from_ms is not None:
+        mask &= dead_ms >= wanted.from_ms
+    if wanted.to_ms is not None:
+        mask &= dead_ms < wanted.to_ms
+    if wanted.offsets is not None:
+        mask &= np.isin(rows[0], np.array(wanted.offsets, np.int64))
+    return mask
+
+
+def redrive(state: State, topic: TopicState, groups: list[DeadGroup], by: str, now_us: int) -> list[Entry]:
+    """Dead letters wait again. Those that died before any subscription are published anew. May raise `Cold`."""
+    by = check.text("by", by)[:ERROR_CHARS_MAX]
+    _check_room(topic, groups)
+    steps: list[AnyOp] = [
+        ops.Redrive(topic.number, group.subscription, group.partition, group.offsets, *_places(state, topic, group), by)
+        for group in groups
+        if group.subscription
+    ]
+    anew = [group for group in groups if not group.subscription]
+    ends: dict[int, int] = {}
+    lasting = _published_anew(state, topic, anew, by, Entry(now_us, []), ends)
+    passing = _published_anew(state, topic, anew, by, Entry(now_us, [], volatile=True), ends)
+    reserved = reserve(topic, list(ends.items()), now_us) if passing.ops else []
+    return joined([*separate(state, now_us, steps), *reserved, *(entry for entry in (lasting, passing) if entry.ops)])
+
+
+def _places(state: State, topic: TopicState, group: DeadGroup) -> tuple[Int64, Int64]:
+    """Rank and due time of each dead letter; asks the bodies where a message may have died while it waited."""
+    rank = group.rows[1 + DEAD.index("rank")].copy()
+    due_ms = np.full(len(rank), -1, np.int64)
+    unknown = rank == UNKNOWN_RANK
+    if unknown.any() or topic.partitions[group.partition].has_due:
+        batch = state.bodies.take(topic.number, group.partition, group.offsets, ("priority", "due"))
+        due_ms = integers(batch, "due", -1)
+        if unknown.any():
+            published_ms = topic.partitions[group.partition].directory.published_of(group.offsets) // 1000
+            place = np.where(due_ms >= 0, due_ms, published_ms) if topic.config.order == "timeline" else None
+            rank[unknown] = (ranks(topic, 0, batch, 0) if place is None else place)[unknown]
+    return rank, due_ms
+
+
+def _published_anew(
+    state: State, topic: TopicState, groups: list[DeadGroup], by: str, entry: Entry, ends: dict[int, int]
+) -> Entry:
+    """The entry with those of the dead letters that are as lasting as it is, published once more."""
+    for group in groups:
+        partition = topic.partitions[group.partition]
+        offsets = group.offsets[members(partition.transient, group.offsets) == entry.volatile]
+        if len(offsets) == 0:
+            continue
+        batch = _with_free_ids(state.bodies.take(topic.number, group.partition, offsets, STORED), partition, offsets)
+        base = ends.get(group.partition, partition.next_offset)
+        ends[group.partition] = base + batch.num_rows
+        size = content_bytes(batch)
+        entry.ops.append(ops.Discard(topic.number, 0, group.partition, offsets, by, redriven=True))
+        entry.ops.append(ops.Publish(topic.number, group.partition, base, batch.num_rows, presence(batch), size))
+        entry.batches.append(batch)
+    return entry
+
+
+def _with_free_ids(batch: pa.RecordBatch, partition: Partition, offsets: Int64) -> pa.RecordBatch:
+    """The messages as they are published anew: an id stays with the old one where a subscription still has that."""
+    gone = np.isin(offsets, partition.unwanted(offsets))
+    place = batch.schema.get_field_index("id")
+    if place >= 0 and not gone.all():
+        ids = pc.if_else(pa.array(gone), batch.column(place), pa.scalar(None, batch.schema.field(place).type))
+        batch = batch.set_column(place, batch.schema.field(place), ids)
+    return shrink(batch)
+
+
+def _check_room(topic: TopicState, groups: list[DeadGroup]) -> None:
+    """A redrive must not push the topic over its bounds."""
+    config = topic.config
+    count = sum(len(group.offsets) for group in groups)
+    if config.messages_max is not None and topic.messages + count > config.messages_max:
+        raise LimitReached("messages of the topic", config.messages_max, topic.messages + count)
+    size = sum(topic.partitions[group.partition].directory.share_of(group.offsets) for group in groups)
+    if config.bytes_max is not None and topic.bytes + size > config.bytes_max:
+        raise LimitReached("bytes of the topic", config.bytes_max, topic.bytes + size)
+
+
+def forward(state: State, topic: TopicState, groups: list[DeadGroup], by: str, now_us: int) -> list[Entry]:
+    """Dead letters go: others are published in their place, in the same step."""
+    by = check.text("by", by)[:ERROR_CHARS_MAX]
+    steps: list[AnyOp] = [
+        ops.Discard(topic.number, group.subscription, group.partition, group.offsets, by, redriven=True)
+        for group in groups
+    ]
+    return separate(state, now_us, steps)
+
+
+def discard(state: State, topic: TopicState, groups: list[DeadGroup], by: str, now_us: int) -> list[Entry]:
+    """Dead letters are thrown away."""
+    by = check.text("by", by)[:ERROR_CHARS_MAX]
+    steps: list[AnyOp] = [
+        ops.Discard(topic.number, group.subscription, group.partition, group.offsets, by) for group in groups
+    ]
+    return separate(state, now_us, steps)

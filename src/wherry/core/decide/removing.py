@@ -1,0 +1,50 @@
+"""Messages that go while they wait, because their time or their place is needed: dropped, or buried first."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wherry.core.state.partition import Partition
+from wherry.core.state.state import TopicState
+from wherry.model import ops
+from wherry.model.ops import AnyOp, Removed, to_ranges
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+_REASON: dict[Removed, str] = {"expired": "expired", "dropped": "overflow"}
+
+
+def going(
+    topic: TopicState, partition: Partition, offset: Int64, why: Removed, *, bury: bool, dying: int = 0
+) -> list[AnyOp]:
+    """The operations that take waiting messages out of a topic; with `bury` they are dead letters then.
+
+    `dying` counts dead letters that this entry has made before: the dead letters have room for so many fewer.
+    """
+    if len(offset) == 0:
+        return []
+    buried = _buried(topic, partition, offset, _REASON[why], dying) if bury else []
+    # What found no room among the dead letters goes; what did is not touched by a removal.
+    return [*buried, ops.Remove(topic.number, partition.number, to_ranges(offset), why)]
+
+
+def _buried(topic: TopicState, partition: Partition, offset: Int64, reason: str, dying: int) -> list[AnyOp]:
+    """A dead letter of each subscription that had not settled it, or of nobody where there is no subscription."""
+    room = max(0, topic.config.dead_messages_max - topic.dead - dying)
+
+    def bury(subscription: int, some: Int64, ranks: Int64) -> AnyOp:
+        return ops.Bury(topic.number, subscription, partition.number, some, ranks, reason, "", failed=False)
+
+    if not partition.readers:
+        new = offset[~partition.dead.has(offset)][:room]  # one may be the dead letter of a subscription that went
+        return [bury(0, new, np.zeros(len(new), np.int64))] if len(new) else []
+    buried: list[AnyOp] = []
+    for number, reader in partition.readers.items():
+        unread = offset[~(reader.settled.contains(offset) | reader.dead.has(offset))][:room]
+        room -= len(unread)
+        if len(unread):
+            buried.append(bury(number, unread, reader.ranks(unread)))
+    return buried

@@ -1,0 +1,140 @@
+"""Bounds of a topic: how much of a publish fits, and what has to go to make room for it."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.core.decide.removing import going
+from wherry.core.index.directory import Directory
+from wherry.core.state.partition import Partition
+from wherry.core.state.state import TopicState
+from wherry.model.errors import LimitReached
+from wherry.model.ops import AnyOp, Bury
+from wherry.model.schema import content_sizes
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+
+def make_room(
+    topic: TopicState,
+    removals: list[AnyOp],
+    messages: int,
+    size: int,
+    batches: Sequence[pa.RecordBatch] = (),
+    spared: tuple[int, int] | None = None,
+) -> int:
+    """How many of the new messages may wait. Adds what has to go first; raises `LimitReached` for `refuse`.
+
+    `batches` are the new messages, of which the first ones may wait and the others be dead letters: without them it is
+    all or none. `spared` (partition, offset) is never dropped. No new message and some bytes: one that waits grows.
+    """
+    config = topic.config
+    there = _counted(topic)
+    over_messages = 0 if config.messages_max is None else there.messages + messages - config.messages_max
+    over_bytes = 0 if config.bytes_max is None else there.bytes + size - config.bytes_max
+    if over_messages <= 0 and over_bytes <= 0:
+        return messages
+    if config.overflow == "dead-letter" and messages:
+        fit = _fitting(topic, there, messages, size, batches)
+        if topic.dead + messages - fit > config.dead_messages_max:
+            raise LimitReached("dead letters of the topic", config.dead_messages_max, topic.dead + messages - fit)
+        return fit
+    too_big = (config.messages_max or messages) < messages or (config.bytes_max or size) < size
+    if config.overflow in ("drop-oldest", "dead-letter-oldest") and not too_big:
+        dropped = _drop_oldest(topic, over_messages, over_bytes, spared)
+        if dropped is not None:
+            removals += dropped
+            return messages
+    if over_messages > 0 and config.messages_max is not None:
+        raise LimitReached("messages of the topic", config.messages_max, there.messages + messages)
+    raise LimitReached("bytes of the topic", config.bytes_max or 0, there.bytes + size)
+
+
+class Counted(NamedTuple):
+    """What counts against the bounds of a topic."""
+
+    messages: int
+    bytes: int
+
+
+def _counted(topic: TopicState) -> Counted:
+    """Everything that waits; without what consumers hold, where the topic says so, its bytes in proportion."""
+    if topic.config.counted == "all" or topic.messages == 0:
+        return Counted(topic.messages, topic.bytes)
+    held = sum(
+        max((len(each.leased) for each in part.readers.values()), default=0) for part in topic.partitions.values()
+    )
+    waiting = max(0, topic.messages - held)
+    return Counted(waiting, topic.bytes * waiting // topic.messages)
+
+
+def _fitting(topic: TopicState, there: Counted, messages: int, size: int, batches: Sequence[pa.RecordBatch]) -> int:
+    """How many of the first messages fit."""
+    fit = messages
+    if topic.config.messages_max is not None:
+        fit = min(fit, max(0, topic.config.messages_max - there.messages))
+    if topic.config.bytes_max is not None and there.bytes + size > topic.config.bytes_max:
+        sizes = np.concatenate([np.empty(0, np.int64), *(content_sizes(batch) for batch in batches)])
+        fit = min(fit, int(np.searchsorted(np.cumsum(sizes), topic.config.bytes_max - there.bytes, "right")))
+    return fit
+
+
+def _drop_oldest(
+    topic: TopicState, over_messages: int, over_bytes: int, spared: tuple[int, int] | None
+) -> list[AnyOp] | None:
+    """What to remove: the oldest messages that nobody holds, batch by batch; None when there are not enough."""
+    bury, dying = topic.config.overflow == "dead-letter-oldest", 0
+    heads: list[tuple[int, int, int]] = []  # published, partition and row of the next batch, where one was looked at
+    looked: list[int] = []
+    dropped: list[AnyOp] = []
+    while over_messages > 0 or over_bytes > 0:
+        while (first := topic.oldest.first()) is not None and (not heads or first <= heads[0][:2]):
+            topic.oldest.forget(first[1])
+            looked.append(first[1])
+            _push_next(heads, topic, first[1], 0)
+        if not heads:
+            break
+        _, number, row = heapq.heappop(heads)
+        rows = topic.partitions[number].directory
+        old = _oldest(topic.partitions[number], int(rows.base[row]), int(rows.count[row]), spared)
+        old = old[: _enough(rows, old, over_messages, over_bytes)]
+        if len(old):
+            gone = going(topic, topic.partitions[number], old, "dropped", bury=bury, dying=dying)
+            dying += sum(len(op.offsets) for op in gone if isinstance(op, Bury))  # one for each subscription
+            dropped += gone
+            over_messages -= len(old)
+            over_bytes -= rows.bytes_of(old)
+        _push_next(heads, topic, number, row + 1)
+    for number in looked:  # nothing is dropped yet, so each is as old as before; but the times are true now
+        rows = topic.partitions[number].directory
+        if len(rows):
+            topic.oldest.note(number, int(rows.published_us.min()))
+    return dropped if over_messages <= 0 and over_bytes <= 0 else None
+
+
+def _push_next(heads: list[tuple[int, int, int]], topic: TopicState, number: int, row: int) -> None:
+    """The next batch of a partition, from a row on, in which a message waits."""
+    rows = topic.partitions[number].directory
+    waiting = rows.waiting[row:] > 0
+    if waiting.any():
+        row += int(np.argmax(waiting))
+        heapq.heappush(heads, (int(rows.published_us[row]), number, row))
+
+
+def _oldest(partition: Partition, base: int, count: int, spared: tuple[int, int] | None) -> Int64:
+    """Messages of one batch that count against the bounds and that nobody holds."""
+    old = partition.finished.missing(base, base + count)
+    old = old[~partition.leased(old)]
+    return old[old != spared[1]] if spared is not None and spared[0] == partition.number else old
+
+
+def _enough(rows: Directory, old: Int64, over_messages: int, over_bytes: int) -> int:
+    """How many of these have to go: bytes are given back in proportion, so the number is searched for."""
+    return bisect_left(range(len(old)), True, key=lambda n: n >= over_messages and rows.bytes_of(old[:n]) >= over_bytes)

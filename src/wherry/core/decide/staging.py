@@ -1,0 +1,198 @@
+"""Deciding transactions: put aside under a key, then all of it or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.core.decide.leasing import held
+from wherry.core.decide.publishing import (
+    check_distinct,
+    check_ids,
+    check_new_ids,
+    split,
+)
+from wherry.core.decide.room import make_room
+from wherry.core.decide.settling import rows_of
+from wherry.core.decide.volatile import separate
+from wherry.core.index.offsets import distinct
+from wherry.core.state.lease import Lease
+from wherry.core.state.stages import (
+    STAGE_BYTES_MAX,
+    STAGES_MAX,
+    Part,
+    Stage,
+    StagedSettle,
+)
+from wherry.core.state.state import State, TopicState
+from wherry.model import check, limits, ops
+from wherry.model.errors import LimitReached, NotFound, StageLost
+from wherry.model.ops import AnyOp, Entry, to_ranges
+from wherry.model.schema import content_bytes, presence
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+
+def check_key(key: str) -> str:
+    """A stage key, or `InvalidInput`."""
+    return check.name("key", key, limits.STAGE_KEY_CHARS_MAX)
+
+
+def stage_publish(
+    state: State, key: str, topic: TopicState, batch: pa.RecordBatch, partition: int | None, now_us: int
+) -> list[Entry]:
+    """Put messages aside. They get offsets when the stage is committed."""
+    check.optional_integer("partition", partition, 0, topic.config.partitions - 1)
+    _check_open(state, key)
+    check_new_ids(batch)
+    size = content_bytes(batch)
+    total = state.stages.bytes() + size
+    if total > STAGE_BYTES_MAX:
+        raise LimitReached("bytes of open stages", STAGE_BYTES_MAX, total)
+    entry = Entry(now_us, [])
+    for part in split(topic, batch, partition):
+        weight = content_bytes(part.batch)
+        rows = part.batch.num_rows
+        entry.ops.append(ops.Stage(key, topic.number, part.partition, rows, presence(part.batch), weight))
+        entry.batches.append(part.batch)
+    return [entry]
+
+
+def stage_settle(state: State, key: str, token: int, offsets: Int64 | None, now_us: int) -> list[Entry]:
+    """Put an ack aside; the lease goes on until the commit, and must still hold then."""
+    _check_open(state, key)
+    lease = held(state, token)
+    rows_of(lease, offsets)
+    stage = state.stages.open.get(key)
+    if stage is not None and stage.held_settles:
+        stage.settles.append(StagedSettle(token, lease.offset if offsets is None else offsets))
+        return []
+    return [Entry(now_us, [ops.Stage(key, 0, 0, 0, 0, 0)])]
+
+
+def note_settle(state: State, key: str, token: int, offsets: Int64 | None) -> None:
+    """The volatile half of the first `stage_settle` of a stage, after its entry was applied."""
+    lease = held(state, token)
+    state.stages.open[key].settles.append(StagedSettle(token, lease.offset if offsets is None else offsets))
+
+
+def _check_open(state: State, key: str) -> None:
+    check_key(key)
+    _check_in_time(state, key)
+    if key in state.stages.committed:
+        raise StageLost(key, "it was committed before; choose another key")
+    if key in state.stages.open:
+        _check_whole(state.stages.open[key])
+    if key not in state.stages.open and len(state.stages.open) >= STAGES_MAX:
+        raise LimitReached("open stages", STAGES_MAX, len(state.stages.open) + 1)
+
+
+def _check_in_time(state: State, key: str) -> None:
+    if key in state.stages.expired:
+        raise StageLost(key, "it was not committed in time, and is gone; choose another key")
+
+
+def _check_whole(stage: Stage) -> None:
+    if stage.lost:
+        raise StageLost(stage.key, "it held leases, and a restart ended them")
+
+
+class Committed(NamedTuple):
+    """What a commit leads to: `topic, partition, base, count` for each part, and the rows that leave each lease."""
+
+    placed: Int64
+    settled: list[tuple[Lease, Int64 | None]]
+
+    def end_leases(self, state: State) -> None:
+        """After the entries were applied; the decision itself changes nothing, since it may be made again."""
+        for lease, rows in self.settled:
+            if state.leases.get(lease.token) is lease:
+                state.take_out(lease, rows)
+
+
+def commit(state: State, key: str, now_us: int, stages: Sequence[str] | None = None) -> tuple[list[Entry], Committed]:
+    """Make everything under a key visible by one entry; or what lies under several, as one commit named `key`.
+
+    A key that was committed before is a success that does nothing, and `stages` that were made again for it go. May
+    raise `Cold`.
+    """
+    check_key(key)
+    keys = [key] if stages is None else list(dict.fromkeys(map(check_key, stages)))
+    before = state.stages.committed.get(key)
+    if before is not None:
+        again = [ops.Abort(each, "committed before") for each in keys if each in state.stages.open]
+        return [Entry(now_us, [*again])] if again else [], Committed(before, [])
+    together = [_open(state, each) for each in keys]
+    staged: dict[int, list[Int64]] = {}
+    for settle in (settle for stage in together for settle in stage.settles):
+        staged.setdefault(settle.token, []).append(settle.offsets)
+    settled: list[tuple[Lease, Int64 | None]] = []
+    settles: list[AnyOp] = []
+    for token, some in staged.items():
+        lease = held(state, token)
+        offsets = distinct(np.concatenate(some))
+        settled.append((lease, rows_of(lease, offsets)))
+        settles.append(ops.Settle(lease.subscription, lease.partition, to_ranges(offsets), "acked"))
+    parts = [part for stage in together for part in stage.parts]
+    removals, bases = _place(state, parts)
+    placed = [
+        n
+        for part, base in zip(parts, bases, strict=True)
+        for n in (part.topic, part.partition, base, part.messages)
+        if base >= 0
+    ]
+    # One list of steps: were the commit joined afterwards, a volatile settle would part it from the lasting ones.
+    last = ops.Commit(key, np.array(bases, np.int64), None if stages is None else keys)
+    entries = separate(state, now_us, [*removals, *settles, last])
+    return entries, Committed(np.array(placed, np.int64), settled)
+
+
+def _open(state: State, key: str) -> Stage:
+    """The stage under a key, whole."""
+    _check_in_time(state, key)
+    stage = state.stages.open.get(key)
+    if stage is None:
+        raise NotFound("stage", key)
+    _check_whole(stage)
+    return stage
+
+
+def _place(state: State, parts: list[Part]) -> tuple[list[AnyOp], list[int]]:
+    """A base for each part (-1 where its topic is gone), and what has to go to make room."""
+    removals: list[AnyOp] = []
+    nexts: dict[tuple[int, int], int] = {}
+    bases, totals = [], dict[int, tuple[int, int]]()
+    ids: dict[int, list[pa.Array]] = {}
+    for part in parts:
+        topic = state.topics.get(part.topic)
+        if topic is None:
+            bases.append(-1)
+            continue
+        check_ids(state, topic, part.batch)
+        if "id" in part.batch.schema.names:
+            ids.setdefault(part.topic, []).append(part.batch.column("id"))
+        base = nexts.get((part.topic, part.partition), topic.next_offset(part.partition))
+        nexts[part.topic, part.partition] = base + part.messages
+        bases.append(base)
+        messages, size = totals.get(part.topic, (0, 0))
+        totals[part.topic] = (messages + part.messages, size + part.bytes)
+    for columns in ids.values():
+        check_distinct(pa.concat_arrays(columns))
+    for number, (messages, size) in totals.items():
+        live = make_room(state.topics[number], removals, messages, size)
+        if live < messages:
+            config = state.topics[number].config
+            raise LimitReached("the topic", config.messages_max or config.bytes_max or 0, messages)
+    return removals, bases
+
+
+def abort(state: State, key: str, now_us: int) -> list[Entry]:
+    """Throw away what lies under a key; a key that holds nothing is no error."""
+    check_key(key)
+    if key not in state.stages.open:
+        return []
+    return [Entry(now_us, [ops.Abort(key, "asked for")])]

@@ -1,0 +1,175 @@
+"""What time does by itself: leases end, messages expire, streams are trimmed, stages are forgotten, laggards cut off.
+
+`due` is asked before every decision with the same clock, so that nothing is decided on a state that is already late.
+It costs next to nothing when nothing is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wherry.core.decide.leasing import Now
+from wherry.core.decide.removing import going
+from wherry.core.decide.settling import (
+    Ending,
+    Entropy,
+    Failure,
+    failed,
+)
+from wherry.core.decide.volatile import separate
+from wherry.core.index.ids import PARTITION_SHIFT
+from wherry.core.index.offsets import distinct, members
+from wherry.core.state.partition import Partition
+from wherry.core.state.state import State, SubscriptionState, TopicState
+from wherry.model import ops
+from wherry.model.ops import AnyOp, Entry, to_ranges
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+STAGE_MS_MAX = 3_600_000
+"""A stage that is not committed within an hour is aborted."""
+
+IDS_SLACK = 4_096
+
+EXPIRE_STEP = 65_536
+
+Admits: TypeAlias = Callable[[int], bool]
+
+
+def due(state: State, now: Now, entropy: Entropy, admits: Admits = lambda _: True) -> Iterator[Entry]:
+    """Entries that the time calls for; each must be applied before the next is asked for.
+
+    `admits` says whether an entry about so many messages can be journaled; what it does not admit waits for space.
+    """
+    while (lease := state.leases.expired(now.steady_ms)) is not None and admits(len(lease.offset)):
+        ending = Ending()
+        steps = failed(state, ending, lease, None, Failure("the lease expired", now.wall_ms, entropy))
+        yield from separate(state, now.wall_us, steps)
+        ending.carry_out(state)
+    places = state.mortal.due(now.wall_ms)
+    for place in places:
+        state.mortal.note(place, now.wall_ms)  # until it is done with: the journal may have no space for it
+    for place in places:
+        topic = state.topics[place[0]]
+        partition = topic.partitions[place[1]]
+        if (yield from _expire(state, topic, partition, now, admits)):
+            state.mortal.forget(place)
+            first_ms = partition.expiry.first_rank()
+            if first_ms is not None:
+                state.mortal.note(place, first_ms)
+
+
+def _expire(
+    state: State, topic: TopicState, partition: Partition, now: Now, admits: Admits
+) -> Generator[Entry, None, bool]:
+    """Expired messages, at most `EXPIRE_STEP` in one entry: a million at once would not fit one. Whether all went.
+
+    What somebody holds is overdue then, and looked at again when a hold ends (`State.end_hold`).
+    """
+    while True:
+        first = partition.expiry.first_rank()
+        count = partition.expiry.count_to(now.wall_ms) if first is not None and first <= now.wall_ms else 0
+        count = min(count, EXPIRE_STEP)
+        total = count + len(partition.overdue)
+        if total and not admits(total * (1 + len(partition.readers))):
+            return False
+        if total:
+            # Out of the index before the entry is applied, which sweeps it; overdue, in case it is not written.
+            taken = partition.expiry.take(count, now.wall_ms).offset
+            partition.overdue = distinct(np.concatenate((partition.overdue, taken)))
+            offset, held = _expired(partition)
+            bury = topic.config.expired == "dead-letter"
+            yield from separate(state, now.wall_us, going(topic, partition, offset, "expired", bury=bury))
+            partition.overdue = held
+        if count < EXPIRE_STEP:
+            return True
+
+
+def _expired(partition: Partition) -> tuple[Int64, Int64]:
+    """Of messages whose time is over, those that go now and those that somebody holds."""
+    offset = partition.overdue
+    offset = offset[~(partition.finished.contains(offset) | members(partition.immortal, offset))]
+    held = partition.leased(offset) | partition.on_the_way(offset)
+    return offset[~held], offset[held]
+
+
+def housekeeping(state: State, now_us: int) -> Iterator[Entry]:
+    """Slower duties, asked for about once a second: retention, forgotten stages, laggards."""
+    now_ms = now_us // 1000
+    for topic in list(state.topics.values()):
+        if topic.is_stream():
+            result = [op for partition in topic.partitions.values() for op in _trim(topic, partition, now_us)]
+            yield from separate(state, now_us, result)
+        _weed_ids(topic)
+    for key in state.stages.older_than(now_ms - STAGE_MS_MAX):
+        yield Entry(now_us, [ops.Abort(key, ops.TOO_LATE)])
+
+
+def overrun(state: State, topic: TopicState) -> Iterator[SubscriptionState]:
+    """Subscriptions that fell further behind than the buffer they declared."""
+    for subscription in list(topic.subscriptions.values()):
+        config = subscription.config
+        if config.buffer_messages is None and config.buffer_bytes is None:
+            continue
+        too_many = config.buffer_messages is not None and subscription.behind() > config.buffer_messages
+        too_large = config.buffer_bytes is not None and subscription.backlog_bytes > config.buffer_bytes
+        if too_many or too_large:
+            yield subscription
+
+
+def _trim(topic: TopicState, partition: Partition, now_us: int) -> list[AnyOp]:
+    """Whole batches that are too old, or too many bytes, oldest first. Dead letters stay: they are kept whole."""
+    base, messages, _, _, size, published_us = partition.directory.columns()  # no empty ones, whose bytes are gone
+    if len(base) == 0:
+        return []
+    if topic.config.keep_ms is not None:
+        # Stamps are by the wall clock: one from the future must not hold back all that came after it.
+        stamps = np.minimum.accumulate(published_us[::-1])[::-1]
+        old = stamps + topic.config.keep_ms * 1000 <= now_us
+        count = int(np.argmin(old)) if not old.all() else len(base)
+    else:
+        newest_first = np.cumsum(size[::-1])
+        count = len(base) - int(np.searchsorted(newest_first, topic.config.keep_bytes or 0, "right"))
+    if count == 0:
+        return []
+    stop = int(base[count - 1] + messages[count - 1])
+    offset = partition.released.missing(0, stop)
+    for table in (partition.dead, *(reader.dead for reader in partition.readers.values())):
+        if len(table):
+            offset = offset[~table.has(offset)]
+    offset = offset[~partition.leased(offset)]
+    if len(offset) == 0:
+        return []
+    return [ops.Remove(topic.number, partition.number, to_ranges(offset), "trimmed")]
+
+
+def _weed_ids(topic: TopicState) -> None:
+    """Ids of messages that are gone are forgotten when they are half of the index; no operation depends on them."""
+    if len(topic.ids) > 2 * sum(int(p.directory.live.sum()) for p in topic.partitions.values()) + IDS_SLACK:
+        topic.ids.weed(lambda places: _gone(topic, places))
+
+
+def _gone(topic: TopicState, places: Int64) -> npt.NDArray[np.bool_]:
+    """Which places are of messages that are no longer in the topic."""
+    numbers, offsets = places >> PARTITION_SHIFT, places & ((1 << PARTITION_SHIFT) - 1)
+    gone = np.zeros(len(places), np.bool_)
+    for number in distinct(numbers).tolist():
+        mine = np.flatnonzero(numbers == number)
+        gone[mine] = topic.partitions[number].released.contains(offsets[mine])
+    return gone
+
+
+def due_in_ms(state: State, now: Now) -> int | None:
+    """How long until `due` has something to do, or less; None for never."""
+    waits = []
+    deadline_ms = state.leases.next_deadline_ms()
+    if deadline_ms is not None:
+        waits.append(deadline_ms - now.steady_ms)
+    first = state.mortal.first()
+    if first is not None:
+        waits.append(first[0] - now.wall_ms)
+    return max(0, min(waits)) if waits else None

@@ -1,0 +1,98 @@
+"""Which message has a custom id: 16 bytes a message, whatever the length of the ids.
+
+An id belongs to its message as long as that message is in the topic (waiting, leased, dead or kept); then it is free.
+The index holds hashes; whoever finds a candidate compares the id itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wherry.core.index.runs import NOTHING, Pairs
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+PARTITION_SHIFT = 43
+
+RUN_MAX = 1 << 18
+"""Runs are merged up to this size: about 8 ms, the longest pause this index makes. A question asks every run."""
+
+
+class Place:
+    """A partition and an offset in one int64, so that an index can hold them."""
+
+    @staticmethod
+    def pack(partition: int, offset: Int64) -> Int64:
+        """Offsets of one partition as places."""
+        return offset | (partition << PARTITION_SHIFT)
+
+    @staticmethod
+    def unpack(place: int) -> tuple[int, int]:
+        """Partition and offset."""
+        return place >> PARTITION_SHIFT, place & ((1 << PARTITION_SHIFT) - 1)
+
+
+class IdIndex:
+    """Candidates by hash rank: sorted runs of (rank, place), each of at most `RUN_MAX` pairs."""
+
+    __slots__ = ("_runs",)
+
+    def __init__(self) -> None:
+        self._runs: list[Pairs] = []
+
+    def __len__(self) -> int:
+        return sum(len(run.rank) for run in self._runs)
+
+    def add(self, rank: Int64, place: Int64) -> None:
+        """New messages with ids."""
+        for start in range(0, len(rank), RUN_MAX):
+            self._push(Pairs(rank[start : start + RUN_MAX], place[start : start + RUN_MAX]))
+
+    def _push(self, new: Pairs) -> None:
+        """One more run, made one with the last ones while they are of like size: each pair moves O(log n) times."""
+        parts, total = [new], len(new.rank)
+        while self._runs and len(self._runs[-1].rank) < min(total * 2, RUN_MAX + 1 - total):
+            parts.append(self._runs.pop())
+            total += len(parts[-1].rank)
+        rank, place = (np.concatenate(column) for column in zip(*parts, strict=True))
+        order = np.argsort(rank, kind="stable")  # a merge: the stable sort finds the parts that are sorted
+        self._runs.append(Pairs(rank[order], place[order]))
+
+    def find(self, rank: Int64) -> tuple[Int64, Int64]:
+        """Candidates: rows of `rank`, and the place for each; a row may come more than once, or not at all."""
+        order = np.argsort(rank, kind="stable")  # a sorted question reads a run from front to back
+        asked = rank[order]
+        rows, places = [order[:0]], [rank[:0]]
+        for run in self._runs:
+            low = np.searchsorted(run.rank, asked)
+            hits = np.flatnonzero(run.rank.take(low, mode="clip") == asked)
+            if len(hits) == 0:
+                continue
+            low = low[hits]
+            count = np.searchsorted(run.rank, asked[hits], "right") - low
+            step = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+            rows.append(np.repeat(order[hits], count))
+            places.append(run.offset[np.repeat(low, count) + step])
+        row = np.concatenate(rows)
+        by_row = np.argsort(row, kind="stable")
+        return row[by_row], np.concatenate(places)[by_row]
+
+    def weed(self, gone: Callable[[Int64], Mask]) -> None:
+        """Forget the places that are `gone`, over several calls: all at once would be a long pause.
+
+        Each call takes a sixteenth of the runs, at least one, so that weeding keeps up with any rate of new ids.
+        """
+        for run in [self._runs.pop(0) for _ in range(-(-len(self._runs) // 16))]:
+            alive = ~gone(run.offset)
+            if alive.any():
+                self._push(Pairs(run.rank[alive], run.offset[alive]))
+
+    def columns(self) -> Pairs:
+        """Every pair, for a checkpoint."""
+        parts = [NOTHING, *self._runs]
+        return Pairs(np.concatenate([p.rank for p in parts]), np.concatenate([p.offset for p in parts]))

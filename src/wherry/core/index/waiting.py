@@ -1,0 +1,272 @@
+"""Where messages of one reader wait: in arrival order (a cursor), by rank, or until a time.
+
+Each class here holds offsets only. What is leased, settled or dead is the reader's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from wherry.core.index.offsets import (
+    OffsetSet,
+    bitmap_of,
+    distinct,
+    members,
+    offsets_of,
+)
+from wherry.core.index.runs import (
+    NOTHING,
+    TAIL_MAX,
+    Pairs,
+    SortedRuns,
+)
+from wherry.core.index.table import OffsetTable
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+Cut: TypeAlias = Callable[[Int64], int]
+"""Given candidates in order, how many of them fit a budget of bytes. May raise `Cold`; then nothing moved."""
+
+
+_NONE = np.empty(0, np.int64)
+
+
+class Waiting(Protocol):
+    """Messages that a reader may hand out."""
+
+    def admit(self, base: int, count: int, rank: Int64) -> None:
+        """Messages `base .. base+count` wait from now on."""
+
+    def put_back(self, rank: Int64, offset: Int64) -> None:
+        """Messages wait again, at their old place."""
+
+    def claim(self, offset: Int64) -> None:
+        """Messages just admitted do not wait here after all: they are held elsewhere until `put_back`."""
+
+    def discard(self, offset: Int64) -> None:
+        """Waiting messages leave without being handed out."""
+
+    def peek(self, n: int, now_ms: int) -> Pairs:
+        """The first `n` messages that may be handed out now."""
+
+    def pick(self, n: int, now_ms: int, cut: Cut) -> Pairs:
+        """Take the first `n`, or as many of them as `cut` allows."""
+
+    def ready(self, now_ms: int) -> int:
+        """How many may be handed out now."""
+
+    def next_at_ms(self, now_ms: int) -> int | None:
+        """When the next message that waits for a time may be handed out."""
+
+    def parts(self) -> list[Pairs]:
+        """What a checkpoint must keep to put every waiting message back at its place, in arrays nobody writes to."""
+
+    def columns(self) -> Pairs:
+        """The same, copied."""
+
+    def offsets(self) -> Int64:
+        """Every waiting message, in no order: for audits."""
+
+
+class Fifo:
+    """Arrival order: a cursor over the log. Costs nothing per waiting message.
+
+    `_claimed` holds every offset that does not come by the cursor any more; messages that returned are in `_back`,
+    ranked by the place that they had.
+    """
+
+    __slots__ = ("_back", "_claimed", "_end")
+
+    def __init__(self, start: int) -> None:
+        self._claimed = OffsetSet(start)
+        self._end = start
+        self._back = SortedRuns()
+
+    def admit(self, base: int, count: int, rank: Int64) -> None:
+        """See `Waiting`; a gap before `base` is claimed, since nothing is there."""
+        if base > self._end:
+            self._claimed.add_range(self._end, base)
+        self._end = base + count
+
+    def skip(self, base: int, count: int) -> None:
+        """Nothing of `base .. base+count` waits here, however much that is."""
+        self.admit(base, count, _NONE)
+        self._claimed.add_range(base, base + count)
+
+    def resume(self, claimed: OffsetSet, end: int) -> None:
+        """Begin with everything below `end` waiting, but what is `claimed`."""
+        self._claimed, self._end = claimed, end
+
+    def put_back(self, rank: Int64, offset: Int64) -> None:
+        """See `Waiting`; also for messages that the cursor has not reached, which then no longer come by it."""
+        self._claimed.add(offset[~self._claimed.contains(offset)])
+        self._back.insert(rank, offset)
+
+    def claim(self, offset: Int64) -> None:
+        """See `Waiting`."""
+        self._claimed.add(offset)
+
+    def discard(self, offset: Int64) -> None:
+        """See `Waiting`."""
+        claimed = self._claimed.contains(offset)
+        self._back.discard(offset[claimed])
+        self._claimed.add(offset[~claimed])
+
+    def peek(self, n: int, now_ms: int) -> Pairs:
+        """See `Waiting`."""
+        return self._first(n)[0]
+
+    def pick(self, n: int, now_ms: int, cut: Cut) -> Pairs:
+        """See `Waiting`."""
+        pairs, from_back = self._first(n)
+        keep = cut(pairs.offset)
+        pairs = Pairs(pairs.rank[:keep], pairs.offset[:keep])
+        if from_back is None:
+            self._claimed.add(pairs.offset)
+            return pairs
+        from_back = from_back[:keep]
+        self._back.drop_first(int(from_back.sum()))
+        self._claimed.add(pairs.offset[~from_back])
+        return pairs
+
+    def _first(self, n: int) -> tuple[Pairs, npt.NDArray[np.bool_] | None]:
+        """The first `n`, and which of them came back (None: none did)."""
+        ahead = self._claimed.first_missing(n, self._end)
+        back = self._back.peek(n) if len(self._back) else NOTHING
+        if len(back.rank) == 0:
+            return Pairs(ahead, ahead), None
+        rank = np.concatenate((back.rank, ahead))
+        order = np.argsort(rank, kind="stable")[:n]
+        offset = np.concatenate((back.offset, ahead))[order]
+        return Pairs(rank[order], offset), order < len(back.rank)
+
+    def ready(self, now_ms: int) -> int:
+        """See `Waiting`."""
+        return len(self._back) + self._end - self._claimed.count_below(self._end)
+
+    def next_at_ms(self, now_ms: int) -> int | None:
+        """A fifo waits for no time."""
+        return None
+
+    def parts(self) -> list[Pairs]:
+        """Nothing: a fifo is rebuilt from what is not settled, held or dead."""
+        return []
+
+    def columns(self) -> Pairs:
+        """See `parts`."""
+        return NOTHING
+
+    def offsets(self) -> Int64:
+        """See `Waiting`."""
+        return np.concatenate((self._back.columns().offset, self._claimed.missing(0, self._end)))
+
+
+class Ranked:
+    """By priority, or by due time (`timed`): then nothing is handed out before its rank."""
+
+    __slots__ = ("_runs", "_timed")
+
+    def __init__(self, *, timed: bool) -> None:
+        self._runs = SortedRuns()
+        self._timed = timed
+
+    def admit(self, base: int, count: int, rank: Int64) -> None:
+        """See `Waiting`."""
+        self._runs.insert(rank, np.arange(base, base + count, dtype=np.int64))
+
+    def put_back(self, rank: Int64, offset: Int64) -> None:
+        """See `Waiting`."""
+        self._runs.insert(rank, offset)
+
+    def claim(self, offset: Int64) -> None:
+        """See `Waiting`."""
+        self._runs.discard(offset)
+
+    def discard(self, offset: Int64) -> None:
+        """See `Waiting`."""
+        self._runs.discard(offset)
+
+    def peek(self, n: int, now_ms: int) -> Pairs:
+        """See `Waiting`."""
+        return self._runs.peek(n, now_ms if self._timed else None)
+
+    def pick(self, n: int, now_ms: int, cut: Cut) -> Pairs:
+        """See `Waiting`."""
+        pairs = self.peek(n, now_ms)
+        keep = cut(pairs.offset)
+        self._runs.drop_first(keep)
+        return Pairs(pairs.rank[:keep], pairs.offset[:keep])
+
+    def ready(self, now_ms: int) -> int:
+        """See `Waiting`."""
+        return self._runs.count_to(now_ms) if self._timed else len(self._runs)
+
+    def next_at_ms(self, now_ms: int) -> int | None:
+        """See `Waiting`."""
+        return self._runs.first_rank() if self._timed else None
+
+    def parts(self) -> list[Pairs]:
+        """See `Waiting`."""
+        return self._runs.parts()
+
+    def columns(self) -> Pairs:
+        """See `Waiting`."""
+        return self._runs.columns()
+
+    def offsets(self) -> Int64:
+        """See `Waiting`."""
+        return self._runs.columns().offset
+
+    def bytes(self) -> int:
+        """Memory of the index."""
+        return self._runs.bytes()
+
+
+class Delayed:
+    """Messages that wait until a time and then go back to their place: retries, and due times in any order.
+
+    `_until` may hold stale pairs of messages that were delayed anew or left; `held` (the reader's table) has the one
+    true time, and pairs that disagree with it are passed over.
+    """
+
+    __slots__ = ("_held", "_until", "members")
+
+    def __init__(self, held: OffsetTable) -> None:
+        self._held = held
+        self._until = SortedRuns()
+        self.members = BitMap64()
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def add(self, until_ms: Int64, offset: Int64) -> None:
+        """Hold messages until a time each; their rows in `held` say the same time."""
+        self._until.insert(until_ms, offset)
+        self.members |= bitmap_of(offset)
+
+    def discard(self, leaving: BitMap64) -> None:
+        """Let go of some members."""
+        self.members -= leaving
+        if len(self._until) > 2 * len(self.members) + TAIL_MAX:
+            offset = offsets_of(self.members)
+            self._until = SortedRuns()
+            self._until.insert(self._held.get(offset, "until_ms", 0), offset)
+
+    def due(self, now_ms: int) -> Int64:
+        """Take out everything whose time has come, ascending by offset."""
+        first = self._until.first_rank()
+        if first is None or first > now_ms:
+            return _NONE
+        until, offset = self._until.take(self._until.count_to(now_ms), now_ms)
+        true = members(self.members, offset) & (self._held.get(offset, "until_ms", -1) == until)
+        offset = distinct(offset[true])
+        self.members -= bitmap_of(offset)
+        return offset
+
+    def next_at_ms(self) -> int | None:
+        """When the next one is due, or earlier."""
+        return self._until.first_rank() if self.members else None

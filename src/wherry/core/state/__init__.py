@@ -1,0 +1,1 @@
+"""What a shard knows: catalog, partitions, where each message stands for each subscription, leases."""

@@ -1,0 +1,109 @@
+"""What became of messages. Read from the state that is there anyway: a message that nobody asks about costs nothing.
+
+The fate of a message is that of its furthest way still to go: as long as one durable subscription has something to do
+with it, it is not over. What is over is `dead` while it is somebody's dead letter, else what `Partition.ends` says,
+else `settled`. An amended message shares the fate of the one in its place.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wherry.core.index.offsets import members
+from wherry.core.state.partition import Partition
+from wherry.core.state.state import State, TopicState
+from wherry.model.calls.fate import (
+    DEAD,
+    DELIVERED,
+    GONE,
+    SCHEDULED,
+    SETTLED,
+    WAITING,
+)
+from wherry.model.schema import integers
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+def is_open(partition: Partition, offset: Int64) -> Mask:
+    """Which messages a durable subscription has still to settle; or nobody has ended, where they concern none."""
+    unsettled = np.zeros(len(offset), np.bool_)
+    for reader in partition.readers.values():
+        unsettled |= ~(reader.settled.contains(offset) | reader.dead.has(offset))
+    return unsettled | (_concerns_nobody(partition, offset) & ~partition.finished.contains(offset))
+
+
+def _concerns_nobody(partition: Partition, offset: Int64) -> Mask:
+    """Which messages were there before every durable subscription."""
+    return offset < min((reader.start for reader in partition.readers.values()), default=partition.next_offset)
+
+
+def is_dead(partition: Partition, offset: Int64) -> Mask:
+    """Which messages are dead letters, of a subscription or of nobody."""
+    dead = partition.dead.has(offset)
+    for reader in partition.readers.values():
+        dead |= reader.dead.has(offset)
+    return dead
+
+
+def ended(partition: Partition, offset: Int64) -> Int64:
+    """How messages came to their end; `WAITING` for all that have not."""
+    why = partition.ends.get(offset, "why", 0)
+    unknown = (offset < partition.blurred) | members(partition.lost, offset)
+    unknown &= partition.released.contains(offset)
+    done = np.where(why > 0, why, np.where(unknown, GONE, SETTLED))
+    return np.where(is_open(partition, offset), WAITING, np.where(is_dead(partition, offset), DEAD, done))
+
+
+def ending(partition: Partition, offset: Int64) -> Int64:
+    """The same in the moment of the end, when nothing of it can be forgotten yet."""
+    code = ended(partition, offset)
+    return np.where(code == GONE, SETTLED, code)
+
+
+def fates(state: State, topic: TopicState, number: int, offset: Int64, now_ms: int) -> Int64:
+    """What became of messages of a partition. May raise `Cold`: what is scheduled in a timeline, only bodies tell."""
+    partition = topic.partitions[number]
+    offset = heirs(partition, offset)
+    code = ended(partition, offset)
+    left = np.flatnonzero(code == WAITING)
+    if len(left):
+        code[left] = _under_way(state, topic, partition, offset[left], now_ms)
+    return code
+
+
+def heirs(partition: Partition, offset: Int64) -> Int64:
+    """The messages that now stand in the place of these, amended as often as you like."""
+    while len(partition.ends):
+        heir = partition.ends.get(offset, "heir", -1)
+        if (heir < 0).all():
+            break
+        offset = np.where(heir < 0, offset, heir)
+    return offset
+
+
+def is_handed(partition: Partition, offset: Int64) -> Mask:
+    """Which messages somebody holds, has failed with, or is done with (while another is not)."""
+    handed = np.zeros(len(offset), np.bool_)
+    anew = partition.versions.has(offset)  # who settled an amended message had the one before it
+    for reader in (*partition.readers.values(), *partition.ephemeral.values()):
+        done = (offset >= reader.start) & reader.settled.contains(offset) & ~anew
+        handed |= done | members(reader.leased, offset) | (reader.attempts(offset) > 0) | reader.dead.has(offset)
+    return handed
+
+
+def _under_way(state: State, topic: TopicState, partition: Partition, offset: Int64, now_ms: int) -> Int64:
+    handed, later = is_handed(partition, offset), np.zeros(len(offset), np.bool_)
+    for reader in (*partition.readers.values(), *partition.ephemeral.values()):
+        later |= members(reader.delayed.members, offset) & (reader.held.get(offset, "until_ms", 0) > now_ms)
+    unsure = ~(handed | later)
+    if topic.config.order != "timeline":
+        unsure &= partition.has_due & (partition.on_the_way(offset) | _concerns_nobody(partition, offset))
+    if unsure.any():
+        batch = state.bodies.take(topic.number, partition.number, offset[unsure], ("due",))
+        later[unsure] = integers(batch, "due", -1) > now_ms
+    return np.where(handed, DELIVERED, np.where(later, SCHEDULED, WAITING))

@@ -1,0 +1,277 @@
+"""One partition: its next offset, its batches, and what has become of its messages for all subscriptions together.
+
+Two sets grow from the front. A message is **finished** when no durable subscription waits for it any more (settled or
+dead): it no longer counts against the topic's bounds. It is **released** when nobody wants its body either: no dead
+letter, no retention. `live` and `waiting` in the directory count what is not released and not finished, by batch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from wherry.core.index.directory import Directory
+from wherry.core.index.offsets import OffsetSet, bitmap_of, members
+from wherry.core.index.runs import TAIL_MAX, SortedRuns
+from wherry.core.index.table import OffsetTable
+from wherry.core.state.reader import DEAD, Reader
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+ENDS = ("why", "heir")
+ENDS_MAX = 65_536
+"""Endings remembered for each partition: of messages that went in another way than by being settled."""
+
+
+LOST_SPAN = 1 << 26
+"""Offsets back from the end in which lost transient messages are told from settled ones."""
+
+
+class Freed(NamedTuple):
+    """What a step gave back to the topic's bounds."""
+
+    messages: int
+    bytes: int
+    dead: int = 0
+    """Dead letters that went with it."""
+
+
+class Partition:
+    """Messages of one partition."""
+
+    __slots__ = (
+        "blurred",
+        "dead",
+        "directory",
+        "emptied",
+        "ends",
+        "ephemeral",
+        "expiry",
+        "finished",
+        "has_due",
+        "immortal",
+        "lost",
+        "next_offset",
+        "number",
+        "overdue",
+        "readers",
+        "released",
+        "reserved",
+        "transient",
+        "versions",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.next_offset = 0
+        self.reserved = 0
+        self.has_due = False
+        """Whether a message with a due time was ever here: then a late reader must look at each body."""
+        self.directory = Directory()
+        self.finished = OffsetSet()
+        self.released = OffsetSet()
+        self.readers: dict[int, Reader] = {}
+        self.ephemeral: dict[int, Reader] = {}
+        self.dead = OffsetTable(DEAD)
+        self.expiry = SortedRuns()
+        self.immortal = BitMap64()
+        """Messages that came back from the dead: they do not expire a second time."""
+        self.overdue = np.empty(0, np.int64)
+        """Messages that expired while somebody held them: they go when they would come back."""
+        self.versions = OffsetTable(("version",))
+        self.ends = OffsetTable(ENDS)
+        """How messages went that were not simply settled: a fate, and the offset of the message in their place."""
+        self.blurred = 0
+        """Of what is gone below this offset nobody knows how it went, unless there is a row in `ends`."""
+        self.lost = BitMap64()
+        """Offsets of transient messages that went with an earlier life of the process: nobody knows how, either."""
+        self.transient = BitMap64()
+        """Messages that were never journaled, so no journaled operation may name them. Empty after a restart."""
+        self.emptied: list[tuple[int, int]] = []
+        """Base and end of batches that no durable subscription wants; the shell drops their bodies."""
+
+    def kept(self, offset: Int64) -> Int64:
+        """Those of the messages whose bodies are still here."""
+        return offset[~self.released.contains(offset)]
+
+    def present(self, offset: Int64) -> Int64:
+        """Those of the messages that are still here, and not dead before any subscription."""
+        offset = self.kept(offset)
+        return offset[~self.dead.has(offset)] if len(self.dead) else offset
+
+    def skip_to(self, base: int) -> None:
+        """Offsets up to `base` belonged to transient messages that are gone."""
+        gap = base - self.next_offset
+        if gap <= 0:
+            return
+        for reader in (*self.readers.values(), *self.ephemeral.values()):
+            reader.pass_over(self.next_offset, gap)
+        self.finished.add_range(self.next_offset, base)
+        self.released.add_range(self.next_offset, base)
+        self.lost.add_range(self.next_offset, base)
+        self.next_offset = base
+        self._forget_lost()
+
+    def append(self, base: int, count: int, size: int, published_us: int) -> None:
+        """A batch was published here."""
+        self.directory.append(base, count, size, published_us)
+        self.next_offset = base + count
+
+    def extend(self, base: Int64, count: Int64, size: Int64, published_us: Int64) -> None:
+        """Batches, at least one, were published here one after the other."""
+        self.directory.extend(base, count, size, published_us)
+        self.next_offset = int(base[-1] + count[-1])
+
+    def settled(self, offset: Int64) -> Freed:
+        """After a subscription settled these: finish and release what no other durable one holds back."""
+        freed = self.finish(offset)
+        if len(self.dead):
+            offset = offset[~self.dead.has(offset)]
+        for reader in self.readers.values():
+            if not reader.settled.covers(offset):
+                offset = offset[reader.settled.contains(offset)]
+        self.release(offset)
+        return freed
+
+    def finish(self, offset: Int64) -> Freed:
+        """These stop counting against the bounds if every durable subscription has settled or buried them."""
+        for reader in self.readers.values():
+            if reader.settled.covers(offset):
+                continue
+            done = reader.settled.contains(offset)
+            if len(reader.dead) and not done.all():
+                done |= reader.dead.has(offset)
+            offset = offset if done.all() else offset[done]
+        return self._finish(offset)
+
+    def _finish(self, offset: Int64) -> Freed:
+        if self.finished.above or (len(offset) and int(offset[0]) < self.finished.floor):
+            offset = offset[~self.finished.contains(offset)]
+        if len(offset) == 0:
+            return Freed(0, 0)
+        self.finished.add(offset)
+        if len(self.expiry):
+            self._sweep_expiry()
+        return Freed(len(offset), self.directory.finish(offset))
+
+    def _sweep_expiry(self) -> None:
+        """Times of finished messages go when they are most of the index: memory follows the backlog.
+
+        They will not be wanted again: a message that a redrive brings back is immortal.
+        """
+        if len(self.expiry) > 2 * (self.next_offset - len(self.finished)) + TAIL_MAX:
+            offset = self.expiry.columns().offset
+            self.expiry.discard(offset[self.finished.contains(offset)])
+
+    def unfinish(self, offset: Int64) -> Freed:
+        """Dead letters wait again; returns what they take from the bounds."""
+        again = offset[self.finished.contains(offset)]
+        if len(again) == 0:
+            return Freed(0, 0)
+        self.finished.remove(again)
+        return Freed(len(again), self.directory.unfinish(again))
+
+    def release(self, offset: Int64) -> None:
+        """Nobody wants these bodies any more."""
+        if self.released.above or (len(offset) and int(offset[0]) < self.released.floor):
+            offset = offset[~self.released.contains(offset)]
+        if len(offset) == 0:
+            return
+        self.released.add(offset)
+        self.emptied += self.directory.release(offset)
+        if len(self.versions):
+            self.versions.remove(offset)
+        if self.transient:
+            self.transient -= bitmap_of(offset)
+        if self.immortal:
+            self.immortal -= bitmap_of(offset)
+
+    def unwanted(self, offset: Int64) -> Int64:
+        """Those of the messages that are finished, and of which no subscription keeps a dead letter."""
+        offset = offset[self.finished.contains(offset)]
+        for reader in self.readers.values():
+            offset = offset[reader.settled.contains(offset)]
+        return offset
+
+    def remove(self, offset: Int64) -> Freed:
+        """These go from every subscription that waits for them. A dead letter stays: only people let it go."""
+        alive = ~self.dead.has(offset)
+        for reader in (*self.readers.values(), *self.ephemeral.values()):
+            dead = reader.dead.has(offset)
+            reader.settle(offset[~dead])
+            alive &= ~dead
+        freed = self._finish(offset)
+        self.release(offset[alive])
+        return freed
+
+    def forget(self, offset: Int64) -> Freed:
+        """These vanished with an earlier life of the process, dead letters and all."""
+        tables = [self.dead, *(reader.dead for reader in self.readers.values())]
+        dead = sum(int(table.has(offset).sum()) for table in tables)
+        self.dead.remove(offset)
+        self.lost |= bitmap_of(offset)
+        for reader in self.readers.values():
+            reader.settle(offset)  # takes its own dead letters along; they stand nowhere else
+        freed = self._finish(offset)
+        self.release(offset)
+        return freed._replace(dead=dead)
+
+    def end(self, offset: Int64, why: int, heir: int = -1) -> None:
+        """Remember how messages (sorted) went; of too many, those with the highest offsets."""
+        kept = offset[-ENDS_MAX:]
+        if len(kept) < len(offset):
+            self.blurred = max(self.blurred, int(kept[0]))
+        self.ends.put(kept, why=why, heir=heir)
+        if len(self.ends) > ENDS_MAX:  # an eighth more than needed, so that it is done rarely
+            low = self.ends.offsets()[: len(self.ends) - ENDS_MAX * 7 // 8]
+            self.ends.remove(low)
+            self.blurred = max(self.blurred, int(low[-1]) + 1)
+
+    def _forget_lost(self) -> None:
+        """Memory for the lost is bounded: a bit for each of the last offsets."""
+        low = self.next_offset - LOST_SPAN
+        if self.lost and int(self.lost.min()) < low:
+            self.lost.remove_range(0, low)
+            self.blurred = max(self.blurred, low)
+
+    def leased(self, offset: Int64) -> npt.NDArray[np.bool_]:
+        """Which messages a durable subscription holds right now; an ephemeral one never holds up the topic."""
+        return _leased_by(self.readers, offset)
+
+    def on_the_way(self, offset: Int64) -> npt.NDArray[np.bool_]:
+        """Which messages a new durable subscription has not got into its order yet."""
+        out = np.zeros(len(offset), np.bool_)
+        for reader in self.readers.values():
+            if reader.backlog is not None:
+                inside = (offset >= reader.backlog[0]) & (offset < reader.backlog[1])
+                out |= inside & ~reader.settled.contains(offset)
+        return out
+
+    def leased_by_anyone(self, offset: Int64) -> npt.NDArray[np.bool_]:
+        """Which messages somebody holds right now, readers that live in memory only included."""
+        return self.leased(offset) | _leased_by(self.ephemeral, offset)
+
+    def droppable(self) -> list[int]:
+        """Bases of emptied batches that no ephemeral reader is still on its way to; they are forgotten here."""
+        if not self.emptied:
+            return []
+        emptied, self.emptied = self.emptied, []
+        if not self.ephemeral:
+            return [base for base, _ in emptied]
+        low = min(reader.settled.floor for reader in self.ephemeral.values())
+        self.emptied = [batch for batch in emptied if batch[1] > low]
+        return [base for base, end in emptied if end <= low]
+
+    def version(self, offset: int) -> int:
+        """How often the message was amended, plus one."""
+        return int(self.versions.get(np.array([offset], np.int64), "version", 1)[0])
+
+
+def _leased_by(readers: dict[int, Reader], offset: Int64) -> npt.NDArray[np.bool_]:
+    out = np.zeros(len(offset), np.bool_)
+    for reader in readers.values():
+        out |= members(reader.leased, offset)
+    return out

@@ -1,0 +1,332 @@
+"""One subscription's view of one partition: where every message stands for it.
+
+    waiting ──lease──► leased ──ack──► settled
+       ▲                 │
+       │              fail (nack, lease lost)
+       │                 ▼
+       ├──────────── delayed          attempts used up ──► dead ──redrive──► waiting
+       └── due
+
+A message is in exactly one of these. Settled, delayed, dead and the attempts are durable: they change only by
+operations, live and on replay alike. Leases are not: after a restart what was leased waits again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from wherry.core.index.keys import Hashes, KeyGate
+from wherry.core.index.offsets import (
+    OffsetSet,
+    bitmap_of,
+    distinct,
+    members,
+    offsets_of,
+)
+from wherry.core.index.runs import RUN_MAX, Pairs, sort_pairs
+from wherry.core.index.table import OffsetTable
+from wherry.core.index.waiting import (
+    Cut,
+    Delayed,
+    Fifo,
+    Ranked,
+    Waiting,
+)
+from wherry.model.catalog.topic import Order
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+HELD = ("attempts", "first_ms", "last_ms", "until_ms", "rank", "hash", "error")
+_NONE = np.empty(0, np.int64)
+
+UNKNOWN_RANK = -1
+"""Of a message that died while it waited: its body says where it belongs."""
+
+DEAD = ("attempts", "first_ms", "last_ms", "dead_ms", "rank", "reason", "error")
+
+
+class Counts(NamedTuple):
+    """How many messages stand where."""
+
+    ready: int
+    leased: int
+    scheduled: int
+    dead: int
+
+
+class Reader:
+    """Where the messages of a partition stand for one subscription, from `start` on."""
+
+    __slots__ = (
+        "_fifo",
+        "_order",
+        "backlog",
+        "dead",
+        "delayed",
+        "gate",
+        "held",
+        "leased",
+        "settled",
+        "start",
+        "waiting",
+    )
+
+    def __init__(self, order: Order, start: int, hashes_of: Hashes | None = None) -> None:
+        self._order = order
+        self.start = start
+        self.settled = OffsetSet(start)
+        self.backlog: tuple[int, int] | None = None
+        """Offsets from..to that were there before this reader and are not in its order yet."""
+        self.leased = BitMap64()
+        self.held = OffsetTable(HELD)
+        self.delayed = Delayed(self.held)
+        self.dead = OffsetTable(DEAD)
+        self._fifo = Fifo(start) if order == "fifo" else None
+        plain: Waiting = self._fifo or Ranked(timed=order == "timeline")
+        self.gate = KeyGate(plain, hashes_of) if hashes_of is not None else None
+        self.waiting: Waiting = self.gate or plain
+
+    @property
+    def ranked(self) -> bool:
+        """Whether messages wait by a rank that is not their offset."""
+        return self._order != "fifo"
+
+    def load(self, rank: Int64, offset: Int64, delayed: BitMap64, end: int) -> None:
+        """Rebuild what is derived, from a checkpoint: `settled`, `held`, `dead` and `backlog` are loaded already."""
+        held = self.held.offsets()
+        if self.ranked:
+            for start in range(0, len(rank), RUN_MAX):
+                self.waiting.put_back(rank[start : start + RUN_MAX], offset[start : start + RUN_MAX])
+        else:
+            self._load_fifo(held, delayed, end)
+        until = offsets_of(delayed)
+        self.delayed.add(self.held.get(until, "until_ms", 0), until)
+        if self.gate is not None:
+            hashes = self.held.get(until, "hash", 0)
+            self.gate.hold(until[hashes != 0], hashes[hashes != 0])
+
+    def begin(self, end: int) -> None:
+        """In a fifo: everything below `end` that is not settled waits."""
+        assert self._fifo is not None
+        self._fifo.resume(self.settled.copy(), end)
+
+    def _load_fifo(self, held: Int64, delayed: BitMap64, end: int) -> None:
+        claimed = self.settled.copy()
+        claimed.add(distinct(np.concatenate((self.dead.offsets(), held))))
+        if self.backlog is not None:
+            claimed.add_range(*self.backlog)
+        assert self._fifo is not None
+        self._fifo.resume(claimed, end)
+        again = held[~members(delayed, held)]
+        self.waiting.put_back(self.held.get(again, "rank", 0), again)
+
+    def admit(self, base: int, rank: Int64, due_ms: Int64 | None, now_ms: int) -> None:
+        """New messages. In a timeline the due time is the rank; elsewhere a future due time delays the message."""
+        self.waiting.admit(base, len(rank), rank)
+        if due_ms is None:
+            return
+        later = np.flatnonzero(due_ms > now_ms)
+        if len(later):
+            self.waiting.claim(base + later)
+            self._hold(base + later, rank[later], due_ms[later])
+
+    def _hold(self, offset: Int64, rank: Int64, until_ms: Int64) -> None:
+        self.held.put(offset, attempts=0, first_ms=0, last_ms=0, until_ms=until_ms, rank=rank, hash=0, error=0)
+        self.delayed.add(until_ms, offset)
+
+    def admit_late(self, offset: Int64, rank: Int64, due_ms: Int64, now_ms: int) -> None:
+        """Messages from before this reader take their place in its order."""
+        later = due_ms > now_ms if self._order != "timeline" else np.zeros(len(offset), np.bool_)
+        self.waiting.put_back(rank[~later], offset[~later])
+        if later.any():
+            self._hold(offset[later], rank[later], due_ms[later])
+
+    def pass_over(self, base: int, count: int) -> None:
+        """Messages that are not for this reader: they count as settled."""
+        if self._fifo is not None:
+            self._fifo.skip(base, count)
+        self.settled.add_range(base, base + count)
+
+    def wake(self, now_ms: int) -> None:
+        """Messages whose delay is over wait at their place again."""
+        if not self.delayed.members:
+            return
+        offset = self.delayed.due(now_ms)
+        if len(offset):
+            self.waiting.put_back(self.held.get(offset, "rank", 0), offset)
+
+    def lease(self, n: int, now_ms: int, cut: Cut) -> Pairs:
+        """Hand out up to `n` messages in order."""
+        pairs = self.waiting.pick(n, now_ms, cut)
+        self.leased |= bitmap_of(pairs.offset)
+        return pairs
+
+    def give_back(self, rank: Int64, offset: Int64) -> None:
+        """Leased messages wait again, as if they had never been handed out."""
+        self.leased -= bitmap_of(offset)
+        self.waiting.put_back(rank, offset)
+
+    def key_hashes(self, offset: Int64) -> Int64:
+        """Key hashes of messages that are out, where keys keep their order; else nothing."""
+        return self.gate.hashes(offset) if self.gate is not None else _NONE
+
+    def settle(self, offset: Int64) -> Int64:
+        """Messages (sorted) are done with; returns those that were not settled before."""
+        if self.settled.above or (len(offset) and int(offset[0]) < self.settled.floor):
+            offset = offset[~self.settled.contains(offset)]
+        if len(offset) == 0:
+            return offset
+        self._withdraw(offset)
+        self._leave(offset)
+        if len(self.dead):
+            self.dead.remove(offset)
+        self.settled.add(offset)
+        return offset
+
+    def _leave(self, offset: Int64) -> None:
+        if self.gate is not None:
+            self.gate.let_go(offset)
+        if len(self.held):
+            self.held.remove(offset)
+
+    def _withdraw(self, offset: Int64) -> None:
+        """Take messages from wherever they stand."""
+        rest = bitmap_of(offset)
+        out = rest & self.leased
+        if out:
+            self.leased -= out
+            rest -= out
+        if rest and self.delayed.members:
+            held = rest & self.delayed.members
+            self.delayed.discard(held)
+            rest -= held
+        if rest and len(self.dead):
+            at = offsets_of(rest)
+            rest -= bitmap_of(at[self.dead.has(at)])
+        if rest and self.backlog is not None:
+            rest.remove_range(*self.backlog)
+        if rest:
+            self.waiting.discard(offsets_of(rest))
+
+    def fail(self, offset: Int64, rank: Int64, hashes: Int64, until_ms: Int64, now_ms: int, error: int) -> None:
+        """Deliveries failed: one more attempt each; they come back at `until_ms`."""
+        attempts, first_ms = self._tries(offset, now_ms)
+        self._withdraw(offset)
+        keyed = self.gate is not None and len(hashes) == len(offset)
+        if self.gate is not None and keyed:
+            self.gate.hold(offset, hashes)
+        self.held.put(
+            offset,
+            attempts=attempts,
+            first_ms=first_ms,
+            last_ms=now_ms,
+            until_ms=until_ms,
+            rank=rank,
+            hash=hashes if keyed else 0,
+            error=error,
+        )
+        self.delayed.add(until_ms, offset)
+        self.wake(now_ms)
+
+    def _tries(self, offset: Int64, now_ms: int) -> tuple[Int64, Int64]:
+        """Attempts with this one, and when the first one failed."""
+        attempts = self.held.get(offset, "attempts", 0) + 1
+        return attempts, np.where(attempts == 1, now_ms, self.held.get(offset, "first_ms", 0))
+
+    def bury(self, offset: Int64, rank: Int64, now_ms: int, reason: int, error: int, *, failed: bool) -> None:
+        """Messages become dead letters; `failed` says whether by one more failed delivery."""
+        attempts, first_ms = self._tries(offset, now_ms)
+        self._withdraw(offset)
+        self._leave(offset)
+        self.dead.put(
+            offset,
+            attempts=attempts if failed else attempts - 1,
+            first_ms=first_ms,
+            last_ms=now_ms,
+            dead_ms=now_ms,
+            rank=rank,
+            reason=reason,
+            error=error,
+        )
+
+    def ranks(self, offset: Int64) -> Int64:
+        """Places of waiting messages as far as they are known without their bodies, else `UNKNOWN_RANK`."""
+        return self.held.get(offset, "rank", offset if self._order == "fifo" else UNKNOWN_RANK)
+
+    def redrive(self, offset: Int64, rank: Int64, due_ms: Int64, now_ms: int) -> None:
+        """Dead letters wait again, with no attempts against them."""
+        self.dead.remove(offset)
+        self.admit_late(offset, rank, due_ms, now_ms)
+        if self._order == "fifo":  # an amended message does not stand at its offset: the row remembers where
+            moved = (rank != offset) & ~self.held.has(offset)
+            zeros = dict.fromkeys(("attempts", "first_ms", "last_ms", "until_ms", "hash", "error"), 0)
+            self.held.put(offset[moved], rank=rank[moved], **zeros)
+
+    def replace(self, old: int, new: int, rank: int, due_ms: int | None, now_ms: int) -> None:
+        """`new` takes the place of the waiting message `old`; where `old` was settled, `new` is too."""
+        if old in self.settled:
+            self.pass_over(new, 1)
+            return
+        at_new, at_old = np.array([new], np.int64), np.array([old], np.int64)
+        place = int(self.held.get(at_old, "rank", old)[0]) if self._order == "fifo" else rank
+        self.settle(at_old)
+        at_place = np.array([place], np.int64)
+        if self._order == "fifo":
+            self.waiting.admit(new, 1, at_new)
+            self.waiting.claim(at_new)
+        # The row remembers the place: in a fifo it is not the offset of an amended message.
+        until = due_ms if due_ms is not None and due_ms > now_ms else 0
+        self.held.put(at_new, attempts=0, first_ms=0, last_ms=0, until_ms=until, rank=place, hash=0, error=0)
+        if until:
+            self.delayed.add(np.array([until], np.int64), at_new)
+        else:
+            self.waiting.put_back(at_place, at_new)
+
+    def attempts(self, offset: Int64) -> Int64:
+        """Failed deliveries of each message so far."""
+        return self.held.get(offset, "attempts", 0)
+
+    def state_of(self, offset: int, now_ms: int) -> str:
+        """Where one message stands: ready, scheduled, leased, dead or settled."""
+        at = np.array([offset], np.int64)
+        if offset in self.settled:
+            return "settled"
+        if offset in self.leased:
+            return "leased"
+        if self.dead.has(at)[0]:
+            return "dead"
+        if offset in self.delayed.members and int(self.held.get(at, "until_ms", 0)[0]) > now_ms:
+            return "scheduled"
+        return "waiting"
+
+    def counts(self, now_ms: int, end: int) -> Counts:
+        """How many stand where; `end` is the partition's next offset."""
+        self.wake(now_ms)
+        ready = self.waiting.ready(now_ms)
+        unsettled = end - len(self.settled)
+        leased, dead = len(self.leased), len(self.dead)
+        pending = 0 if self.backlog is None else len(self.settled.missing(*self.backlog))
+        return Counts(ready, leased, max(0, unsettled - ready - leased - dead - pending), dead)
+
+    def waiting_offsets(self) -> Int64:
+        """Messages that may be handed out, now or at their rank's time."""
+        return np.sort(self.waiting.offsets())
+
+    def scheduled(self, from_ms: int, to_ms: int) -> Pairs:
+        """Messages that wait for a time in `from_ms..to_ms`, as (time, offset), ascending."""
+        offset = offsets_of(self.delayed.members)
+        pairs = [Pairs(self.held.get(offset, "until_ms", 0), offset)]
+        if self._order == "timeline":
+            pairs.append(self.waiting.columns())
+        rank, offset = (np.concatenate(column) for column in zip(*pairs, strict=True))
+        wanted = (rank >= from_ms) & (rank < to_ms)
+        return sort_pairs(rank[wanted], offset[wanted])
+
+    def next_at_ms(self, now_ms: int) -> int | None:
+        """When a message that waits for a time may be handed out."""
+        times = [at for at in (self.delayed.next_at_ms(), self.waiting.next_at_ms(now_ms)) if at is not None]
+        return min(times, default=None)

@@ -1,0 +1,424 @@
+"""The durable state as plain columns, and back: what a checkpoint holds, and what replay must equal.
+
+`dump` takes references to immutable arrays and copies of small ones, so it is quick even when much is waiting.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from wherry.core.index.offsets import OffsetSet, offsets_of
+from wherry.core.index.runs import RUN_MAX, Pairs, SortedRuns
+from wherry.core.index.table import OffsetTable
+from wherry.core.state.outbox import OUTCOMES, WATCHED, Outbox
+from wherry.core.state.partition import Partition
+from wherry.core.state.producers import Call
+from wherry.core.state.reader import DEAD, HELD, Reader
+from wherry.core.state.stages import Part, Stage
+from wherry.core.state.state import State, SubscriptionState, TopicState
+from wherry.model.calls.dead import Deed
+from wherry.model.calls.stats import Removal
+from wherry.model.catalog.key import Key
+from wherry.model.catalog.route import Route
+from wherry.model.catalog.subscription import Subscription
+from wherry.model.catalog.topic import Topic
+from wherry.model.schema import stored_schema
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+Leased: TypeAlias = dict[tuple[int, int], list[Pairs]]
+
+
+class Column:
+    """An int64 column in pieces that nobody writes to: a checkpoint writes them from where they lie."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, pieces: list[Int64]) -> None:
+        self.pieces = pieces
+
+    def joined(self) -> Int64:
+        """As one array."""
+        return self.pieces[0] if len(self.pieces) == 1 else np.concatenate([_NONE, *self.pieces])
+
+
+_NONE = np.empty(0, np.int64)
+
+
+class SetImage(msgspec.Struct, frozen=True, array_like=True):
+    """An `OffsetSet`."""
+
+    floor: int
+    above: bytes
+
+
+class ReaderImage(msgspec.Struct, frozen=True, array_like=True):
+    """A `Reader` without its leases: what was leased is among the waiting."""
+
+    subscription: int
+    start: int
+    settled: SetImage
+    held: Int64
+    delayed: bytes
+    dead: Int64
+    rank: Column
+    offset: Column
+    backlog: tuple[int, int] | None
+
+
+class PartitionImage(msgspec.Struct, frozen=True, array_like=True):
+    """A `Partition`."""
+
+    number: int
+    next_offset: int
+    reserved: int
+    has_due: bool
+    directory: Int64
+    finished: SetImage
+    released: SetImage
+    dead: Int64
+    expiry: Column
+    versions: Int64
+    transient: bytes
+    immortal: bytes
+    readers: list[ReaderImage]
+    ends: Int64 = msgspec.field(default_factory=lambda: _NONE)
+    blurred: int = -1
+    """-1 in a checkpoint from before endings were kept: then nothing is known of any that is gone."""
+    lost: bytes = BitMap64().serialize()
+
+
+class OutboxImage(msgspec.Struct, frozen=True, array_like=True):
+    """An `Outbox`."""
+
+    urls: dict[int, str]
+    watched: Int64
+    outcomes: Int64
+
+
+class TopicImage(msgspec.Struct, frozen=True, array_like=True):
+    """A `TopicState`."""
+
+    number: int
+    config: Topic
+    messages: int
+    bytes: int
+    dead: int
+    counters: dict[str, int]
+    producers: list[tuple[str, list[Call]]]
+    ids: Column
+    deeds: list[Deed]
+    partitions: list[PartitionImage]
+    removals: list[Removal] = []
+    outbox: OutboxImage | None = None
+
+
+class SubscriptionImage(msgspec.Struct, frozen=True, array_like=True):
+    """A durable `SubscriptionState`."""
+
+    number: int
+    topic: int
+    config: Subscription
+    starts: Int64
+    backlog_bytes: int
+    counters: dict[str, int]
+
+
+class StageImage(msgspec.Struct, frozen=True, array_like=True):
+    """An open `Stage`; its parts are `topic, partition, count, columns, bytes` each, their bodies in the journal."""
+
+    key: str
+    opened_ms: int
+    held_settles: bool
+    parts: list[tuple[int, int, int, int, int]]
+
+
+class StateImage(msgspec.Struct, frozen=True, array_like=True):
+    """A `State`."""
+
+    epoch: int
+    next_number: int
+    topics: list[TopicImage]
+    subscriptions: list[SubscriptionImage]
+    routes: list[Route]
+    stages: list[StageImage]
+    committed: list[tuple[str, list[int]]]
+    texts: list[str]
+    expired: list[str] = []
+    keys: list[Key] = []
+
+
+def dump(state: State) -> StateImage:
+    """The durable state. What is leased counts as waiting: a lease does not outlive the process."""
+    leased: Leased = {}
+    for lease in state.leases.all():
+        leased.setdefault((lease.subscription, lease.partition), []).append(Pairs(lease.rank, lease.offset))
+    return StateImage(
+        state.epoch,
+        state.catalog.next_number,
+        [_topic_image(topic, leased) for topic in state.topics.values()],
+        [_subscription_image(each) for each in state.subscriptions.values() if each.config.durable],
+        list(state.catalog.routes.values()),
+        [_stage_image(stage) for stage in state.stages.open.values()],
+        [(key, placed.tolist()) for key, placed in state.stages.committed.items()],
+        list(state.texts.texts),
+        list(state.stages.expired),
+        list(state.catalog.keys.values()),
+    )
+
+
+def _stage_image(stage: Stage) -> StageImage:
+    parts = [(p.topic, p.partition, p.messages, p.columns, p.bytes) for p in stage.parts]
+    return StageImage(stage.key, stage.opened_ms, stage.held_settles, parts)
+
+
+def _subscription_image(each: SubscriptionState) -> SubscriptionImage:
+    return SubscriptionImage(
+        each.number, each.topic.number, each.config, each.starts, each.backlog_bytes, dict(each.counters)
+    )
+
+
+def _topic_image(topic: TopicState, leased: Leased) -> TopicImage:
+    return TopicImage(
+        topic.number,
+        topic.config,
+        topic.messages,
+        topic.bytes,
+        topic.dead,
+        dict(topic.counters),
+        topic.producers.dump(),
+        Column(list(topic.ids.columns())),
+        list(topic.deeds),
+        [_partition_image(partition, leased) for partition in topic.partitions.values()],
+        list(topic.removals),
+        _outbox_image(topic.outbox),
+    )
+
+
+def _outbox_image(outbox: Outbox) -> OutboxImage | None:
+    if not outbox.urls:
+        return None
+    return OutboxImage(dict(outbox.urls), outbox.watched.columns().ravel(), outbox.outcomes.columns().ravel())
+
+
+def _partition_image(partition: Partition, leased: Leased) -> PartitionImage:
+    mortal, overdue = partition.expiry.parts(), partition.overdue.copy()
+    return PartitionImage(
+        partition.number,
+        partition.next_offset,
+        partition.reserved,
+        partition.has_due,
+        partition.directory.columns().ravel(),
+        _set_image(partition.finished),
+        _set_image(partition.released),
+        partition.dead.columns().ravel(),
+        Column([*(p.rank for p in mortal), np.zeros_like(overdue), *(p.offset for p in mortal), overdue]),
+        partition.versions.columns().ravel(),
+        partition.transient.serialize(),
+        partition.immortal.serialize(),
+        [
+            _reader_image(number, reader, leased.get((number, partition.number), []))
+            for number, reader in partition.readers.items()
+        ],
+        partition.ends.columns().ravel(),
+        partition.blurred,
+        partition.lost.serialize(),
+    )
+
+
+def _reader_image(subscription: int, reader: Reader, leased: list[Pairs]) -> ReaderImage:
+    waiting = [*reader.waiting.parts(), *(leased if reader.ranked else [])]
+    return ReaderImage(
+        subscription,
+        reader.start,
+        _set_image(reader.settled),
+        reader.held.columns().ravel(),
+        reader.delayed.members.serialize(),
+        reader.dead.columns().ravel(),
+        Column([pairs.rank for pairs in waiting]),
+        Column([pairs.offset for pairs in waiting]),
+        reader.backlog,
+    )
+
+
+def _set_image(offsets: OffsetSet) -> SetImage:
+    return SetImage(offsets.floor, offsets.above.serialize())
+
+
+def load(state: State, image: StateImage) -> None:
+    """The way back from `dump`, into a fresh state. Bodies of open stages are added by the shell."""
+    state.epoch = image.epoch
+    state.texts.load(list(image.texts))
+    for topic_image in image.topics:
+        state.catalog.put_topic(topic_image.number, topic_image.config)
+        state.topics[topic_image.number] = _load_topic(topic_image)
+        if topic_image.outbox is not None:
+            state.talkative[topic_image.number] = None
+    for each in image.subscriptions:
+        topic = state.topics[each.topic]
+        subscription = SubscriptionState(each.number, each.config, topic, each.starts)
+        subscription.backlog_bytes = each.backlog_bytes
+        subscription.counters = dict(each.counters)
+        state.subscriptions[each.number] = topic.subscriptions[each.number] = subscription
+        state.catalog.put_subscription(each.number, each.topic, each.config)
+    for topic_image in image.topics:
+        for partition_image in topic_image.partitions:
+            _load_partition(state, state.topics[topic_image.number], partition_image)
+    for route in image.routes:
+        state.catalog.put_route(route)
+    for key in image.keys:
+        state.catalog.put_key(key)
+    state.catalog.next_number = image.next_number
+    for stage in image.stages:
+        state.stages.open[stage.key] = _load_stage(stage)
+    state.stages.expired = dict.fromkeys(image.expired)
+    state.stages.committed = {key: np.array(placed, np.int64) for key, placed in image.committed}
+
+
+def _load_stage(image: StageImage) -> Stage:
+    parts = [Part(*fields, pa.RecordBatch.from_pylist([], stored_schema(fields[3]))) for fields in image.parts]
+    return Stage(image.key, image.opened_ms, parts, image.held_settles)
+
+
+def _load_topic(image: TopicImage) -> TopicState:
+    topic = TopicState(image.number, image.config)
+    topic.messages, topic.bytes, topic.dead = image.messages, image.bytes, image.dead
+    topic.counters = dict(image.counters)
+    topic.producers.load(image.producers)
+    topic.deeds.extend(image.deeds)
+    topic.removals.extend(image.removals)
+    ids = image.ids.joined()
+    half = len(ids) // 2
+    topic.ids.add(ids[:half], ids[half:])
+    if image.outbox is not None:
+        watched, outcomes = (
+            _table(flat, 1 + len(names))
+            for flat, names in ((image.outbox.watched, WATCHED), (image.outbox.outcomes, OUTCOMES))
+        )
+        topic.outbox.load(image.outbox.urls, watched, outcomes)
+    return topic
+
+
+def _load_partition(state: State, topic: TopicState, image: PartitionImage) -> None:
+    partition = topic.partition(image.number)
+    partition.next_offset, partition.reserved, partition.has_due = image.next_offset, image.reserved, image.has_due
+    partition.directory.load(_table(image.directory, 6))
+    partition.immortal = BitMap64.deserialize(image.immortal)
+    partition.finished, partition.released = _load_set(image.finished), _load_set(image.released)
+    _load_table(partition.dead, image.dead)
+    _load_table(partition.versions, image.versions)
+    _load_table(partition.ends, image.ends)
+    partition.blurred = image.next_offset if image.blurred < 0 else image.blurred
+    partition.lost = BitMap64.deserialize(image.lost)
+    expiry = image.expiry.joined()
+    half = len(expiry) // 2
+    _insert_in_blocks(partition.expiry, expiry[:half], expiry[half:])
+    if half:
+        state.mortal.note((topic.number, partition.number), int(expiry[:half].min()))
+    if len(partition.directory):
+        topic.oldest.note(partition.number, int(partition.directory.published_us.min()))
+    for reader_image in image.readers:
+        _load_reader(state, topic, partition, reader_image)
+    topic.give_back(partition.forget(offsets_of(BitMap64.deserialize(image.transient))))
+
+
+def _load_reader(state: State, topic: TopicState, partition: Partition, image: ReaderImage) -> None:
+    subscription = topic.subscriptions[image.subscription]
+    reader = state.new_reader(subscription, partition.number, image.start)
+    reader.settled = _load_set(image.settled)
+    _load_table(reader.held, image.held)
+    _load_table(reader.dead, image.dead)
+    reader.backlog = image.backlog
+    reader.load(image.rank.joined(), image.offset.joined(), BitMap64.deserialize(image.delayed), partition.next_offset)
+
+
+def _load_set(image: SetImage) -> OffsetSet:
+    return OffsetSet(image.floor, BitMap64.deserialize(image.above))
+
+
+def _table(flat: Int64, rows: int) -> Int64:
+    return flat.reshape(rows, -1).copy()
+
+
+def _load_table(table: OffsetTable, flat: Int64) -> None:
+    table.load(_table(flat, 1 + len(table.names)))
+
+
+def _insert_in_blocks(runs: SortedRuns, rank: Int64, offset: Int64) -> None:
+    for start in range(0, len(rank), RUN_MAX):
+        runs.insert(rank[start : start + RUN_MAX], offset[start : start + RUN_MAX])
+
+
+VOLATILE_COUNTERS = frozenset({"cut_off"})
+"""Counted also for ephemeral subscriptions, which no journal knows."""
+
+
+def digest(state: State) -> str:
+    """A fingerprint of the durable state: equal after replay, whatever order it was indexed in.
+
+    Topics that ever had transient messages are left out: those are in one life of the state only.
+    """
+    canon = hashlib.blake2b(digest_size=16)
+    image = dump(state)
+    texts = np.array([zlib.crc32(text.encode()) for text in image.texts], np.int64)
+    lasting = [topic for topic in image.topics if not any(partition.reserved for partition in topic.partitions)]
+    for topic in sorted(lasting, key=lambda each: each.number):
+        # An ephemeral subscription that was cut off is counted, and leaves no other trace.
+        counters = sorted((name, count) for name, count in topic.counters.items() if name not in VOLATILE_COUNTERS)
+        head = (topic.number, topic.config, topic.messages, topic.bytes, topic.dead, counters)
+        canon.update(repr(head).encode())
+        canon.update(repr(topic.producers).encode())
+        if topic.outbox is not None:
+            _digest_outbox(canon, topic.outbox)
+        for partition in sorted(topic.partitions, key=lambda each: each.number):
+            _digest_partition(canon, partition, texts)
+    numbers = {topic.number for topic in lasting}
+    for each in sorted(image.subscriptions, key=lambda each: each.number):
+        if each.topic in numbers:
+            canon.update(repr((each.number, each.topic, each.config, sorted(each.counters.items()))).encode())
+    canon.update(repr((image.routes, image.stages, image.committed, image.keys)).encode())
+    return canon.hexdigest()
+
+
+def _digest_partition(canon: hashlib.blake2b, image: PartitionImage, texts: Int64) -> None:
+    canon.update(repr((image.number, image.next_offset, image.has_due, image.blurred)).encode())
+    canon.update(image.ends.tobytes())
+    canon.update(image.directory.tobytes())
+    for offsets in (image.finished, image.released):
+        _digest_set(canon, offsets)
+    canon.update(image.versions.tobytes())
+    _digest_table(canon, image.dead, DEAD, texts)
+    for reader in sorted(image.readers, key=lambda each: each.subscription):
+        canon.update(repr((reader.subscription, reader.start, reader.backlog)).encode())
+        _digest_set(canon, reader.settled)
+        _digest_table(canon, reader.held, HELD, texts)
+        _digest_table(canon, reader.dead, DEAD, texts)
+
+
+def _digest_outbox(canon: hashlib.blake2b, image: OutboxImage) -> None:
+    """URLs by what they say, too; and not those that no row refers to."""
+    for flat, names in ((image.watched, WATCHED), (image.outcomes, OUTCOMES)):
+        rows = _table(flat, 1 + len(names))
+        rows[1] = [zlib.crc32(image.urls[number].encode()) for number in rows[1].tolist()]
+        canon.update(rows.tobytes())
+
+
+def _digest_table(canon: hashlib.blake2b, flat: Int64, names: tuple[str, ...], texts: Int64) -> None:
+    """Texts by what they say: their numbers depend on what else was said in this life."""
+    rows = _table(flat, 1 + len(names))
+    for index, name in enumerate(names, 1):
+        if name in ("reason", "error"):
+            rows[index] = texts[rows[index]]
+    canon.update(rows.tobytes())
+
+
+def _digest_set(canon: hashlib.blake2b, image: SetImage) -> None:
+    canon.update(repr(image.floor).encode())
+    canon.update(offsets_of(BitMap64.deserialize(image.above)).tobytes())

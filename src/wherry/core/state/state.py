@@ -1,0 +1,344 @@
+"""Everything a shard knows. Durable parts change only in `apply`; consumers and leases change as people pull."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.core.index.hashing import hash_strings
+from wherry.core.index.ids import IdIndex
+from wherry.core.index.nonempty import Astir
+from wherry.core.index.table import OffsetTable
+from wherry.core.index.times import Times
+from wherry.core.state import assignment
+from wherry.core.state.bodies import Bodies
+from wherry.core.state.catalog import Catalog
+from wherry.core.state.lease import Lease, Leases
+from wherry.core.state.outbox import Outbox
+from wherry.core.state.partition import Freed, Partition
+from wherry.core.state.producers import Producers
+from wherry.core.state.reader import Reader
+from wherry.core.state.stages import Stages
+from wherry.core.state.texts import Texts
+from wherry.model.calls.dead import Deed
+from wherry.model.calls.stats import Removal
+from wherry.model.catalog.subscription import Subscription
+from wherry.model.catalog.topic import Topic
+from wherry.model.errors import NotFound
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+DEEDS_MAX = 1_000
+"""Redrives and discards of dead letters remembered for each topic."""
+
+REMOVALS_MAX = 100
+"""Subscriptions that were cut off, remembered for each topic."""
+
+
+@dataclass(slots=True)
+class Consumer:
+    """One of those who share a subscription, with the buffer it declared and what it holds."""
+
+    id: str
+    buffer_messages: int
+    buffer_bytes: int
+    credit: int = 1 << 62
+    out_messages: int = 0
+    out_bytes: int = 0
+    turn: int = 0
+    """The partition at or after which its next pull begins."""
+    is_ours: bool = False
+    """Whether it is the broker's own, and nobody else's to send away."""
+    seat: str = ""
+    """Whose partitions it pulls from: its own, or those of a seat that several share."""
+
+    def __post_init__(self) -> None:
+        self.seat = self.seat or self.id
+
+    def has_room(self) -> bool:
+        """Whether its buffer and its credit allow for a message more."""
+        return self.out_messages < self.buffer_messages and self.out_bytes < self.buffer_bytes and self.credit > 0
+
+
+class SubscriptionState:
+    """A subscription: its readers by partition, its consumers, and how they share."""
+
+    __slots__ = (
+        "assignment",
+        "astir",
+        "backlog_bytes",
+        "calls",
+        "config",
+        "consumers",
+        "counters",
+        "events",
+        "number",
+        "readers",
+        "seats",
+        "starts",
+        "topic",
+        "turn",
+    )
+
+    def __init__(self, number: int, config: Subscription, topic: TopicState, starts: Int64) -> None:
+        self.number = number
+        self.config = config
+        self.topic = topic
+        self.starts = starts
+        self.readers: dict[int, Reader] = {}
+        self.astir = Astir()
+        self.calls: dict[int | str, int] = {}
+        """Partitions that were stirred and consumers that got room since those who wait were last told, by event."""
+        self.events = 0
+        self.consumers: dict[str, Consumer] = {}
+        self.seats: dict[str, int] = {}
+        """Seats that consumers share, and how many do."""
+        self.assignment = assignment.make(config.assignment, topic.config.partitions)
+        self.turn = 0
+        self.backlog_bytes = 0
+        """Content bytes not settled, kept only where the subscription declared a buffer of bytes."""
+        self.counters: dict[str, int] = {}
+
+    def share_out(self) -> None:
+        """There are more partitions: all consumers join anew, in the order in which they came."""
+        self.assignment = assignment.make(self.config.assignment, self.topic.config.partitions)
+        for seat in dict.fromkeys(consumer.seat for consumer in self.consumers.values()):
+            self.assignment.join(seat)
+
+    def seat(self, consumer: Consumer) -> None:
+        """Give a newcomer its place in the assignment."""
+        if consumer.seat != consumer.id:
+            self.seats[consumer.seat] = self.seats.get(consumer.seat, 0) + 1
+            if self.seats[consumer.seat] > 1:
+                return
+        self.assignment.join(consumer.seat)
+
+    def unseat(self, consumer: Consumer) -> None:
+        """Take that place away; a seat that others share stays."""
+        if consumer.seat != consumer.id:
+            self.seats[consumer.seat] -= 1
+            if self.seats[consumer.seat]:
+                return
+            del self.seats[consumer.seat]
+        self.assignment.leave(consumer.seat)
+
+    def start_of(self, partition: int) -> int:
+        """Where this subscription starts in a partition."""
+        return int(self.starts[partition if len(self.starts) > 1 else 0])
+
+    def by_partition(self) -> Iterator[tuple[Partition, Reader]]:
+        """Each partition that it reads, with its reader there."""
+        for number, reader in self.readers.items():
+            yield self.topic.partitions[number], reader
+
+    def behind(self) -> int:
+        """Messages that it has neither settled nor buried."""
+        return sum(
+            self.topic.partitions[number].next_offset - len(reader.settled) - len(reader.dead)
+            for number, reader in self.readers.items()
+        )
+
+    def count(self, what: str, by: int) -> None:
+        """Add to a counter that people look at (settled, failed, dead, redriven, …)."""
+        self.counters[what] = self.counters.get(what, 0) + by
+
+
+class TopicState:
+    """A topic: its partitions (made when first used), its subscriptions, and what counts against its bounds."""
+
+    __slots__ = (
+        "bytes",
+        "config",
+        "counters",
+        "dead",
+        "deeds",
+        "ids",
+        "messages",
+        "number",
+        "oldest",
+        "outbox",
+        "partitions",
+        "producers",
+        "removals",
+        "subscriptions",
+        "turn",
+    )
+
+    def __init__(self, number: int, config: Topic) -> None:
+        self.number = number
+        self.config = config
+        self.partitions: dict[int, Partition] = {}
+        self.subscriptions: dict[int, SubscriptionState] = {}
+        self.oldest: Times[int] = Times()
+        """By partition, no later than the earliest time (microseconds) at which a batch in it was published."""
+        self.producers = Producers()
+        self.ids = IdIndex()
+        self.outbox = Outbox()
+        self.messages = 0
+        self.bytes = 0
+        self.dead = 0
+        self.deeds: deque[Deed] = deque(maxlen=DEEDS_MAX)
+        self.removals: deque[Removal] = deque(maxlen=REMOVALS_MAX)
+        self.turn = 0
+        self.counters: dict[str, int] = {}
+
+    def partition(self, number: int) -> Partition:
+        """A partition, made with its readers when it is first used."""
+        partition = self.partitions.get(number)
+        if partition is None:
+            partition = self.partitions[number] = Partition(number)
+        return partition
+
+    def next_offset(self, number: int) -> int:
+        """The next offset of a partition, for a decision: those change nothing, so none is made here."""
+        partition = self.partitions.get(number)
+        return 0 if partition is None else partition.next_offset
+
+    def give_back(self, freed: Freed) -> None:
+        """Messages, bytes and dead letters no longer count against the bounds."""
+        self.messages -= freed.messages
+        self.bytes -= freed.bytes
+        self.dead -= freed.dead
+
+    def take(self, taken: Freed) -> None:
+        """Messages and bytes count against the bounds again."""
+        self.messages += taken.messages
+        self.bytes += taken.bytes
+
+    def count(self, what: str, by: int) -> None:
+        """Add to a counter that people look at (published, cancelled, expired, …)."""
+        self.counters[what] = self.counters.get(what, 0) + by
+
+    def told(self) -> list[OffsetTable]:
+        """The tables that refer to texts and are not empty."""
+        own = [partition.dead for partition in self.partitions.values()]
+        readers = (reader for each in self.subscriptions.values() for reader in each.readers.values())
+        return [table for table in (*own, *(t for r in readers for t in (r.held, r.dead))) if len(table)]
+
+    def is_stream(self) -> bool:
+        """Whether messages stay after they are settled."""
+        return self.config.keep != "settled"
+
+
+@dataclass(slots=True)
+class State:
+    """The state of one shard."""
+
+    bodies: Bodies
+    epoch: int = 0
+    catalog: Catalog = field(default_factory=Catalog)
+    topics: dict[int, TopicState] = field(default_factory=dict)
+    subscriptions: dict[int, SubscriptionState] = field(default_factory=dict)
+    stages: Stages = field(default_factory=Stages)
+    texts: Texts = field(default_factory=Texts)
+    leases: Leases = field(default_factory=lambda: Leases(0))
+    mortal: Times[tuple[int, int]] = field(default_factory=Times)
+    """When messages may next expire, by topic and partition."""
+    talkative: dict[int, None] = field(default_factory=dict)
+    """Topics that may have outcomes to tell."""
+    called: dict[int, None] = field(default_factory=dict)
+    """Subscriptions that have calls for those who wait, or are gone."""
+    last_ephemeral: int = 0
+    """Ephemeral subscriptions have falling negative numbers: no operation in the journal names them."""
+
+    def topic(self, name: str) -> TopicState:
+        """A topic by name, or `NotFound`."""
+        return self.topics[self.catalog.topic(name)]
+
+    def subscription(self, topic: str, name: str) -> SubscriptionState:
+        """A subscription by names, ephemeral ones included, or `NotFound`."""
+        for subscription in self.topic(topic).subscriptions.values():
+            if subscription.config.name == name:
+                return subscription
+        raise NotFound("subscription", f"{topic}/{name}")
+
+    def text_numbers(self, *texts: str) -> list[int]:
+        """The numbers of texts that a table is about to refer to; a full table of texts is swept first."""
+        if not self.texts.has_room():
+            self.texts.sweep([topic.told() for topic in self.topics.values()])
+        return [self.texts.number(text) for text in texts]
+
+    def stir(self, subscription: SubscriptionState, number: int) -> None:
+        """Messages came, or came back, to a subscription in a partition, or a key is free again."""
+        subscription.astir.stir(number)
+        self._call(subscription, number)
+        self.end_hold(subscription.topic, number)
+
+    def relieve(self, subscription: SubscriptionState, consumer: str) -> None:
+        """A consumer has more room than before, or is gone."""
+        self._call(subscription, consumer)
+
+    def _call(self, subscription: SubscriptionState, cause: int | str) -> None:
+        subscription.events += 1
+        subscription.calls[cause] = subscription.events
+        self.called[subscription.number] = None
+
+    def take_out(self, lease: Lease, rows: Int64 | None) -> None:
+        """Take rows (None: all) out of a lease and out of its consumer's buffer."""
+        subscription = self.subscriptions.get(lease.subscription)
+        consumer = subscription.consumers.get(lease.consumer) if subscription is not None else None
+        picked = slice(None) if rows is None else rows
+        if consumer is not None:
+            consumer.out_messages -= len(lease.offset[picked])
+            consumer.out_bytes -= int(lease.size[picked].sum())
+        if subscription is not None:
+            self.relieve(subscription, lease.consumer)
+            self.end_hold(subscription.topic, lease.partition)
+        if rows is None or len(rows) == len(lease.offset):
+            self.leases.end(lease)
+            return
+        keep = np.ones(len(lease.offset), np.bool_)
+        keep[rows] = False
+        lease.offset, lease.rank, lease.size = lease.offset[keep], lease.rank[keep], lease.size[keep]
+
+    def end_hold(self, topic: TopicState, number: int) -> None:
+        """Somebody let go of messages: those that expired meanwhile go now."""
+        if len(topic.partitions[number].overdue):
+            self.mortal.note((topic.number, number), 0)
+
+    def reader(self, subscription: SubscriptionState, number: int, start: int) -> Reader:
+        """The reader of a subscription in a partition, about to get messages; made at its first (`start`)."""
+        reader = subscription.readers.get(number)
+        if reader is None:
+            return self.new_reader(subscription, number, start)
+        self.stir(subscription, number)
+        return reader
+
+    def new_reader(self, subscription: SubscriptionState, number: int, start: int) -> Reader:
+        """A reader that begins at `start`."""
+        topic = subscription.topic
+        hashes_of = KeyHasher(self.bodies, topic.number, number) if subscription.config.key_order else None
+        reader = Reader(topic.config.order, start, hashes_of)
+        subscription.readers[number] = reader
+        partition = topic.partition(number)
+        (partition.readers if subscription.config.durable else partition.ephemeral)[subscription.number] = reader
+        self.stir(subscription, number)
+        return reader
+
+
+class KeyHasher:
+    """Key hashes of messages of one partition, asked from the bodies."""
+
+    __slots__ = ("_bodies", "_partition", "_topic")
+
+    def __init__(self, bodies: Bodies, topic: int, partition: int) -> None:
+        self._bodies, self._topic, self._partition = bodies, topic, partition
+
+    def __call__(self, offsets: Int64) -> Int64:
+        batch = self._bodies.take(self._topic, self._partition, offsets, ("key",))
+        return key_hashes(batch.column("key"))
+
+
+def key_hashes(keys: pa.Array) -> Int64:
+    """Hashes of keys as int64, 0 for a message without a key."""
+    hashes = hash_strings(keys).view(np.int64)
+    hashes = np.where(hashes == 0, 1, hashes)  # an empty key hashes to 0, and is a key nevertheless
+    if keys.null_count:
+        hashes = np.where(keys.is_null().to_numpy(zero_copy_only=False), 0, hashes)
+    return hashes

@@ -1,0 +1,221 @@
+"""Where the bodies of one partition are: batches in memory, and segments on disk."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.journal.bodies.segment import Segment
+from wherry.journal.codec import Packed
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+OVERHEAD_BYTES = 1_024
+"""What a batch in memory costs beside its columns."""
+
+SLACK = 16
+"""Rows of batches that left may stay, however few there are: a sweep costs more than a publish."""
+
+
+class Cached:
+    """A compact batch in memory, and where the journal has it. One that was read back is unpacked when it is wanted."""
+
+    __slots__ = (
+        "_batch",
+        "base",
+        "count",
+        "dropped",
+        "gate",
+        "index",
+        "partition",
+        "position",
+        "published_us",
+        "size",
+        "topic",
+    )
+
+    def __init__(  # noqa: PLR0913, PLR0917  a row of columns, made for every batch
+        self,
+        topic: int,
+        partition: int,
+        base: int,
+        batch: pa.RecordBatch | Packed,
+        published_us: int,
+        position: int,
+        index: int,
+        gate: int,
+        count: int | None = None,
+    ) -> None:
+        self.topic, self.partition, self.base, self.published_us = topic, partition, base, published_us
+        self.position, self.index, self.gate = position, index, gate
+        self._batch = batch
+        self.count = self.batch.num_rows if count is None else count
+        """Messages of the batch."""
+        self.size = OVERHEAD_BYTES + (batch.size if isinstance(batch, Packed) else int(batch.nbytes))
+        """Bytes of memory it counts for."""
+        self.dropped = False
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """Its messages. A thread may ask too: to unpack twice does no harm."""
+        if isinstance(self._batch, Packed):
+            self._batch = self._batch.unpack()
+        return self._batch
+
+
+class Piece(NamedTuple):
+    """Messages of one batch that were asked for: which rows of the answer they are, and which of the batch."""
+
+    at: Int64 | slice
+    batch: pa.RecordBatch
+    published_us: int | Int64
+    gate: int
+
+
+class Block(NamedTuple):
+    """A block of a segment in memory, as a full batch, and its offsets."""
+
+    batch: pa.RecordBatch
+    offsets: Int64
+    published_us: Int64
+
+
+class Shelf:
+    """Bodies of one partition by offset. Rows of batches that left are swept when they are more than half."""
+
+    __slots__ = ("_base", "_empty", "_slots", "_stop", "loaded", "segments")
+
+    def __init__(self) -> None:
+        self._slots: list[Cached | None] = []
+        self._base = np.zeros(16, np.int64)
+        self._stop = np.zeros(16, np.int64)
+        """Where the batch of each slot begins and ends; there is room for more than there are slots."""
+        self._empty = 0
+        self.segments: list[Segment] = []
+        self.loaded: dict[tuple[str, int], Block] = {}
+
+    def put(self, cached: Cached) -> None:
+        """A batch comes into memory.
+
+        Bases only grow as messages are published. On recovery they come in the order of the journal, which has the
+        body of a staged batch where it was staged and not where it was committed.
+        """
+        end = len(self._slots)
+        if end == len(self._base):
+            self._base, self._stop = (np.concatenate((c, np.zeros_like(c))) for c in (self._base, self._stop))
+        row = end
+        if row and cached.base < self._base[end - 1]:
+            row = int(np.searchsorted(self._base[:end], cached.base))
+            for column in (self._base, self._stop):
+                column[row + 1 : end + 1] = column[row:end].copy()
+        self._base[row] = cached.base
+        self._stop[row] = cached.base + cached.count
+        self._slots.insert(row, cached)
+
+    def drop(self, base: int) -> Cached | None:
+        """A batch leaves memory."""
+        row = int(self._base[: len(self._slots)].searchsorted(base))
+        cached = self._slots[row] if row < len(self._slots) and self._base[row] == base else None
+        if cached is not None:
+            self._slots[row] = None
+            self._stop[row] = base
+            self._empty += 1
+            if self._empty * 2 > len(self._slots) + SLACK:
+                self._sweep()
+        return cached
+
+    def _sweep(self) -> None:
+        rows = np.flatnonzero(self._stop[: len(self._slots)] > self._base[: len(self._slots)])
+        self._slots = [cached for cached in self._slots if cached is not None]
+        self._empty = 0
+        for name in ("_base", "_stop"):
+            fresh = np.zeros(max(16, len(rows) * 2), np.int64)
+            fresh[: len(rows)] = getattr(self, name)[rows]
+            setattr(self, name, fresh)
+
+    def pieces(self, offsets: Int64) -> tuple[list[Piece], Int64 | None]:
+        """What is in memory of these messages, and the offsets that are not, if any."""
+        base, stop = self._base[: len(self._slots)], self._stop[: len(self._slots)]
+        if len(base) == 0:
+            return self._from_blocks(offsets, np.arange(len(offsets), dtype=np.int64))
+        first, last = int(offsets[0]), int(offsets[-1])
+        row = int(base.searchsorted(last, "right")) - 1
+        if row >= 0 and base[row] <= first and last < stop[row] and _is_run(offsets):
+            return [self._slice(row, first, len(offsets))], None
+        rows = base.searchsorted(offsets, "right") - 1
+        found = (rows >= 0) & (offsets < stop[rows])
+        at = np.flatnonzero(found)
+        pieces = self._cached_pieces(rows[at], offsets[at], at)
+        if len(at) == len(offsets):
+            return pieces, None
+        lost = np.flatnonzero(~found)
+        more, missing = self._from_blocks(offsets[lost], lost)
+        return pieces + more, missing
+
+    def _slice(self, row: int, first: int, count: int) -> Piece:
+        cached = self._slots[row]
+        assert cached is not None
+        batch = cached.batch.slice(first - cached.base, count)
+        return Piece(slice(None), batch, cached.published_us, cached.gate)
+
+    def _cached_pieces(self, rows: Int64, offsets: Int64, at: Int64) -> list[Piece]:
+        pieces = []
+        for row, mine in _groups(rows):
+            cached = self._slots[row]
+            assert cached is not None
+            wanted = offsets[mine] - cached.base
+            if _is_run(wanted):
+                batch = cached.batch.slice(int(wanted[0]), len(wanted))
+            else:
+                batch = cached.batch.take(pa.array(wanted))
+            pieces.append(Piece(at[mine], batch, cached.published_us, cached.gate))
+        return pieces
+
+    def _from_blocks(self, offsets: Int64, at: Int64) -> tuple[list[Piece], Int64 | None]:
+        pieces: list[Piece] = []
+        found = np.zeros(len(offsets), np.bool_)
+        for segment, number in self.blocks_for(np.sort(offsets)):
+            block = self.loaded.get((segment.path, number))
+            if block is None:
+                continue
+            place = np.minimum(np.searchsorted(block.offsets, offsets), len(block.offsets) - 1)
+            mine = np.flatnonzero(block.offsets[place] == offsets)
+            if len(mine):
+                rows = place[mine]
+                found[mine] = True
+                pieces.append(Piece(at[mine], block.batch.take(pa.array(rows)), block.published_us[rows], 0))
+        return pieces, None if found.all() else offsets[~found]
+
+    def between(self, start: int, stop: int) -> tuple[list[Cached], list[tuple[Segment, int]]]:
+        """Where messages of `start..stop` are: batches in memory, blocks on disk."""
+        count = len(self._slots)
+        low, high = np.searchsorted(self._stop[:count], start, "right"), np.searchsorted(self._base[:count], stop)
+        cached = [each for each in self._slots[int(low) : int(high)] if each is not None]
+        blocks = [(segment, number) for segment in self.segments for number in segment.blocks_between(start, stop)]
+        return cached, blocks
+
+    def blocks_for(self, offsets: Int64) -> list[tuple[Segment, int]]:
+        """Blocks that may hold these offsets (sorted)."""
+        wanted = []
+        for segment in self.segments:
+            low, high = np.searchsorted(offsets, (segment.first, segment.last + 1))
+            if low < high:
+                wanted += [(segment, number) for number in segment.blocks_for(offsets[low:high]).tolist()]
+        return wanted
+
+
+def _is_run(rows: Int64) -> bool:
+    """Whether each is one more than the one before."""
+    return len(rows) == 1 or (int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all()))
+
+
+def _groups(rows: Int64) -> list[tuple[int, Int64]]:
+    """Each row with the places where it stands, in order."""
+    if len(rows) == 0:
+        return []
+    order = np.argsort(rows, kind="stable")
+    breaks = np.flatnonzero(np.diff(rows[order])) + 1
+    return [(int(rows[part[0]]), part) for part in np.split(order, breaks)]

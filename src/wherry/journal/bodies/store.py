@@ -1,0 +1,491 @@
+"""The bodies of all messages: recent ones in memory, older ones in segments.
+
+Publishing puts a batch into memory; it leaves when nobody wants it, or when the memory budget moves it to a segment.
+Batches that were settled in the meantime never reach a segment: short-lived traffic is written once, to the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from wherry.core.index.offsets import starts
+from wherry.core.state.bodies import Cold
+from wherry.journal.bodies import segment as segments
+from wherry.journal.bodies.joining import full, joined, one
+from wherry.journal.bodies.segment import Segment, SegmentImage
+from wherry.journal.bodies.shelf import (
+    Block,
+    Cached,
+    Piece,
+    Shelf,
+)
+from wherry.journal.bodies.worn import Wants, Worn
+from wherry.journal.disk.files import Files
+from wherry.model.errors import Corrupt
+from wherry.model.schema import MESSAGE, content_sizes, delivered
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+Place: TypeAlias = tuple[tuple[int, int], str, int]
+"""A block: topic and partition, path of its segment, number."""
+Wanted: TypeAlias = Callable[[int, int, Int64], npt.NDArray[np.bool_]]
+"""Which messages of a partition somebody still wants."""
+
+CACHE_BYTES_MAX = 256 << 20
+READ_BYTES_MAX = 128 << 20
+SEGMENT_BYTES_MAX = 64 << 20
+SEGMENT_BATCHES_MAX = 16_384
+"""Batches leave memory in one turn of the loop, at a few microseconds each."""
+OLDEST_LOOK_MAX = 64
+"""Batches that the search for the oldest one in the journal goes through: transient ones may be before it."""
+CHUNK_BYTES = 8 << 20
+"""What is joined at once on the way to a segment."""
+
+
+class StoreImage(msgspec.Struct, frozen=True, array_like=True):
+    """What a checkpoint remembers: the segments, and where in the journal the other bodies are.
+
+    `cached` holds `topic, partition, base, published_us, position, index, gate` for each batch.
+    """
+
+    segments: list[SegmentImage]
+    cached: Int64
+
+
+class Held(NamedTuple):
+    """Where all bodies that outlive the process are, at one moment. Nothing in it changes any more."""
+
+    segments: list[Segment]
+    cached: list[Cached]
+
+    def floor(self) -> int | None:
+        """The lowest journal position whose body is only there, None if there is none."""
+        return min((each.position for each in self.cached if each.position), default=None)
+
+    def image(self) -> StoreImage:
+        """For a checkpoint."""
+        rows = [
+            (c.topic, c.partition, c.base, c.published_us, c.position, c.index, c.gate)
+            for c in self.cached
+            if c.position
+        ]
+        return StoreImage([segment.image() for segment in self.segments], np.array(rows, np.int64).ravel())
+
+
+class Store:
+    """Bodies by topic, partition and offset. Implements `Bodies` for the core."""
+
+    def __init__(
+        self, files: Files | None, *, cache_bytes_max: int = CACHE_BYTES_MAX, read_bytes_max: int = READ_BYTES_MAX
+    ) -> None:
+        self._files = files
+        self._shelves: dict[tuple[int, int], Shelf] = {}
+        self._order: dict[tuple[int, int, int], Cached] = {}
+        """Batches in memory, oldest first."""
+        self._recent: OrderedDict[Place, int] = OrderedDict()
+        """Blocks in memory and their bytes, those that were asked for last at the end."""
+        self._loading = asyncio.Lock()
+        self._sealing = asyncio.Lock()
+        self._read_bytes = 0
+        self._read_bytes_max = read_bytes_max
+        self._next_segment = 1
+        self._worn = Worn()
+        self.cached_bytes = 0
+        """Of messages that a flush can move to a segment."""
+        self.cached_messages = 0
+        """In their batches; some may be settled."""
+        self.transient_bytes = 0
+        """Of messages that must stay in memory."""
+        self.cache_bytes_max = cache_bytes_max
+        self.garbage: list[str] = []
+        """Segment files that nothing needs once the next checkpoint is durable."""
+        self.garbage_bytes = 0
+
+    def put(self, cached: Cached) -> None:
+        """A batch was published."""
+        self._shelf(cached.topic, cached.partition).put(cached)
+        self._order[cached.topic, cached.partition, cached.base] = cached
+        self._count(cached, cached.size)
+
+    def drop(self, topic: int, partition: int, bases: list[int]) -> None:
+        """Nobody wants these batches any more."""
+        shelf = self._shelves.get((topic, partition))
+        for base in bases if shelf is not None else ():
+            cached = shelf.drop(base) if shelf is not None else None
+            if cached is not None:
+                self._forget(cached)
+
+    def _forget(self, cached: Cached) -> None:
+        cached.dropped = True
+        del self._order[cached.topic, cached.partition, cached.base]
+        self._count(cached, -cached.size)
+
+    def _count(self, cached: Cached, size: int) -> None:
+        if cached.position:
+            self.cached_bytes += size
+            self.cached_messages += cached.count if size > 0 else -cached.count
+        else:
+            self.transient_bytes += size
+
+    def drop_topic(self, topic: int) -> None:
+        """A topic is gone with everything in it."""
+        for key in [key for key in self._shelves if key[0] == topic]:
+            shelf = self._shelves.pop(key)
+            self._discard(shelf.segments)
+        for cached in [cached for cached in self._order.values() if cached.topic == topic]:
+            self._forget(cached)
+
+    def _shelf(self, topic: int, partition: int) -> Shelf:
+        shelf = self._shelves.get((topic, partition))
+        if shelf is None:
+            shelf = self._shelves[topic, partition] = Shelf()
+        return shelf
+
+    def _pieces(self, topic: int, partition: int, offsets: Int64) -> list[Piece]:
+        shelf = self._shelves.get((topic, partition))
+        if shelf is None:
+            raise Cold(topic, partition, offsets)
+        pieces, missing = shelf.pieces(offsets)
+        if missing is not None:
+            raise Cold(topic, partition, missing, offsets)
+        return pieces
+
+    def sizes(self, topic: int, partition: int, offsets: Int64, *, share: int = 1) -> Int64:
+        """See `Bodies`: of the first messages only, where the read cache could not hold the others beside them."""
+        try:
+            pieces = self._pieces(topic, partition, offsets)
+        except Cold:
+            fitting = self._fitting(topic, partition, offsets, self._read_bytes_max // share)
+            if fitting == len(offsets):
+                raise
+            offsets = offsets[:fitting]
+            pieces = self._pieces(topic, partition, offsets)
+        if len(pieces) == 1 and isinstance(pieces[0].at, slice):
+            return content_sizes(pieces[0].batch)
+        sizes = np.empty(len(offsets), np.int64)
+        for piece in pieces:
+            sizes[piece.at] = content_sizes(piece.batch)
+        return sizes
+
+    def _fitting(self, topic: int, partition: int, offsets: Int64, size_max: int) -> int:
+        """How many of the first messages lie in blocks of so many bytes together; one at least."""
+        order = np.argsort(offsets)
+        ascending = offsets[order]
+        begins, sizes = [], []  # of each block: the first message that needs it, by its place in the question; bytes
+        shelf = self._shelves.get((topic, partition))
+        for segment in shelf.segments if shelf is not None else ():
+            low, high = np.searchsorted(ascending, (segment.first, segment.last + 1))
+            if low < high:
+                numbers = np.searchsorted(segment.blocks[1], ascending[low:high])
+                first = starts(numbers)
+                begins.append(np.minimum.reduceat(order[low:high], first))
+                sizes.append(segment.blocks[4, numbers[first]])
+        if not begins:
+            return len(offsets)
+        begin = np.concatenate(begins)
+        needed = np.argsort(begin)
+        over = np.cumsum(np.concatenate(sizes)[needed]) > size_max
+        ends = begin[needed][over]
+        ends = ends[ends > 0]
+        return int(ends[0]) if len(ends) else len(offsets)
+
+    def take(self, topic: int, partition: int, offsets: Int64, columns: Sequence[str]) -> pa.RecordBatch:
+        """See `Bodies`."""
+        schema = pa.schema([MESSAGE.field(name) for name in columns])
+        if len(offsets) == 0:
+            return pa.RecordBatch.from_pylist([], schema)
+        return joined(self._pieces(topic, partition, offsets), schema, len(offsets))
+
+    def deliver(self, topic: int, partition: int, offsets: Int64, attempts: int | Int64) -> tuple[pa.RecordBatch, int]:
+        """Messages as `delivered` has them, and the journal position that must be durable before a consumer does."""
+        pieces = self._pieces(topic, partition, offsets)
+        batch, published_us = one(pieces, len(offsets))
+        return delivered(batch, offsets, published_us, partition, attempts), max(piece.gate for piece in pieces)
+
+    def messages(self, topic: int, partition: int, offsets: Int64) -> pa.RecordBatch:
+        """Messages as a full batch."""
+        if len(offsets) == 0:
+            return pa.RecordBatch.from_pylist([], MESSAGE)
+        return full(self._pieces(topic, partition, offsets), offsets)
+
+    def between(
+        self, topic: int, partition: int, start: int, stop: int
+    ) -> tuple[list[Cached], list[tuple[Segment, int]]]:
+        """Where messages of `start..stop` are: batches in memory, blocks on disk."""
+        shelf = self._shelves.get((topic, partition))
+        return ([], []) if shelf is None else shelf.between(start, stop)
+
+    async def load(self, *colds: Cold) -> None:
+        """Bring bodies from segments into memory, so that the decision that wanted them can be made again at once.
+
+        `colds` are all that the decision has met so far: what it has found before must be there beside the rest. One
+        caller at a time, who asks again in the turn in which this returns: nobody can push its blocks out before.
+        """
+        newest = colds[-1]
+        needed = {place: segment for cold in colds for place, segment in self._places(cold)}
+        if not self._places(newest):
+            raise _lost(newest, newest.offsets)
+        async with self._loading:
+            for place in [place for place in needed if place in self._recent]:
+                self._recent.move_to_end(place)
+            for place, segment in needed.items():
+                if place not in self._recent and not await self._read(place, segment):
+                    return  # the segment was written again, or went: the decision asks anew
+                self._evict(len(needed))
+            self._check_found(newest, list(needed))
+
+    def _places(self, cold: Cold) -> list[tuple[Place, Segment]]:
+        key = (cold.topic, cold.partition)
+        shelf = self._shelves.get(key)
+        blocks = shelf.blocks_for(np.sort(cold.asked)) if shelf is not None else []
+        return [((key, segment.path, number), segment) for segment, number in blocks]
+
+    async def _read(self, place: Place, segment: Segment) -> bool:
+        """Bring a block into memory; whether it still belongs there."""
+        assert self._files is not None
+        key, path, number = place
+        try:
+            batch = await segments.read_block(self._files, segment, number)
+        except OSError:
+            if self._has(segment):
+                raise
+            return False
+        if not self._has(segment):
+            return False
+        offsets = batch.column("offset").to_numpy()
+        published = batch.column("published").view(pa.int64()).to_numpy()
+        self._shelves[key].loaded[path, number] = Block(batch, offsets, published)
+        self._recent[place] = int(segment.blocks[4, number])
+        self._read_bytes += self._recent[place]
+        return True
+
+    def _has(self, segment: Segment) -> bool:
+        shelf = self._shelves.get((segment.topic, segment.partition))
+        return shelf is not None and segment in shelf.segments
+
+    def _evict(self, kept: int) -> None:
+        """Forget the blocks over the budget that were not asked for the longest, but none of the last `kept`."""
+        while self._read_bytes > self._read_bytes_max and len(self._recent) > kept:
+            (key, path, number), size = self._recent.popitem(last=False)
+            self._read_bytes -= size
+            shelf = self._shelves.get(key)
+            if shelf is not None:
+                shelf.loaded.pop((path, number), None)
+
+    def _check_found(self, cold: Cold, places: list[Place]) -> None:
+        """Every message that was missing is in a block now: to ask again without it would go on for ever."""
+        shelf = self._shelves.get((cold.topic, cold.partition))
+        if shelf is None:
+            return  # the topic went meanwhile
+        wanted = np.sort(cold.offsets)
+        found = np.zeros(len(wanted), np.bool_)
+        for key, path, number in places:
+            if key == (cold.topic, cold.partition):
+                here = shelf.loaded[path, number].offsets
+                low, high = np.searchsorted(wanted, (here[0], here[-1] + 1))
+                mine = wanted[low:high]
+                found[low:high] |= here[np.searchsorted(here, mine)] == mine
+        if not found.all():
+            raise _lost(cold, wanted[~found])
+
+    def is_over(self) -> bool:
+        """Whether memory holds more than its budget, so that a flush is due."""
+        return self._files is not None and self.cached_bytes > self.cache_bytes_max
+
+    def overflow(self, durable: int, before: int = 0) -> list[list[Cached]]:
+        """What should move from memory to segments, each list to one of its own: the oldest half of the budget.
+
+        And whatever lies in the journal up to `before`: one message that waits must not keep the whole journal.
+
+        A segment has no gate any more, so a batch that is not durable yet must stay where it has one.
+        """
+        target = self.cached_bytes - self.cache_bytes_max // 2 if self.is_over() else 0
+        picked: list[Cached] = []
+        for cached in self._order.values():
+            if target <= 0 and cached.position > before:
+                break
+            # Transient messages have no position: they are never on disk.
+            if cached.position and cached.gate <= durable:
+                picked.append(cached)
+                target -= cached.size
+        return _groups(picked)
+
+    def oldest(self) -> int | None:
+        """About the lowest journal position whose body is only there, None if there is none. It looks at a few only."""
+        return next((each.position for each in islice(self._order.values(), OLDEST_LOOK_MAX) if each.position), None)
+
+    def few_before(self, edges: Sequence[int], durable: int, size_max: int) -> list[list[Cached]]:
+        """What would have to move to segments for the journal to go up to the last of `edges` that this can buy.
+
+        `edges` are ascending positions, `size_max` the bytes that may be moved.
+        """
+        picked: list[Cached] = []
+        size = count = at = 0
+        for cached in self._order.values():
+            while at < len(edges) and cached.position >= edges[at]:
+                at, count = at + 1, len(picked)
+            if not cached.position:
+                continue
+            size += cached.size
+            if at == len(edges) or size > size_max or cached.gate > durable:
+                break
+            picked.append(cached)
+        else:
+            count = len(picked)
+        return _groups(picked[:count])
+
+    async def seal(self, group: list[Cached], wanted: Wanted) -> None:
+        """Move batches of one partition, ascending, to a segment: the messages that are wanted now.
+
+        One caller at a time: what another has moved meanwhile is dropped by then, and must not be in two segments.
+        """
+        async with self._sealing:
+            await self._seal(group, wanted)
+
+    async def _seal(self, group: list[Cached], wanted: Wanted) -> None:
+        group = [cached for cached in group if not cached.dropped]
+        shelf = self._shelves.get((group[0].topic, group[0].partition)) if group else None
+        if shelf is None:
+            return
+        topic, partition = group[0].topic, group[0].partition
+        offsets = _offsets(group)
+        kept = offsets[wanted(topic, partition, offsets)]
+        if len(kept):
+            sealed = await self._write(topic, partition, int(kept[0]), rows(group, kept))
+            if self._shelves.get((topic, partition)) is not shelf:
+                self._discard([sealed])
+                return
+            shelf.segments.append(sealed)
+        self.drop(topic, partition, [cached.base for cached in group if not cached.dropped])
+
+    async def _write(self, topic: int, partition: int, first: int, batches: Iterable[pa.RecordBatch]) -> Segment:
+        assert self._files is not None
+        path = f"segments/{topic}/{partition}/{first:020d}-{self._next_segment}.arrow"
+        self._next_segment += 1
+        return await segments.write(self._files, topic, partition, path, batches)
+
+    async def rewrite(self, wanted: Wanted, wants: Wants) -> bool:
+        """Write a sparse segment again, without what nobody wants, and put it in its place; whether there was one.
+
+        The old file is garbage then, and stays until a checkpoint without it is durable.
+        """
+        old = self._worn.take(self._has)
+        if old is None:
+            return False
+        topic, partition = old.topic, old.partition
+        kept = await self._wanted_of(old, wanted, wants)
+        whole = (pa.concat_batches(all_of_them) for all_of_them in (kept,))  # in the thread that goes through it
+        new = [await self._write(topic, partition, old.first, whole)] if kept else []
+        if self._has(old):
+            beside = self._shelves[topic, partition].segments
+            at = beside.index(old)
+            beside[at : at + 1] = new
+            self._discard([old])
+        else:
+            self._discard(new)
+        return True
+
+    def _discard(self, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            self.garbage.append(segment.path)
+            self.garbage_bytes += segment.bytes
+
+    async def _wanted_of(self, segment: Segment, wanted: Wanted, wants: Wants) -> list[pa.RecordBatch]:
+        """What is wanted of a segment, past the read cache; blocks without any of it are not read."""
+        assert self._files is not None
+        topic, partition = segment.topic, segment.partition
+        kept = []
+        for number, (first, last) in enumerate(segment.blocks[:2].T.tolist()):
+            if wants(topic, partition, first, last + 1):
+                batch = await segments.read_block(self._files, segment, number)
+                kept.append(batch.filter(pa.array(wanted(topic, partition, batch.column("offset").to_numpy()))))
+        return [batch for batch in kept if batch.num_rows]
+
+    def look_for_worn(self, wants: Wants) -> int:
+        """Look at the next segments: the dead become garbage; bytes that could be won by writing others again."""
+        self._remove(self._worn.look(self._segments(), wants))
+        return self._worn.gain_bytes
+
+    def sweep(self, wants: Wants) -> None:
+        """Segments in which nobody wants anything any more become garbage, wherever they are."""
+        self._remove([s for s in self._segments() if not wants(s.topic, s.partition, s.first, s.last + 1)])
+
+    def _segments(self) -> list[Segment]:
+        return [each for shelf in self._shelves.values() for each in shelf.segments]
+
+    def _remove(self, dead: list[Segment]) -> None:
+        gone = {segment for segment in dead if self._has(segment)}
+        for key in {(segment.topic, segment.partition): None for segment in dead if segment in gone}:
+            shelf = self._shelves[key]
+            self._discard(segment for segment in shelf.segments if segment in gone)
+            shelf.segments = [segment for segment in shelf.segments if segment not in gone]
+
+    def held(self) -> Held:
+        """What a checkpoint is made of, quickly taken."""
+        return Held(self._segments(), list(self._order.values()))
+
+    def load_segments(self, image: StoreImage) -> None:
+        """The segments of a checkpoint; the other bodies come from the journal."""
+        for each in image.segments:
+            self._shelf(each.topic, each.partition).segments.append(segments.from_image(each))
+            self._next_segment = max(self._next_segment, int(each.path.rsplit("-", 1)[1].split(".")[0]) + 1)
+
+    def segment_paths(self) -> set[str]:
+        """Files that are in use."""
+        return {segment.path for shelf in self._shelves.values() for segment in shelf.segments}
+
+
+def _groups(picked: list[Cached]) -> list[list[Cached]]:
+    """Batches as segments take them: of one partition, and not too many."""
+    by_place: dict[tuple[int, int], list[Cached]] = {}
+    for cached in picked:
+        by_place.setdefault((cached.topic, cached.partition), []).append(cached)
+    return [group for batches in by_place.values() for group in _by_bytes(batches, SEGMENT_BYTES_MAX)]
+
+
+def _by_bytes(batches: list[Cached], size_max: int) -> list[list[Cached]]:
+    groups: list[list[Cached]] = []
+    room = 0
+    for cached in sorted(batches, key=lambda each: each.base):
+        if room < cached.size or not groups or len(groups[-1]) >= SEGMENT_BATCHES_MAX:
+            groups.append([])
+            room = size_max
+        groups[-1].append(cached)
+        room -= cached.size
+    return groups
+
+
+def _offsets(group: list[Cached]) -> Int64:
+    """Every offset of these batches, ascending as they are."""
+    base, count = np.array([(cached.base, cached.count) for cached in group], np.int64).T
+    ends = np.cumsum(count)
+    return np.repeat(base - ends + count, count) + np.arange(ends[-1])
+
+
+def rows(group: list[Cached], kept: Int64, chunk_bytes: int = CHUNK_BYTES) -> Iterator[pa.RecordBatch]:
+    """The messages `kept` of these batches, as full batches. A thread runs this: what it reads never changes."""
+    for chunk in _by_bytes(group, chunk_bytes):
+        first = at = int(np.searchsorted(kept, chunk[0].base))
+        pieces = []
+        for cached in chunk:
+            end = at + int(np.searchsorted(kept[at : at + cached.count], cached.base + cached.count))
+            if at < end:
+                some = (
+                    cached.batch.take(pa.array(kept[at:end] - cached.base)) if end - at < cached.count else cached.batch
+                )
+                pieces.append(Piece(np.arange(at - first, end - first), some, cached.published_us, 0))
+            at = end
+        if pieces:
+            yield full(pieces, kept[first:at])
+
+
+def _lost(cold: Cold, offsets: Int64) -> Corrupt:
+    return Corrupt("store", int(offsets[0]), f"topic {cold.topic} partition {cold.partition} has lost this offset")

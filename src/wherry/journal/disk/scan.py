@@ -1,0 +1,283 @@
+"""Reads journal files: which there are, where the journal ends, and whether what is wrong is a torn tail or damage.
+
+Nothing here changes the disk. `survey` says what is to be done, `disk` does it.
+
+What may be relied on, because the writer keeps to it:
+
+1. A file gets its header, durable, before its first frame, and only after the last frame of the file before it is
+   durable. So the header of a later file vouches for every frame before it.
+2. One group is written at a time, and its frames say in `synced` what was durable before it. So a frame whose `synced`
+   is X or more vouches for every frame up to X.
+3. The pages of a group that was not synced reach the disk in any order, or not at all. So a hole at X with frames of
+   the same group behind it is a torn write, and none of that group was ever confirmed.
+
+From these: a frame that is wrong and vouched for is damage (`Corrupt`); one that nobody vouches for is a torn tail.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from wherry.journal.disk.files import Files
+from wherry.journal.format import (
+    ALIGNMENT,
+    COPIED_BYTES_MAX,
+    FILE_HEADER_BYTES,
+    FRAME_HEADER_BYTES,
+    Broken,
+    FileHeader,
+    FrameHeader,
+    Unsupported,
+    WholeFrame,
+    check_body,
+    frame_bytes,
+    frame_offsets,
+    parse_file_header,
+    parse_header,
+    parse_header_unseeded,
+    whole_frames,
+)
+from wherry.model.errors import Corrupt
+
+FOLDER: Final = "journal"
+CHUNK_BYTES: Final = 4 << 20  # read at once; memory in use is this or one entry, whichever is larger
+_JOURNAL_NAME: Final = re.compile(rf"{FOLDER}/(\d{{20}})\.log")
+_SPARE_NAME: Final = re.compile(rf"{FOLDER}/spare-(\d+)\.log")
+
+
+def journal_path(first: int) -> str:
+    """The file whose first frame has this position; 20 digits, so that names sort like positions."""
+    return f"{FOLDER}/{first:020d}.log"
+
+
+def spare_path(number: int) -> str:
+    """A file of full size that is not in the journal."""
+    return f"{FOLDER}/spare-{number}.log"
+
+
+@dataclass(slots=True)
+class JournalFile:
+    """One file in use: its header, and where its frames end."""
+
+    path: str
+    header: FileHeader
+    end: int = FILE_HEADER_BYTES
+
+    @property
+    def rest_bytes(self) -> int:
+        return self.header.size - self.end
+
+
+class SpareFile(NamedTuple):
+    """A spare that an earlier process left."""
+
+    number: int
+    path: str
+    size: int
+
+
+class Stop(NamedTuple):
+    """Where the whole frames end, and why."""
+
+    at: int
+    why: str
+
+
+@dataclass(slots=True)
+class Survey:
+    """What is on the disk, and what `open` has to do about it."""
+
+    kept: list[JournalFile] = field(default_factory=list)
+    last: int = 0
+    unvouched_at: int = FILE_HEADER_BYTES
+    """In the last file, where the frames begin that nothing vouches for: whole, but perhaps only in the page cache."""
+    leftover_end: int = 0
+    """In the last file, where the remains of a torn group end; they begin where its frames end."""
+    unused: dict[str, int] = field(default_factory=dict)
+    """Files that were never used, and their sizes: a crash came between their making and their header."""
+    spares: list[SpareFile] = field(default_factory=list)
+
+
+async def survey(files: Files) -> Survey:
+    """Look at everything; raise `Corrupt` on damage."""
+    sizes = await files.list()
+    found = Survey()
+    for path, size in sizes.items():
+        if match := _SPARE_NAME.fullmatch(path):
+            found.spares.append(SpareFile(int(match[1]), path, size))
+    await _read_file_headers(
+        files, {path: size for path, size in sizes.items() if _JOURNAL_NAME.fullmatch(path)}, found
+    )
+    for file, following in zip(found.kept, found.kept[1:], strict=False):
+        await _check_sealed(files, file, following)
+    if found.kept:
+        await _find_end(files, found)
+    for path, size in found.unused.items():
+        await _check_unused(files, path, size, found.last)
+    return found
+
+
+async def walk(files: Files, file: JournalFile, limit: int) -> AsyncIterator[list[WholeFrame] | Stop]:
+    """The frames of one file in order, each checked, up to the byte `limit`; the last item is the Stop."""
+    window = _Window(files, file.path, limit)
+    at, position, seed = FILE_HEADER_BYTES, file.header.first, file.header.seed
+    while True:
+        base, chunk = window.rest(at)
+        frames, end = whole_frames(chunk, base, at, position, seed)
+        if not frames:
+            frame = await _next_frame(window, file, at, position)
+            if isinstance(frame, Stop):
+                yield frame
+                return
+            yield [frame]
+            at, position = at + frame_bytes(len(frame.body)), position + 1
+            continue
+        yield frames
+        at, position = end, position + len(frames)
+
+
+async def _next_frame(window: _Window, file: JournalFile, at: int, position: int) -> WholeFrame | Stop:
+    """One frame, wherever the chunks that are read end; or why there is none."""
+    header = parse_header(await window.read(at, FRAME_HEADER_BYTES), 0, file.header.seed)
+    if isinstance(header, Unsupported):
+        raise Corrupt(file.path, at, header.why)
+    if not isinstance(header, FrameHeader):
+        return Stop(at, header.why if isinstance(header, Broken) else header.value)
+    if header.position != position:
+        return Stop(at, f"a frame of position {header.position} stands in its place")
+    rest = await window.read(at + FRAME_HEADER_BYTES, header.frame_bytes - FRAME_HEADER_BYTES)
+    if broken := check_body(header, rest):
+        return Stop(at, broken.why)
+    body = rest.slice(0, header.length)
+    small = header.length < COPIED_BYTES_MAX  # as in `whole_frames`: it must not keep the chunk in memory
+    return WholeFrame(at, header.position, header.synced, body.to_pybytes() if small else body)
+
+
+_NOTHING: Final = pa.py_buffer(b"")
+
+
+class _Window:
+    """The part of a file that is in memory; slices of it are given out without a copy."""
+
+    def __init__(self, files: Files, path: str, limit: int) -> None:
+        self._files, self._path, self._limit = files, path, limit
+        self._base, self._chunk = 0, pa.py_buffer(b"")
+
+    def rest(self, at: int) -> tuple[int, pa.Buffer]:
+        """What is in memory from about `at` on, and where that begins; nothing of it may be."""
+        inside = self._base <= at < self._base + self._chunk.size
+        return (self._base, self._chunk) if inside else (at, _NOTHING)
+
+    async def read(self, at: int, length: int) -> pa.Buffer:
+        """Bytes from `at`, fewer than `length` where the limit is."""
+        length = min(length, self._limit - at)
+        if length and not self._base <= at <= at + length <= self._base + self._chunk.size:
+            wanted = min(max(length, CHUNK_BYTES), self._limit - at)
+            self._base, self._chunk = at, await self._files.read(self._path, at, wanted)
+        return self._chunk.slice(at - self._base, length) if length else pa.py_buffer(b"")
+
+
+async def _read_file_headers(files: Files, sizes: dict[str, int], found: Survey) -> None:
+    """Fill `kept` and `unused`. Only the newest file may lack its header.
+
+    Without one before it, it is the very first, or was begun again in its place when a checkpoint had all before it:
+    its name says where the journal ends, and `open` compares that with the checkpoint.
+    """
+    for path, size in sizes.items():
+        named = int(path[len(FOLDER) + 1 : -len(".log")])
+        header = parse_file_header(await files.read(path, 0, FILE_HEADER_BYTES))
+        if found.unused:
+            raise Corrupt(next(iter(found.unused)), 0, f"the file header is wrong, and {path} proves that it was there")
+        if isinstance(header, Unsupported):
+            raise Corrupt(path, 0, header.why)
+        if isinstance(header, FileHeader) and header.first == named:
+            if header.size != size:
+                raise Corrupt(path, size, f"the file has {size} bytes, its header says {header.size}")
+            found.kept.append(JournalFile(path, header))
+        else:
+            found.unused[path] = size
+            found.last = named - 1
+
+
+async def _check_sealed(files: Files, file: JournalFile, following: JournalFile) -> None:
+    """Every frame up to the next file must be there: that file's header vouches for them."""
+    position, until = file.header.first, following.header.first
+    async for step in walk(files, file, file.header.size):
+        if isinstance(step, Stop):
+            if position == until:
+                file.end = step.at
+                return
+            why = f"entry {position} is missing or damaged ({step.why}); {following.path} goes on at {until}"
+            raise Corrupt(file.path, step.at, why)
+        position += len(step)
+        if position > until:
+            file.end = step[until - position].at
+            return
+    raise AssertionError("walk ends with a Stop")
+
+
+async def _find_end(files: Files, found: Survey) -> None:
+    """Walk the last file to its end X, then look behind it for somebody who vouches for X."""
+    file = found.kept[-1]
+    due, vouched = file.header.first, file.header.first - 1
+    starts: dict[int, int] = {}  # offsets of the frames not vouched for yet, at most one group
+    stop = Stop(FILE_HEADER_BYTES, "")
+    async for step in walk(files, file, file.header.size):
+        if isinstance(step, Stop):
+            stop = step
+            break
+        for frame in step:
+            starts[due] = frame.at
+            while vouched < frame.synced and vouched < due:
+                vouched += 1
+                del starts[vouched]
+            due += 1
+    found.last, file.end = due - 1, stop.at
+    found.unvouched_at = starts.get(vouched + 1, stop.at)
+    found.leftover_end = stop.at
+    async for at, header in _frames_behind(files, file, stop.at):
+        if header.position >= due and header.synced >= due:
+            why = f"entry {due} is damaged ({stop.why}); entry {header.position} at byte {at} proves it was durable"
+            raise Corrupt(file.path, stop.at, why)
+        if header.position >= due:
+            found.leftover_end = max(found.leftover_end, min(at + header.frame_bytes, file.header.size))
+
+
+async def _frames_behind(files: Files, file: JournalFile, at: int) -> AsyncIterator[tuple[int, FrameHeader]]:
+    """Every frame header of this file that holds, from `at` to the end of the file, whatever its position."""
+    async for base, chunk in _chunks(files, file.path, at, file.header.size):
+        for offset in frame_offsets(chunk):
+            header = parse_header(chunk, offset, file.header.seed)
+            if isinstance(header, Unsupported):
+                raise Corrupt(file.path, base + offset, header.why)
+            if isinstance(header, FrameHeader):
+                yield base + offset, header
+
+
+async def _check_unused(files: Files, path: str, size: int, last: int) -> None:
+    """A file without its header was never used, unless a frame in it goes on where the journal ends."""
+    frames_max = size // FRAME_HEADER_BYTES
+    async for base, chunk in _chunks(files, path, 0, size):
+        for offset in frame_offsets(chunk):
+            header = parse_header_unseeded(chunk, offset)
+            if header is None or not last < header.position <= last + frames_max:
+                continue
+            at = base + offset
+            body = await files.read(path, at + FRAME_HEADER_BYTES, header.frame_bytes - FRAME_HEADER_BYTES)
+            if check_body(header, body) is None:
+                raise Corrupt(path, 0, f"the file header is damaged; entry {header.position} stands at byte {at}")
+
+
+async def _chunks(files: Files, path: str, at: int, size: int) -> AsyncIterator[tuple[int, pa.Buffer]]:
+    """The rest of a file in pieces that overlap by less than a header, so that each header is whole in one of them."""
+    while at < size:
+        chunk = await files.read(path, at, min(CHUNK_BYTES, size - at))
+        yield at, chunk
+        if at + chunk.size >= size or chunk.size <= FRAME_HEADER_BYTES:
+            return
+        at += (chunk.size - FRAME_HEADER_BYTES) // ALIGNMENT * ALIGNMENT + ALIGNMENT

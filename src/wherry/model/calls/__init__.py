@@ -1,0 +1,1 @@
+"""Values of calls: what a caller gives, and what it gets back."""

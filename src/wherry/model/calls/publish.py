@@ -1,0 +1,82 @@
+"""What a producer says beside its messages, and what it is told: where they went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wherry.model import check, limits
+from wherry.model.catalog.topic import Topic
+from wherry.model.catalog.webhook import check_url
+from wherry.model.errors import InvalidInput
+
+Int64: TypeAlias = npt.NDArray[np.int64]
+
+FINGERPRINT_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishOptions:
+    """What a producer may say beside the messages.
+
+    Parameters
+    ----------
+    partition
+        Every message goes there. Else a key decides, and messages without one go round the partitions by call.
+    producer, sequence
+        Who sends, and the number of the first message: a repeat of the call is answered with the offsets of the first.
+    fingerprint
+        Stands for what the messages say, such as a hash of them: a repeat with another fingerprint is refused.
+    persistent
+        False: never on disk, lost with the process. None: as the topic says.
+    callback
+        A URL that is told what became of each message, when it is handed over and when it is over.
+    """
+
+    partition: int | None = None
+    producer: str | None = None
+    sequence: int | None = None
+    persistent: bool | None = None
+    callback: str | None = None
+    fingerprint: int | None = None
+
+    def checked(self, topic: Topic) -> PublishOptions:
+        """Return these options, or raise `InvalidInput` where they do not fit the topic."""
+        check.optional_integer("partition", self.partition, 0, topic.partitions - 1)
+        if (self.producer is None) != (self.sequence is None):
+            raise InvalidInput("sequence", self.sequence, "a number together with a producer, or neither")
+        if self.producer is not None:
+            check.graphic("producer", self.producer, limits.PRODUCER_ID_CHARS_MAX)
+            check.integer("sequence", self.sequence, 0, 1 << 62)
+            check.optional_integer("fingerprint", self.fingerprint, 1, FINGERPRINT_MAX)
+        elif self.fingerprint is not None:
+            raise InvalidInput("fingerprint", self.fingerprint, "one together with a producer, or none")
+        if self.persistent is not None:
+            check.flag("persistent", self.persistent)
+        if self.callback is not None:
+            self._check_callback(topic)
+        return self
+
+    def _check_callback(self, topic: Topic) -> None:
+        url = check_url("callback", self.callback)
+        if not (topic.persistent if self.persistent is None else self.persistent):
+            raise InvalidInput("callback", url, "none for transient messages: a callback survives a restart")
+
+
+@dataclass(slots=True)
+class Published:
+    """Where the messages of one call went, row by row. `repeated`: an earlier call had put them there."""
+
+    partition: Int64
+    offset: Int64
+    repeated: bool = False
+    dead: int = 0
+    durable: bool = True
+
+    def ids(self, start: int = 0, stop: int | None = None) -> list[str]:
+        """Default ids of the messages, or some of them (a message with an id of its own has that one instead)."""
+        partition, offset = self.partition[start:stop].tolist(), self.offset[start:stop].tolist()
+        return [f"{p}-{o}" for p, o in zip(partition, offset, strict=True)]

@@ -1,0 +1,1 @@
+"""What can be declared: topics, subscriptions, routes, keys, webhooks. Checked when it is made."""

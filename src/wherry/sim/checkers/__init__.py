@@ -1,0 +1,1 @@
+"""Was every promise kept? Checkers read the history of a run, and nothing of the broker."""

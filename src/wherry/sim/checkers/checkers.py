@@ -1,0 +1,385 @@
+"""Was every promise kept? Each checker reads the history and says what it finds wrong, in words.
+
+Checkers judge only what is certain. Between `start` and `end` of a request the broker may have acted at any moment,
+and a request without an answer may or may not have taken effect; such doubt always speaks for the broker.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import TypeAlias
+
+from wherry.model.catalog.subscription import Subscription
+from wherry.sim.checkers.attempts import failures_count
+from wherry.sim.checkers.evidence import dropping, maybe_gone, read_in_log
+from wherry.sim.checkers.fates import fates_are_true, told_at_last
+from wherry.sim.checkers.logs import (
+    growth_stays,
+    log_is_lost_by_rule,
+    log_is_whole,
+    log_lag,
+    log_never_changes,
+    log_reads_once,
+    log_within_bounds,
+)
+from wherry.sim.history import Got, History, Sent, Settled, SubscriptionKey
+from wherry.sim.plan import Plan
+
+Checker: TypeAlias = Callable[[History, Plan], Iterator[str]]
+Place: TypeAlias = tuple[SubscriptionKey, str]
+"""A subscription and the name of a message."""
+
+MARGIN_S = 0.002
+"""Times are rounded to milliseconds in the broker, on both ends."""
+
+
+def check_all(history: History, plan: Plan) -> list[str]:
+    """Everything that is wrong with a run."""
+    found = list(history.faults)
+    for checker in CHECKERS:
+        found += [f"{checker.__name__}: {what}" for what in checker(history, plan)]
+    return found
+
+
+def ledger(history: History, plan: Plan) -> Iterator[str]:
+    """Each acknowledged publish was settled by each subscription, or is in a known terminal place.
+
+    Delivered is not enough: what was delivered and never acked must have come again, or be a dead letter now. And what
+    was delivered once must be there for all, acknowledged or not: nothing leaves the broker before it is durable.
+    """
+    seen = {got.name for got in history.got} | read_in_log(history)
+    done = _acked(history) | _buried(history)
+    gone = maybe_gone(history)
+    losing = dropping(plan)
+    for sent in history.sent:
+        promised = sent.outcome == "ok" or (sent.outcome == "unknown" and sent.name in seen)
+        if not promised or not sent.persistent or sent.topic in losing or sent.name in gone:
+            continue
+        for config in _with_acks(plan, sent.topic):
+            if done.isdisjoint({((sent.topic, config.name), sent.name), ((sent.topic, ""), sent.name)}):
+                yield f"{sent.name} was acknowledged or delivered by {sent.end:.3f}, and {config.name} has lost it"
+
+
+def nothing_invented(history: History, plan: Plan) -> Iterator[str]:
+    """What was refused or aborted is never delivered, and nobody is handed what nobody sent."""
+    outcomes = {sent.name: sent.outcome for sent in history.sent}
+    for got in history.got:
+        outcome = outcomes.get(got.name)
+        if outcome is None:
+            yield f"{got.name} was delivered and never sent"
+        elif outcome == "refused":
+            yield f"{got.name} was refused, and delivered at {got.end:.3f}"
+    for name in sorted(read_in_log(history)):
+        if outcomes.get(name, "refused") == "refused":
+            yield f"{name} was refused or never sent, and read in the log"
+
+
+def acked_stays_acked(history: History, plan: Plan) -> Iterator[str]:
+    """After an acknowledged ack the message never comes again; and it is no dead letter."""
+    done: dict[Place, float] = {}
+    for settled in history.settled:
+        if settled.kind == "ack" and settled.outcome == "ok":
+            place = (settled.subscription, settled.name)
+            done[place] = min(done.get(place, settled.end), settled.end)
+    for got in history.got:
+        end = done.get((got.subscription, got.name))
+        if end is not None and got.start > end:
+            yield f"{got.name} came again to {got.subscription[1]} at {got.end:.3f}, acked at {end:.3f}"
+    for buried in history.buried:
+        place = ((buried.topic, buried.subscription), buried.name)
+        if place in done:
+            yield f"{buried.name} is a dead letter of {buried.subscription}, and was acked at {done[place]:.3f}"
+
+
+def at_most_once(history: History, plan: Plan) -> Iterator[str]:
+    """Without acks a message is handed over once at most."""
+    silent = {(config.topic, config.name) for config in plan.subscriptions if not config.acks}
+    seen: dict[Place, Got] = {}
+    for got in history.got:
+        if got.subscription in silent:
+            place = (got.subscription, got.name)
+            if place in seen:
+                yield f"{got.name} was handed to {got.subscription[1]} twice, without acks"
+            seen[place] = got
+
+
+def one_lease_at_a_time(history: History, plan: Plan) -> Iterator[str]:
+    """Nobody is handed a message while somebody else certainly holds it."""
+    config_of = _configs(plan)
+    released = _releases(history)
+    last: dict[Place, Got] = {}
+    for got in sorted(history.got, key=lambda each: each.end):
+        place = (got.subscription, got.name)
+        before = last.get(place)
+        last[place] = got
+        if before is None or before.life != got.life or not config_of[got.subscription].acks:
+            continue
+        held_until = before.start + config_of[got.subscription].lease_ms / 1000 - MARGIN_S
+        freed = any(start <= got.end for start in released.get((before.token, got.name), ()))
+        freed |= history.left.get(before.consumer, float("inf")) <= got.end
+        if got.end < held_until and not freed:
+            yield (
+                f"{got.name} was handed to {got.consumer} at {got.end:.3f} while {before.consumer} "
+                f"held it until {held_until:.3f}"
+            )
+
+
+def fencing(history: History, plan: Plan) -> Iterator[str]:
+    """A settle with a token that is certainly over is refused."""
+    config_of = _configs(plan)
+    ends_of = {life.number: life.end for life in history.lives}
+    taken: dict[tuple[int, str], Got] = {(got.token, got.name): got for got in history.got}
+    renewed: dict[tuple[int, str], list[Settled]] = defaultdict(list)
+    for settled in history.settled:
+        if settled.kind == "renew":
+            renewed[settled.token, settled.name].append(settled)
+    for settled in history.settled:
+        got = taken.get((settled.token, settled.name))
+        if got is None or settled.outcome != "ok":
+            continue
+        ends = [got.end, *(r.end for r in renewed[settled.token, settled.name] if r.outcome != "refused")]
+        deadline = max(ends) + config_of[got.subscription].lease_ms / 1000 + MARGIN_S
+        if settled.start > deadline:
+            yield f"{settled.kind} of {got.name} at {settled.start:.3f} was taken, its lease ended by {deadline:.3f}"
+        elif settled.start > ends_of.get(got.life, float("inf")):
+            yield f"{settled.kind} of {got.name} with a token of an earlier life was taken at {settled.start:.3f}"
+
+
+def order_in_pull(history: History, plan: Plan) -> Iterator[str]:
+    """Messages of one pull come in the topic's order."""
+    orders = {topic.name: topic.order for topic in plan.topics}
+    amended = {changed.name for changed in history.changed if changed.kind == "amend"}
+    by_delivery: dict[int, list[Got]] = defaultdict(list)
+    for got in history.got:
+        if got.name not in amended:
+            by_delivery[got.delivery].append(got)
+    for batch in by_delivery.values():
+        order = orders[batch[0].subscription[0]]
+        for one, other in pairwise(batch):
+            if order == "fifo":
+                wrong = one.partition == other.partition and one.offset > other.offset
+            elif order == "priority":
+                wrong = one.priority > other.priority
+            else:
+                wrong = one.due_ms is not None and other.due_ms is not None and one.due_ms > other.due_ms
+            if wrong:
+                yield f"{one.name} came before {other.name} in one pull of a {order} topic at {one.end:.3f}"
+
+
+def order_per_key(history: History, plan: Plan) -> Iterator[str]:
+    """Where keys keep their order, a message is not handed out while an earlier one of its key is out."""
+    released = _releases(history)
+    amended = {changed.name for changed in history.changed if changed.kind == "amend"}
+    for config in plan.subscriptions:
+        if not config.key_order:
+            continue
+        key_of = (config.topic, config.name)
+        out: dict[tuple[int, str], list[Got]] = defaultdict(list)
+        for got in sorted(history.got, key=lambda each: (each.end, each.row)):
+            if got.subscription != key_of or got.key is None or got.name in amended:
+                continue
+            held = out[got.partition, got.key]
+            for before in held:
+                left = history.left.get(before.consumer, float("inf")) <= got.end
+                if not left and _certainly_out(before, got, config, released):
+                    yield f"{got.name} was handed out at {got.end:.3f} while {before.name} of its key was out"
+            held.append(got)
+
+
+def _certainly_out(before: Got, got: Got, config: Subscription, released: Releases) -> bool:
+    if before.delivery == got.delivery or before.life != got.life or before.name == got.name:
+        return False
+    held_until = before.start + config.lease_ms / 1000 - MARGIN_S
+    freed = any(start <= got.end for start in released.get((before.token, before.name), ()))
+    return before.end < got.start < got.end < held_until and not freed
+
+
+def nothing_early(history: History, plan: Plan) -> Iterator[str]:
+    """Nobody is handed a message before its time, by any clock that was seen."""
+    for got in history.got:
+        if got.due_ms is not None and got.due_ms > got.seen_ms:
+            yield f"{got.name} was due at {got.due_ms}, and handed out when no clock had passed {got.seen_ms}"
+    if plan.clock_jumps:
+        return
+    amended = {changed.name for changed in history.changed if changed.kind == "amend"}
+    nacked: dict[Place, list[Settled]] = defaultdict(list)
+    for settled in history.settled:
+        if settled.kind == "nack" and settled.outcome == "ok" and settled.delay_ms and settled.name not in amended:
+            nacked[settled.subscription, settled.name].append(settled)
+    for got in history.got:
+        for nack in nacked[got.subscription, got.name]:
+            due = nack.start + (nack.delay_ms or 0) / 1000 - MARGIN_S
+            if nack.end < got.start and got.end < due and not _redriven_between(history, nack.start, got.end):
+                yield f"{got.name} came again at {got.end:.3f}, its delay ended at {due:.3f}"
+
+
+def bounds_held(history: History, plan: Plan) -> Iterator[str]:
+    """No topic ever holds more than it may, by its own word and by what its clients know."""
+    for sampled in history.sampled:
+        if sampled.messages_max is not None and sampled.messages > sampled.messages_max:
+            yield f"{sampled.topic} said it holds {sampled.messages} messages, {sampled.messages_max} are allowed"
+        if sampled.dead > sampled.dead_max:
+            yield f"{sampled.topic} said it has {sampled.dead} dead letters, {sampled.dead_max} are allowed"
+    for topic in plan.topics:
+        if topic.messages_max is None:
+            continue
+        yield from _over_by_count(history, plan, topic.name, topic.messages_max)
+
+
+def _over_by_count(history: History, plan: Plan, topic: str, limit: int) -> Iterator[str]:
+    """Messages that certainly waited: acknowledged, and only much later first handed to some subscription."""
+    first: dict[str, float] = {}
+    for got in history.got:
+        if got.subscription[0] == topic:
+            first[got.name] = min(first.get(got.name, got.start), got.start)
+    gone = maybe_gone(history) | {buried.name for buried in history.buried} | _may_have_died(history, plan)
+    steps: list[tuple[float, int]] = []
+    for sent in history.sent:
+        if sent.topic != topic or sent.outcome != "ok" or not sent.persistent or sent.name in gone:
+            continue
+        if first.get(sent.name, sent.end) > sent.end:
+            steps += [(sent.end, 1), (first[sent.name], -1)]
+    held = 0
+    for at, change in sorted(steps):
+        held += change
+        if held > limit:
+            yield f"{topic} held at least {held} messages at {at:.3f}, {limit} are allowed"
+            return
+
+
+def dedup(history: History, plan: Plan) -> Iterator[str]:
+    """A message has one offset for ever, unless it was amended or sent back from the dead."""
+    moved = {changed.name for changed in history.changed if changed.kind == "amend"}
+    places: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
+    for got in history.got:
+        places[got.subscription[0], got.name].add((got.partition, got.offset))
+    for stretch in history.stretches:
+        for row in stretch.rows:
+            places[stretch.topic, row.name].add((row.partition, row.offset))
+    redriven = {each.topic for each in history.redriven}
+    for (topic, name), found in sorted(places.items()):
+        if len(found) > 1 and name not in moved and topic not in redriven:
+            yield f"{name} was delivered, or read in the log, from {len(found)} places: {sorted(found)}"
+
+
+def all_or_nothing(history: History, plan: Plan) -> Iterator[str]:
+    """Messages published together are all there or none of them is."""
+    seen = {got.name for got in history.got} | {buried.name for buried in history.buried} | read_in_log(history)
+    gone = maybe_gone(history)
+    losing = dropping(plan)
+    groups: dict[int, list[Sent]] = defaultdict(list)
+    for sent in history.sent:
+        groups[sent.group].append(sent)
+    for group in groups.values():
+        if any(not sent.persistent or sent.name in gone or sent.topic in losing for sent in group):
+            continue
+        if any(not _with_acks(plan, sent.topic) for sent in group):
+            continue
+        there = [sent.name for sent in group if sent.name in seen]
+        if there and len(there) < len(group):
+            yield f"of {len(group)} messages published together only {len(there)} exist: {there}"
+
+
+def replay_equals_live(history: History, plan: Plan) -> Iterator[str]:
+    """What recovery finds is what the last life left, when all of it was durable."""
+    for before, after in pairwise(history.lives):
+        if before.left is not None and after.found is not None and before.left != after.found:
+            yield f"life {after.number} recovered another state than life {before.number} left at {before.end:.3f}"
+
+
+def keys_kept(history: History, plan: Plan) -> Iterator[str]:
+    """An API key that was put is listed until it is deleted, and not after."""
+    certain: dict[str, bool] = {}
+    for keyed in history.keyed:
+        if keyed.outcome == "ok":
+            certain[keyed.id] = keyed.kind == "put"
+        elif keyed.outcome == "unknown":
+            certain.pop(keyed.id, None)
+        for public_id, there in certain.items() if keyed.listed is not None else ():
+            if there != (public_id in (keyed.listed or ())):
+                yield f"key {public_id} should {'' if there else 'not '}be listed, after {keyed.kind} of {keyed.id}"
+
+
+def dead_letters_tell_why(history: History, plan: Plan) -> Iterator[str]:
+    """A dead letter has a reason, and as many attempts as its policy allows."""
+    config_of = _configs(plan)
+    for buried in history.buried:
+        if not buried.reason:
+            yield f"{buried.name} died without a reason"
+        config = config_of.get((buried.topic, buried.subscription))
+        if config is None or config.retry.attempts is None or "failed deliveries" not in buried.reason:
+            continue
+        if buried.attempts < config.retry.attempts:
+            yield f"{buried.name} died after {buried.attempts} attempts, {config.retry.attempts} are allowed"
+
+
+CHECKERS: tuple[Checker, ...] = (
+    ledger,
+    nothing_invented,
+    acked_stays_acked,
+    at_most_once,
+    one_lease_at_a_time,
+    fencing,
+    order_in_pull,
+    order_per_key,
+    nothing_early,
+    bounds_held,
+    dedup,
+    all_or_nothing,
+    replay_equals_live,
+    keys_kept,
+    dead_letters_tell_why,
+    failures_count,
+    told_at_last,
+    fates_are_true,
+    log_is_whole,
+    log_reads_once,
+    log_within_bounds,
+    log_never_changes,
+    log_is_lost_by_rule,
+    log_lag,
+    growth_stays,
+)
+
+Releases: TypeAlias = dict[tuple[int, str], list[float]]
+
+
+def _configs(plan: Plan) -> dict[SubscriptionKey, Subscription]:
+    return {(config.topic, config.name): config for config in plan.subscriptions}
+
+
+def _with_acks(plan: Plan, topic: str) -> list[Subscription]:
+    """Subscriptions that are promised every message: without acks, what was on its way at a crash is lost."""
+    return [config for config in plan.subscriptions if config.topic == topic and config.acks]
+
+
+def _acked(history: History) -> set[Place]:
+    """What may have been acked: an ack that was not refused."""
+    return {
+        (each.subscription, each.name) for each in history.settled if each.kind == "ack" and each.outcome != "refused"
+    }
+
+
+def _buried(history: History) -> set[Place]:
+    return {((buried.topic, buried.subscription), buried.name) for buried in history.buried}
+
+
+def _releases(history: History) -> Releases:
+    """When a lease on a message may first have ended: any settle that was not refused."""
+    result: Releases = defaultdict(list)
+    for settled in history.settled:
+        if settled.kind != "renew" and settled.outcome != "refused":
+            result[settled.token, settled.name].append(settled.start)
+    return result
+
+
+def _may_have_died(history: History, plan: Plan) -> set[str]:
+    """With overflow to the dead letters, a message may have died and been sent back later."""
+    dying = {topic.name for topic in plan.topics if topic.overflow != "refuse"}
+    return {sent.name for sent in history.sent if sent.topic in dying}
+
+
+def _redriven_between(history: History, start: float, end: float) -> bool:
+    return any(each.start <= end and each.end >= start for each in history.redriven)

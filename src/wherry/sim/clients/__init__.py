@@ -1,0 +1,1 @@
+"""The clients of a run: producers, consumers, operators, readers of the log."""

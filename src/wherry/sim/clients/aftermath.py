@@ -1,0 +1,130 @@
+"""What is tried when a run is over and everything was looked at: a full disk, pulls given up, late subscriptions.
+
+The first two must leave the broker as it was: the disk takes messages again once they are consumed, also after a crash
+and with not a byte free; the credit of a pull that got nothing is there for the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from random import Random
+
+from wherry.broker.broker import Broker
+from wherry.broker.calls.consumer import Consumer
+from wherry.model.errors import DiskFull, StorageError, WherryError
+from wherry.sim.clients.late import late
+from wherry.sim.world.world import CAPACITY_BYTES, World
+
+TOPIC, READERS = "aftermath", "readers"
+BODY = bytes(900)
+FILL_MAX = 2_000
+"""Publishes: more than any disk of a run takes without a byte free."""
+PATIENCE_S = 5
+CREDIT = 5
+FULL = (DiskFull, StorageError)
+"""There is no room in the journal, or none for what memory should give to segments."""
+
+
+async def aftermath(world: World) -> None:
+    """On what the run left, without its topics and open stages: what is staged can only lie in the journal."""
+    random = Random(f"{world.seed}/aftermath")
+    try:
+        await world.call(_cleared)
+        await _full_disk(world, random)
+        await _given_up_pulls(world, random)
+        await late(world, random)
+    except WherryError as fault:
+        world.history.faults.append(f"aftermath: {type(fault).__name__}: {fault}")
+
+
+async def _cleared(broker: Broker) -> None:
+    for topic in broker.topics():
+        await broker.delete_topic(topic.name)
+    for key in list(broker.shard.state.stages.open):
+        await broker.abort(key)
+    await broker.create_topic(TOPIC)
+    await broker.subscribe(TOPIC, READERS)
+    await asyncio.sleep(2)
+    await broker.checkpoint()  # space for the next one is set aside with it
+
+
+async def _full_disk(world: World, random: Random) -> None:
+    disk = world.disk
+    disk.capacity_bytes -= disk.free_bytes()
+    for number in range(2):
+        taken = await world.call(_fill)
+        if random.random() < 0.5:
+            world.end_life(power=random.random() < 0.5)
+            await world.boot()
+        drained = await world.call(_drain)
+        if drained != taken:
+            world.history.faults.append(f"full_disk: {taken} messages were taken, and {drained} came back")
+        if not await world.call(_takes_again):
+            world.history.faults.append(f"full_disk: drained for the {number + 1}. time, it takes no message")
+    disk.capacity_bytes = CAPACITY_BYTES
+
+
+async def _fill(broker: Broker) -> int:
+    for count in range(FILL_MAX):
+        try:
+            await broker.publish(TOPIC, [BODY])
+        except FULL:
+            return count
+    return FILL_MAX
+
+
+async def _drain(broker: Broker) -> int:
+    drained = 0
+    async with await broker.consumer(TOPIC, READERS) as consumer:
+        while len(got := await consumer.pull(7)):
+            drained += len(got)
+            await got.ack()
+    return drained
+
+
+async def _takes_again(broker: Broker) -> bool:
+    """As many as fill a file and more, so that what was left over is no answer; then they go."""
+    for _ in range(PATIENCE_S):
+        full = False
+        try:
+            for _ in range(10):
+                await broker.publish(TOPIC, [BODY])
+        except FULL:
+            full = True
+        await _drain(broker)
+        if not full:
+            return True
+        await asyncio.sleep(1)  # what was taken stood in the only file; now nothing does
+    return False
+
+
+async def _given_up_pulls(world: World, random: Random) -> None:
+    world.disk.faults = replace(world.disk.faults, delay_us_min=5_000, delay_us_max=50_000)
+    await world.call(lambda broker: _give_up(world, broker, random))
+
+
+async def _give_up(world: World, broker: Broker, random: Random) -> None:
+    async with await broker.consumer(TOPIC, READERS) as consumer:
+        consumer.grant(CREDIT)
+        for _ in range(6):
+            await _one_given_up(broker, consumer, random.random() * 0.1)
+            got = await consumer.pull(CREDIT)
+            if consumer.out_messages != len(got):
+                world.history.faults.append(f"credit: {consumer.out_messages} are held, and {len(got)} were got")
+            if len(got) < CREDIT:
+                world.history.faults.append(f"credit: {len(got)} came of {CREDIT} that were granted and wait")
+            await got.ack()
+            consumer.grant(CREDIT)
+
+
+async def _one_given_up(broker: Broker, consumer: Consumer, after_s: float) -> None:
+    """Pull what is being published, and give up, most often before it is durable; what came all the same is undone."""
+    publishing = asyncio.create_task(broker.publish(TOPIC, [BODY] * CREDIT))
+    pulling = asyncio.create_task(consumer.pull(CREDIT, wait_ms=None))
+    await asyncio.sleep(after_s)
+    pulling.cancel()
+    await asyncio.wait([pulling])
+    if not pulling.cancelled():
+        pulling.result().take_back()
+    await publishing

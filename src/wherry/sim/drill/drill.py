@@ -1,0 +1,161 @@
+"""The drill: one call, its answer, and in that very instant the power goes. What the answer said must still be so.
+
+The random workload seldom cuts the power just behind one certain answer. Here that is done for each call there is, on
+a disk that is slow and loses whatever was not synced, while somebody else writes at the same time. Another kind of
+step asks with a token that is over, or never was. A step says in words what it finds wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeAlias, TypeVar
+
+from wherry.broker.broker import Broker
+from wherry.broker.calls.consumer import Delivery
+from wherry.broker.commit import commit as committing
+from wherry.model.calls.publish import PublishOptions
+from wherry.model.catalog.subscription import Retry, Subscription
+from wherry.model.errors import WherryError
+from wherry.sim.patch import patched
+from wherry.sim.plan import Plan
+from wherry.sim.world import loop
+from wherry.sim.world.disk import DiskFaults
+from wherry.sim.world.errors import BootRefused
+from wherry.sim.world.world import LOST, World
+
+T = TypeVar("T")
+Step: TypeAlias = Callable[["Drill"], Awaitable[None]]
+
+SUBSCRIPTION = "readers"
+LEASE_MS = 1_000
+FAR_MS = 50_000_000
+"""Later than anything in a drill."""
+
+NOTHING = Plan((), (), 0, 0, 0, 0.0, 0.0, disk_faults=False, clock_jumps=False, racing=False)
+
+
+@dataclass
+class Drill:
+    """The world of a drill, and the words for its steps."""
+
+    world: World
+    step: str
+    topic: str
+    """A topic of the step's own, with a subscription."""
+    found: list[str]
+    _tasks: list[asyncio.Task[object]] = field(default_factory=list)
+
+    async def ask(self, call: Callable[[Broker], Awaitable[T]]) -> T:
+        """Ask the broker, and get its answer."""
+        return await self.world.call(call)
+
+    async def begin(self, call: Callable[[Broker], Awaitable[object]]) -> None:
+        """Somebody else asks: on return its entry is written, and not synced."""
+        assert self.world.broker is not None
+        committer = self.world.broker.shard.committer
+        before = committer.submitted
+
+        async def ask() -> None:
+            with suppress(*LOST):
+                await self.world.call(call)
+
+        self._tasks.append(asyncio.create_task(ask()))
+        for _ in range(1_000):
+            if committer.submitted > before:
+                return
+            await asyncio.sleep(0)
+        self.found.append(f"{self.step}: what was begun beside it was not written")
+
+    async def cut(self) -> None:
+        """The power goes, and comes back."""
+        self.world.end_life(power=True)
+        await self.world.boot()
+        await self.end()
+
+    async def end(self) -> None:
+        """Until everybody else has ended."""
+        await asyncio.gather(*self._tasks)
+        self._tasks.clear()
+
+    def expect(self, what: bool, words: str) -> None:
+        """It is so, or it is written down."""
+        if not what:
+            self.found.append(f"{self.step}: {words}")
+
+    async def refused(self, call: Callable[[Broker], Awaitable[object]], by: type[WherryError], words: str) -> None:
+        """A call must be refused, by a certain error."""
+        try:
+            await self.ask(call)
+        except by:
+            return
+        except WherryError as fault:
+            words = f"{words}: {type(fault).__name__}: {fault}"
+        self.found.append(f"{self.step}: {words}")
+
+    # ------------------------------------------------------------------------------------------ what most steps need
+
+    async def publish(self, payload: bytes = b"it", options: PublishOptions | None = None) -> str:
+        """One message, stored; its id."""
+        return (await self.ask(lambda broker: broker.publish(self.topic, [payload], options))).ids()[0]
+
+    async def pull(self, subscription: str = SUBSCRIPTION, wait_ms: int = 0) -> Delivery:
+        """What a new consumer is handed."""
+        consumer = await self.ask(lambda broker: broker.consumer(self.topic, subscription))
+        return await self.ask(lambda _: consumer.pull(10, wait_ms=wait_ms))
+
+    async def payloads(self, subscription: str = SUBSCRIPTION) -> list[bytes]:
+        """What waits, as it is handed out."""
+        return (await self.pull(subscription)).payloads()
+
+    async def is_there(self, message_id: str, topic: str | None = None) -> bool:
+        """Whether a message is in the topic."""
+        return len(await self.ask(lambda broker: broker.get(topic or self.topic, message_id))) > 0
+
+    async def dead(self) -> list[bytes]:
+        """Payloads of dead letters."""
+        listed = await self.ask(lambda broker: broker.dead_letters(self.topic))
+        return [bytes(each) for each in listed.column("payload").to_pylist()]
+
+
+def drill(seed: int, steps: dict[str, Step], only: Collection[str] | None = None) -> list[str]:
+    """Go through all steps, or `only` some, each in a world of its own; what was wrong."""
+    names = sorted(only if only is not None else steps)
+    try:
+        return [what for name in names for what in _run(seed, name, steps[name])]
+    finally:
+        gc.collect()  # many small worlds, each of which holds itself
+
+
+def _run(seed: int, name: str, step: Step) -> list[str]:
+    found: list[str] = []
+
+    async def main() -> None:
+        world = World(seed, NOTHING)
+        world.disk.faults = DiskFaults(delay_us_min=5_000, delay_us_max=40_000, stalls=0, keeps=0, loses=1)
+        one = Drill(world, name, name.replace(" ", "-"), found)
+        await world.boot()
+        await _set_up(one)
+        try:
+            await step(one)
+        except (*LOST, WherryError) as fault:
+            found.append(f"{name}: {type(fault).__name__}: {fault}")
+        await one.end()
+        found.extend(world.history.faults)
+
+    with patched(committing, "GROUP_BYTES", lambda _: 1):  # each entry is a write and a sync: what is queued stays so
+        try:
+            loop.run(main(), random=Random(f"{seed}/{name}"), steps_max=3_000_000, virtual_s_max=86_400.0)
+        except BootRefused as fault:
+            found.append(f"{name}: {fault}")
+    return found
+
+
+async def _set_up(one: Drill) -> None:
+    config = Subscription(topic=one.topic, name=SUBSCRIPTION, lease_ms=LEASE_MS, retry=Retry(attempts=None, first_ms=0))
+    await one.ask(lambda broker: broker.create_topic(one.topic))
+    await one.ask(lambda broker: broker.subscribe(config))

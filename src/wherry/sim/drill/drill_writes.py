@@ -1,0 +1,330 @@
+"""Steps of the drill in which something was changed: after the answer it is so, power or not."""
+
+from __future__ import annotations
+
+from wherry.model.calls.dead import DeadFilter
+from wherry.model.calls.fate import Outcome
+from wherry.model.calls.publish import PublishOptions
+from wherry.model.errors import DuplicateId, NotFound, StageLost
+from wherry.model.schema import Message
+from wherry.sim.clients.tellers import URL
+from wherry.sim.drill.drill import (
+    FAR_MS,
+    SUBSCRIPTION,
+    Drill,
+    Step,
+)
+from wherry.sim.drill.drill_catalog import route_of
+
+
+async def publish(one: Drill) -> None:
+    """A publish."""
+    message_id = await one.publish()
+    await one.cut()
+    one.expect(await one.is_there(message_id), "a message that was confirmed is gone")
+
+
+async def repeat(one: Drill) -> None:
+    """A repeat of a publish whose first call is not answered yet."""
+    call = PublishOptions(producer="somebody", sequence=0)
+    await one.begin(lambda broker: broker.publish(one.topic, [b"it"], call))
+    message_id = await one.publish(b"it", call)
+    await one.cut()
+    one.expect(await one.is_there(message_id), "a message whose repeat was confirmed is gone")
+
+
+async def submit(one: Drill) -> None:
+    """Publishes of a turn, and the wait for all of them; one of them repeats another."""
+    call = PublishOptions(producer="somebody", sequence=0)
+    position, answers = await one.ask(
+        lambda broker: broker.submit([(one.topic, [b"it"], call), (one.topic, [b"it"], call)])
+    )
+    await one.ask(lambda broker: broker.stored(position))
+    await one.cut()
+    for answer in answers:
+        one.expect(
+            not isinstance(answer, Exception) and await one.is_there(answer.ids()[0]), "what was submitted is gone"
+        )
+
+
+async def submit_repeat(one: Drill) -> None:
+    """A turn that holds nothing but a repeat."""
+    call = PublishOptions(producer="somebody", sequence=0)
+    await one.begin(lambda broker: broker.publish(one.topic, [b"it"], call))
+    position, answers = await one.ask(lambda broker: broker.submit([(one.topic, [b"it"], call)]))
+    await one.ask(lambda broker: broker.stored(position))
+    await one.cut()
+    one.expect(
+        not isinstance(answers[0], Exception) and await one.is_there(answers[0].ids()[0]),
+        "what was submitted again is gone",
+    )
+
+
+async def publish_route(one: Drill) -> None:
+    """A publish through a route."""
+    await one.ask(lambda broker: broker.put_route(route_of(one)))
+    placed = await one.ask(lambda broker: broker.publish_route(one.topic, [b"it"]))
+    await one.cut()
+    one.expect(await one.is_there(placed[one.topic].ids()[0]), "a message that was routed is gone")
+
+
+async def stage(one: Drill) -> None:
+    """Put aside."""
+    await one.ask(lambda broker: broker.stage(one.step, one.topic, [b"it"]))
+    await one.cut()
+    await one.ask(lambda broker: broker.commit(one.step))
+
+
+async def abort(one: Drill) -> None:
+    """Thrown away before its commit."""
+    await one.ask(lambda broker: broker.stage(one.step, one.topic, [b"it"]))
+    await one.ask(lambda broker: broker.abort(one.step))
+    await one.cut()
+    await one.refused(lambda broker: broker.commit(one.step), NotFound, "a stage that was aborted is committed")
+
+
+async def commit(one: Drill) -> None:
+    """A transaction with a publish and an ack."""
+    await one.publish(b"old")
+    got = await one.pull()
+    await one.ask(lambda broker: broker.stage_ack(one.step, got.tokens[0]))
+    await one.ask(lambda broker: broker.stage(one.step, one.topic, [b"new"]))
+    await one.ask(lambda broker: broker.commit(one.step))
+    await one.cut()
+    one.expect(await one.payloads() == [b"new"], "a commit was confirmed, and undone")
+
+
+async def commit_again(one: Drill) -> None:
+    """A repeat of a commit whose first call is not answered yet."""
+    await one.ask(lambda broker: broker.stage(one.step, one.topic, [b"it"]))
+    await one.begin(lambda broker: broker.commit(one.step))
+    await one.ask(lambda broker: broker.commit(one.step))
+    await one.cut()
+    one.expect(await one.payloads() == [b"it"], "a commit that was confirmed again is undone")
+
+
+async def stage_ack(one: Drill) -> None:
+    """An ack put aside: a restart ends its lease, and the commit must be told that, not that there is no stage."""
+    await one.publish()
+    got = await one.pull()
+    await one.ask(lambda broker: broker.stage_ack(one.step, got.tokens[0]))
+    await one.cut()
+    await one.refused(lambda broker: broker.commit(one.step), StageLost, "a stage that was confirmed is not known")
+
+
+async def stage_ack_more(one: Drill) -> None:
+    """A second ack under a key whose first is not answered yet."""
+    await one.publish()
+    first = await one.pull()
+    await one.publish()
+    second = await one.pull()
+    await one.begin(lambda broker: broker.stage_ack(one.step, first.tokens[0]))
+    await one.ask(lambda broker: broker.stage_ack(one.step, second.tokens[0]))
+    await one.cut()
+    await one.refused(lambda broker: broker.commit(one.step), StageLost, "a stage that was confirmed is not known")
+
+
+async def ack(one: Drill) -> None:
+    """Done with it."""
+    await one.publish()
+    got = await one.pull()
+    await one.ask(lambda broker: broker.ack(got.tokens[0]))
+    await one.cut()
+    one.expect(await one.payloads() == [], "a message that was acked came again")
+
+
+async def nack(one: Drill) -> None:
+    """Failed, to come again after a while."""
+    await one.publish()
+    got = await one.pull()
+    await one.ask(lambda broker: broker.nack(got.tokens[0], delay_ms=FAR_MS))
+    await one.cut()
+    one.expect(await one.payloads() == [], "a message came again long before its delay was over")
+
+
+async def dead_letter(one: Drill) -> None:
+    """Given up."""
+    await _die(one)
+    await one.cut()
+    one.expect(await one.payloads() == [], "a dead letter came again")
+    one.expect(await one.dead() == [b"it"], "a dead letter is gone")
+
+
+async def purge(one: Drill) -> None:
+    """All that is ready is thrown away."""
+    await one.publish()
+    await one.ask(lambda broker: broker.purge(one.topic, SUBSCRIPTION))
+    await one.cut()
+    one.expect(await one.payloads() == [], "what was purged came again")
+
+
+async def purge_again(one: Drill) -> None:
+    """A purge that finds nothing, because another one has just taken it."""
+    await one.publish()
+    await one.begin(lambda broker: broker.purge(one.topic, SUBSCRIPTION))
+    await one.ask(lambda broker: broker.purge(one.topic, SUBSCRIPTION))
+    await one.cut()
+    one.expect(await one.payloads() == [], "a purge was done, and what waited before it came")
+
+
+async def redrive(one: Drill) -> None:
+    """Sent back from the dead."""
+    await _die(one)
+    await one.ask(lambda broker: broker.redrive(one.topic))
+    await one.cut()
+    one.expect(await one.dead() == [], "what was redriven is dead")
+    one.expect(await one.payloads() == [b"it"], "what was redriven does not come")
+
+
+async def redrive_again(one: Drill) -> None:
+    """A redrive that finds nothing, because another one has just taken it."""
+    await _die(one)
+    await one.begin(lambda broker: broker.redrive(one.topic))
+    await one.ask(lambda broker: broker.redrive(one.topic))
+    await one.cut()
+    one.expect(await one.dead() == [], "a redrive was done, and what was dead before it is dead")
+
+
+async def forward(one: Drill) -> None:
+    """Published elsewhere, in the place of a dead letter."""
+    await _die(one)
+    await one.ask(lambda broker: broker.forward(one.topic, DeadFilter(), [(one.topic, [b"new"], True)]))
+    await one.cut()
+    one.expect(await one.dead() == [], "what was forwarded is dead")
+    one.expect(await one.payloads() == [b"new"], "what was forwarded does not come")
+
+
+async def discard(one: Drill) -> None:
+    """A dead letter is thrown away."""
+    await _die(one)
+    await one.ask(lambda broker: broker.discard(one.topic, DeadFilter()))
+    await one.cut()
+    one.expect(await one.dead() == [], "a dead letter that was thrown away is there")
+
+
+async def cancel(one: Drill) -> None:
+    """Cancelled."""
+    message_id = await one.publish()
+    await one.ask(lambda broker: broker.cancel(one.topic, message_id))
+    await one.cut()
+    one.expect(await one.payloads() == [], "a message that was cancelled came")
+
+
+async def amend(one: Drill) -> None:
+    """Put off."""
+    message_id = await one.publish()
+    due_ms = one.world.clock.wall_us() // 1000 + FAR_MS
+    await one.ask(lambda broker: broker.amend(one.topic, message_id, due_ms=due_ms))
+    await one.cut()
+    one.expect(await one.payloads() == [], "a message that was put off came")
+
+
+async def told(one: Drill) -> None:
+    """A producer was told what became of its message."""
+    await one.publish(b"it", PublishOptions(callback=URL))
+    got = await one.pull()
+    await one.ask(lambda broker: broker.ack(got.tokens[0]))
+    outcomes = untold_of(one)
+    await one.ask(lambda broker: broker.told(outcomes))
+    await one.cut()
+    one.expect(len(outcomes) == 1 and not untold_of(one), "what was told is to be told again")
+
+
+async def advance(one: Drill) -> None:
+    """A reader of the log is done with what it has read."""
+    await one.publish()
+    await one.ask(lambda broker: broker.advance(one.topic, SUBSCRIPTION, {0: 1}))
+    await one.cut()
+    one.expect(await one.payloads() == [], "what a subscription advanced over came")
+
+
+async def advance_again(one: Drill) -> None:
+    """An advance that somebody else has just made."""
+    await one.publish()
+    await one.begin(lambda broker: broker.advance(one.topic, SUBSCRIPTION, {0: 1}))
+    await one.ask(lambda broker: broker.advance(one.topic, SUBSCRIPTION, {0: 1}))
+    await one.cut()
+    one.expect(await one.payloads() == [], "what a subscription advanced over came")
+
+
+async def duplicate(one: Drill) -> None:
+    """A message whose id is taken by one that is not answered yet: whoever repeats it takes that for a success."""
+    await one.begin(lambda broker: broker.publish(one.topic, [Message(payload=b"it", id="one")]))
+    again = [Message(payload=b"it", id="one")]
+    await one.refused(lambda broker: broker.publish(one.topic, again), DuplicateId, "an id was taken twice")
+    await one.cut()
+    one.expect(await one.is_there("one"), "an id was said to be taken, and its message is gone")
+
+
+async def submit_duplicate(one: Drill) -> None:
+    """The same in a turn of its own."""
+    await one.begin(lambda broker: broker.publish(one.topic, [Message(payload=b"it", id="one")]))
+    again = [Message(payload=b"it", id="one")]
+    position, answers = await one.ask(lambda broker: broker.submit([(one.topic, again, PublishOptions())]))
+    await one.ask(lambda broker: broker.stored(position))
+    await one.cut()
+    one.expect(isinstance(answers[0], DuplicateId), "an id was taken twice")
+    one.expect(await one.is_there("one"), "an id was said to be taken, and its message is gone")
+
+
+async def cancel_again(one: Drill) -> None:
+    """A repeat of a cancel is told that there is no such message: so it does not come."""
+    message_id = await one.publish()
+    await one.begin(lambda broker: broker.cancel(one.topic, message_id))
+    await one.refused(lambda broker: broker.cancel(one.topic, message_id), NotFound, "it was cancelled twice")
+    await one.cut()
+    one.expect(await one.payloads() == [], "a message was said to be gone, and came")
+
+
+async def commit_of_nothing(one: Drill) -> None:
+    """A commit is told that its stage is gone, which somebody has just thrown away."""
+    await one.ask(lambda broker: broker.stage(one.step, one.topic, [b"it"]))
+    await one.begin(lambda broker: broker.abort(one.step))
+    await one.refused(lambda broker: broker.commit(one.step), NotFound, "what was thrown away was committed")
+    await one.cut()
+    await one.refused(lambda broker: broker.commit(one.step), NotFound, "a stage was said to be gone, and is there")
+
+
+def untold_of(one: Drill) -> list[Outcome]:
+    """What producers of the step's topic are still to be told."""
+    assert one.world.broker is not None
+    return [each for each in one.world.broker.untold() if each.topic == one.topic]
+
+
+async def _die(one: Drill) -> None:
+    await one.publish()
+    got = await one.pull()
+    await one.ask(lambda broker: broker.dead_letter(got.tokens[0]))
+
+
+WRITES: dict[str, Step] = {
+    "publish": publish,
+    "repeat": repeat,
+    "submit": submit,
+    "submit repeat": submit_repeat,
+    "publish route": publish_route,
+    "stage": stage,
+    "abort": abort,
+    "commit": commit,
+    "commit again": commit_again,
+    "stage ack": stage_ack,
+    "stage ack more": stage_ack_more,
+    "ack": ack,
+    "nack": nack,
+    "dead letter": dead_letter,
+    "purge": purge,
+    "purge again": purge_again,
+    "redrive": redrive,
+    "redrive again": redrive_again,
+    "forward": forward,
+    "discard": discard,
+    "cancel": cancel,
+    "amend": amend,
+    "told": told,
+    "advance": advance,
+    "advance again": advance_again,
+    "duplicate": duplicate,
+    "submit duplicate": submit_duplicate,
+    "cancel again": cancel_again,
+    "commit of nothing": commit_of_nothing,
+}

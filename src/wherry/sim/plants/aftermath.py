@@ -1,0 +1,68 @@
+"""Bugs planted for what is tried after a run, see `aftermath`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from wherry.broker.upkeep import backfill
+from wherry.broker.upkeep.housekeeping import Housekeeper
+from wherry.core.apply import apply_catalog
+from wherry.core.decide import settling
+from wherry.journal.disk.reserve import Reserve
+from wherry.journal.disk.writer import DiskWriter
+from wherry.model import ops
+from wherry.sim.patch import patched
+
+
+def never_reclaim() -> Any:
+    """A publish that finds no room is refused, and nobody writes a checkpoint for its sake."""
+    return patched(Housekeeper, "_gain", lambda _: lambda self: 0)
+
+
+def set_nothing_aside() -> Any:
+    """The space for a checkpoint is merely what is free, and others take it."""
+
+    def make(_: Any) -> Any:
+        async def nothing(self: Reserve, size: int = 0) -> None:
+            return None
+
+        return nothing
+
+    return patched(Reserve, "keep", make)
+
+
+def keep_the_only_file() -> Any:
+    """A journal of one file stays full, whatever of it is needed."""
+    return patched(DiskWriter, "_begins_again", lambda _: lambda self, before: False)
+
+
+def keep_the_credit() -> Any:
+    """A pull that is given up gives its messages back, and not its credit."""
+    return patched(settling, "take_back", lambda _: lambda state, token: settling.release(state, token, None))
+
+
+@contextmanager
+def journal_what_is_in_memory() -> Iterator[None]:
+    """That messages took their place in the order of a late subscription is journaled for those in memory too."""
+
+    def make(_: Any) -> Any:
+        return lambda state, at_us, steps: [ops.Entry(at_us, list(steps))]
+
+    def trusting(_: Any) -> Any:
+        return lambda partition, reader, offset: np.ones(len(offset), np.bool_)
+
+    with patched(backfill, "separate", make), patched(apply_catalog, "_known", trusting):
+        yield
+
+
+AFTERMATH_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
+    "never reclaim": (never_reclaim, 1, ("full_disk",)),
+    "set nothing aside": (set_nothing_aside, 0, ("full_disk", "aftermath")),
+    "keep the only file": (keep_the_only_file, 1, ("full_disk", "aftermath")),
+    "keep the credit": (keep_the_credit, 0, ("credit",)),
+    "journal what is in memory": (journal_what_is_in_memory, 0, ("late", "aftermath", "audit")),
+}

@@ -1,0 +1,400 @@
+"""Bugs planted on purpose, one for each checker: a checker that never found anything has proved nothing.
+
+Each plant patches one small thing of the real broker for as long as its context lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from wherry.broker.calls import history as historian
+from wherry.core.apply import apply
+from wherry.core.decide import (
+    leasing,
+    publishing,
+    settling,
+    span,
+    staging,
+    upkeep,
+)
+from wherry.core.index.keys import KeyGate
+from wherry.core.index.runs import Pairs, SortedRuns
+from wherry.core.index.waiting import Fifo, Ranked
+from wherry.core.state import fates
+from wherry.core.state import reader as readers
+from wherry.core.state.lease import Lease, Leases
+from wherry.core.state.outbox import Outbox
+from wherry.core.state.producers import Producers
+from wherry.core.state.stages import Stage
+from wherry.journal.bodies.store import Store
+from wherry.journal.disk.writer import DiskWriter
+from wherry.model import ops
+from wherry.model.calls.fate import SETTLED
+from wherry.sim import run
+from wherry.sim.patch import patched
+from wherry.sim.plants.aftermath import AFTERMATH_PLANTS
+from wherry.sim.plants.ways import WAY_PLANTS
+from wherry.sim.world import world
+from wherry.sim.world.world import World
+
+
+def skip_sync() -> Any:
+    """From some moment on, the disk says it synced and did not."""
+
+    def make(set_up: Any) -> Any:
+        async def then_lie(world: World) -> None:
+            await set_up(world)
+            world.disk.skip_sync = True
+
+        return then_lie
+
+    return patched(run, "_set_up", make)
+
+
+def drop_an_ack() -> Any:
+    """An ack is confirmed and not written down."""
+
+    def make(ack: Any) -> Any:
+        def forgetful(state: Any, ending: Any, token: int, offsets: Any) -> Any:
+            steps = ack(state, ending, token, offsets)
+            return steps if token % 3 else []
+
+        return forgetful
+
+    return patched(settling, "ack", make)
+
+
+def deliver_early() -> Any:
+    """Time is read a second ahead where it decides what is due."""
+
+    def make(peek: Any) -> Any:
+        return lambda self, n, now_ms: peek(self, n, now_ms + 1_000)
+
+    return patched(Ranked, "peek", make)
+
+
+@contextmanager
+def ignore_the_fence() -> Iterator[None]:
+    """A lease that is over is still good."""
+    graveyard: dict[int, Lease] = {}
+
+    def remember(grant: Any) -> Any:
+        def keep(self: Leases, *args: Any) -> Lease:
+            lease: Lease = grant(self, *args)
+            graveyard[lease.token] = lease
+            return lease
+
+        return keep
+
+    def held(_: Any) -> Any:
+        return lambda state, token, consumer=None: state.leases.get(token) or graveyard[token]
+
+    with (
+        patched(Leases, "grant", remember),
+        patched(leasing, "held", held),
+        patched(settling, "held", held),
+    ):
+        yield
+
+
+def forget_a_dead_letter() -> Any:
+    """A message that should be buried is thrown away."""
+
+    def make(_: Any) -> Any:
+        def lose(self: readers.Reader, offset: Any, *args: Any, **options: Any) -> None:
+            self.settle(offset)
+
+        return lose
+
+    return patched(readers.Reader, "bury", make)
+
+
+def break_key_order() -> Any:
+    """The gate lets every key through."""
+    return patched(KeyGate, "_free", lambda _: lambda self: np.arange(len(self._hash), dtype=np.int64))
+
+
+def end_leases_early() -> Any:
+    """A lease is over most of a second before its time, and somebody else gets the messages."""
+
+    def make(grant: Any) -> Any:
+        return lambda self, sub, who, partition, columns, at_ms: grant(self, sub, who, partition, columns, at_ms - 900)
+
+    return patched(Leases, "grant", make)
+
+
+def forget_a_failure() -> Any:
+    """A lease that ran out gives its messages back untouched: no attempt is counted, however often they come."""
+
+    def make(_: Any) -> Any:
+        def give_back(state: Any, ending: Any, lease: Lease, rows: Any, failure: Any) -> list[Any]:
+            settling.release(state, lease.token, None)
+            return []
+
+        return give_back
+
+    return patched(upkeep, "failed", make)
+
+
+def break_order() -> Any:
+    """A pull gives its messages backwards."""
+
+    def make(first: Any) -> Any:
+        def reverse(self: Fifo, n: int) -> Any:
+            pairs, back = first(self, n)
+            return Pairs(pairs.rank[::-1], pairs.offset[::-1]), back if back is None else back[::-1]
+
+        return reverse
+
+    return patched(Fifo, "_first", make)
+
+
+def exceed_the_bound() -> Any:
+    """A full topic takes more."""
+    return patched(publishing, "make_room", lambda _: lambda topic, removals, messages, *rest, **more: messages)
+
+
+def forget_a_repeat() -> Any:
+    """A repeated call is taken for a new one."""
+    return patched(Producers, "repeated", lambda _: lambda self, *call: None)
+
+
+def commit_half() -> Any:
+    """A transaction makes only its first part visible."""
+
+    def make(commit: Any) -> Any:
+        def half(state: Any, key: str, now_us: int, stages: Any = None) -> Any:
+            stage: Stage | None = state.stages.open.get(key)
+            if stage is not None:
+                del stage.parts[1:]
+            return commit(state, key, now_us, stages)
+
+        return half
+
+    return patched(staging, "commit", make)
+
+
+def lose_a_message() -> Any:
+    """The index forgets messages when it sorts."""
+
+    def make(sorted_tail: Any) -> Any:
+        def short(self: SortedRuns) -> Pairs:
+            pairs = sorted_tail(self)
+            return Pairs(pairs.rank[:3], pairs.offset[:3])
+
+        return short
+
+    return patched(SortedRuns, "_sorted_tail", make)
+
+
+def replay_differently() -> Any:
+    """Recovery counts one attempt too many."""
+
+    def make(tries: Any) -> Any:
+        def more(self: readers.Reader, offset: Any, now_ms: int) -> Any:
+            attempts, first = tries(self, offset, now_ms)
+            return (attempts if self.leased else attempts + 1), first
+
+        return more
+
+    return patched(readers.Reader, "_tries", make)
+
+
+def confirm_too_soon() -> Any:
+    """A group is confirmed before it is written."""
+
+    def make(append: Any) -> Any:
+        async def hasty(self: DiskWriter, bodies: Any, expected: int) -> Any:
+            from wherry.journal.engine import Appended  # noqa: PLC0415  a plant is no part of the tree
+
+            if expected % 5 == 4:
+                self.last += len(bodies)
+                return Appended(self.last)
+            return await append(self, bodies, expected)
+
+        return hasty
+
+    return patched(DiskWriter, "append", make)
+
+
+@contextmanager
+def hand_out_too_soon() -> Iterator[None]:
+    """Messages go to consumers before they are durable; on a slow disk, where it matters."""
+
+    def make(deliver: Any) -> Any:
+        return lambda self, *args: (deliver(self, *args)[0], 0)
+
+    with patched(Store, "deliver", make), patched(world, "DiskFaults", _slow):
+        yield
+
+
+def forget_a_key() -> Any:
+    """An API key is journaled and confirmed, and applying it does nothing."""
+    return patched(apply, "_HANDLERS", lambda handlers: {**handlers, ops.PutKey: lambda step, op: None})
+
+
+def forget_a_callback() -> Any:
+    """That somebody wants to be told is journaled, and applying it does nothing."""
+    return patched(apply, "_HANDLERS", lambda handlers: {**handlers, ops.Watch: lambda step, op: None})
+
+
+def lose_outcomes() -> Any:
+    """When one outcome was told, all of its topic are forgotten."""
+
+    def make(told: Any) -> Any:
+        def all_of_them(self: Outbox, places: Any, fates: Any) -> None:
+            told(self, places, fates)
+            self.outcomes.remove(self.outcomes.offsets())
+
+        return all_of_them
+
+    return patched(Outbox, "told", make)
+
+
+def flatter() -> Any:
+    """Whatever the end was, it is said to have been settled."""
+
+    def make(ended: Any) -> Any:
+        return lambda partition, offset: np.minimum(ended(partition, offset), SETTLED)
+
+    return patched(fates, "ended", make)
+
+
+def ignore_the_bytes() -> Any:
+    """However few bytes a reader of the log asks for, it is sent as far as its messages go."""
+
+    def make(reach: Any) -> Any:
+        return lambda bodies, ways, budget: reach(bodies, ways, budget._replace(bytes=1 << 40))
+
+    return patched(span, "reach", make)
+
+
+@contextmanager
+def show_too_soon() -> Iterator[None]:
+    """The log shows messages before they are durable; on a slow disk, where it matters."""
+
+    def make(window: Any) -> Any:
+        return lambda *args: window(*args)._replace(gate=0)
+
+    with patched(historian, "window", make), patched(world, "DiskFaults", _slow):
+        yield
+
+
+def _slow(faults: Any) -> Any:
+    return lambda: faults(delay_us_min=50_000, delay_us_max=400_000)
+
+
+def skip_an_edge() -> Any:
+    """Of several batches in a window, the log leaves out the last one."""
+
+    def make(between: Any) -> Any:
+        def short(self: Store, *args: Any) -> Any:
+            cached, blocks = between(self, *args)
+            return (cached[:-1] if len(cached) > 1 else cached), blocks
+
+        return short
+
+    return patched(Store, "between", make)
+
+
+def advance_too_far() -> Any:
+    """A reader of the log says where it is, and the message there is settled with those before it."""
+
+    def make(advance: Any) -> Any:
+        def further(state: Any, subscription: Any, positions: Any, now_us: int) -> Any:
+            return advance(state, subscription, {number: at + 1 for number, at in positions.items()}, now_us)
+
+        return further
+
+    return patched(span, "advance", make)
+
+
+def lose_an_advance() -> Any:
+    """Some advances are confirmed and settle nothing."""
+
+    def make(advance: Any) -> Any:
+        def once(state: Any, subscription: Any, positions: Any, now_us: int) -> Any:
+            entries = advance(state, subscription, positions, now_us)
+            return entries if now_us % 3 else []
+
+        return once
+
+    return patched(span, "advance", make)
+
+
+def forget_a_stage() -> Any:
+    """A commit of several stages leaves the last one out."""
+
+    def make(commit: Any) -> Any:
+        def fewer(state: Any, key: str, now_us: int, stages: Any = None) -> Any:
+            return commit(state, key, now_us, stages[:-1] if stages is not None and len(stages) > 1 else stages)
+
+        return fewer
+
+    return patched(staging, "commit", make)
+
+
+def commit_again() -> Any:
+    """A commit that is repeated with new stages is taken for another one."""
+
+    def make(commit: Any) -> Any:
+        def anew(state: Any, key: str, now_us: int, stages: Any = None) -> Any:
+            if stages is not None and all(each in state.stages.open for each in stages):
+                state.stages.committed.pop(key, None)
+            return commit(state, key, now_us, stages)
+
+        return anew
+
+    return patched(staging, "commit", make)
+
+
+def stay_small() -> Any:
+    """A topic that was given more partitions is confirmed to have them, and has not."""
+
+    def make(handlers: Any) -> Any:
+        def put(step: Any, op: ops.PutTopic) -> None:
+            if op.number not in step.state.topics:
+                handlers[ops.PutTopic](step, op)
+
+        return {**handlers, ops.PutTopic: put}
+
+    return patched(apply, "_HANDLERS", make)
+
+
+PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
+    "skip an fsync": (skip_sync, 0, ("ledger", "replay_equals_live", "acked_stays_acked", "BootRefused")),
+    "confirm too soon": (confirm_too_soon, 0, ("ledger", "replay_equals_live", "acked_stays_acked", "BootRefused")),
+    "hand out too soon": (hand_out_too_soon, 1, ("ledger",)),
+    "drop an ack": (drop_an_ack, 1, ("acked_stays_acked",)),
+    "deliver early": (deliver_early, 0, ("nothing_early",)),
+    "ignore the fence": (ignore_the_fence, 3, ("fencing",)),
+    "forget a dead letter": (forget_a_dead_letter, 1, ("ledger",)),
+    "break key order": (break_key_order, 7, ("order_per_key",)),
+    "end leases early": (end_leases_early, 1, ("one_lease_at_a_time",)),
+    "forget a failure": (forget_a_failure, 0, ("failures_count",)),
+    "break order": (break_order, 1, ("order_in_pull",)),
+    "exceed the bound": (exceed_the_bound, 19, ("bounds_held",)),
+    "forget a repeat": (forget_a_repeat, 0, ("dedup",)),
+    "commit half": (commit_half, 4, ("all_or_nothing", "ledger")),
+    "lose a message": (lose_a_message, 1, ("ledger",)),
+    "replay differently": (replay_differently, 0, ("replay_equals_live",)),
+    "forget a key": (forget_a_key, 0, ("keys_kept",)),
+    "forget a callback": (forget_a_callback, 0, ("told_at_last",)),
+    "lose outcomes": (lose_outcomes, 0, ("told_at_last",)),
+    "flatter": (flatter, 0, ("fates_are_true",)),
+    "ignore the bytes": (ignore_the_bytes, 3, ("log_within_bounds",)),
+    "show too soon": (show_too_soon, 47, ("log_never_changes", "log_is_whole", "log_lag", "ledger")),
+    "skip an edge": (skip_an_edge, 3, ("log_is_whole", "log_never_changes")),
+    "advance too far": (advance_too_far, 10, ("log_lag", "log_is_lost_by_rule")),
+    "lose an advance": (lose_an_advance, 12, ("log_lag", "leftover")),
+    "forget a stage": (forget_a_stage, 3, ("all_or_nothing", "ledger", "log_is_whole")),
+    "commit again": (commit_again, 3, ("dedup", "log_reads_once")),
+    "stay small": (stay_small, 15, ("growth_stays",)),
+    **WAY_PLANTS,
+    **AFTERMATH_PLANTS,
+}
+"""A name, how it is planted, a seed that is known to show it, and the checkers of which one must find it."""

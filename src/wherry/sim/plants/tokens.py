@@ -1,0 +1,98 @@
+"""Tokens that are taken without being compared: a plant for each place that a token of a lease goes through."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from wherry.broker.commit.shard import Shard
+from wherry.core.decide import leasing, settling, staging
+from wherry.core.state.lease import Lease, Leases
+from wherry.sim.patch import patched
+
+
+def without_upkeep(function: str) -> Any:
+    """What time calls for is not done before a decision of this function: a lease whose time is over still stands."""
+
+    def make(upkeep: Any) -> Any:
+        def skip(self: Shard, now: Any) -> None:
+            frame = sys._getframe(1)
+            while frame is not None:
+                if frame.f_code.co_qualname == function:
+                    return
+                frame = frame.f_back  # type: ignore[assignment]
+            upkeep(self, now)
+
+        return skip
+
+    return patched(Shard, "upkeep", make)
+
+
+@contextmanager
+def any_offset() -> Iterator[None]:
+    """Of the offsets that are named under a token, those that its lease does not hold are passed over."""
+
+    def make(rows_of: Any) -> Any:
+        def all_of_it(lease: Lease, offsets: Any) -> Any:
+            return rows_of(lease, None if offsets is None else offsets[np.isin(offsets, lease.offset)])
+
+        return all_of_it
+
+    with patched(settling, "rows_of", make), patched(staging, "rows_of", make):
+        yield
+
+
+@contextmanager
+def any_token() -> Iterator[None]:
+    """A token that nobody was given is taken for the newest one."""
+
+    def make(held: Any) -> Any:
+        def newest(state: Any, token: int, consumer: str | None = None) -> Any:
+            return state.leases.get(token) or (state.leases.all() or [held(state, token)])[-1]
+
+        return newest
+
+    with (
+        patched(leasing, "held", make),
+        patched(settling, "held", make),
+        patched(staging, "held", make),
+    ):
+        yield
+
+
+def one_epoch() -> Any:
+    """Tokens begin anew with each life of the broker, so those of an earlier one are given again."""
+
+    def make(begin: Any) -> Any:
+        return lambda self, epoch: begin(self, 1)
+
+    return patched(Leases, "__init__", make)
+
+
+def half_a_stage() -> Any:
+    """A stage that a restart took its acks from is committed without them."""
+    return patched(staging, "_check_whole", lambda _: lambda stage: None)
+
+
+TOKEN_PLANTS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
+    "ack revives": (partial(without_upkeep, "Settler.ack"), ("ack late",)),
+    "nack revives": (partial(without_upkeep, "Settler.nack"), ("nack late",)),
+    "dead letter revives": (partial(without_upkeep, "Settler.dead_letter"), ("dead letter late",)),
+    "release revives": (partial(without_upkeep, "Settler.release"), ("release late",)),
+    "renew revives": (partial(without_upkeep, "Settler.renew"), ("renew late",)),
+    "stage ack revives": (partial(without_upkeep, "Settler.stage_ack"), ("stage ack late",)),
+    "commit revives": (partial(without_upkeep, "Publisher.commit"), ("commit late",)),
+    "any offset": (
+        any_offset,
+        ("ack foreign", "nack foreign", "dead letter foreign", "release foreign", "stage ack foreign"),
+    ),
+    "any token": (any_token, ("ack foreign", "ack earlier", "renew earlier")),
+    "one epoch": (one_epoch, ("ack earlier", "renew earlier", "barrier")),
+    "half a stage": (half_a_stage, ("commit next life",)),
+}
+"""A name, how it is planted, and the steps of the drill of which each must find it."""

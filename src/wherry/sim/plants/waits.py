@@ -1,0 +1,156 @@
+"""Answers that leave the broker before what they rest on is durable: a plant for each place in the source that waits.
+
+The places are read from the source itself, so none can be forgotten: a wait that is new has a plant, and a test asks
+which step of the drill finds it (`FOUND_BY`).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import wherry.broker
+from wherry.broker.commit.commit import Committer
+from wherry.sim.patch import patched
+
+MODULES: tuple[ModuleType, ...] = tuple(
+    import_module(each.name)
+    for each in walk_packages(wherry.broker.__path__, "wherry.broker.")
+    if each.name != "wherry.broker.calls.face"  # only the waits that the others call
+)
+"""The broker."""
+
+WAITS = frozenset({"_durable", "_decided", "stored_so_far", "stored"})
+"""Calls that wait for the journal, besides `wait` of a committer."""
+
+
+class Wait(NamedTuple):
+    """One place that waits: a function, which of its waits, and the lines of it."""
+
+    function: str
+    number: int
+    file: str
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        """Such as `Publisher.commit 0`."""
+        return f"{self.function} {self.number}"
+
+
+def waits(*modules: ModuleType) -> list[Wait]:
+    """Every place in these modules that waits for the journal."""
+    found: list[Wait] = []
+    for module in modules:
+        file = inspect.getsourcefile(module) or ""
+        for function, call in _calls(ast.parse(Path(file).read_text("utf-8")), []):
+            number = sum(each.function == function for each in found)
+            found.append(Wait(function, number, file, call.lineno, call.end_lineno or call.lineno))
+    return found
+
+
+def _calls(node: ast.AST, names: list[str]) -> Iterator[tuple[str, ast.Call]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _calls(child, [*names, child.name, "<locals>"])
+            continue
+        if isinstance(child, ast.ClassDef):
+            yield from _calls(child, [*names, child.name])
+            continue
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Attribute):
+            whole = ast.unparse(child.func)
+            if child.func.attr in WAITS or whole.endswith("committer.wait"):
+                yield ".".join(names[:-1]), child
+        yield from _calls(child, names)
+
+
+@contextmanager
+def unwaited(place: Wait) -> Iterator[None]:
+    """At this place nobody waits."""
+
+    def make(wait: Any) -> Any:
+        async def hasty(self: Committer, position: int) -> None:
+            frame = sys._getframe(1)
+            while frame is not None:
+                code = frame.f_code
+                here = code.co_filename == place.file and code.co_qualname == place.function
+                if here and place.first <= frame.f_lineno <= place.last:
+                    return
+                frame = frame.f_back  # type: ignore[assignment]
+            await wait(self, position)
+
+        return hasty
+
+    with patched(Committer, "wait", make):
+        yield
+
+
+FOUND_BY: dict[str, tuple[str, ...]] = {
+    "browse_page 0": ("browse",),
+    "by_id 0": ("get", "get gone"),
+    "search_page 0": ("search",),
+    "scheduled_page 0": ("scheduled",),
+    "_graves 0": ("no dead letters",),
+    "_buried 0": ("dead page",),
+    "Catalogue.create_topic 0": ("create topic", "create again"),
+    "Catalogue.delete_topic 0": ("delete topic", "delete topic again"),
+    "Catalogue.subscribe 0": ("subscribe",),
+    "Catalogue.change_subscription 0": ("change subscription",),
+    "Catalogue.unsubscribe 0": ("unsubscribe again",),
+    "Catalogue.unsubscribe 1": ("unsubscribe",),
+    "Catalogue.cut_off 0": ("cut off",),
+    "Catalogue.put_route 0": ("put route",),
+    "Catalogue.delete_route 0": ("delete route",),
+    "Catalogue.bind 0": ("bind",),
+    "Catalogue.unbind 0": ("unbind",),
+    "Catalogue.put_key 0": ("put key",),
+    "Catalogue.alter_key 0": ("change key",),
+    "Catalogue.delete_key 0": ("delete key", "delete key again"),
+    "Consumer._handed 0": ("pull", "pull once", "pull once new"),
+    "Historian.window 0": ("history", "history hides"),
+    "Historian.reach 0": ("reach",),
+    "Historian.advance 0": ("advance", "advance again"),
+    "Historian._check_kept 0": ("reach lost", "history lost"),
+    "Housekeeper._checkpoint 0": ("checkpoint",),
+    "Looker.cancel 0": ("cancel", "cancel again"),
+    "Looker.amend 0": ("amend",),
+    "Looker.state_of 0": ("state of",),
+    "Outcomes.fate 0": ("fate gone",),
+    "Outcomes.fate 1": ("fate",),
+    "Outcomes._bring_up_to_date 0": ("outcome",),
+    "Outcomes.told 0": ("told",),
+    "Publisher._publish 0": ("duplicate",),
+    "Publisher._publish 1": ("publish", "repeat"),
+    "Publisher.stored 0": ("submit", "submit repeat", "submit duplicate"),
+    "Publisher._publish_all 0": ("publish route",),
+    "Publisher.stage 0": ("stage",),
+    "Publisher.commit 0": ("commit of nothing",),
+    "Publisher.commit 1": ("commit", "commit again"),
+    "Publisher.abort 0": ("abort",),
+    "_open_shard 0": ("barrier",),
+    "Settler.stage_ack 0": ("stage ack", "stage ack more"),
+    "Settler.purge 1": ("purge again",),
+    "Settler._settle_now 0": ("ack", "nack", "dead letter"),
+    "Undertaker._redrive 0": ("redrive", "redrive again"),
+    "Undertaker.forward 0": ("forward",),
+    "Undertaker.discard 0": ("discard",),
+}
+"""Steps of the drill, each of which must find it if nobody waits there."""
+
+NO_ANSWER: dict[str, str] = {
+    "run 0": "the backfill of a subscription goes on after a restart where it was",
+    "News._announce 0": "it wakes whoever tells producers, and `untold` shows only what is durable",
+    "Settler.purge 0": "a purge goes no faster than the disk; its last wait is for all of it",
+    "Shard._make_room 0": "it waits for room on the disk, and nobody is told anything",
+    "Tracing._end 0": "a span is about how long something took",
+}
+"""Waits that no answer rests on, and why."""

@@ -1,0 +1,111 @@
+"""Bugs planted on purpose in routes, purges, forwarding and the burial of the oldest: see `plants`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from wherry.broker.calls.publish import Publisher
+from wherry.broker.calls.undertaker import Undertaker
+from wherry.core.apply import apply
+from wherry.core.decide import deadletters, room, settling
+from wherry.model import ops
+from wherry.model.catalog import routing
+from wherry.sim.patch import patched
+
+
+def forget_a_binding() -> Any:
+    """A binding is journaled and confirmed, and applying it does nothing."""
+    return patched(apply, "_HANDLERS", lambda handlers: {**handlers, ops.Bind: lambda step, op: None})
+
+
+def keep_a_binding() -> Any:
+    """That a binding is taken away is journaled and confirmed, and applying it does nothing."""
+    return patched(apply, "_HANDLERS", lambda handlers: {**handlers, ops.Unbind: lambda step, op: None})
+
+
+def go_no_further() -> Any:
+    """Where no binding of a route matches, the message goes nowhere, whatever the route says."""
+
+    def make(reached: Any) -> Any:
+        return lambda route, routes, matches: reached(replace(route, otherwise=None), routes, matches)
+
+    return patched(routing, "reached", make)
+
+
+def copy_to_fewer() -> Any:
+    """Of several topics that a message was to be copied to, the last one gets none."""
+
+    def make(publish_all: Any) -> Any:
+        async def fewer(self: Publisher, names: Any, messages: Any) -> Any:
+            answers = await publish_all(self, names[:-1] if len(names) > 1 else names, messages)
+            return {name: answers.get(name) for name in names}
+
+        return fewer
+
+    return patched(Publisher, "_publish_all", make)
+
+
+def purge_too_little() -> Any:
+    """A purge stops before its time, and leaves what is there."""
+
+    def make(purge: Any) -> Any:
+        def stop(*args: Any) -> Any:
+            steps, count = purge(*args)
+            return (steps, count) if count % 2 else ([], 0)
+
+        return stop
+
+    return patched(settling, "purge", make)
+
+
+def boast_of_a_purge() -> Any:
+    """A purge says that it took more than it did."""
+
+    def make(purge: Any) -> Any:
+        def boast(*args: Any) -> Any:
+            steps, count = purge(*args)
+            return steps, 3 * count
+
+        return boast
+
+    return patched(settling, "purge", make)
+
+
+def forward_and_keep() -> Any:
+    """A dead letter that is forwarded stays a dead letter."""
+    return patched(deadletters, "forward", lambda _: lambda *args: [])
+
+
+def forward_nothing() -> Any:
+    """Dead letters that are forwarded go, and nothing is published in their place."""
+
+    def make(forward: Any) -> Any:
+        return lambda self, topic, wanted, to, by="": forward(self, topic, wanted, [], by=by)
+
+    return patched(Undertaker, "forward", make)
+
+
+def drop_the_oldest() -> Any:
+    """The oldest messages, which were to be buried to make room, are thrown away."""
+
+    def make(going: Any) -> Any:
+        return lambda *args, **options: going(*args, **{**options, "bury": False})
+
+    return patched(room, "going", make)
+
+
+WAY_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
+    "forget a binding": (forget_a_binding, 3, ("bindings_stay", "routed_by_bindings")),
+    "keep a binding": (keep_a_binding, 3, ("bindings_stay", "routed_by_bindings")),
+    "go no further": (go_no_further, 3, ("routed_by_bindings",)),
+    "copy to fewer": (copy_to_fewer, 3, ("copies_are_kept",)),
+    "purge too little": (purge_too_little, 3, ("purge_takes_all",)),
+    "boast of a purge": (boast_of_a_purge, 3, ("purges_count_true",)),
+    "forward and keep": (forward_and_keep, 3, ("forwarded_once", "dedup")),
+    "forward nothing": (forward_nothing, 3, ("copies_are_kept", "forwarded_once")),
+    "drop the oldest": (drop_the_oldest, 39, ("copies_are_kept",)),
+}
+"""As in `plants`."""

@@ -1,0 +1,300 @@
+"""`archive`: a topic's log as Parquet, and the broker may let go of what is there.
+
+The archive is a durable subscription of the topic. A run reads what is new in tasks of Spark, each of which writes
+files; the driver commits a manifest that covers them; only then the subscription is advanced, so that a topic that
+keeps what is not settled keeps all that no manifest covers. A run that dies anywhere leaves files that nobody names, or
+a manifest that is ahead of the subscription: the next run begins with both.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from wherry.model import check
+from wherry.model.errors import HistoryLost, InvalidInput, WherryError
+from wherry.spark.link import Link
+from wherry.spark.pipelines.archive import (
+    compact as archive_compact,
+)
+from wherry.spark.pipelines.archive import (
+    files as archive_files,
+)
+from wherry.spark.pipelines.archive import (
+    manifest,
+    retention,
+)
+from wherry.spark.pipelines.archive import (
+    tasks as archive_tasks,
+)
+from wherry.spark.pipelines.archive.manifest import (
+    Conflict,
+    File,
+    Manifest,
+    Stretch,
+)
+from wherry.spark.pipelines.archive.manifest_store import Store, store
+from wherry.spark.pipelines.archive.tasks import Unwatched, Watch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TARGET_BYTES = 128 << 20
+ROWS_PER_TASK = 1_000_000
+ROWS_PER_TASK_MIN = 10_000
+WAVE = 8
+"""Tasks between two commits: so much is done again at most after a crash."""
+
+GRACE_S = 3_600.0
+"""How long files that were compacted away are kept: a reader may be at them."""
+
+ORPHAN_S = 86_400.0
+"""How long files that nobody names yet are kept: longer than any wave of a job that is under way."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How to archive."""
+
+    target_bytes: int = TARGET_BYTES
+    rows_per_task: int | None = None
+    wave: int = WAVE
+    compact: bool = True
+    go_on_after_loss: bool = False
+    grace_s: float = GRACE_S
+    orphan_s: float = ORPHAN_S
+    subscription: str | None = None
+    """Of a new archive; a name of its own unless told."""
+    consume: bool = False
+    """Whether a new archive may be the only reader of a queue, which lets go of what is archived."""
+
+    def checked(self) -> Options:
+        """These options, or `InvalidInput` for the first that breaks a rule."""
+        check.integer("target_bytes", self.target_bytes, 1_024, 1 << 40)
+        check.optional_integer("rows_per_task", self.rows_per_task, 1, 1 << 40)
+        check.integer("wave", self.wave, 1, 10_000)
+        check.number("grace_s", self.grace_s, 0, 1e9)
+        check.number("orphan_s", self.orphan_s, 0, 1e9)
+        return self
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run did, and what there is now."""
+
+    topic: str
+    rows: int
+    """Archived by this run."""
+    files_compacted: int
+    files_removed: int
+    archived_rows: int
+    archived_files: int
+    archived_bytes: int
+    sum: str
+    ends: dict[int, int]
+    commit: int
+
+
+class Piece(NamedTuple):
+    """A task: offsets of a partition."""
+
+    link: Link
+    store: Store
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    target_bytes: int
+
+
+class _Run(NamedTuple):
+    """What all parts of a run need; `token` is its name in commits."""
+
+    spark: SparkSession
+    link: Link
+    here: Store
+    token: str
+    options: Options
+    watch: Watch
+
+
+def archive(
+    spark: SparkSession,
+    link: Link,
+    topic: str,
+    to: str,
+    options: Options | None = None,
+    watch: Watch | None = None,
+) -> Done:
+    """Archive everything that a topic has by now and the archive has not."""
+    options, watch = (options or Options()).checked(), watch or Unwatched()
+    token = secrets.token_hex(8)
+    here = store(to).under(manifest.folder(topic))
+    check_topic(link, topic, to, consume=options.consume)
+    name = options.subscription or f"archive-{token}"
+    found = manifest.begun(here, topic, name, token)
+    _subscribe(link, found, options)
+    advance(link, found)
+    extents = link.action("extents", {"topic": topic})  # only now does nothing of it go any more
+    cleaned = archive_compact.clean(here, found, options.grace_s, options.orphan_s)
+    before = found.rows
+    retention.note_archive(link, topic, here)  # before anything goes
+    found = _append(_Run(spark, link, here, token, options, watch), found, extents, cleaned.gone)
+    grown, fewer = found.rows - before, 0
+    if options.compact:
+        found, fewer = archive_compact.compact(spark, here, token, options.target_bytes, options.wave, watch)
+    return Done(
+        topic=topic,
+        rows=grown,
+        files_compacted=fewer,
+        files_removed=cleaned.removed,
+        archived_rows=found.rows,
+        archived_files=len(found.files),
+        archived_bytes=found.bytes,
+        sum=f"{found.sum:016x}",
+        ends=found.ends(),
+        commit=found.number,
+    )
+
+
+def check_topic(link: Link, topic: str, to: str, *, consume: bool) -> None:
+    """Raise what would stop an archive before it begins: `NotFound`, or `OnlyReader` of a queue. It needs no Spark."""
+    link.action("extents", {"topic": topic})
+    if not consume and manifest.load(store(to).under(manifest.folder(topic))) is None:
+        retention.check_readers(link, [topic], "the archive")
+
+
+def verify(spark: SparkSession, topic: str, to: str, watch: Watch | None = None) -> Manifest:
+    """Read all files of a topic's archive again; `Corrupt` names the first that is not what the manifest says."""
+    watch = watch or Unwatched()
+    here = store(to).under(manifest.folder(topic))
+    found = manifest.need(here, topic)
+    watch.stage(f"{topic}: verify", len(found.files))
+    for at in range(0, len(found.files), 64):
+        some = found.files[at : at + 64]
+        archive_tasks.run(spark, partial(archive_files.checked, here), some)
+        watch.done(len(some))
+    return found
+
+
+def advance(link: Link, found: Manifest) -> None:
+    """The broker may let go of what the manifest covers."""
+    if found.covered:
+        body = {"topic": found.topic, "subscription": found.subscription, "offsets": found.ends()}
+        link.action("advance", body)
+
+
+def _subscribe(link: Link, found: Manifest, options: Options) -> None:
+    """Hold back what is not archived. A subscription that is gone held nothing back: that is told."""
+    if found.covered and not options.go_on_after_loss and not _subscribed(link, found):
+        raise WherryError(
+            f"the subscription {found.subscription!r} of the archive of {found.topic!r} was deleted: messages that were"
+            " settled since may be missing; go on after the loss, or begin another archive"
+        )
+    link.action("subscribe", {"topic": found.topic, "name": found.subscription, "start": "earliest"})
+
+
+def _subscribed(link: Link, found: Manifest) -> bool:
+    told = link.action("stats", {"topic": found.topic})
+    return any(each["name"] == found.subscription for each in told["subscriptions"])
+
+
+def _append(run: _Run, found: Manifest, extents: dict[str, Any], forgotten: Sequence[str]) -> Manifest:
+    """Archive what is new, a commit for each wave; files that are no more are forgotten with the first."""
+    starts, lost = _starts(found, extents, go_on=run.options.go_on_after_loss)
+    stops = {int(partition): stop for partition, stop in extents["stop"].items()}
+    rows = run.options.rows_per_task or _rows_per_task(run.link, found.topic, run.options.target_bytes)
+    pieces = [
+        Piece(run.link, run.here, found.topic, partition, at, min(at + rows, stop), run.options.target_bytes)
+        for partition, stop in stops.items()
+        for at in range(starts[partition], stop, rows)
+    ]
+    run.watch.stage(f"{found.topic}: archive", sum(piece.stop - piece.start for piece in pieces))
+    for at in range(0, len(pieces), run.options.wave):
+        wave = pieces[at : at + run.options.wave]
+        offsets = sum(piece.stop - piece.start for piece in wave)
+        shares = _Shares(run.watch, offsets)
+        work = partial(_written, not run.options.go_on_after_loss)
+        try:
+            made = archive_tasks.run(run.spark, work, wave, shares)
+        except HistoryLost as fault:
+            raise _explained(run, fault) from None
+        covers: dict[int, Stretch] = {}
+        for piece in wave:
+            begin = found.end(piece.partition)
+            begin = piece.start if begin is None else begin
+            covers[piece.partition] = (covers.get(piece.partition, (begin, 0))[0], piece.stop)
+        gone = [each for each in lost if each[0] in covers]
+        found = manifest.append(run.here, run.token, covers, list(chain.from_iterable(made)), gone, forgotten)
+        forgotten = ()
+        lost = [each for each in lost if each not in gone]
+        advance(run.link, found)
+        shares(1.0)
+    if lost:  # and nothing came after it
+        covers = {partition: (end, first) for partition, end, first in lost}
+        found = manifest.append(run.here, run.token, covers, [], lost, forgotten)
+    return found
+
+
+def _starts(
+    found: Manifest, extents: dict[str, Any], *, go_on: bool
+) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
+    """Where to begin in each partition, and what is known to be lost."""
+    starts: dict[int, int] = {}
+    lost = []
+    for text, first in extents["start"].items():
+        partition, stop = int(text), extents["stop"][text]
+        end = found.end(partition)
+        if end is not None and end > stop:
+            raise InvalidInput(
+                f"topic {found.topic}",
+                f"offsets of partition {partition} up to {stop}",
+                f"at least {end} of them, as archived: this is another topic of that name; archive it elsewhere",
+            )
+        starts[partition] = first if end is None else end
+        if end is not None and go_on and first > end:
+            starts[partition] = first
+            lost.append((partition, end, first))
+    return starts, lost
+
+
+def _rows_per_task(link: Link, topic: str, target_bytes: int) -> int:
+    """About as many rows as fill a file, going by the messages that the topic has."""
+    told = link.action("stats", {"topic": topic})
+    each = max(1, told["bytes"] // max(1, told["messages"]))
+    return max(ROWS_PER_TASK_MIN, min(ROWS_PER_TASK, 2 * target_bytes // each))
+
+
+def _written(strict: bool, piece: Piece) -> list[File]:
+    """In a task: read offsets of the log, and write them."""
+    ticket = {"topic": piece.topic, "partition": piece.partition, "start": piece.start, "stop": piece.stop}
+    batches = piece.link.read({**ticket, "strict": strict})
+    return archive_files.write(piece.store, piece.partition, batches, piece.target_bytes)
+
+
+def _explained(run: _Run, fault: HistoryLost) -> WherryError:
+    """Return what a message that is gone means: lost, or archived by another job meanwhile, which let go of it."""
+    end = manifest.need(run.here, fault.topic).end(fault.partition)
+    if end is not None and end > fault.offset:
+        return Conflict(
+            f"another job archived partition {fault.partition} of {fault.topic!r} up to offset {end} in between;"
+            " nothing is lost: run this one again when that one is done"
+        )
+    fault.args = (f"{fault}; --on-loss go-on archives what there is, and notes what is missing",)
+    return fault
+
+
+class _Shares:
+    """Shares of a wave as an amount for the watch."""
+
+    def __init__(self, watch: Watch, amount: int) -> None:
+        self._watch, self._amount, self._told = watch, amount, 0.0
+
+    def __call__(self, share: float) -> None:
+        now = share * self._amount
+        if now > self._told:
+            self._watch.done(now - self._told)
+            self._told = now

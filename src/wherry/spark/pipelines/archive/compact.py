@@ -1,0 +1,107 @@
+"""Care of files: small ones become large ones, and what nobody names goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from wherry.spark.pipelines.archive import files as archive_files
+from wherry.spark.pipelines.archive import manifest
+from wherry.spark.pipelines.archive import tasks as archive_tasks
+from wherry.spark.pipelines.archive.manifest import File, Manifest
+from wherry.spark.pipelines.archive.manifest_store import Store
+from wherry.spark.pipelines.archive.tasks import Watch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL = 0.5
+"""A file below this share of the target is small."""
+
+
+MUCH = 4
+"""A file so many times larger than what would be merged into it is left: a row is written again a few times at most."""
+
+
+class Merge(NamedTuple):
+    """Files that become one."""
+
+    store: Store
+    files: list[File]
+    target_bytes: int
+
+
+def groups(files: list[File], target_bytes: int) -> Iterator[list[File]]:
+    """Small files of the same partition and day, in their order, as many as fill one file; two at least."""
+    small = [file for file in files if file.bytes < target_bytes * SMALL]
+    small.sort(key=lambda file: (file.partition, file.date, file.first))
+    for _, same in groupby(small, key=lambda file: (file.partition, file.date)):
+        group: list[File] = []
+        for file in same:
+            if group and sum(each.bytes for each in group) + file.bytes > target_bytes:
+                yield from _worth(group)
+                group = []
+            group.append(file)
+        yield from _worth(group)
+
+
+def _worth(group: list[File]) -> Iterator[list[File]]:
+    """What is worth writing again: not a file that is much larger than all that comes to it."""
+    while len(group) > 1 and group[0].bytes > MUCH * sum(file.bytes for file in group[1:]):
+        group = group[1:]
+    if len(group) > 1:
+        yield group
+
+
+def compact(
+    spark: SparkSession, store: Store, token: str, target_bytes: int, wave: int, watch: Watch
+) -> tuple[Manifest, int]:
+    """Merge small files, a commit for each wave of merges; the manifest after it, and how many files are fewer."""
+    found = manifest.need(store, "")
+    merges = [Merge(store, group, target_bytes) for group in groups(found.files, target_bytes)]
+    fewer = 0
+    watch.stage(f"{found.topic}: compact", sum(len(merge.files) for merge in merges))
+    for at in range(0, len(merges), wave):
+        some = merges[at : at + wave]
+        made = archive_tasks.run(spark, merged, some)
+        removed = [file for merge in some for file in merge.files]
+        files = list(chain.from_iterable(made))
+        found = manifest.compact(store, token, removed, files)
+        fewer += len(removed) - len(files)
+        watch.done(len(removed))
+    return found, fewer
+
+
+def merged(merge: Merge) -> list[File]:
+    """In a task: the rows of some files, in one."""
+    batches = chain.from_iterable(archive_files.read(merge.store, file) for file in merge.files)
+    return archive_files.write(merge.store, merge.files[0].partition, batches, merge.target_bytes * 2)
+
+
+class Cleaned(NamedTuple):
+    """How many files were removed, and which that were replaced are no more."""
+
+    removed: int
+    gone: list[str]
+
+
+def clean(store: Store, found: Manifest, grace_s: float, orphan_s: float, now_s: float | None = None) -> Cleaned:
+    """Remove files that were compacted away `grace_s` ago, and those that no commit names since `orphan_s`.
+
+    The latter may be of a job that is under way, which names them when all of its wave is written.
+    """
+    now_s = time.time() if now_s is None else now_s
+    named = {file.path for file in found.files}
+    there, removed = set[str](), 0
+    for entry in store.list():
+        commit = entry.path.startswith(f"{manifest.FOLDER}/") and entry.path.endswith(".json")
+        replaced_ms = found.replaced.get(entry.path)
+        over_s = entry.modified_s + orphan_s if replaced_ms is None else replaced_ms / 1_000 + grace_s
+        if entry.path in named or commit or over_s > now_s:
+            there.add(entry.path)
+            continue
+        store.remove(entry.path)
+        removed += 1
+    return Cleaned(removed, [path for path in found.replaced if path not in there])

@@ -1,0 +1,218 @@
+"""One DataFrame over archive and log: archived rows up to where the manifest ends, rows of the log from there on.
+
+Both ends are fixed when it is made: the manifest is read once, and the log is read up to what it had then. An archive
+job may go on meanwhile, and the broker may let go of rows that are still to be read from the log. By then a manifest
+covers them: a task that read its part of the log looks at the manifest again, and takes from the archive what the log
+did not have.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import functions
+from pyspark.sql.types import StructType
+
+from wherry.model import check
+from wherry.model.errors import HistoryLost, InvalidInput
+from wherry.spark.link import Link
+from wherry.spark.options import RETRY_S, ROWS_PER_TASK, URL
+from wherry.spark.pipelines.archive import files as archive_files
+from wherry.spark.pipelines.archive import manifest
+from wherry.spark.pipelines.archive.manifest import File, Manifest
+from wherry.spark.pipelines.archive.manifest_store import Store, store
+from wherry.spark.schema import MESSAGES, Caster
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+
+_PATTERN = frozenset("*?[]{}\\")
+"""What Spark takes for a pattern in a path."""
+
+_ADDED = ("topic", "partition")
+
+
+class Span(NamedTuple):
+    """A task: offsets of a partition that were not archived when the DataFrame was made."""
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+
+
+def whole(
+    spark: SparkSession,
+    topic: str,
+    *,
+    archive: str,
+    url: str | None = None,
+    key: str | None = None,
+    ca: str | None = None,
+    columns: Sequence[str] | None = None,
+    rows_per_task: int = ROWS_PER_TASK,
+) -> DataFrame:
+    """All that a topic ever had since its archive began, each row once, as of now.
+
+    Parameters
+    ----------
+    archive
+        The folder or URL that `wherry pipeline archive --to` was given.
+    url, key, ca
+        The broker's Flight address, the API key, and who vouches for the certificate; else as `WHERRY_FLIGHT_URL`,
+        `WHERRY_KEY` and `WHERRY_CA` say.
+    columns
+        Some of the columns; all unless told. Fewer columns travel less.
+
+    Examples
+    --------
+    >>> rows = whole(spark, "orders", archive="s3://lake/wherry")  # doctest: +SKIP
+    >>> rows.groupBy("key").count().show()  # doctest: +SKIP
+    """
+    link = _link(url, key, ca)
+    here = store(archive).under(manifest.folder(topic))
+    # In this order: what was never archived begins where it began before the manifest was read, and the log of now
+    # reaches at least as far as the manifest.
+    began = link.action("extents", {"topic": topic})["start"]
+    found = manifest.need(here, topic)
+    extents = link.action("extents", {"topic": topic})
+    check.integer("rows_per_task", rows_per_task, 1, 1 << 48)
+    spans = []
+    for text, stop in extents["stop"].items():
+        end = found.end(int(text))
+        start = began.get(text, 0) if end is None else end
+        if start > stop:
+            allowed = f"at least {start} of them, as archived: this is another topic of that name"
+            raise InvalidInput(f"topic {topic}", f"offsets of partition {text} up to {stop}", allowed)
+        spans += [Span(topic, int(text), at, min(at + rows_per_task, stop)) for at in range(start, stop, rows_per_task)]
+    schema = _chosen(columns)
+    return _archived(spark, here, found, schema).unionByName(_live(spark, link, here, spans, schema))
+
+
+def _link(url: str | None, key: str | None, ca: str | None) -> Link:
+    told = os.environ.get
+    return Link(
+        url or told("WHERRY_FLIGHT_URL") or URL,
+        key or told("WHERRY_KEY") or None,
+        ca or told("WHERRY_CA") or None,
+        RETRY_S,
+    )
+
+
+def archived(
+    spark: SparkSession, topic: str, *, archive: str, columns: Sequence[str] | None = None, native: bool | None = None
+) -> DataFrame:
+    """What the archive of a topic has now; no broker is asked. `native` as for `_archived`."""
+    here = store(archive).under(manifest.folder(topic))
+    return _archived(spark, here, manifest.need(here, topic), _chosen(columns), native=native)
+
+
+def _chosen(columns: Sequence[str] | None) -> StructType:
+    for name in columns or ():
+        if name not in MESSAGES.names:
+            raise InvalidInput("columns", name, "some of " + ", ".join(MESSAGES.names))
+    return MESSAGES if columns is None else StructType([MESSAGES[name] for name in columns])
+
+
+def _archived(
+    spark: SparkSession, here: Store, found: Manifest, schema: StructType, *, native: bool | None = None
+) -> DataFrame:
+    """The rows of the files. From a disk by Spark's own reader (`native`), which skips what nobody asks for.
+
+    Elsewhere Spark would need the jars of the object store: there tasks read by pyarrow.
+    """
+    if not found.files:
+        return spark.createDataFrame([], schema)
+    if native is None:
+        native = here.local is not None and not _PATTERN & set(str(here.local))
+    if native:
+        there = StructType([field for field in schema if field.name != "topic"])
+        paths = [f"file://{here.whole(file.path)}" for file in found.files]
+        rows = spark.read.schema(there).parquet(*paths)
+        topic = functions.lit(found.topic).alias("topic")
+        return rows.select(*(topic if name == "topic" else functions.col(name) for name in schema.names))
+    names = [name for name in schema.names if name not in _ADDED]
+
+    def read(file: File) -> Iterator[pa.RecordBatch]:
+        caster = Caster(schema, {"topic": found.topic, "partition": file.partition})
+        for batch in archive_files.read(here, file, ["offset", *(name for name in names if name != "offset")]):
+            yield caster.cast(batch)
+
+    return _over(spark, found.files, read, schema)
+
+
+def _live(spark: SparkSession, link: Link, here: Store, spans: Sequence[Span], schema: StructType) -> DataFrame:
+    if not spans:
+        return spark.createDataFrame([], schema)
+    names = ["offset", *(name for name in schema.names if name not in (*_ADDED, "offset"))]
+
+    def read(span: Span) -> Iterator[pa.RecordBatch]:
+        caster = Caster(schema, {"topic": span.topic, "partition": span.partition})
+        for batch in tail(link, here, span, names):
+            yield caster.cast(batch)
+
+    return _over(spark, spans, read, schema)
+
+
+def tail(link: Link, here: Store, span: Span, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """In a task: the rows of some offsets, from the log, and from the archive what went there meanwhile."""
+    ticket = {"topic": span.topic, "partition": span.partition, "stop": span.stop, "columns": list(columns)}
+    seen: list[npt.NDArray[np.int64]] = []
+    at = span.start
+    try:
+        for batch in link.read({**ticket, "start": at, "strict": True}):
+            if batch.num_rows:
+                seen.append(batch.column("offset").to_numpy())
+                at = int(seen[-1][-1]) + 1
+            yield batch
+        lost = None
+    except HistoryLost as fault:
+        lost = fault
+    # Only now: what the log did not have, because it was archived, a manifest covers that was there before.
+    found = manifest.need(here, span.topic)
+    end = found.end(span.partition) or 0
+    yield from _missing(here, found, span._replace(stop=min(end, span.stop)), columns, seen)
+    if lost is None:
+        return
+    if end <= at:
+        raise lost
+    yield from tail(link, here, span._replace(start=min(end, span.stop)), columns)
+
+
+def _missing(
+    here: Store,
+    found: Manifest,
+    span: Span,
+    columns: Sequence[str],
+    seen: list[npt.NDArray[np.int64]],
+) -> Iterator[pa.RecordBatch]:
+    """Archived rows of some offsets, but for those that were seen."""
+    known = np.concatenate(seen) if seen else np.empty(0, np.int64)
+    for file in found.files:
+        if file.partition != span.partition or file.last < span.start or file.first >= span.stop:
+            continue
+        for batch in archive_files.read(here, file, columns, span.start, span.stop):
+            new = ~np.isin(batch.column("offset").to_numpy(), known)
+            if new.any():
+                yield batch.filter(pa.array(new))
+
+
+def _over(
+    spark: SparkSession, tasks: Sequence[T], read: Callable[[T], Iterator[pa.RecordBatch]], schema: StructType
+) -> DataFrame:
+    """What `read` gives for each of the tasks."""
+    given = list(tasks)
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read(given[number])
+
+    return spark.range(0, len(given), 1, len(given)).mapInArrow(each, schema)

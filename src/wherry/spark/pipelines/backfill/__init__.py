@@ -1,0 +1,1 @@
+"""`backfill`: messages from files into a topic, each once."""

@@ -1,0 +1,101 @@
+"""`backfill`: millions of scheduled messages from files into a topic, each once for the name of the job.
+
+Pieces of the files are staged by tasks of Spark in big batches, and committed one by one: a run that ended early is
+taken up by the next, and a job that is done does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from wherry.model.errors import InvalidInput
+from wherry.spark.link import Link
+from wherry.spark.pipelines.archive.tasks import Unwatched, Watch
+from wherry.spark.pipelines.backfill import files as backfill_files
+from wherry.spark.pipelines.backfill.files import Names, Source
+from wherry.spark.pipelines.replay import ledger as replay_ledger
+from wherry.spark.pipelines.replay.ledger import Outcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHUNK_BYTES = 4 << 20
+PIECES_MAX = 2 * replay_ledger.CHUNKS_MAX
+"""Each file and row group begins a piece of its own, so that a job may have more of them than it was to have."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job does, for ever."""
+
+    into: str
+    files: list[Source]
+    names: Names
+    chunk_rows: int
+    chunk_bytes: int
+
+    @property
+    def digests(self) -> list[str]:
+        """What is in the files."""
+        return [file.digest for file in self.files]
+
+
+def backfill(
+    spark: SparkSession,
+    link: Link,
+    into: str,
+    files: Sequence[str],
+    *,
+    job: str | None = None,
+    names: Names | None = None,
+    rate: float | None = None,
+    watch: Watch | None = None,
+) -> Outcome:
+    """Publish the messages of files. Without a name the job is called after what is in the files, and the topic."""
+    check_files(link, into, files)
+    replay_ledger.check_rate(rate)
+    sources = [backfill_files.source(path) for path in files]
+    names = names or Names()
+    book = replay_ledger.ledger(link, "backfill", job or _called(into, sources, names))
+    asked = _planned(into, sources, names, rate)
+    plan = book.planned(lambda: asked, Plan)
+    replay_ledger.same_plan(book, plan, asked, ("into", "digests", "names"))
+    chunks = backfill_files.pieces(sources, plan.chunk_rows, plan.chunk_bytes)
+    if len(chunks) > PIECES_MAX:
+        allowed = f"at most {PIECES_MAX:,} in one job: fewer files, or larger row groups"
+        raise InvalidInput("pieces of the files", f"{len(chunks):,}", allowed)
+    work = partial(backfill_files.read, sources, names)  # the same files, perhaps elsewhere by now
+    return replay_ledger.publish(spark, book, into, chunks, work, rate=rate, watch=watch or Unwatched())
+
+
+def check_files(link: Link, into: str, files: Sequence[str]) -> None:
+    """Raise what would stop a job before it begins: no files, or no topic. It needs no Spark."""
+    if not files:
+        raise InvalidInput("files", files, "at least one")
+    replay_ledger.needs_topic(link, into)
+
+
+def _planned(into: str, sources: list[Source], names: Names, rate: float | None) -> Plan:
+    """Chunks for the rate, but not more than a job may have; the plan is kept by the broker, so without secrets."""
+    shapes = [backfill_files.shape(source) for source in sources]
+    each = max(shape.row_bytes for shape in shapes)
+    least = -(-sum(source.bytes for source in sources) // replay_ledger.CHUNKS_MAX)
+    paced = (
+        CHUNK_BYTES if rate is None else max(1_024, min(CHUNK_BYTES, int(rate * each / replay_ledger.COMMITS_PER_S)))
+    )
+    return Plan(
+        into=into,
+        files=[source.public() for source in sources],
+        names=names,
+        chunk_rows=replay_ledger.rows_per_chunk(each, sum(shape.rows for shape in shapes), rate),
+        chunk_bytes=max(paced, least),
+    )
+
+
+def _called(into: str, sources: Sequence[Source], names: Names) -> str:
+    parts = [into, names.due, names.payload, *(source.digest for source in sources)]
+    return blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()

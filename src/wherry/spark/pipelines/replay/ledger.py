@@ -1,0 +1,274 @@
+"""Jobs that publish exactly once by their name: the plan and every chunk are commits of the broker.
+
+What a job is to do is fixed when it first runs: its plan is a message in the topic `wherry-jobs`, whose key is the
+job's name. A chunk of the plan is staged by a task, and committed together with a record of how far the job is then, in
+the same topic. Chunks are committed in their order. So whoever runs the job again, from wherever, reads its records,
+and does what is left.
+
+Each commit has a key of its own, too, so that two who run a job at the same time publish a chunk once. The broker
+remembers its last 100,000 commits; records are kept much longer, for the last 64 MiB of all jobs.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from wherry.model import check, limits
+from wherry.model.errors import AlreadyExists, NotFound
+from wherry.spark.link import Link
+from wherry.spark.pipelines.archive import tasks as archive_tasks
+from wherry.spark.pipelines.archive.tasks import Watch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOBS = "wherry-jobs"
+RECORDS_BYTES = 64 << 20
+PLAN, DONE = "plan", "done"
+JOB_CHARS_MAX = 128
+CHUNK_BYTES = 8 << 20
+CHUNK_ROWS = 20_000
+COMMITS_PER_S = 4
+"""With a rate, about so many chunks a second, unless that were too many chunks."""
+
+CHUNKS_MAX = 50_000
+"""Of a job: so many keys of the broker's memory it takes at most. Chunks are larger where they would be more."""
+
+WAVE = 8
+_SCHEMA = pa.schema([("payload", pa.binary()), ("key", pa.string()), ("headers", pa.map_(pa.string(), pa.string()))])
+
+T = TypeVar("T")
+R = TypeVar("R")
+P = TypeVar("P", bound=msgspec.Struct)
+
+
+class Staged(NamedTuple):
+    """What a task tells: its stage if it had rows."""
+
+    stage: str | None
+    rows: int
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a job."""
+
+    job: str
+    into: str
+    rows: int
+    """Published by this run."""
+    rows_before: int
+    """Published by runs before."""
+    chunks: int
+    repeated: bool = False
+    """Whether the job was done before: then this run did nothing."""
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """How far a job is: chunks that are dealt with, and the rows that were published with them."""
+
+    chunks: int = 0
+    rows: int = 0
+
+
+class Records(NamedTuple):
+    """What is known of a job; no plan, no job."""
+
+    plan: bytes | None = None
+    reached: Reached = Reached()
+    done: bool = False
+
+
+class Ledger(NamedTuple):
+    """One job at a broker; travels to the tasks."""
+
+    link: Link
+    kind: str
+    job: str
+    known: Records = Records()
+    """As of when the run began."""
+
+    @property
+    def name(self) -> str:
+        """Of the job among all: the key of its records."""
+        return f"{self.kind}/{self.job}"
+
+    def key(self, part: str) -> str:
+        """The key of a commit."""
+        return f"spark/job/{self.name}/{part}"
+
+    def commit(self, part: str, *stages: str) -> list[tuple[str, int, int, int]]:
+        """Make stages visible together, unless some were committed for this part before; where they went."""
+        told = self.link.action("commit", {"key": self.key(part), "stages": list(stages)})
+        return [tuple(each) for each in told["placed"]]
+
+    def stage(self, part: str, topic: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+        """Put rows aside; in a task those of a chunk."""
+        batches = (batch for batch in batches if batch.num_rows)
+        first = next(batches, None)
+        if first is None:
+            return Staged(None, 0)
+        stage = f"{self.key(part)}/{secrets.token_hex(8)}"
+        return Staged(stage, self.link.put({"topic": topic, "stage": stage}, first.schema, chain([first], batches)))
+
+    def recorded(self, part: str, value: msgspec.Struct) -> str:
+        """Put a record aside, to be committed; its stage."""
+        row = {"payload": msgspec.json.encode(value), "key": self.name, "headers": [("part", part)]}
+        return str(self.stage(part, JOBS, iter([pa.RecordBatch.from_pylist([row], _SCHEMA)])).stage)
+
+    def records(self) -> Records:
+        """All that is kept of the job."""
+        found = Records()
+        for part, payload in notes(self.link, self.name):
+            if part == PLAN:
+                found = found._replace(plan=found.plan or payload)
+            else:
+                reached = msgspec.json.decode(payload, type=Reached)
+                found = found._replace(reached=max(found.reached, reached, key=lambda each: each.chunks))
+                found = found._replace(done=found.done or part == DONE)
+        return found
+
+    def planned(self, value: Callable[[], P], kind: type[P]) -> P:
+        """What the job does: fixed for ever by whoever is first."""
+        plan = self.known.plan
+        if plan is None:
+            if self.link.action("committed", {"key": self.key(PLAN)})["placed"] is None:
+                make_topic(self.link)
+                self.commit(PLAN, self.recorded(PLAN, value()))
+            plan = self.records().plan  # of whoever was first
+        if plan is None:
+            why = f"{self.job} (the topic {JOBS} does not have it any more; use another name)"
+            raise NotFound("plan of a job", why)
+        return msgspec.json.decode(plan, type=kind)
+
+
+def notes(link: Link, key: str) -> Iterator[tuple[str, bytes]]:
+    """Yield part and payload of each record with a key, oldest first; none if there are no records at all."""
+    if not any(each["name"] == JOBS for each in link.action("topics", {})["topics"]):
+        return
+    extents = link.action("extents", {"topic": JOBS})
+    for text, stop in extents["stop"].items():
+        ticket = {"topic": JOBS, "partition": int(text), "start": extents["start"][text], "stop": stop}
+        where = {"keys": [key]}
+        for batch in link.read({**ticket, "where": where, "columns": ["offset", "headers", "payload"]}):
+            for row in batch.to_pylist():
+                yield dict(row["headers"]).get("part", ""), row["payload"]
+
+
+def make_topic(link: Link) -> None:
+    """Have the topic of the records."""
+    fields = {"keep": "bytes", "keep_bytes": RECORDS_BYTES, "payload_bytes_max": limits.PAYLOAD_BYTES_MAX}
+    if not any(each["name"] == JOBS for each in link.action("topics", {})["topics"]):
+        link.action("create-topic", {"name": JOBS, **fields})
+
+
+def ledger(link: Link, kind: str, job: str) -> Ledger:
+    """The ledger of a job, and what is known of it; `InvalidInput` for a name that cannot be one."""
+    book = Ledger(link, kind, check.name("job", job, JOB_CHARS_MAX))
+    return book._replace(known=book.records())
+
+
+def same_plan(book: Ledger, known: msgspec.Struct, asked: msgspec.Struct, fields: Sequence[str]) -> None:
+    """A job that goes on must be asked for the same; else `AlreadyExists` says what differs."""
+    for name in fields:
+        before, now = getattr(known, name), getattr(asked, name)
+        if before != now:
+            raise AlreadyExists("job", book.job, f"{name} was {before!r}, now {now!r}; another job needs another name")
+
+
+def rows_per_chunk(bytes_each: float, rows_all: int, rate: float | None) -> int:
+    """So many that a chunk is neither too large to be staged nor too much at a time for the rate, nor one of too many.
+
+    Examples
+    --------
+    >>> rows_per_chunk(100.0, 1_000, rate=400.0)
+    100
+    >>> rows_per_chunk(100.0, 50_000_000, rate=400.0)
+    1000
+    """
+    rows = min(CHUNK_ROWS, int(CHUNK_BYTES / max(1.0, bytes_each)))
+    if rate is not None:
+        rows = min(rows, int(rate / COMMITS_PER_S))
+    return max(1, rows, -(-rows_all // CHUNKS_MAX))
+
+
+class Pace:
+    """Lets so many messages through a second."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate, self._next_s = rate, 0.0
+
+    def wait(self, rows: int) -> None:
+        """Until these may go, too."""
+        if self._rate is None:
+            return
+        now = time.monotonic()
+        if self._next_s > now:
+            time.sleep(self._next_s - now)
+        self._next_s = max(self._next_s, now - 1 / COMMITS_PER_S) + rows / self._rate  # a little may be made up for
+
+
+def publish(
+    spark: SparkSession,
+    book: Ledger,
+    into: str,
+    chunks: Sequence[T],
+    work: Callable[[T], Iterator[pa.RecordBatch]],
+    *,
+    rate: float | None = None,
+    watch: Watch,
+) -> Outcome:
+    """Publish all chunks that were not published: tasks stage them, a commit in order makes each visible."""
+    before = book.known
+    outcome = Outcome(job=book.job, into=into, rows=0, rows_before=before.reached.rows, chunks=len(chunks))
+    if before.done:
+        return msgspec.structs.replace(outcome, repeated=True)
+    reached, pace = before.reached, Pace(rate)
+    watch.stage(f"{book.kind} {book.job}", len(chunks))
+    watch.done(reached.chunks)
+
+    def staged(task: tuple[int, T]) -> Staged:
+        number, chunk = task
+        return book.stage(str(number), into, work(chunk))
+
+    def wave_of(numbers: list[int]) -> list[Staged]:
+        return archive_tasks.run(spark, staged, [(number, chunks[number]) for number in numbers])
+
+    for wave, results in _ahead(list(range(reached.chunks, len(chunks))), wave_of):
+        for number, result in zip(wave, results, strict=True):
+            reached = Reached(number + 1, reached.rows + result.rows)
+            if result.stage is not None:  # else the next one tells that this was passed, too
+                record = book.recorded(str(number), reached)
+                pace.wait(result.rows)
+                book.commit(str(number), result.stage, record)
+            watch.done(1)
+    book.commit(DONE, book.recorded(DONE, Reached(len(chunks), reached.rows)))
+    return msgspec.structs.replace(outcome, rows=reached.rows - before.reached.rows)
+
+
+def _ahead(todo: list[int], work: Callable[[list[int]], list[R]]) -> Iterator[tuple[list[int], list[R]]]:
+    """Work wave by wave; while one is dealt with, the next is under way."""
+    waves = [todo[at : at + WAVE] for at in range(0, len(todo), WAVE)]
+    with ThreadPoolExecutor(1, "wherry wave") as thread:
+        under_way = [thread.submit(work, wave) for wave in waves[:1]]
+        for number, wave in enumerate(waves):
+            results = under_way.pop().result()
+            under_way += [thread.submit(work, each) for each in waves[number + 1 : number + 2]]
+            yield wave, results
+
+
+def needs_topic(link: Link, topic: str) -> None:
+    """`NotFound` before anything is done, if there is no such topic."""
+    link.action("extents", {"topic": topic})
+
+
+def check_rate(rate: float | None) -> float | None:
+    """Messages a second, or None for as fast as can be."""
+    return None if rate is None else check.number("rate", rate, 0.001, 1e9)

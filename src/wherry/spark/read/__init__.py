@@ -1,0 +1,1 @@
+"""Reads of topics by Spark: batch and streaming."""

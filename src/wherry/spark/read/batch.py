@@ -1,0 +1,77 @@
+"""Batch reads: the range is resolved once, when the load is planned, and stays what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from wherry.spark.link import Link, link
+from wherry.spark.options import Options
+from wherry.spark.read import reading
+from wherry.spark.read.reading import Part
+from wherry.spark.read.topics import resolve
+from wherry.spark.schema import checked
+
+
+class BatchReader(DataSourceReader):
+    """Reads a range of topics, several tasks for each partition."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options, self._schema = options, checked(schema, options)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options, broker = self._options, link(self._options)
+        parts: list[InputPartition] = []
+        topics = resolve(broker, options.topics)
+        options.check_places(topics)
+        for topic in topics:
+            body = reading.ask(options, self._schema, topic, strict=options.fail_on_data_loss)
+            range_ = {"start": options.start.of(topic), "stop": options.stop.of(topic)}
+            command = {**body, **range_, "rows_per_endpoint": options.rows_per_task}
+            tickets = broker.parts(command)
+            if options.fail_on_data_loss and _is_queue(broker, topic):
+                tickets = [_lenient(ticket) for ticket in tickets]
+            parts += [Part(ticket) for ticket in tickets]
+        return parts
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Part):  # Spark's own way to say that there are none
+            return iter(())
+        return reading.read(self._options, self._schema, partition)
+
+
+def _is_queue(broker: Link, topic: str) -> bool:
+    """Whether the topic lets go of what is settled."""
+    return bool(broker.action("extents", {"topic": topic}).get("keep") == "settled")
+
+
+def _lenient(ticket: bytes) -> bytes:
+    """Return a ticket that leaves out what is settled between planning and reading: that is how a queue is used."""
+    return msgspec.json.encode({**msgspec.json.decode(ticket), "strict": False})
+
+
+class TableReader(DataSourceReader):
+    """Reads dead letters, or the state of the queues."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options, self._schema = options, checked(schema, options)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        if not options.topics and options.table != "dead":
+            return [_table_part(options.table, None)]
+        topics = resolve(link(options), options.topics or ("*",))
+        return [_table_part(options.table, topic) for topic in topics]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Part):
+            return iter(())
+        return reading.read(self._options, self._schema, partition)
+
+
+def _table_part(table: str, topic: str | None) -> Part:
+    return Part(msgspec.json.encode({"table": table} if topic is None else {"table": table, "topic": topic}))

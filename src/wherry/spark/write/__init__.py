@@ -1,0 +1,1 @@
+"""Writes to topics by Spark, exactly once."""

@@ -1,0 +1,1 @@
+"""The REST interface: the table of endpoints, checked input, errors, OpenAPI."""

@@ -1,0 +1,27 @@
+"""The figures, for Prometheus."""
+
+from __future__ import annotations
+
+from wherry.wire.http.api.problem import HttpError
+from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.service import Ask
+from wherry.wire.http.protocol.message import Answer, Response, accepted
+
+TABLE = Table("system")
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+GIVES = (TEXT, OPENMETRICS)
+
+
+@TABLE.add("GET", "/metrics", "consume", gives=GIVES, answers={200: GIVES})
+async def metrics(call: Ask) -> Answer:
+    """The figures of this broker, as Prometheus reads them.
+
+    They name topics and subscriptions, so where there are keys it takes one that may consume all of them.
+    """
+    known = call.service.broker.metrics
+    if known is None:
+        raise HttpError("not-found", "this broker keeps no figures; one that `wherry serve` starts does")
+    kind = accepted(call.request.headers.get("accept", ""), GIVES) or TEXT
+    return Response(200, [await known.text(openmetrics=kind == OPENMETRICS)], kind)

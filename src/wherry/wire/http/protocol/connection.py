@@ -1,0 +1,513 @@
+"""One HTTP/1.1 connection: finds heads, gathers bodies, serves one request at a time, keeps every bound.
+
+The parser (llhttp, through `httptools`) sees heads only, one at a time, so that nothing behind a head can be taken for
+part of it. A body of known length is read by the kernel straight into the buffer that becomes the message batch
+(`bodies`); a chunked one goes through `chunks`. Memory is taken as bytes come, and all of it is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import Enum, auto
+from functools import partial
+from http import HTTPStatus
+from itertools import repeat
+from time import perf_counter
+from typing import TYPE_CHECKING, cast
+
+from wherry.model.errors import Unauthorized, WherryError
+from wherry.wire.http.api.problem import HttpError, problem
+from wherry.wire.http.protocol.bodies import GROWTH, GROWTH_WHEN_SHORT, Gathering
+from wherry.wire.http.protocol.chunks import BrokenChunks, Chunks
+from wherry.wire.http.protocol.heads import (
+    Head,
+    joined,
+    split,
+    written,
+)
+from wherry.wire.http.protocol.message import (
+    Bytes,
+    Request,
+    Response,
+    Stream,
+)
+from wherry.wire.http.protocol.upgrade import Upgrade, hand_over
+from wherry.wire.turns import LIGHT_S, turns
+
+if TYPE_CHECKING:
+    from wherry.wire.http.protocol.server import Server
+
+INBOX_BYTES = 2_048
+"""What an idle connection holds; grows to the bound of a head."""
+
+JOINED_BYTES = 16 << 10
+"""An answer with a smaller body is one buffer: cheaper than a list of them."""
+
+PARTING_S = 2.0
+"""A closed socket with bytes unread is reset, and takes the last answer along: so long we read and throw away."""
+
+ROOM_S = 0.1
+"""How often a stream looks whether there is room for its next chunk."""
+
+CLIENT_GONE = 499
+"""What is told to observers of a request whose client left before the answer."""
+
+HEAD_END = b"\r\n\r\n"
+NO_BODY = Gathering(0)
+
+_log = logging.getLogger("wherry.http")
+
+
+class _State(Enum):
+    HEAD = auto()
+    BODY = auto()
+    CHUNKED = auto()
+    BUSY = auto()
+    PARTING = auto()
+    HANDED_OVER = auto()
+    CLOSED = auto()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A client, from accept to close."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._number = next(server.numbers)
+        self._bounds = server.bounds
+        self._state = _State.HEAD
+        self._since = server.time()
+        self._inbox = bytearray(INBOX_BYTES)
+        self._filled = 0
+        self._head_begun = False
+        self._body: Bytes = b""
+        self._gathering = NO_BODY
+        self._held = 0  # bytes allocated for a body, which count against the server's bound
+        self._kept = 0  # bytes of an answer that do, until it is read
+        self._chunks = Chunks()
+        self._request: Request | None = None
+        self._keep_alive = True
+        self._one_zero = False
+        self._eof = False
+        self._task: asyncio.Task[None] | None = None
+        self._streaming = False
+        self._resumed: asyncio.Future[None] | None = None
+        self._paused_since: float | None = None
+
+    # ---------------------------------------------------------------------------------------------------- the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._turns = turns()
+        self._read_at = 0.0
+        peer = transport.get_extra_info("peername")
+        self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._secure = transport.get_extra_info("ssl_object") is not None
+        refusal = self._server.admit(self)
+        if refusal is not None:
+            self._refuse("busy", refusal)
+
+    def connection_lost(self, fault: Exception | None) -> None:
+        self._state = _State.CLOSED
+        self._free_body()
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
+        if self._task is not None and self._waits():
+            self._task.cancel()  # what changes something runs to its end, and its answer is undone
+        self._server.discard(self)
+        self._server.forget(self._number)
+
+    def eof_received(self) -> bool:
+        """The client will say no more. A request under way is answered; one that waits for messages is over."""
+        self._eof = True
+        if self._state is not _State.BUSY:
+            return False
+        if self._task is not None and self._waits():
+            self._task.cancel()
+            return False
+        return not self._secure  # TLS has no half of a connection
+
+    def _waits(self) -> bool:
+        return self._streaming or (self._request is not None and self._request.waits)
+
+    def pause_writing(self) -> None:
+        self._paused_since = self._server.time()
+
+    def resume_writing(self) -> None:
+        self._paused_since = None
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
+
+    async def _drain(self) -> None:
+        while self._paused_since is not None and self._state is not _State.CLOSED:
+            self._resumed = asyncio.get_running_loop().create_future()
+            await self._resumed
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._state is _State.BODY:
+            return self._gathering.space()
+        if self._state is _State.PARTING:
+            return memoryview(self._inbox)
+        if self._filled == len(self._inbox):
+            self._grow()
+        return memoryview(self._inbox)[self._filled :]
+
+    def _grow(self) -> None:
+        """Twice the inbox, to a bit more than the largest head, so that one that is too large can be told."""
+        size = max(len(self._inbox) + 1, min(len(self._inbox) * 4, self._bounds.head_bytes + 1_024))
+        self._inbox = self._inbox + bytes(size - len(self._inbox))
+
+    def buffer_updated(self, count: int) -> None:
+        now = perf_counter()
+        self._turns.seen(self, now, is_light=now - self._read_at > LIGHT_S)  # whoever floods another wire has company
+        self._read_at = now
+        if self._state is _State.BODY:
+            self._gathering.got += count
+            self._attempt(self._feed_body)
+        elif self._state is not _State.PARTING:
+            self._filled += count
+            if self._state is _State.HEAD:
+                self._parse_head()
+            elif self._state is _State.CHUNKED:
+                self._attempt(self._feed_chunks)
+            elif self._filled > self._bounds.head_bytes:
+                self._transport.pause_reading()  # it pipelines more than we hold; goes on after the answer
+
+    # ------------------------------------------------------------------------------------------------------ requests
+
+    def _parse_head(self) -> None:
+        if not self._head_begun:
+            self._since, self._head_begun = self._server.time(), True
+        end = self._inbox.find(HEAD_END, 0, self._filled)
+        if end < 0:
+            if self._filled > self._bounds.head_bytes:
+                self._refuse("headers-too-large", f"a head may have {self._bounds.head_bytes} bytes", "head_bytes")
+            return
+        end += len(HEAD_END)
+        if end > self._bounds.head_bytes:
+            self._refuse("headers-too-large", f"a head may have {self._bounds.head_bytes} bytes", "head_bytes")
+            return
+        raw = bytes(memoryview(self._inbox)[:end])
+        self._take(end)
+        self._attempt(partial(self._begin, raw))
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        """A step on the way to a whole request, or the answer to what is wrong with it."""
+        try:
+            step()
+        except WherryError as fault:
+            if isinstance(fault, Unauthorized) and fault.pause_s:
+                self._state, self._task = _State.BUSY, self._server.spawn(self._give_up_later(fault))
+            else:
+                self._give_up(fault)
+
+    def _give_up(self, fault: WherryError) -> None:
+        """Answer a request that is not read to its end."""
+        refusal = problem(fault)
+        refusal.close, self._keep_alive = True, False  # of a body that is not wanted, the rest is on its way
+        if self._request is not None:
+            self._server.dress(self._request, refusal)
+            self._server.observe(self._request, refusal.status, self._server.time() - self._since)
+        self._send(refusal)
+
+    async def _give_up_later(self, fault: Unauthorized) -> None:
+        await asyncio.sleep(fault.pause_s)
+        self._task = None
+        self._give_up(fault)
+
+    def _take(self, count: int) -> None:
+        rest = self._filled - count
+        if not rest and len(self._inbox) > INBOX_BYTES:
+            self._inbox = bytearray(INBOX_BYTES)
+        else:
+            self._inbox[:rest] = self._inbox[count : self._filled]
+        self._filled = rest
+
+    def _begin(self, raw: bytes) -> None:
+        """A head is whole: make the request, and see whether a body follows."""
+        head = Head(raw)
+        headers, version = joined(head.pairs), head.version
+        self._one_zero = version == "1.0"
+        said = headers.get("connection", "").lower()
+        self._keep_alive = "keep-alive" in said if self._one_zero else "close" not in said
+        if version not in ("1.0", "1.1"):
+            raise HttpError("invalid-input", f"HTTP/{version} is not spoken here; HTTP/1.1 is", close=True)
+        if not self._one_zero and "host" not in headers:
+            raise HttpError("invalid-input", "a request in HTTP/1.1 has a Host header", close=True)
+        path, query = split(head.url)
+        self._request = Request(head.method, path, query, headers, peer=self._peer, secure=self._secure)
+        self._request.connection = self._number
+        self._since = self._server.time()
+        if "transfer-encoding" in headers:
+            self._begin_chunks(self._request)
+        elif not self._request.brings_body():
+            self._dispatch()
+        else:
+            self._begin_body(self._request)
+
+    def _begin_body(self, request: Request) -> None:
+        length = int(request.headers["content-length"])
+        self._check_size(length)
+        if length > self._filled:
+            self._server.gate(request)
+            self._check_size(length)
+        here = min(length, self._filled)
+        self._gathering = Gathering(length)
+        self._make_room(here)
+        self._gathering.space()[:here] = memoryview(self._inbox)[:here]
+        self._gathering.got = here
+        self._take(here)
+        self._state = _State.BODY
+        self._invite(request)
+        self._feed_body()
+
+    def _make_room(self, coming: int = 0) -> None:
+        """Count the next room for a body, and take it; the one before goes in the same step, so only one counts."""
+        gathering = self._gathering
+        room = gathering.next_room(GROWTH, coming)
+        if not self._server.is_roomy(room):
+            room = gathering.next_room(GROWTH_WHEN_SHORT, coming)
+        self._hold(room, gathering.length)
+        gathering.grow(room)
+
+    def _feed_body(self) -> None:
+        gathering = self._gathering
+        if gathering.is_whole:
+            self._body = gathering.take()
+            self._dispatch()
+        elif gathering.got == gathering.room:
+            self._make_room()
+
+    def _begin_chunks(self, request: Request) -> None:
+        if request.headers["transfer-encoding"].strip().lower() != "chunked" or self._one_zero:
+            raise HttpError("invalid-input", "the only transfer encoding is chunked, of HTTP/1.1", close=True)
+        self._server.gate(request)
+        self._chunks = Chunks()
+        self._state = _State.CHUNKED
+        self._invite(request)
+        self._feed_chunks()
+
+    def _invite(self, request: Request) -> None:
+        if request.headers.get("expect", "").lower() == "100-continue" and not self._filled and not self._one_zero:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _feed_chunks(self) -> None:
+        chunks = self._chunks
+        try:
+            taken = chunks.feed(memoryview(self._inbox)[: self._filled])
+        except BrokenChunks as fault:
+            raise HttpError("invalid-input", f"the chunks of the body are broken: {fault}", close=True) from None
+        self._take(taken)
+        self._check_size(chunks.wanted)
+        self._hold(chunks.payload.__alloc__(), chunks.wanted)
+        if chunks.done:
+            self._body = chunks.payload
+            self._dispatch()
+
+    def _check_size(self, length: int) -> None:
+        most, request = self._bounds.body_bytes, self._request
+        if request is not None and request.body_max is not None:
+            most = min(most, request.body_max)
+        if length > most:
+            self._server.refused["body_bytes"] += 1
+            detail = f"the body has {length} bytes or more; at most {most} are allowed"
+            raise HttpError("too-large", detail, close=True)
+
+    def _hold(self, size: int, whole: int) -> None:
+        """Count what is allocated for a body that has `whole` in all, or refuse it."""
+        if not self._server.hold(size - self._held, whole):
+            raise HttpError("busy", "the requests under way fill the memory for bodies", close=True)
+        self._held = size
+
+    def _free_body(self) -> None:
+        self._server.hold(-self._held)
+        self._server.keep(-self._kept)
+        self._held = self._kept = 0
+        self._body, self._gathering, self._chunks = b"", NO_BODY, Chunks()
+
+    def _came(self) -> int:
+        """Bytes of the body that came so far."""
+        return self._gathering.got + len(self._chunks.payload)
+
+    def _refuse(self, code: str, detail: str, bound: str | None = None) -> None:
+        """What cannot be understood is answered, and then nothing more is read."""
+        if bound is not None:
+            self._server.refused[bound] += 1
+        self._keep_alive = False
+        self._send(problem(HttpError(code, detail, close=True)))
+
+    # ------------------------------------------------------------------------------------------------------- answers
+
+    def _dispatch(self) -> None:
+        assert self._request is not None
+        self._state = _State.BUSY
+        self._request.body = self._body
+        self._body, self._gathering = b"", NO_BODY
+        self._task = self._server.spawn(self._serve(self._request))
+
+    async def _serve(self, request: Request) -> None:
+        started, status = self._server.time(), CLIENT_GONE
+        try:
+            answer = await self._server.answer(request)
+            if isinstance(answer, Stream):
+                status = HTTPStatus.OK
+                await self._send_stream(request, answer)
+            elif not isinstance(answer, Response):
+                status = HTTPStatus.SWITCHING_PROTOCOLS
+                self._hand_over(answer)
+            else:
+                status = answer.status
+                if request.method != "HEAD" and not self._keep(answer):
+                    answer = problem(HttpError("busy", "answers that nobody reads fill the memory for them"))
+                    status = answer.status
+                self._send(answer, head_only=request.method == "HEAD")
+                if self._paused_since is not None:
+                    await self._drain()
+        except Exception:
+            # The head is out, so nothing can be said any more: an end without the last chunk tells that it is none.
+            _log.exception("%s %s broke off", request.method, request.path)
+            self._keep_alive = False
+        finally:
+            self._task = None
+            self._server.observe(request, int(status), self._server.time() - started)
+        self._next()
+
+    def _hand_over(self, upgrade: Upgrade) -> None:
+        """From here on the transport is somebody else's; what was read of it already goes along."""
+        if self._eof or self._transport.is_closing():
+            self._keep_alive = False
+            return
+        rest = bytes(memoryview(self._inbox)[: self._filled])
+        self._state, self._inbox, self._filled = _State.HANDED_OVER, bytearray(), 0
+        hand_over(self._transport, upgrade, rest, self._server.succeed(self, upgrade))
+
+    def _next(self) -> None:
+        """After an answer: the next request, which may be here already."""
+        self._request = None
+        self._free_body()
+        if self._state in (_State.CLOSED, _State.HANDED_OVER):
+            return
+        if not self._keep_alive or self._eof or self._server.closing:
+            self._part()
+            return
+        self._state, self._since, self._head_begun = _State.HEAD, self._server.time(), False
+        if not self._transport.is_reading():
+            self._transport.resume_reading()
+        if self._filled:
+            self._parse_head()
+
+    def _part(self) -> None:
+        """Close, so that the last answer arrives: our half now, the rest when the client has read it."""
+        self._state, self._since, self._filled = _State.PARTING, self._server.time(), 0
+        self._free_body()
+        if self._eof or self._server.closing or not self._transport.can_write_eof():
+            self._transport.close()
+            return
+        self._transport.write_eof()
+        if not self._transport.is_reading():
+            self._transport.resume_reading()
+
+    def _send(self, response: Response, *, head_only: bool = False) -> None:
+        if self._transport.is_closing():
+            if response.undo is not None:
+                response.undo()
+            return
+        close = response.close or not self._keep_alive or self._eof or self._server.closing
+        length = sum(memoryview(part).nbytes for part in response.body)
+        more = [] if response.status == HTTPStatus.NO_CONTENT else [f"Content-Length: {length}\r\n"]
+        if close:
+            self._keep_alive = False
+            more.append("Connection: close\r\n")
+        elif self._one_zero:
+            more.append("Connection: keep-alive\r\n")
+        head = written(response.status, self._server.date_line(), response.content_type, response.headers, more)
+        if head_only or not length:
+            self._transport.write(head)
+        elif length <= JOINED_BYTES:
+            self._transport.write(b"".join([head, *response.body]))
+        else:
+            self._transport.writelines([head, *response.body])
+        if response.close and self._task is None:
+            self._part()
+
+    def _keep(self, response: Response) -> bool:
+        """Count an answer until it is read, if there is room; small ones fit into the buffers of any connection."""
+        size = sum(memoryview(part).nbytes for part in response.body) if response.body else 0
+        if size <= JOINED_BYTES:
+            return True
+        if not self._server.keep(size):
+            self._server.refused["bodies_bytes"] += 1
+            if response.undo is not None:
+                response.undo()
+            return False
+        self._kept = size
+        return True
+
+    async def _keep_chunk(self, size: int) -> None:
+        """The same for a part of a stream, which waits for room: those who do not read are cut off in time."""
+        if size > JOINED_BYTES:
+            for pause in repeat(ROOM_S):
+                if self._server.keep(size):
+                    self._kept = size
+                    return
+                await asyncio.sleep(pause)
+
+    async def _send_stream(self, request: Request, stream: Stream) -> None:
+        self._streaming = True
+        try:
+            await self._send_chunks(stream, head_only=request.method == "HEAD")
+        finally:
+            self._streaming = False
+            await stream.chunks.aclose()  # type: ignore[attr-defined]
+            self._server.end(request)
+
+    async def _send_chunks(self, stream: Stream, *, head_only: bool) -> None:
+        chunked = not self._one_zero
+        more = ["Transfer-Encoding: chunked\r\n" if chunked else "Connection: close\r\n"]
+        self._keep_alive = self._keep_alive and chunked
+        date = self._server.date_line()
+        self._transport.write(written(HTTPStatus.OK, date, stream.content_type, stream.headers, more))
+        if head_only:
+            return
+        async for chunk in stream.chunks:
+            if self._transport.is_closing():
+                return
+            if chunk:
+                await self._keep_chunk(len(chunk))
+                self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
+            if self._paused_since is not None:
+                await self._drain()
+            self._server.keep(-self._kept)
+            self._kept = 0
+        if chunked:
+            self._transport.write(b"0\r\n\r\n")
+
+    # ---------------------------------------------------------------------------------------------------------- time
+
+    def tick(self, now: float) -> None:
+        """About once a second: end what takes too long."""
+        bounds, waited = self._bounds, now - self._since
+        if self._paused_since is not None and now - self._paused_since > bounds.write_s:
+            self._server.refused["write_s"] += 1
+            self._transport.abort()
+        elif self._state is _State.PARTING:
+            if waited > PARTING_S:
+                self._transport.abort()
+        elif self._state is _State.HEAD:
+            if self._filled and waited > bounds.head_s:
+                self._refuse("timeout", f"the head was not whole after {bounds.head_s:g} s", "head_s")
+            elif not self._filled and waited > bounds.idle_s:
+                self._transport.close()
+        elif self._state in (_State.BODY, _State.CHUNKED) and waited > bounds.body_s + self._came() / bounds.body_pace:
+            self._refuse("timeout", f"the body was not whole after {waited:.0f} s", "body_s")
+
+    def finish(self) -> None:
+        """The server is closing: go now if idle, after the answer otherwise."""
+        if self._state is not _State.BUSY:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Go at once."""
+        self._transport.abort()

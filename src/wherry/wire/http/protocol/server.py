@@ -1,0 +1,272 @@
+"""The listener: accepts, counts, ticks, and closes without cutting anyone off who is being served."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from itertools import count
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from wherry.model.errors import WherryError
+from wherry.wire.http.api.problem import HttpError, problem
+from wherry.wire.http.api.routing import Table
+from wherry.wire.http.protocol.bounds import Bounds
+from wherry.wire.http.protocol.connection import Connection
+from wherry.wire.http.protocol.heads import date_line
+from wherry.wire.http.protocol.message import (
+    Answer,
+    Header,
+    Request,
+    Response,
+    Stream,
+)
+from wherry.wire.http.protocol.upgrade import Guest
+
+App: TypeAlias = Callable[[Request], Awaitable[Answer]]
+T = TypeVar("T")
+Gate: TypeAlias = Callable[[Request], object]
+Observer: TypeAlias = Callable[[Request, int, float], None]
+
+TICK_S = 1.0
+BACKLOG = 1_024
+SMALL_BODY_BYTES = 1 << 20
+BOUNDS = ("connections", "requests", "waits", "head_bytes", "body_bytes", "bodies_bytes", "head_s", "body_s", "write_s")
+"""Those of `Bounds` that end in a refusal."""
+
+_log = logging.getLogger("wherry.http")
+
+
+def readable_by(origin: str) -> list[Header]:
+    """Headers that let a page from elsewhere read an answer, and a cache keep it apart from the same for others."""
+    return [("Access-Control-Allow-Origin", origin), ("Access-Control-Expose-Headers", "*"), ("Vary", "Origin")]
+
+
+class Ticking(Protocol):
+    """What happens by time."""
+
+    def tick(self, now: float) -> None:
+        """About once a second, by the steady clock."""
+
+
+class Server:
+    """HTTP on any number of addresses, over one application."""
+
+    def __init__(
+        self, app: App | None = None, *, bounds: Bounds | None = None, observer: Observer | None = None
+    ) -> None:
+        self.app = app
+        """What answers; set before the first `listen`."""
+        self.gate: Gate = lambda request: None
+        """What a request passes before we wait for its body, or raises: a stranger shall not fill our memory."""
+        self.check_page: Gate = lambda request: None
+        """What every request passes, whoever answers it."""
+        self.forget: Callable[[int], None] = lambda connection: None
+        """Who is told that the connection of a number is gone."""
+        self.numbers = count(1)
+        """Of connections."""
+        self.mount: Callable[[Table], None]
+        """Serve the endpoints of another wire over this port."""
+        self.ticking: list[Ticking] = []
+        """Told the time about once a second, beside the connections."""
+        self.bounds = bounds or Bounds()
+        self.closing = False
+        self.requests = 0
+        self.waits = 0
+        self.bodies_bytes = 0
+        self.answers_bytes = 0
+        self.refused: Counter[str] = Counter()
+        """Connections and requests that hit a bound, by its name."""
+        self._observer = observer
+        self._connections: set[Guest] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._patience: set[asyncio.Timeout] = set()
+        self._listeners: list[asyncio.Server] = []
+        self._ticker: asyncio.Task[None] | None = None
+        self._nobody = asyncio.Event()
+        self._nobody.set()
+        self._date = (0, "")
+
+    @property
+    def connections(self) -> int:
+        """Open now."""
+        return len(self._connections)
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Serve an address; its port, which the system chooses for 0."""
+        loop = asyncio.get_running_loop()
+        # A handshake that drips is not among our connections yet: its time is bounded like that of a head.
+        patience_s = None if tls is None else self.bounds.head_s
+        listener = await loop.create_server(
+            lambda: Connection(self), host, port, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=patience_s
+        )
+        self._listeners.append(listener)
+        if self._ticker is None:
+            self._ticker = asyncio.create_task(self._tick(), name="wherry http ticks")
+        return int(listener.sockets[0].getsockname()[1])
+
+    async def close(self, drain_s: float = 10.0) -> None:
+        """Take no more; answer what is under way, what waits with what is so far; then close."""
+        self.closing = True
+        for listener in self._listeners:
+            listener.close()
+        until = self.time() + drain_s
+        while self._patience:
+            self._patience.pop().reschedule(asyncio.get_running_loop().time())
+        for connection in list(self._connections):
+            connection.finish()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=drain_s)
+        with suppress(TimeoutError):  # the last bytes of the last answers
+            async with asyncio.timeout(until - self.time()):
+                await self._nobody.wait()
+        for connection in list(self._connections):
+            connection.abort()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.gather(self._ticker, return_exceptions=True)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = self.time()
+            for each in (*self._connections, *self.ticking):
+                try:
+                    each.tick(now)
+                except Exception:  # one that fails shall not stop the time of the others
+                    _log.exception("a tick failed")
+
+    # --------------------------------------------------------------------------------------- what a connection asks
+
+    def time(self) -> float:
+        """Seconds by the steady clock."""
+        return time.monotonic()
+
+    def date_line(self) -> str:
+        """The `Date` header, made once a second."""
+        now = int(time.time())
+        if now != self._date[0]:
+            self._date = (now, date_line(now))
+        return self._date[1]
+
+    def admit(self, connection: Guest) -> str | None:
+        """Why a connection may not be open, if it may not."""
+        self._connections.add(connection)
+        self._nobody.clear()
+        if self.closing:
+            return "this broker is closing"
+        if len(self._connections) > self.bounds.connections:
+            self.refused["connections"] += 1
+            return f"{self.bounds.connections} connections are open, which is the bound"
+        return None
+
+    def discard(self, connection: Guest) -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._nobody.set()
+
+    def succeed(self, connection: Guest, successor: Guest) -> Callable[[], None]:
+        """Somebody else goes on with a connection; what to call when that is gone."""
+        self._connections.add(successor)
+        self._connections.discard(connection)
+        return lambda: self.discard(successor)
+
+    def hold(self, size: int, whole: int = 0) -> bool:
+        """Count bytes of a body that has `whole` in all, if they fit. Large ones leave room for small ones."""
+        room = self.bounds.bodies_bytes
+        if whole > SMALL_BODY_BYTES:
+            room -= room // 8
+        if size > 0 and self.bodies_bytes + size > room:
+            self.refused["bodies_bytes"] += 1
+            return False
+        self.bodies_bytes += size
+        return True
+
+    def is_roomy(self, size: int) -> bool:
+        """Whether so much more leaves half of the memory for bodies free."""
+        return self.bodies_bytes + size <= self.bounds.bodies_bytes // 2
+
+    def keep(self, size: int) -> bool:
+        """Count bytes of an answer until its client has read it, if they fit."""
+        room = self.bounds.bodies_bytes
+        if size > SMALL_BODY_BYTES:
+            room -= room // 8
+        if size > 0 and self.answers_bytes and self.answers_bytes + size > room:
+            return False
+        self.answers_bytes += size
+        return True
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run the answer to a request."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def answer(self, request: Request) -> Answer:
+        """What the application says; whatever it raises is an answer too. After a stream comes its `end`."""
+        if self.requests - self.waits >= self.bounds.requests:
+            self.refused["requests"] += 1
+            return problem(HttpError("busy", f"{self.bounds.requests} requests are under way, which is the bound"))
+        self.requests += 1
+        answer: Answer | None = None
+        try:
+            assert self.app is not None
+            answer = await self.app(request)
+        except WherryError as fault:
+            answer = problem(fault)
+        except Exception as fault:
+            _log.exception("%s %s failed", request.method, request.path)
+            answer = problem(HttpError("internal", f"this is a fault of the broker, and it is in its log: {fault!r}"))
+        finally:
+            if not isinstance(answer, Stream):
+                self.end(request)
+        self.dress(request, answer)
+        return answer
+
+    def dress(self, request: Request, answer: Answer) -> None:
+        """Say in an answer that the page which asked may read it, if it may."""
+        if request.page and isinstance(answer, Response | Stream):
+            answer.headers = [*answer.headers, *readable_by(request.page)]
+
+    def end(self, request: Request) -> None:
+        """A request is over."""
+        self.requests -= 1
+        if request.waits:
+            self.waits -= 1
+            request.waits = False
+
+    def begin_wait(self, request: Request) -> None:
+        """A request is about to wait for messages or for an outcome: it is counted apart from the quick ones."""
+        if request.waits:
+            return
+        if self.waits >= self.bounds.waits:
+            self.refused["waits"] += 1
+            raise HttpError("busy", f"{self.bounds.waits} requests wait already, which is the bound")
+        request.waits = True
+        self.waits += 1
+
+    async def patiently(self, ask: Callable[[int], Awaitable[T]], wait_ms: int) -> T:
+        """What is said to a question that may wait so long; when the server closes, to one that may not."""
+        if wait_ms and not self.closing:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None) as patience:
+                    self._patience.add(patience)
+                    try:
+                        return await ask(wait_ms)
+                    finally:
+                        self._patience.discard(patience)
+        return await ask(0)
+
+    def observe(self, request: Request, status: int, seconds: float) -> None:
+        """A request was answered."""
+        if self._observer is not None:
+            self._observer(request, status, seconds)

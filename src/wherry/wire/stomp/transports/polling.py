@@ -1,0 +1,297 @@
+"""STOMP over HTTP for clients that cannot have a WebSocket: two streams of bytes, each with its place.
+
+    client ── send(at, bytes) ──►  received      a repeat begins before `received`: only what is new is fed
+    client ── take(after) ──────►  first … next  `after` confirms all before it; the rest is given again as asked
+
+What a client has not confirmed is kept, and counts as not taken. So an answer that is lost is asked for again, nothing
+comes twice and nothing is lost, as long as the session lives. Of a session nothing is heard for a while: it is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import time
+from collections import deque
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+
+from wherry.model.errors import InvalidInput, LimitReached, NotFound
+from wherry.wire.stomp.desk import STRANGE, Desk
+from wherry.wire.stomp.session import Session
+from wherry.wire.stomp.transports.transport import LOW_BYTES
+from wherry.wire.turns import STRANGER_BYTES_MAX, Turn, turns
+
+ID_BYTES, TOKEN_BYTES = 12, 32
+PIECE_BYTES = 4 << 10
+"""Fed at once: between two pieces others have their turn, where this one is used up."""
+
+TAKE_BYTES = 1 << 20
+"""Of one answer; more is taken with the next."""
+
+PARTING_S = 10.0
+"""How long what was said last can be fetched from a session that is closed."""
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What sessions that are polled may take.
+
+    `strangers` of the `sessions` may be of clients that were never let in; `idle_s` without a request ends one; whoever
+    has `waiting_bytes` to take when more comes is cut off; `full_s` is how long bytes may wait for a session that is
+    full before they are refused.
+    """
+
+    sessions: int = 1_000
+    strangers: int = 100
+    idle_s: float = 60.0
+    waiting_bytes: int = 16 << 20
+    full_s: float = 20.0
+
+
+class Opened(NamedTuple):
+    """A session, and the secret that whoever goes on with it has to show."""
+
+    id: str
+    token: str
+
+
+class Taken(NamedTuple):
+    """Bytes for a client, the place behind them, and whether nothing will ever come after them."""
+
+    data: bytes
+    next: int
+    is_over: bool
+
+
+class Received(NamedTuple):
+    """How many bytes came from a client so far, and whether nothing more is wanted."""
+
+    received: int
+    is_over: bool
+
+
+class Line:
+    """A road: one session that is polled."""
+
+    name = "polling"
+    is_stopped = False
+
+    def __init__(self, desk: Desk, bounds: Bounds, *, peer: str, secure: bool) -> None:
+        self._bounds = bounds
+        self._chunks: deque[bytes] = deque()
+        self._first = self._next = 0
+        """The place of the oldest byte that is kept, and the one behind the newest."""
+        self._received = 0
+        self._is_closed = self._is_stuffed = False
+        self._closed_at = 0.0
+        self._polls = 0
+        self._taker: asyncio.Future[None] | None = None
+        self._feeding = asyncio.Lock()
+        self.heard = time.monotonic()
+        self._session = Session(desk, self, peer=peer, secure=secure, heart_beats=False)
+
+    # ----------------------------------------------------------------------------------------------- for the session
+
+    def write(self, data: bytes) -> None:
+        """Bytes for the client, which fetches them."""
+        if self._is_closed:
+            return
+        before = self.waiting_bytes()  # one write may be larger than the bound: it goes to whoever takes what it gets
+        self._chunks.append(data)
+        self._next += len(data)
+        self._wake()
+        if before > self._bounds.waiting_bytes and not self._is_stuffed:
+            self._is_stuffed = True  # the ERROR is written here too
+            most = self._bounds.waiting_bytes
+            self._session.cut_off("nothing read", f"{before} bytes are not confirmed, and more came; allowed: {most}")
+
+    def close(self) -> None:
+        """Nothing more is said; what was can still be fetched for a while."""
+        self._is_closed = True
+        self._closed_at = time.monotonic()
+        self._wake()
+        asyncio.get_running_loop().call_soon(self._release)
+
+    def _release(self) -> None:
+        self._session.over()
+
+    def waiting_bytes(self) -> int:
+        """Written, but not confirmed by the client."""
+        return self._next - self._first
+
+    unread_bytes = waiting_bytes
+
+    # ------------------------------------------------------------------------------------------------ for the client
+
+    async def send(self, at: int, data: bytes) -> Received:
+        """Hear what is new in bytes that begin at a place."""
+        self.heard = time.monotonic()
+        async with self._feeding:
+            if at > self._received:
+                raise InvalidInput("at", at, f"0 to {self._received}: so many bytes came before, and none is missing")
+            end, until = at + len(data), time.monotonic() + self._bounds.full_s
+            turn = Turn(turns(), self)
+            while self._received < end and not self._is_closed:
+                if not await self._relieved(until):
+                    raise LimitReached("what this session has not done yet", self._received, end)
+                here = self._received - at
+                piece = data[here : here + PIECE_BYTES]
+                self._received += len(piece)
+                turn.begin(is_stranger=self.is_stranger)
+                self._session.feed(piece)
+                self._check_stranger()
+                turn.end()
+                await turn.ready()
+        self.heard = time.monotonic()
+        return Received(self._received, self._is_closed)
+
+    def _check_stranger(self) -> None:
+        if self._session.is_stranger and self._received > STRANGER_BYTES_MAX:
+            why = f"{self._received} bytes without a login; allowed: {STRANGER_BYTES_MAX}"
+            self._session.cut_off(STRANGE, why)
+
+    async def _relieved(self, until: float) -> bool:
+        """Wait until the session can hear more, up to a time; whether it can."""
+        while self._session.is_full and not self._is_closed:
+            relief = asyncio.Event()
+            self._session.when_relieved(relief.set)
+            try:
+                await asyncio.wait_for(relief.wait(), until - time.monotonic())
+            except TimeoutError:
+                return False
+        return True
+
+    async def take(self, after: int, wait_ms: int) -> Taken:
+        """What is there behind a place; waits for it. A later call ends an earlier one that waits still."""
+        self.heard = time.monotonic()
+        self._confirm(after)
+        self._wake()
+        if not self._chunks and wait_ms and not self._is_closed:
+            self._polls += 1
+            taker = self._taker = asyncio.get_running_loop().create_future()
+            try:
+                await asyncio.wait([taker], timeout=wait_ms / 1000)
+            finally:
+                self._polls -= 1
+                self.heard = time.monotonic()
+        return self._answer(after)
+
+    def _answer(self, after: int) -> Taken:
+        """Chunks up to a bound, whole ones unless the first alone is larger."""
+        if after != self._first:  # a later call has confirmed more: this one is nobody's any longer
+            return Taken(b"", after, is_over=False)
+        parts, size = [], 0
+        for chunk in self._chunks:
+            if size and size + len(chunk) > TAKE_BYTES:
+                break
+            parts.append(chunk[:TAKE_BYTES])
+            size += len(parts[-1])
+        end = after + size
+        return Taken(b"".join(parts), end, is_over=self._is_closed and end == self._next)
+
+    def _confirm(self, after: int) -> None:
+        if not self._first <= after <= self._next:
+            raise InvalidInput("after", after, f"{self._first} to {self._next}: what was confirmed, and what was given")
+        was = self.waiting_bytes()
+        while self._first < after:
+            chunk = self._chunks.popleft()
+            done = min(len(chunk), after - self._first)
+            self._first += done
+            if done < len(chunk):
+                self._chunks.appendleft(chunk[done:])
+        if was >= LOW_BYTES > self.waiting_bytes():
+            self._session.drained()
+
+    def _wake(self) -> None:
+        if self._taker is not None and not self._taker.done():
+            self._taker.set_result(None)
+
+    # ------------------------------------------------------------------------------------------------------- the end
+
+    @property
+    def is_polled(self) -> bool:
+        """Whether the client waits for bytes just now."""
+        return self._polls > 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is closed and the client knows all that was said."""
+        return self._is_closed and not self.waiting_bytes()
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether its client was never let in."""
+        return not hasattr(self._session, "host")
+
+    def is_gone(self, now: float) -> bool:
+        """Whether nobody is waited for any longer: all is said, or nothing was heard, or asked for in time."""
+        if self._is_closed:
+            return self.is_done or now - self._closed_at > PARTING_S
+        return not self.is_polled and now - self.heard > self._bounds.idle_s
+
+    def end(self) -> None:
+        """At once: the client is gone, or takes nothing."""
+        self._is_closed = True
+        self._wake()
+        if not self._session.is_over:
+            self._session.over()
+
+
+class Polling:
+    """All sessions that are polled."""
+
+    def __init__(self, desk: Desk, bounds: Bounds | None = None) -> None:
+        self._desk, self.bounds = desk, bounds or Bounds()
+        self._lines: dict[str, tuple[bytes, Line]] = {}
+        """By id: what is kept of the secret, and the session."""
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def open(self, *, peer: str, secure: bool) -> Opened:
+        """A new session."""
+        bounds, strangers = self.bounds, self._strangers()
+        if len(self._lines) >= bounds.sessions or strangers >= bounds.strangers:
+            self.tick(time.monotonic())
+            strangers = self._strangers()
+        if len(self._lines) >= bounds.sessions:
+            raise LimitReached("sessions that are polled", bounds.sessions, len(self._lines) + 1)
+        if strangers >= bounds.strangers:
+            raise LimitReached("sessions that are polled without a CONNECT", bounds.strangers, strangers + 1)
+        name, token = secrets.token_urlsafe(ID_BYTES), secrets.token_urlsafe(TOKEN_BYTES)
+        self._lines[name] = (_digest(token), Line(self._desk, self.bounds, peer=peer, secure=secure))
+        return Opened(name, token)
+
+    def _strangers(self) -> int:
+        return sum(line.is_stranger for _, line in self._lines.values())
+
+    def check(self, name: str, token: str) -> None:
+        """Whether there is such a session with this secret: which of the two is wrong, nobody is told."""
+        digest, _ = self._lines.get(name, (b"", None))
+        if not hmac.compare_digest(digest, _digest(token)):
+            raise NotFound("session", name)
+
+    def line(self, name: str) -> Line:
+        """A session that is there."""
+        found = self._lines.get(name)
+        if found is None:
+            raise NotFound("session", name)
+        return found[1]
+
+    def end(self, name: str) -> None:
+        """A client is done."""
+        line = self.line(name)
+        del self._lines[name]
+        line.end()
+
+    def tick(self, now: float) -> None:
+        """Let go of those that are over, or of which nothing is heard."""
+        for name in [name for name, (_, line) in self._lines.items() if line.is_gone(now)]:
+            self.end(name)
+
+
+def _digest(token: str) -> bytes:
+    return blake2b(token.encode("utf-8", "surrogateescape"), digest_size=32).digest()

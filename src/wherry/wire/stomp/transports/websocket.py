@@ -1,0 +1,327 @@
+"""STOMP over a WebSocket: handshake, messages and closing by `websockets`, which does no IO of its own.
+
+    transport ──► Protocol ── messages ──► Session.feed
+    transport ◄── Protocol ◄── send_text ◄── write
+
+Messages carry a stream: a frame of STOMP may come in several of them, several frames in one, and a message in
+fragments is fed as they come. What we write is text, as clients in pages expect; only where a body is no UTF-8 it is
+binary.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from websockets.datastructures import Headers
+from websockets.exceptions import InvalidState
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import SEND_EOF, Protocol, Side, State
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from wherry.model.errors import InvalidInput
+from wherry.wire.peer import certified, place
+from wherry.wire.stomp.codec import BODY_BYTES_MAX, HEAD_BYTES_MAX
+from wherry.wire.stomp.desk import STRANGE, Desk
+from wherry.wire.stomp.session import Session
+from wherry.wire.stomp.transports.transport import (
+    FEED_BYTES,
+    HIGH_BYTES,
+    LOW_BYTES,
+    NEVER_BYTES,
+    unread,
+)
+from wherry.wire.turns import TurnProtocol
+
+SUBPROTOCOLS = tuple(Subprotocol(name) for name in ("v12.stomp", "v11.stomp", "v10.stomp"))
+"""What we speak, the best first. A client that names none of them is spoken to as well."""
+
+MESSAGE_BYTES_MAX = 2 * (HEAD_BYTES_MAX + BODY_BYTES_MAX)
+FRAGMENT_BYTES_MAX = HEAD_BYTES_MAX + BODY_BYTES_MAX
+"""Held until it is whole: as much as the largest frame of STOMP. A message may bring another one along."""
+
+PING_S, SILENCE_S = 25.0, 75.0
+"""A client of which nothing was heard is asked whether it is there, and after a while taken to be gone."""
+
+FRAME_PACE = 100_000
+"""Bytes that win a frame one second more."""
+
+PARTING_S = 2.0
+"""How long a client may take to answer a close."""
+
+DATA = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
+PONG = 0x80 | Opcode.PONG
+"""The first byte of one."""
+
+_log = logging.getLogger("wherry.stomp")
+_quiet = logging.getLogger("wherry.stomp.websocket")
+_quiet.setLevel(logging.ERROR)  # the library tells each frame to a logger that listens
+
+
+class WebSocket(TurnProtocol):
+    """A road, and the protocol of a transport that was one of HTTP before."""
+
+    name = "websocket"
+
+    def __init__(self, sockets: WebSockets, answer: bytes) -> None:
+        self._sockets, self._answer = sockets, answer
+        self._protocol = Protocol(Side.SERVER, max_size=(MESSAGE_BYTES_MAX, FRAGMENT_BYTES_MAX), logger=_quiet)
+        self._heard = self._asked = time.monotonic()
+        self._parting_since: float | None = None
+        self._part_since: float | None = None
+        self._is_paused = False
+        self._goodbye = (CloseCode.NORMAL_CLOSURE, "")
+        self._ending: asyncio.Task[None] | None = None
+        self._kept: deque[bytes] = deque()
+        """What was read before the session was full, in order."""
+        self._kept_bytes = 0
+        self.held = 0
+        """Bytes of a frame of the WebSocket that is not whole, and of what is kept."""
+
+    def begin(self, transport: asyncio.Transport, rest: bytes, left: Callable[[], None]) -> None:
+        """Go on with a connection: `rest` is what came behind the request."""
+        self._transport, self._left = transport, left
+        self._sockets.open.add(self)
+        transport.set_write_buffer_limits(high=HIGH_BYTES // 2, low=LOW_BYTES)
+        transport.write(self._answer)
+        self.begin_turns(transport)
+        secure = transport.get_extra_info("ssl_object") is not None
+        self._session = Session(
+            self._sockets.desk,
+            self,
+            peer=place(transport.get_extra_info("peername")),
+            secure=secure,
+            certified=certified(transport),
+        )
+        if rest:
+            self.push(rest)
+
+    # ---------------------------------------------------------------------------------------------------- the socket
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = time.monotonic()
+        self._protocol.receive_data(data)
+        events = self._protocol.events_received()
+        self._answer_pings()
+        for event in events:
+            if isinstance(event, Frame) and event.opcode in DATA:
+                self._keep(event.data)
+        self._feed()
+        self._flush()
+        if self._protocol.close_expected():
+            self._session.over()
+            self._part()
+        self._sockets.check_held()
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the client is not let in yet."""
+        return self._session.is_stranger
+
+    def refuse_stranger(self, why: str) -> None:
+        """Tell the client that it sent too much before it was let in, and end."""
+        self._session.cut_off(STRANGE, why)
+
+    def _answer_pings(self) -> None:
+        """The last ping of a read is answered, which RFC 6455 allows: a flood of them costs one small write."""
+        said = [data for data in self._protocol.data_to_send() if data != SEND_EOF]
+        pongs = [data for data in said if data[0] == PONG]
+        said = pongs[-1:] + [data for data in said if data[0] != PONG]
+        if said and not self._transport.is_closing():
+            self._transport.write(b"".join(said))
+
+    def _keep(self, data: bytes | bytearray | memoryview) -> None:
+        view = memoryview(data)
+        self._kept.extend(bytes(view[at : at + FEED_BYTES]) for at in range(0, len(view), FEED_BYTES))
+        self._kept_bytes += len(view)
+
+    def _count_held(self) -> None:
+        part = len(self._protocol.reader.buffer)
+        size = part + self._kept_bytes
+        self._sockets.held += size - self.held
+        self.held = size
+        if not part:
+            self._part_since = None
+        elif self._part_since is None:
+            self._part_since = self._heard
+
+    def _feed(self) -> None:
+        """What is kept to the session, unless it is full: then nothing more is read until it is not.
+
+        What came with a close is fed whatever is full: there is no later.
+        """
+        session, is_last = self._session, self._protocol.state is not State.OPEN
+        session.feed(b"")  # a part of a frame, or a ping, is a sign of life too
+        while self._kept and not session.is_over and (is_last or not session.is_full):
+            piece = self._kept.popleft()
+            self._kept_bytes -= len(piece)
+            session.feed(piece)
+        if session.is_over:
+            self._drop_kept()
+        elif session.is_full and not self._is_paused and not self._transport.is_closing():
+            self._is_paused = True
+            self.stop("full")
+            session.when_relieved(self._on_relief)
+        self._count_held()
+
+    def _drop_kept(self) -> None:
+        self._kept.clear()
+        self._kept_bytes = 0
+
+    def _on_relief(self) -> None:
+        self._is_paused = False
+        self._feed()
+        if not self._is_paused:
+            self.go_on("full")
+
+    def eof_received(self) -> bool:
+        """The client says no more: the session ends now, so that it is given nothing that would be dropped."""
+        self._protocol.receive_eof()
+        self._session.over()
+        self._part()
+        return False
+
+    def connection_lost(self, fault: Exception | None) -> None:
+        self.end_turns()
+        if self._ending is not None:
+            self._ending.cancel()
+        self._drop_kept()
+        self._sockets.held -= self.held
+        self.held = 0
+        self._sockets.open.discard(self)
+        self._session.over()
+        self._left()
+
+    def resume_writing(self) -> None:
+        self._session.drained()
+
+    def _flush(self) -> None:
+        for data in self._protocol.data_to_send():
+            if data != SEND_EOF and not self._transport.is_closing():
+                self._transport.write(data)
+
+    # ----------------------------------------------------------------------------------------------- for the session
+
+    def write(self, data: bytes) -> None:
+        """One message with whole frames of STOMP."""
+        if self._protocol.state is not State.OPEN or self._transport.is_closing():
+            return
+        if data.isascii() or _is_text(data):
+            self._protocol.send_text(data)
+        else:
+            self._protocol.send_binary(data)
+        self._flush()
+
+    def close(self) -> None:
+        """Say that it is over, and wait a moment for the client to say so too."""
+        with suppress(InvalidState):  # it is closing already
+            self._protocol.send_close(*self._goodbye)
+        self._flush()
+        self._part()
+
+    def waiting_bytes(self) -> int:
+        """Written, but not taken by our kernel yet."""
+        if self._protocol.state is not State.OPEN or self._transport.is_closing():
+            return NEVER_BYTES
+        return self._transport.get_write_buffer_size()
+
+    def unread_bytes(self) -> int:
+        """Written, but not known to have reached the client's machine."""
+        return unread(self.waiting_bytes(), self._transport)
+
+    def _part(self) -> None:
+        """Once both sides have said goodbye, or ours alone because the client broke a rule, the connection ends."""
+        if self._parting_since is None:
+            self._parting_since = time.monotonic()
+        if self._protocol.close_rcvd is not None or self._protocol.parser_exc is not None:
+            self._transport.close()
+
+    # --------------------------------------------------------------------------------------------------- the server
+
+    def tick(self, now: float) -> None:
+        """About once a second: whoever takes too long."""
+        if self._parting_since is not None:
+            if now - self._parting_since > PARTING_S:
+                self._transport.abort()
+        elif self.is_stopped:
+            self._heard = now  # nothing was read from it: it cannot be late
+            self._part_since = None if self._part_since is None else now
+        elif now - self._heard > SILENCE_S:
+            self.cut_off(f"nothing was heard for {SILENCE_S:g} s")
+        elif self._part_since is not None and now - self._part_since > self._patience_s():
+            self.cut_off(f"{self.held} bytes of a frame, and no end within {self._patience_s():.0f} s")
+        elif now - max(self._heard, self._asked) > PING_S:
+            self._asked = now
+            self._protocol.send_ping(b"")
+            self._flush()
+
+    def _patience_s(self) -> float:
+        return self._sockets.desk.bounds.frame_s + self.held / FRAME_PACE
+
+    def finish(self) -> None:
+        """The server goes: once what came is stored, and so confirmed, the session ends, and then the road."""
+        self._goodbye = (CloseCode.GOING_AWAY, "the broker is closing")
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end_stored(), name="wherry websocket end")
+
+    async def _end_stored(self) -> None:
+        await self._session.receipts.all_stored()
+        self._session.over()  # before the close: behind that one everything would be dropped
+        self.close()
+
+    def abort(self) -> None:
+        """Go at once."""
+        self._transport.abort()
+
+    def cut_off(self, why: str) -> None:
+        """End it at once, and remember why."""
+        _log.info("cut off", extra={"peer": self._session.peer, "why": why})
+        self._sockets.desk.note(self._session, "websocket", why)
+        self._transport.abort()
+
+
+class WebSockets:
+    """All that are open."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.open: set[WebSocket] = set()
+        self.held = 0
+        """Bytes of frames that are not whole."""
+
+    def answer(self, headers: Mapping[str, str]) -> WebSocket:
+        """A WebSocket for a request that asks for one, or `InvalidInput`."""
+        return WebSocket(self, handshake(headers))
+
+    def check_held(self) -> None:
+        """Memory is short: whoever holds the most of it with half a frame has to go."""
+        if self.held > self.desk.bounds.held_bytes:
+            max(self.open, key=lambda each: each.held).cut_off("too much that is not whole")
+
+
+def handshake(headers: Mapping[str, str]) -> bytes:
+    """The answer to a request for a WebSocket, or `InvalidInput`."""
+    server = ServerProtocol(subprotocols=SUBPROTOCOLS, select_subprotocol=_select, logger=_quiet)
+    response = server.accept(Request("/", Headers(headers)))
+    if server.handshake_exc is not None:
+        allowed = "websocket, with the headers of RFC 6455"
+        raise InvalidInput("Upgrade", headers.get("upgrade"), f"{allowed} ({server.handshake_exc})")
+    return response.serialize()
+
+
+def _select(server: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    return next((name for name in SUBPROTOCOLS if name in offered), None)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
