@@ -21,7 +21,7 @@ CALLS, PRODUCERS, RUN_MAX = 3, 2, 16
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(producers, "CALLS_MAX", CALLS)
+    monkeypatch.setattr(producers, "PRODUCER_CALLS_MAX", CALLS)
     monkeypatch.setattr(producers, "PRODUCERS_MAX", PRODUCERS)
     monkeypatch.setattr(ids, "RUN_MAX", RUN_MAX)
 
