@@ -9,8 +9,9 @@ from tests.amqp.wires import LASTING, durable, url_of
 from tests.fair.test_floods import disk_that_takes_nothing
 from tests.stomp.serving import running, until
 from wherry.broker.broker import Broker
+from wherry.broker.calls.gathering import TURN_BYTES
 from wherry.node.node import Node
-from wherry.queueing.flow.intake import TURN_BYTES, Intake
+from wherry.queueing.flow.intake import Intake
 
 PASSING = b"\x00\x00"
 
@@ -27,9 +28,9 @@ def submits(monkeypatch) -> list[int]:
     found: list[int] = []
     submit = Broker.submit
 
-    async def counted(broker: Broker, calls):
-        found.append(sum(batch.num_rows for _, batch, _ in calls))
-        return await submit(broker, calls)
+    async def counted(broker: Broker, topic, batch, options):
+        found.append(batch.num_rows)
+        return await submit(broker, topic, batch, options)
 
     monkeypatch.setattr(Broker, "submit", counted)
     return found

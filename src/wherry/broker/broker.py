@@ -13,6 +13,7 @@ from types import TracebackType
 from wherry.broker.calls.catalogue import Catalogue
 from wherry.broker.calls.condition import Condition
 from wherry.broker.calls.consume import Host
+from wherry.broker.calls.gathering import Gathering
 from wherry.broker.calls.history import Historian
 from wherry.broker.calls.inventory import Inventory
 from wherry.broker.calls.look import Looker
@@ -36,6 +37,7 @@ class Broker(Catalogue, Inventory, Publisher, Host, Looker, Historian, Outcomes,
         self.shard = shard
         self._housekeeper = housekeeper
         self._settler = Settler(shard)
+        self._gathering = Gathering(self)
         self._background = asyncio.create_task(self._run_housekeeper(), name="wherry housekeeping")
         self._named: Counter[str] = Counter()
         if shard.state.talkative:

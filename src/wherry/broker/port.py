@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import pyarrow as pa
 
+from wherry.broker.calls.gathering import Gathering
 from wherry.broker.metrics.tracing import Tracer
 from wherry.broker.waiting.slices import Slices
 from wherry.model.calls.amendment import Amended, Amendment
@@ -66,9 +67,14 @@ class PublishPort(Protocol):
         self, route: str, messages: Publishable, *, routing_key: str = "", headers: dict[str, str] | None = None
     ) -> dict[str, Published]: ...
 
+    @property
+    def gathering(self) -> Gathering: ...
+
     async def submit(
-        self, calls: Sequence[tuple[str, Publishable, PublishOptions]]
-    ) -> tuple[int, list[Published | WherryError]]: ...
+        self, topic: str, messages: Publishable, options: PublishOptions
+    ) -> tuple[int, Published | WherryError]: ...
+
+    def count_refusal(self, topic: str, fault: WherryError) -> None: ...
 
     async def reserve(self, topic: str) -> None: ...
 

@@ -82,7 +82,7 @@ async def test_a_publish_that_somebody_else_waits_for_is_told_when_it_is_durable
     Tracing(broker.shard, tracer)
     await broker.create_topic("jobs")
     message = Message(payload=b"m", headers={"traceparent": SAMPLED})
-    position, _ = await broker.submit([("jobs", message, wherry.PublishOptions())])
+    position, _ = await broker.submit("jobs", message, wherry.PublishOptions())
     assert exporter.get_finished_spans() == ()
     await broker.stored(position)
     await broker.close()

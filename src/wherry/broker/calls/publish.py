@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from wherry.broker.calls.face import Face
+from wherry.broker.calls.gathering import TURN_BYTES, Gathering
 from wherry.broker.commit.shard import Choice
 from wherry.core.decide import leasing, publishing, staging
 from wherry.core.decide.volatile import joined
 from wherry.model import check
 from wherry.model.calls.publish import Published, PublishOptions
+from wherry.model.calls.rows import Handling, single_row
 from wherry.model.catalog import routing
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.model.ops import Entry
@@ -20,6 +23,13 @@ from wherry.model.schema import Publishable, compact
 
 class Publisher(Face):
     """The calls that add messages."""
+
+    _gathering: Gathering
+
+    @property
+    def gathering(self) -> Gathering:
+        """Return what makes one batch of the messages of several callers."""
+        return self._gathering
 
     async def publish(self, topic: str, messages: Publishable, options: PublishOptions | None = None) -> Published:
         """Publish messages to a topic; on return they are on disk (unless they are transient).
@@ -34,10 +44,30 @@ class Publisher(Face):
         if chosen.callback is not None:
             self.check_url("callback", chosen.callback)
         metrics = self.shard.metrics
-        call = self._publish(topic, messages, chosen)
+        call = self._gathered(topic, messages, chosen) or self._publish(topic, messages, chosen)
         return await (call if metrics is None else metrics.publishing((topic,), call))
 
+    def _gathered(
+        self, topic: str, messages: Publishable, chosen: PublishOptions
+    ) -> Coroutine[Any, Any, Published] | None:
+        """Return the call that publishes a single plain message together with those of other callers.
+
+        None for what has to be decided by itself: several messages, which are a batch already; an id, for which the
+        disk may have to be read while others would wait; a message without a key for one of several partitions.
+        """
+        number = self.shard.state.catalog.topics.get(topic) if isinstance(topic, str) else None
+        config = None if number is None else self.shard.state.topics[number].config
+        row = None if config is None or not chosen.is_plain else single_row(messages)
+        if config is None or row is None or row.size > min(TURN_BYTES, config.payload_bytes_max):
+            return None
+        if config.partitions > 1 and row.rows.key is None:
+            return None
+        persistent = config.persistent if chosen.persistent is None else chosen.persistent
+        return self.gathering.publish(topic, row.rows, Handling(persistent, row.priority, row.expires, row.due))
+
     async def _publish(self, topic: str, messages: Publishable, chosen: PublishOptions) -> Published:
+        if self.gathering.is_open(topic):
+            await self.gathering.flush()  # messages of earlier calls go before these
         began_us = self.shard.clock.wall_us()
         try:
             position, answer, batch = await self._submitted(topic, messages, chosen)
@@ -55,29 +85,24 @@ class Publisher(Face):
             self.shard.tracing.published(topic, batch, answer, began_us, position)
 
     async def submit(
-        self, calls: Sequence[tuple[str, Publishable, PublishOptions]]
-    ) -> tuple[int, list[Published | WherryError]]:
-        """Publish to several topics, one after the other; each call stands or falls by itself.
+        self, topic: str, messages: Publishable, options: PublishOptions
+    ) -> tuple[int, Published | WherryError]:
+        """Publish without waiting for the disk: return the position that `stored` waits for, and the answer.
 
-        On return the messages are in the topics and not durable yet: that is what `stored` waits for, with the position
-        that is returned here. So whoever has many calls has all of them written together.
+        On return the messages are in the topic and not durable yet.
         """
-        last = 0
-        answers: list[Published | WherryError] = []
-        for topic, messages, options in calls:
-            began_us = self.shard.clock.wall_us()
-            try:
-                position, answer, batch = await self._submitted(topic, messages, options)
-            except WherryError as fault:
-                if self.shard.metrics is not None:
-                    self.shard.metrics.refused(topic, fault)
-                answers.append(fault)
-                last = self.shard.committer.submitted  # a refusal rests on what others have written
-                continue
-            self._trace(topic, batch, answer, began_us, position)
-            last = max(last, position)
-            answers.append(answer)
-        return last, answers
+        began_us = self.shard.clock.wall_us()
+        try:
+            position, answer, batch = await self._submitted(topic, messages, options)
+        except WherryError as fault:
+            return self.shard.committer.submitted, fault  # a refusal rests on what others have written
+        self._trace(topic, batch, answer, began_us, position)
+        return position, answer
+
+    def count_refusal(self, topic: str, fault: WherryError) -> None:
+        """Count a publish that was refused, for the metrics."""
+        if self.shard.metrics is not None:
+            self.shard.metrics.refused(topic, fault)
 
     async def _submitted(
         self, topic: str, messages: Publishable, options: PublishOptions

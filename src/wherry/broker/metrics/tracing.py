@@ -174,9 +174,12 @@ class Tracing:
     async def _end(self, spans: list[Span], position: int) -> None:
         with suppress(WherryError):  # the journal failed: none of it happened
             await self._shard.committer.wait(position)
-            now_us = self._shard.clock.wall_us()
-            for span in spans:
-                self._tracer.span(span._replace(end_us=now_us))
+            self._report(spans, self._shard.clock.wall_us())
+
+    @_harmless
+    def _report(self, spans: list[Span], now_us: int) -> None:
+        for span in spans:
+            self._tracer.span(span._replace(end_us=now_us))
 
     def _settled(
         self, number: int, partition: int, offset: Int64, at_us: int, error: str = "", *, dead: bool = False

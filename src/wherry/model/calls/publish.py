@@ -43,6 +43,11 @@ class PublishOptions:
     callback: str | None = None
     fingerprint: int | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether they say nothing of a single call: messages of several calls may be published as one batch."""
+        return self.persistent in (None, True, False) and self == _PLAIN[self.persistent]
+
     def checked(self, topic: Topic) -> PublishOptions:
         """Return these options, or raise `InvalidInput` where they do not fit the topic."""
         check.optional_integer("partition", self.partition, 0, topic.partitions - 1)
@@ -64,6 +69,9 @@ class PublishOptions:
         url = check_url("callback", self.callback)
         if not (topic.persistent if self.persistent is None else self.persistent):
             raise InvalidInput("callback", url, "none for transient messages: a callback survives a restart")
+
+
+_PLAIN = {each: PublishOptions(persistent=each) for each in (None, True, False)}
 
 
 @dataclass(slots=True)

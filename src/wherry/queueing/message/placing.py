@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
+from wherry.model.calls.rows import Handling
 from wherry.model.limits import TIME_MS_MAX
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.queue_terms import PRIORITY_STEP
@@ -13,19 +13,6 @@ from wherry.queueing.message.table import find
 from wherry.queueing.refusals import Reason, refused
 
 DELAY = "x-delay"
-
-
-class Place(NamedTuple):
-    """The columns of a message that depend on the queue. Times are Unix milliseconds."""
-
-    persistent: bool
-    priority: int | None
-    expires: int | None
-    due: int | None
-
-    def columns(self) -> dict[str, Any]:
-        """Those that a batch has."""
-        return {"priority": self.priority, "expires": self.expires, "due": self.due}
 
 
 def ttl_ms(known: Skimmed) -> int | None:
@@ -48,10 +35,10 @@ def delay_ms(known: Skimmed) -> int | None:
     return min(int(value), TIME_MS_MAX)
 
 
-_PLAIN = (Place(False, None, None, None), Place(True, None, None, None))
+_PLAIN = (Handling(False, None, None, None), Handling(True, None, None, None))
 
 
-def placed(queue: Queue, known: Skimmed, due_ms: int | None, now_ms: Callable[[], int]) -> Place:
+def placed(queue: Queue, known: Skimmed, due_ms: int | None, now_ms: Callable[[], int]) -> Handling:
     """How a message lies in a queue."""
     persistent = queue.terms.durable and known.delivery_mode == PERSISTENT
     if queue.is_plain and due_ms is None and known.expiration is None:  # most are
@@ -65,4 +52,4 @@ def placed(queue: Queue, known: Skimmed, due_ms: int | None, now_ms: Callable[[]
         # What may not wait at all is for whoever has room for it right now.
         if shortest > 0 or not queue.has_room():
             expires = min((now_ms() if due_ms is None else due_ms) + shortest, TIME_MS_MAX)
-    return Place(persistent, priority, expires, due_ms)
+    return Handling(persistent, priority, expires, due_ms)

@@ -36,12 +36,11 @@ async def repeat(one: Drill) -> None:
 async def submit(one: Drill) -> None:
     """Publishes of a turn, and the wait for all of them; one of them repeats another."""
     call = PublishOptions(producer="somebody", sequence=0)
-    position, answers = await one.ask(
-        lambda broker: broker.submit([(one.topic, [b"it"], call), (one.topic, [b"it"], call)])
-    )
+    _, first = await one.ask(lambda broker: broker.submit(one.topic, [b"it"], call))
+    position, again = await one.ask(lambda broker: broker.submit(one.topic, [b"it"], call))
     await one.ask(lambda broker: broker.stored(position))
     await one.cut()
-    for answer in answers:
+    for answer in (first, again):
         one.expect(
             not isinstance(answer, Exception) and await one.is_there(answer.ids()[0]), "what was submitted is gone"
         )
@@ -51,12 +50,11 @@ async def submit_repeat(one: Drill) -> None:
     """A turn that holds nothing but a repeat."""
     call = PublishOptions(producer="somebody", sequence=0)
     await one.begin(lambda broker: broker.publish(one.topic, [b"it"], call))
-    position, answers = await one.ask(lambda broker: broker.submit([(one.topic, [b"it"], call)]))
+    position, answer = await one.ask(lambda broker: broker.submit(one.topic, [b"it"], call))
     await one.ask(lambda broker: broker.stored(position))
     await one.cut()
     one.expect(
-        not isinstance(answers[0], Exception) and await one.is_there(answers[0].ids()[0]),
-        "what was submitted again is gone",
+        not isinstance(answer, Exception) and await one.is_there(answer.ids()[0]), "what was submitted again is gone"
     )
 
 
@@ -260,10 +258,10 @@ async def submit_duplicate(one: Drill) -> None:
     """The same in a turn of its own."""
     await one.begin(lambda broker: broker.publish(one.topic, [Message(payload=b"it", id="one")]))
     again = [Message(payload=b"it", id="one")]
-    position, answers = await one.ask(lambda broker: broker.submit([(one.topic, again, PublishOptions())]))
+    position, answer = await one.ask(lambda broker: broker.submit(one.topic, again, PublishOptions()))
     await one.ask(lambda broker: broker.stored(position))
     await one.cut()
-    one.expect(isinstance(answers[0], DuplicateId), "an id was taken twice")
+    one.expect(isinstance(answer, DuplicateId), "an id was taken twice")
     one.expect(await one.is_there("one"), "an id was said to be taken, and its message is gone")
 
 

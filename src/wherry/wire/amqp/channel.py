@@ -10,9 +10,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from wherry.broker.port import BrokerPort
+from wherry.model.calls.rows import Rows
 from wherry.model.limits import TIME_MS_MAX
 from wherry.queueing.flow.dealing import Dealt, Said
-from wherry.queueing.flow.intake import Incoming, Ticket
+from wherry.queueing.flow.intake import Ticket
 from wherry.queueing.flow.transaction import commit
 from wherry.queueing.hosts.queue import PULL_MAX, Queue
 from wherry.queueing.message import properties
@@ -151,7 +152,7 @@ class Channel:
         ticket = None
         if self.confirms:
             self.published += len(event.bodies)
-            ticket = Ticket(self, self.published)
+            ticket = Ticket(self, self.published, len(event.bodies))
         if immediate:
             raise refused(Reason.NOT_IMPLEMENTED, "immediate=true", hard=True)
         if exchange:
@@ -178,7 +179,7 @@ class Channel:
         exchange, key = event.route.exchange, event.route.key
         identity = known.message_id if due is not None else None
         words = (key if exchange else None, texts(known), identity)
-        messages = Incoming(event.bodies, prefix(exchange, key) + known.raw, *_sayable(words))
+        messages = Rows(event.bodies, prefix(exchange, key) + known.raw, *_sayable(words))
         intake, now_ms = self.session.intake, self.session.now_ms
         for queue in targets:
             place = placed(queue, known, due, now_ms)

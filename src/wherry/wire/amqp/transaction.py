@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from wherry.model.calls.rows import Handling, Rows
 from wherry.queueing.flow import transaction
 from wherry.queueing.flow.dealing import Said
-from wherry.queueing.flow.intake import Incoming
 from wherry.queueing.hosts.queue import Queue
-from wherry.queueing.message.placing import Place
 from wherry.queueing.refusals import Reason, refused
 
 if TYPE_CHECKING:
@@ -19,11 +18,11 @@ class Transaction:
     """Publishes and settles that wait for a commit."""
 
     def __init__(self) -> None:
-        self.messages: list[tuple[Queue, Incoming, Place]] = []
+        self.messages: list[tuple[Queue, Rows, Handling]] = []
         self.settled: list[tuple[Out, Said]] = []
         self._count = self._size = 0
 
-    def add(self, queue: Queue, messages: Incoming, place: Place) -> None:
+    def add(self, queue: Queue, messages: Rows, place: Handling) -> None:
         """Messages for a queue."""
         self.check(len(messages.payloads), messages.body_bytes)
         self.messages.append((queue, messages, place))

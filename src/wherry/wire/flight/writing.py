@@ -120,8 +120,9 @@ class Stream:
             position = await self._broker.submit_stage(put.stage, put.topic, batch, partition=put.partition)
             return position, Answer(batch.num_rows, [])
         options = PublishOptions(producer=put.producer, sequence=sequence, partition=put.partition)
-        position, (published,) = await self._broker.submit([(put.topic, batch, options)])
+        position, published = await self._broker.submit(put.topic, batch, options)
         if isinstance(published, WherryError):
+            self._broker.count_refusal(put.topic, published)
             raise published
         return position, Answer(batch.num_rows, places(published), published.repeated)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from wherry.model.calls.rows import Rows
 from wherry.model.limits import TIME_MS_MAX
-from wherry.queueing.flow.intake import Incoming
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.message.envelope import Pairs, prefix, texts
 from wherry.queueing.message.placing import delay_ms, placed
@@ -159,7 +159,7 @@ def _put(session: Session, frame: Frame, prepared: Prepared, transaction: Transa
     if destination.kind == "amq-queue" and not targets:
         raise no_queue(session.host.name, destination.key)
     identity = known.message_id if due is not None else None
-    message = Incoming([frame.body], prepared.envelope, prepared.key, prepared.headers, identity)
+    message = Rows([frame.body], prepared.envelope, prepared.key, prepared.headers, identity)
     rows = [(queue, message, placed(queue, known, due, session.now_ms)) for queue in targets]
     if transaction is not None:
         transaction.send(rows, size_of(message), frame.headers.get("receipt"))

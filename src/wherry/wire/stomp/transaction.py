@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wherry.broker.port import BrokerPort
+from wherry.model.calls.rows import Handling, Rows
 from wherry.queueing.flow import transaction
 from wherry.queueing.flow.dealing import Dealt, Said
-from wherry.queueing.flow.intake import Incoming, Intake
+from wherry.queueing.flow.intake import Intake
 from wherry.queueing.hosts.queue import Queue
-from wherry.queueing.message.placing import Place
 from wherry.wire.stomp.codec import StompFault
 from wherry.wire.stomp.subscriptions import Out
 
@@ -23,9 +23,9 @@ ROW_BYTES, PAIR_BYTES = 512, 192
 """What a message of a queue, or an ACK, and a header take in memory beside their bytes."""
 
 
-def size_of(message: Incoming) -> int:
+def size_of(message: Rows) -> int:
     """Bytes of memory that a message takes."""
-    return ROW_BYTES + message.body_bytes + len(message.envelope) + PAIR_BYTES * len(message.headers or ())
+    return ROW_BYTES + message.body_bytes + len(message.envelope or b"") + PAIR_BYTES * len(message.headers or ())
 
 
 class Transaction:
@@ -33,14 +33,14 @@ class Transaction:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self.messages: list[tuple[Queue, Incoming, Place]] = []
+        self.messages: list[tuple[Queue, Rows, Handling]] = []
         self.settled: list[tuple[Out, Said]] = []
         self.receipts: list[str] = []
         """Of its SENDs, to be given when they are stored."""
         self.size = 0
         """Bytes of memory, of which the desk counts those of all."""
 
-    def send(self, rows: list[tuple[Queue, Incoming, Place]], row_size: int, receipt_id: str | None) -> None:
+    def send(self, rows: list[tuple[Queue, Rows, Handling]], row_size: int, receipt_id: str | None) -> None:
         """Take up a SEND: a message, once for each queue that it reaches."""
         self.check(len(rows), row_size, 0 if receipt_id is None else PAIR_BYTES + len(receipt_id))
         self.messages += rows

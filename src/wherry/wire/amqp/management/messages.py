@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from wherry.model.calls.rows import Rows
 from wherry.model.errors import Closed, Forbidden, InvalidInput, TooLarge
 from wherry.model.limits import PAYLOAD_BYTES_MAX, TIME_MS_MAX
 from wherry.queueing.flow.dealing import Dealt, Said
-from wherry.queueing.flow.intake import Incoming, Ticket
+from wherry.queueing.flow.intake import Ticket
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.message import properties
 from wherry.queueing.message.envelope import prefix, texts
@@ -71,7 +72,7 @@ async def publish(ask: Ask) -> Reply:
     if known.headers and b"BCC" in known.headers:
         known = skim(properties.replaced(known.raw, "headers", without(known.headers, ("BCC",))))
     if targets:
-        messages = Incoming([body], prefix(exchange, key) + known.raw, key if exchange else None, texts(known))
+        messages = Rows([body], prefix(exchange, key) + known.raw, key if exchange else None, texts(known))
         delay = delay_ms(known) if terms.delayed else None
         await _stored(ask, targets, messages, known, delay)
     return Reply(200, {"routed": bool(targets)})
@@ -133,7 +134,7 @@ def _properties(ask: Ask) -> Skimmed:
     return skim(raw)
 
 
-async def _stored(ask: Ask, targets: tuple[Queue, ...], messages: Incoming, known: Skimmed, delay: int | None) -> None:
+async def _stored(ask: Ask, targets: tuple[Queue, ...], messages: Rows, known: Skimmed, delay: int | None) -> None:
     waiting, queueing = _Waiting(), ask.queueing
     now_ms = queueing.broker.now_ms()
     due = None if delay is None else min(now_ms + delay, TIME_MS_MAX)

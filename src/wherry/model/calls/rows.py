@@ -1,0 +1,111 @@
+"""Messages as rows: what a wire has read and the broker has not yet made columns of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from wherry.model import limits
+from wherry.model.schema import Message
+
+ROW_BYTES = 100
+"""What a message counts against bounds beside its body and envelope."""
+
+
+class Handling(NamedTuple):
+    """How the broker is to treat messages: on disk or not, how urgent, until when, from when. Unix milliseconds."""
+
+    persistent: bool
+    priority: int | None = None
+    expires: int | None = None
+    due: int | None = None
+
+    def columns(self) -> dict[str, int | None]:
+        """Return the columns of a batch that depend on it."""
+        return {"priority": self.priority, "expires": self.expires, "due": self.due}
+
+
+@dataclass(slots=True)
+class Rows:
+    """Messages that differ in nothing but their payloads: one message, or several that arrived together."""
+
+    payloads: list[bytes]
+    envelope: bytes | None = None
+    key: str | None = None
+    headers: list[tuple[str, str]] | None = None
+    id: str | None = None
+    body_bytes: int = field(init=False)
+    size: int = field(init=False)
+    """Bytes that all of them count: bodies, envelopes and `ROW_BYTES` each."""
+
+    def __post_init__(self) -> None:
+        self.body_bytes = sum(map(len, self.payloads))
+        self.size = self.body_bytes + len(self.payloads) * (len(self.envelope or b"") + ROW_BYTES)
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+
+class Row(NamedTuple):
+    """A single message as a row, with its times and its priority."""
+
+    rows: Rows
+    priority: int | None
+    expires: int | None
+    due: int | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of its payload."""
+        return self.rows.body_bytes
+
+
+def single_row(given: object) -> Row | None:
+    """Return what a caller publishes as a row, if it is one plain message without an id; else None.
+
+    A value that is not obviously right is no row: `schema.compact` will name what is wrong with it.
+    """
+    if isinstance(given, list) and len(given) == 1:
+        given = given[0]
+    if type(given) is bytes:
+        return Row(Rows([given]), None, None, None)
+    if type(given) is not Message or type(given.payload) is not bytes or given.id is not None:
+        return None
+    numbers = (given.priority, given.expires_ms, given.due_ms)
+    if (
+        (numbers != (None, None, None) and not _are_numbers(*numbers))
+        or (given.key is not None and not _is_text(given.key, limits.KEY_BYTES_MAX))
+        or (given.headers is not None and not _are_headers(given.headers))
+        or (given.envelope is not None and not _is_envelope(given.envelope))
+    ):
+        return None
+    pairs = None if given.headers is None else list(given.headers.items())
+    return Row(Rows([given.payload], given.envelope, given.key, pairs), *numbers)
+
+
+def _are_numbers(priority: object, expires_ms: object, due_ms: object) -> bool:
+    bounds = ((priority, limits.PRIORITY_MAX), (expires_ms, limits.TIME_MS_MAX), (due_ms, limits.TIME_MS_MAX))
+    return all(value is None or (type(value) is int and 0 <= value <= most) for value, most in bounds)
+
+
+def _is_envelope(value: object) -> bool:
+    return type(value) is bytes and len(value) <= limits.ENVELOPE_BYTES_MAX
+
+
+def _is_text(value: object, bytes_max: int) -> bool:
+    """Whether a value is text that Arrow takes; a lone surrogate is none."""
+    if type(value) is not str or len(value) > bytes_max:
+        return False
+    try:
+        return value.isascii() or len(value.encode()) <= bytes_max
+    except UnicodeEncodeError:
+        return False
+
+
+def _are_headers(headers: object) -> bool:
+    if type(headers) is not dict or len(headers) > limits.HEADERS_MAX:
+        return False
+    most = limits.HEADERS_BYTES_MAX
+    if not all(_is_text(name, most) and _is_text(value, most) for name, value in headers.items()):
+        return False
+    return sum(len(name.encode()) + len(value.encode()) for name, value in headers.items()) <= most
