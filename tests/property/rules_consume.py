@@ -12,7 +12,7 @@ from hypothesis.stateful import precondition, rule
 from tests.property import naive
 from tests.property.core_machine import DELAYS, LEASE_MS, PLENTY, Core, rows
 from wherry.core.decide import leasing, publishing, settling
-from wherry.core.decide.settling import Ending, Failure
+from wherry.core.decide.settling import Ending, Failure, Rejection
 from wherry.core.decide.volatile import separate
 from wherry.core.index.hashing import hash_text
 from wherry.model import ops
@@ -227,9 +227,11 @@ class Consuming(Core):
         if picked is None:
             return
         token, some, offsets = picked
-        state, ending = self.shell.state, Ending()
+        state, ending, why = self.shell.state, Ending(), Rejection("bad", "")
+        lease = leasing.held(state, token)
+        rows = settling.rows_of(lease, offsets)
         if how == "release":
-            settling.release(state, token, offsets)
+            settling.release(state, lease, rows)
             self.naive.release(token, some)
             return
         if how == "dead letter":
@@ -237,25 +239,36 @@ class Consuming(Core):
             full = self.naive.dead() + len(some) > self.naive.dead_max
             if full and self.naive.subscriptions[name].durable:
                 with pytest.raises(LimitReached):
-                    settling.dead_letter(state, ending, token, offsets, "bad", "")
+                    settling.dead_letter(state, ending, lease, rows, why)
                 return
-            steps = settling.dead_letter(state, ending, token, offsets, "bad", "")
+            steps = settling.dead_letter(state, ending, lease, rows, why)
             for message in self.naive.take_out(token, some):
                 self.naive.bury(message, name)
             self.naive.settle_up()
         elif how == "ack":
-            steps = settling.ack(state, ending, token, offsets)
+            steps = self.acked_by_two(ending, lease, rows)
             self.naive.ack(token, some)
         else:
             delay = 25 if how == "delay" else None
             failure = Failure(f"no {self.bodies}", self.now_ms, self.entropy, delay)
-            steps = settling.nack(state, ending, token, offsets, failure)
+            steps = settling.failed(state, ending, lease, rows, failure)
             self.naive.fail(token, some, delay or DELAYS, self.now_ms)
         self.shell.commit(separate(state, self.now.wall_us, steps))
         ending.carry_out(state)
         if token not in self.naive.leases:
             with pytest.raises(StaleLease):
-                settling.ack(state, Ending(), token, None)
+                leasing.held(state, token)
+
+    def acked_by_two(self, ending, lease, rows):
+        """Decide acks of two calls in one turn, and a third that names the same messages and is refused."""
+        every = np.arange(len(lease.offset)) if rows is None else rows
+        half = len(every) // 2
+        steps = [op for some in (every[:half], every[half:]) if len(some) for op in settling.ack(ending, lease, some)]
+        mark = ending.mark()
+        with pytest.raises(StaleLease):
+            settling.ack(ending, lease, rows)
+        ending.undo(mark)
+        return settling.joined_acks(steps)
 
     @precondition(lambda self: self.naive.leases)
     @rule(data=st.data())
@@ -263,7 +276,7 @@ class Consuming(Core):
         self.upkeep()
         if self.naive.leases:
             token = data.draw(st.sampled_from(sorted(self.naive.leases)))
-            leasing.renew(self.shell.state, token, 80, self.now)
+            leasing.renew(self.shell.state, leasing.held(self.shell.state, token), 80, self.now)
             self.naive.leases[token].deadline = self.now_ms + 80
 
     @rule(name=names)

@@ -135,6 +135,7 @@ def test_strategies_by_name():
 
 def test_a_strategy_of_ones_own(monkeypatch):
     monkeypatch.setattr(assignment, "_STRATEGIES", dict(assignment._STRATEGIES))
+    monkeypatch.setattr(assignment, "ASSIGNMENTS", list(assignment.ASSIGNMENTS))
     assignment.register("mine", Ordered)
     assert isinstance(make("mine", 2), Ordered)
     with pytest.raises(InvalidInput, match="a name that is not taken"):

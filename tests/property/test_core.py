@@ -100,7 +100,7 @@ def drained(shell: Shell, now: Now) -> list[Any]:
             for lease in leases:
                 result.append((subscription.config.name, lease.partition, lease.offset.tolist(), lease.rank.tolist()))
                 ending = Ending()
-                steps = settling.ack(shell.state, ending, lease.token, None)
+                steps = settling.ack(ending, lease, None)
                 shell.commit(separate(shell.state, now.wall_us, steps))
                 ending.carry_out(shell.state)
     return result

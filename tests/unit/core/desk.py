@@ -17,7 +17,7 @@ from wherry.core.decide import (
     upkeep,
 )
 from wherry.core.decide.leasing import Now
-from wherry.core.decide.settling import Ending, Failure
+from wherry.core.decide.settling import Ending, Failure, Rejection
 from wherry.core.decide.volatile import separate
 from wherry.core.inspect.audit import audit
 from wherry.core.inspect.stats import of_subscription
@@ -89,7 +89,7 @@ class Desk:
         """What a pull gives, handed back at once."""
         leases = self.pull(name)
         for lease in leases:
-            settling.release(self.shell.state, lease.token, None)
+            settling.release(self.shell.state, lease, None)
         return [offset for lease in leases for offset in lease.offset.tolist()]
 
     def settle(self, step: Callable[[Ending], list[AnyOp]]) -> None:
@@ -100,16 +100,16 @@ class Desk:
         audit(self.shell.state)
 
     def ack(self, lease: Lease) -> None:
-        self.settle(lambda ending: settling.ack(self.shell.state, ending, lease.token, None))
+        self.settle(lambda ending: settling.ack(ending, lease, None))
 
     def nack(self, lease: Lease, error: str = "", delay_ms: int | None = None) -> None:
-        failure = Failure(error, self.ms, np.zeros, delay_ms)
-        self.settle(lambda ending: settling.nack(self.shell.state, ending, lease.token, None, failure))
+        failure = Failure(error, self.ms, np.zeros, delay_ms).checked()
+        self.settle(lambda ending: settling.failed(self.shell.state, ending, lease, None, failure))
 
     def dead_letter(self, *leases: Lease) -> None:
         def step(ending: Ending) -> list[AnyOp]:
-            state = self.shell.state
-            return [op for each in leases for op in settling.dead_letter(state, ending, each.token, None, "bad", "")]
+            state, why = self.shell.state, Rejection("bad", "")
+            return [op for each in leases for op in settling.dead_letter(state, ending, each, None, why)]
 
         self.settle(step)
 

@@ -100,7 +100,7 @@ def test_what_comes_back_is_found_by_the_next_pull():
     assert desk.pull() == []
     desk.nack(held[0], delay_ms=0)
     desk.nack(held[1], delay_ms=500)
-    settling.release(desk.shell.state, held[2].token, None)
+    settling.release(desk.shell.state, held[2], None)
     audit(desk.shell.state)
     assert sorted(lease.partition for lease in desk.pull()) == [0, 2]
     desk.upkeep(500)
@@ -151,7 +151,7 @@ def test_what_expired_while_it_was_held_goes_when_it_is_let_go(end: str):
         assert list(upkeep.due(desk.shell.state, desk.now, np.zeros)) == []
         assert looks.call_count == 0
     if end == "release":
-        settling.release(desk.shell.state, lease.token, None)
+        settling.release(desk.shell.state, lease, None)
     elif end == "nack":
         desk.nack(lease)
     elif end == "ack":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ from wherry.broker.calls.settle import Settler
 from wherry.core.decide import leasing
 from wherry.core.state.state import SubscriptionState
 from wherry.model import check
-from wherry.model.errors import NotFound, StaleLease
+from wherry.model.errors import NotFound
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
@@ -76,14 +76,6 @@ class Host(Face):
     def settler(self) -> Settler:
         """Settles parts of leases by their tokens, many in one call."""
         return self._settler
-
-    def check_leases(self, topic: str, subscription: str, tokens: Iterable[int]) -> None:
-        """Raise `StaleLease` for a lease that is over, or is of another subscription."""
-        state = self.shard.state
-        number = state.subscription(topic, subscription).number
-        for token in tokens:
-            if leasing.held(state, token).subscription != number:
-                raise StaleLease(token, "belongs to another subscription")
 
     async def ack(self, token: int, offsets: Sequence[int] | None = None) -> None:
         """Done with messages of a lease; `StaleLease` if it does not hold them any more."""

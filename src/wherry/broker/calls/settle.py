@@ -1,8 +1,14 @@
-"""The end of leases, by fencing token: what deliveries do in process, and what wires do for their clients."""
+"""The end of leases, by fencing token: what deliveries do in process, and what wires do for their clients.
+
+Acks, nacks and dead letters of one turn of the event loop, from all callers, are one journal entry. Each call stands or
+falls by itself: one that is refused leaves nothing in the entry.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -10,17 +16,39 @@ import numpy.typing as npt
 
 from wherry.broker.commit.shard import Shard
 from wherry.core.decide import leasing, settling, staging
-from wherry.core.decide.settling import Ending, Failure
+from wherry.core.decide.settling import Ending, Failure, Rejection
 from wherry.core.decide.volatile import separate
 from wherry.core.state.bodies import Cold, together
+from wherry.core.state.lease import Lease
 from wherry.model.calls.lease import LeasePart
+from wherry.model.errors import StaleLease, WherryError
 from wherry.model.ops import AnyOp
 
 Int64: TypeAlias = npt.NDArray[np.int64]
+HeldPart: TypeAlias = tuple[Lease, Int64 | None]
+"""A lease and the rows of it that are meant, None for all."""
+
+Step: TypeAlias = Callable[[Ending, Lease, Int64 | None], list[AnyOp]]
+"""How a part is settled: its operations, and in the ending what leaves its lease."""
+
+Within: TypeAlias = tuple[str, str] | None
+"""The topic and subscription that leases must be of, where a caller has rights to no other."""
 
 
-Step: TypeAlias = Callable[[Ending, int, Int64 | None], list[AnyOp]]
-"""How one part is settled: its operations, and in the ending what leaves its lease."""
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A settle that waits for the end of the turn."""
+
+    parts: Sequence[LeasePart]
+    step: Step
+    within: Within
+    decided: asyncio.Future[int]
+    """The position of the journal that the call waits for."""
+
+    def refuse(self, fault: BaseException) -> None:
+        """Answer with an error, unless the caller is gone."""
+        if not self.decided.done():
+            self.decided.set_exception(fault)
 
 
 PURGE_STEP = 65_536
@@ -30,48 +58,48 @@ PURGE_STEP = 65_536
 class Settler:
     """Settles parts of leases: all parts of a call or none, durable on return."""
 
-    __slots__ = ("_shard",)
+    __slots__ = ("_calls", "_shard")
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
+        self._calls: list[_Call] = []
 
-    async def ack(self, parts: Sequence[LeasePart]) -> None:
-        """Done with these messages."""
-        state = self._shard.state
-        await self._settle(parts, lambda ending, token, offsets: settling.ack(state, ending, token, offsets))
+    async def ack(self, parts: Sequence[LeasePart], within: Within = None) -> None:
+        """Settle messages that are done."""
+        await self._settle(parts, settling.ack, within)
 
-    async def nack(self, parts: Sequence[LeasePart], delay_ms: int | None, error: str) -> None:
-        """These failed."""
+    async def nack(self, parts: Sequence[LeasePart], delay_ms: int | None, error: str, within: Within = None) -> None:
+        """Count a failed attempt for messages."""
         shard = self._shard
+        failure = Failure(error, 0, shard.clock.entropy, delay_ms).checked()
 
-        def step(ending: Ending, token: int, offsets: Int64 | None) -> list[AnyOp]:
-            failure = Failure(error, shard.now().wall_ms, shard.clock.entropy, delay_ms)
-            return settling.nack(shard.state, ending, token, offsets, failure)
+        def step(ending: Ending, lease: Lease, rows: Int64 | None) -> list[AnyOp]:
+            now = replace(failure, now_ms=shard.now().wall_ms)
+            return settling.failed(shard.state, ending, lease, rows, now)
 
-        await self._settle(parts, step)
+        await self._settle(parts, step, within)
 
-    async def dead_letter(self, parts: Sequence[LeasePart], reason: str, error: str) -> None:
-        """Give up on these at once."""
-        state = self._shard.state
+    async def dead_letter(self, parts: Sequence[LeasePart], reason: str, error: str, within: Within = None) -> None:
+        """Give up on messages at once."""
+        state, rejection = self._shard.state, Rejection(reason, error).checked()
 
-        def step(ending: Ending, token: int, offsets: Int64 | None) -> list[AnyOp]:
-            return settling.dead_letter(state, ending, token, offsets, reason, error)
+        def step(ending: Ending, lease: Lease, rows: Int64 | None) -> list[AnyOp]:
+            return settling.dead_letter(state, ending, lease, rows, rejection)
 
-        await self._settle(parts, step)
+        await self._settle(parts, step, within)
 
-    def release(self, parts: Sequence[LeasePart]) -> None:
-        """Hand these back untouched."""
-        self._checked(parts)
-        for token, offsets in parts:
-            settling.release(self._shard.state, token, offsets)
+    def release(self, parts: Sequence[LeasePart], within: Within = None) -> None:
+        """Hand messages back untouched."""
+        for lease, rows in self._held(parts, within):
+            settling.release(self._shard.state, lease, rows)
         self._shard.turnstile.turn()
 
     def take_back(self, tokens: Sequence[int]) -> None:
         """Whoever was to get these is gone: what is still on lease waits again."""
         shard = self._shard
         if shard.committer.failure is None:
-            for token in [token for token in tokens if shard.state.leases.get(token) is not None]:
-                settling.take_back(shard.state, token)
+            for lease in [lease for token in tokens if (lease := shard.state.leases.get(token)) is not None]:
+                settling.take_back(shard.state, lease)
             shard.turnstile.turn()
 
     def still_held(self, parts: Iterable[LeasePart]) -> list[LeasePart]:
@@ -85,17 +113,16 @@ class Settler:
                     found.append((token, kept))
         return found
 
-    def renew(self, tokens: Sequence[int], lease_ms: int | None) -> None:
-        """More time for all of these leases."""
-        self._checked([(token, None) for token in tokens])
-        for token in tokens:
-            leasing.renew(self._shard.state, token, lease_ms, self._shard.now())
+    def renew(self, tokens: Sequence[int], lease_ms: int | None, within: Within = None) -> None:
+        """Give leases more time, all of them or none."""
+        for lease, _ in self._held([(token, None) for token in tokens], within):
+            leasing.renew(self._shard.state, lease, lease_ms, self._shard.now())
 
-    async def stage_ack(self, key: str, parts: Sequence[LeasePart]) -> None:
+    async def stage_ack(self, key: str, parts: Sequence[LeasePart], within: Within = None) -> None:
         """Ack when the stage is committed; the leases must still hold then."""
         shard = self._shard
         await shard.admit_settle(1)
-        self._checked(parts)
+        self._held(parts, within)
         position = 0
         for token, offsets in parts:
             entries = staging.stage_settle(shard.state, key, token, offsets, shard.now().wall_us)
@@ -133,30 +160,98 @@ class Settler:
         readers = self._shard.state.subscription(topic, subscription).readers.values()
         return sum(reader.counts(now_ms, reader.start).ready for reader in readers)
 
-    async def _settle(self, parts: Sequence[LeasePart], step: Step) -> None:
+    async def _settle(self, parts: Sequence[LeasePart], step: Step, within: Within) -> None:
         metrics = self._shard.metrics
-        call = self._settle_now(parts, step)
+        call = self._settle_with_others(parts, step, within)
         await (call if metrics is None else metrics.settling(call))
 
-    async def _settle_now(self, parts: Sequence[LeasePart], step: Step) -> None:
-        shard = self._shard
-        await shard.admit_settle(sum(self._count(part) for part in parts))
-        self._checked(parts)
-        ending = Ending()
-        steps = [op for token, offsets in parts for op in step(ending, token, offsets)]
+    async def _settle_with_others(self, parts: Sequence[LeasePart], step: Step, within: Within) -> None:
+        loop = asyncio.get_running_loop()
+        if not self._calls:
+            loop.call_soon(self._end_turn)
+        call = _Call(parts, step, within, loop.create_future())
+        self._calls.append(call)
+        position = await call.decided
+        await self._shard.committer.wait(position)
+
+    def _end_turn(self) -> None:
+        calls, self._calls = self._calls, []
+        try:
+            left = self._settle_now(calls)
+        except Exception as fault:  # the journal is over, or has no space: nobody is left waiting
+            for call in calls:
+                call.refuse(fault)
+            if not isinstance(fault, WherryError):
+                raise
+            return
+        if left:
+            _ = self._shard.keep(self._settle_one_by_one(left))
+
+    def _settle_now(self, calls: list[_Call]) -> list[_Call]:
+        """Decide and write calls as one entry; return those that need room on the disk first."""
+        shard, ending = self._shard, Ending()
+        self._prepare()
+        steps: list[AnyOp] = []
+        decided: list[_Call] = []
+        count = 0
+        for call in calls:
+            mark = ending.mark()
+            try:
+                held = self._resolved(call.parts, call.within)
+                steps += [op for lease, rows in held for op in call.step(ending, lease, rows)]
+            except WherryError as fault:
+                ending.undo(mark)
+                call.refuse(fault)
+                continue
+            count += sum(len(lease.offset if rows is None else rows) for lease, rows in held)
+            decided.append(call)
+        if not decided:
+            return []
+        if not shard.admits_settle(count):
+            return decided
+        if len(decided) > 1:
+            steps = settling.joined_acks(steps)
         position = shard.commit(separate(shard.state, shard.now().wall_us, steps))
         ending.carry_out(shard.state)
         shard.turnstile.turn()  # buffers have room and keys are free again
-        await shard.committer.wait(position)
+        for call in decided:
+            if not call.decided.done():
+                call.decided.set_result(position)
+        return []
+
+    async def _settle_one_by_one(self, calls: list[_Call]) -> None:
+        """Settle calls on a disk that is nearly full: each waits for its own room."""
+        for call in calls:
+            try:
+                while self._settle_now([call]):
+                    await self._shard.admit_settle(sum(self._count(part) for part in call.parts))
+            except Exception as fault:
+                call.refuse(fault)
+                if not isinstance(fault, WherryError):
+                    raise
 
     def _count(self, part: LeasePart) -> int:
         lease = self._shard.state.leases.get(part[0])
         return len(part[1]) if part[1] is not None else len(lease.offset) if lease is not None else 0
 
-    def _checked(self, parts: Sequence[LeasePart]) -> None:
-        """All leases hold all of it at this moment, before any is touched."""
+    def _held(self, parts: Sequence[LeasePart], within: Within) -> list[HeldPart]:
+        """Return the leases and rows of all parts as they are at this moment, before any is touched."""
+        self._prepare()
+        return self._resolved(parts, within)
+
+    def _prepare(self) -> None:
+        """End what the time has ended, before anything is decided."""
         shard = self._shard
         shard.committer.check()
         shard.upkeep(shard.now())
+
+    def _resolved(self, parts: Sequence[LeasePart], within: Within) -> list[HeldPart]:
+        state = self._shard.state
+        number = None if within is None else state.subscription(*within).number
+        held: list[HeldPart] = []
         for token, offsets in parts:
-            settling.rows_of(leasing.held(shard.state, token), offsets)
+            lease = leasing.held(state, token)
+            if number is not None and lease.subscription != number:
+                raise StaleLease(token, "belongs to another subscription")
+            held.append((lease, settling.rows_of(lease, offsets)))
+        return held

@@ -307,9 +307,8 @@ def held(state: State, token: int, consumer: str | None = None) -> Lease:
     return lease
 
 
-def renew(state: State, token: int, lease_ms: int | None, now: Now) -> None:
-    """A new deadline for long work."""
-    lease = held(state, token)
+def renew(state: State, lease: Lease, lease_ms: int | None, now: Now) -> None:
+    """Give a lease a new deadline, for long work."""
     check.optional_integer("lease_ms", lease_ms, 1, LEASE_MS_MAX)
     config = state.subscriptions[lease.subscription].config
     state.leases.extend(lease, now.steady_ms + (lease_ms or config.lease_ms))

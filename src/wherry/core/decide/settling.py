@@ -9,7 +9,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from wherry.core.decide.leasing import held
 from wherry.core.decide.retry import delays_ms, used_up
 from wherry.core.index.offsets import distinct
 from wherry.core.state.lease import Lease
@@ -18,9 +17,10 @@ from wherry.model import check, ops
 from wherry.model.catalog.subscription import LEASE_MS_MAX
 from wherry.model.errors import InvalidInput, LimitReached, StaleLease
 from wherry.model.limits import ERROR_CHARS_MAX, TIME_MS_MAX
-from wherry.model.ops import AnyOp, to_ranges
+from wherry.model.ops import AnyOp, from_ranges, to_ranges
 
 Int64: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 Entropy: TypeAlias = Callable[[int], npt.NDArray[np.float64]]
 """So many numbers in 0..1: randomness is an argument."""
 
@@ -31,58 +31,99 @@ def rows_of(lease: Lease, offsets: Int64 | None) -> Int64 | None:
         return None
     if len(offsets) == 0:
         raise InvalidInput("offsets", [], "at least one offset, or None for the whole lease")
-    order = np.argsort(lease.offset, kind="stable")
-    place = np.minimum(np.searchsorted(lease.offset, offsets, sorter=order), len(order) - 1)
-    rows = order[place]
+    order = None if _is_ascending(lease.offset) else np.argsort(lease.offset, kind="stable")
+    place = np.minimum(np.searchsorted(lease.offset, offsets, sorter=order), len(lease.offset) - 1)
+    rows: Int64 = place if order is None else order[place]
     wrong = lease.offset[rows] != offsets
     if wrong.any():
         raise StaleLease(lease.token, f"does not hold offset {int(offsets[wrong][0])}")
-    return distinct(rows)
+    return rows if _is_ascending(rows) else distinct(rows)
+
+
+def _is_ascending(column: Int64) -> bool:
+    """Whether no sort is needed: most leases are in the order of offsets, unless retries or priorities are in them."""
+    return len(column) < 2 or bool((column[1:] > column[:-1]).all())
 
 
 def columns_of(lease: Lease, rows: Int64 | None) -> tuple[Int64, Int64]:
     """Offsets (sorted) and ranks of some rows of a lease."""
     picked = slice(None) if rows is None else rows
     offset, rank = lease.offset[picked], lease.rank[picked]
-    if len(offset) > 1 and not bool((offset[1:] > offset[:-1]).all()):
+    if not _is_ascending(offset):
         order = np.argsort(offset, kind="stable")
         offset, rank = offset[order], rank[order]
     return offset, rank
 
 
 class Ending:
-    """What a settle of several leases will take out of them, once its entry is written: all of it or nothing."""
+    """What one or several settles will take out of leases, once their entry is written: all of it or nothing."""
 
-    __slots__ = ("_dead", "_taken")
+    __slots__ = ("_added", "_dead", "_taken")
 
     def __init__(self) -> None:
-        self._taken: list[tuple[Lease, Int64 | None]] = []
+        self._taken: dict[int, tuple[Lease, Mask]] = {}
+        self._added: list[tuple[Mask, slice | Int64]] = []
         self._dead: dict[int, int] = {}
 
     def add(self, lease: Lease, rows: Int64 | None) -> tuple[Int64, Int64]:
-        """Offsets and ranks that will leave a lease."""
-        self._taken.append((lease, rows))
+        """Return offsets and ranks that will leave a lease; `StaleLease` if an earlier settle takes one of them."""
+        found = self._taken.get(lease.token)
+        if found is None:
+            found = self._taken[lease.token] = (lease, np.zeros(len(lease.offset), np.bool_))
+        _, taken = found
+        picked = slice(None) if rows is None else rows
+        if taken[picked].any():
+            raise StaleLease(lease.token, "was settled, or a part of it, in this very moment")
+        taken[picked] = True
+        self._added.append((taken, picked))
         return columns_of(lease, rows)
 
+    def mark(self) -> tuple[int, dict[int, int]]:
+        """Return where this call begins, for `undo`."""
+        return len(self._added), dict(self._dead)
+
+    def undo(self, mark: tuple[int, dict[int, int]]) -> None:
+        """Forget what was added since a mark: the call that added it was refused."""
+        count, self._dead = mark
+        for taken, picked in self._added[count:]:
+            taken[picked] = False
+        del self._added[count:]
+
     def dead_after(self, topic: TopicState, more: int) -> int:
-        """Dead letters of a topic with those decided here so far, and so many more."""
+        """Return how many dead letters a topic has with those decided here so far, and so many more."""
         return topic.dead + self._dead.get(topic.number, 0) + more
 
     def bury(self, topic: TopicState, count: int) -> None:
-        """So many more dead letters are decided."""
+        """Note that so many more dead letters are decided."""
         self._dead[topic.number] = self._dead.get(topic.number, 0) + count
 
     def carry_out(self, state: State) -> None:
-        """The entry is written: the rows leave their leases."""
-        for lease, rows in self._taken:
-            if state.leases.get(lease.token) is lease:
-                state.take_out(lease, rows)
+        """Take the rows out of their leases: the entry is written."""
+        for lease, taken in self._taken.values():
+            if state.leases.get(lease.token) is lease and taken.any():
+                state.take_out(lease, None if taken.all() else np.flatnonzero(taken))
 
 
-def ack(state: State, ending: Ending, token: int, offsets: Int64 | None) -> list[AnyOp]:
-    """Messages are done."""
-    lease = held(state, token)
-    offset, _ = ending.add(lease, rows_of(lease, offsets))
+def joined_acks(steps: list[AnyOp]) -> list[AnyOp]:
+    """Join acks of one subscription and partition, as different calls decided them, into one operation each."""
+    acked: dict[tuple[int, int], list[ops.Settle]] = {}
+    others: list[AnyOp] = []
+    for op in steps:
+        if type(op) is ops.Settle and op.outcome == "acked":
+            acked.setdefault((op.subscription, op.partition), []).append(op)
+        else:
+            others.append(op)
+    for (subscription, partition), found in acked.items():
+        ranges = found[0].ranges
+        if len(found) > 1:
+            ranges = to_ranges(np.sort(np.concatenate([from_ranges(op.ranges) for op in found])))
+        others.append(ops.Settle(subscription, partition, ranges, "acked"))
+    return others
+
+
+def ack(ending: Ending, lease: Lease, rows: Int64 | None) -> list[AnyOp]:
+    """Decide that messages are done."""
+    offset, _ = ending.add(lease, rows)
     return [ops.Settle(lease.subscription, lease.partition, to_ranges(offset), "acked")]
 
 
@@ -99,13 +140,6 @@ class Failure:
         """This failure with its text cut to what is kept, or `InvalidInput`."""
         check.optional_integer("delay_ms", self.delay_ms, 0, LEASE_MS_MAX)
         return replace(self, error=check.text("error", self.error)[:ERROR_CHARS_MAX])
-
-
-def nack(state: State, ending: Ending, token: int, offsets: Int64 | None, failure: Failure) -> list[AnyOp]:
-    """Messages failed: they come back by the retry policy (or after a delay), or become dead letters."""
-    failure = failure.checked()
-    lease = held(state, token)
-    return failed(state, ending, lease, rows_of(lease, offsets), failure)
 
 
 def failed(state: State, ending: Ending, lease: Lease, rows: Int64 | None, failure: Failure) -> list[AnyOp]:
@@ -136,21 +170,29 @@ def failed(state: State, ending: Ending, lease: Lease, rows: Int64 | None, failu
     return result
 
 
-def dead_letter(
-    state: State, ending: Ending, token: int, offsets: Int64 | None, reason: str, error: str
-) -> list[AnyOp]:
-    """The consumer gives up on messages: dead letters at once."""
-    reason = check.text("reason", reason)[:ERROR_CHARS_MAX]
-    error = check.text("error", error)[:ERROR_CHARS_MAX]
-    lease = held(state, token)
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a consumer gives up on messages."""
+
+    reason: str
+    error: str
+
+    def checked(self) -> Rejection:
+        """Return this rejection with its texts cut to what is kept, or raise `InvalidInput`."""
+        reason, error = check.text("reason", self.reason), check.text("error", self.error)
+        return Rejection(reason[:ERROR_CHARS_MAX], error[:ERROR_CHARS_MAX])
+
+
+def dead_letter(state: State, ending: Ending, lease: Lease, rows: Int64 | None, rejection: Rejection) -> list[AnyOp]:
+    """Decide that messages are dead letters at once: the consumer gives up on them."""
     subscription = state.subscriptions[lease.subscription]
     topic = subscription.topic
-    offset, rank = ending.add(lease, rows_of(lease, offsets))
+    offset, rank = ending.add(lease, rows)
     total = ending.dead_after(topic, len(offset))
     if subscription.config.durable and total > topic.config.dead_messages_max:
         raise LimitReached("dead letters of the topic", topic.config.dead_messages_max, total)
     ending.bury(topic, len(offset))
-    return [_bury(state, lease, offset, rank, reason, error)]
+    return [_bury(state, lease, offset, rank, rejection.reason, rejection.error)]
 
 
 def _bury(state: State, lease: Lease, offset: Int64, rank: Int64, reason: str, error: str) -> AnyOp:
@@ -181,10 +223,8 @@ def purge(subscription: SubscriptionState, ends: Mapping[int, int], limit: int, 
     return steps, limit - left
 
 
-def release(state: State, token: int, offsets: Int64 | None) -> None:
-    """The consumer hands messages back untouched: they wait again, no attempt counted. Volatile."""
-    lease = held(state, token)
-    rows = rows_of(lease, offsets)
+def release(state: State, lease: Lease, rows: Int64 | None) -> None:
+    """Let messages wait again that the consumer hands back untouched; no attempt is counted. Volatile."""
     subscription = state.subscriptions[lease.subscription]
     offset, rank = columns_of(lease, rows)
     state.take_out(lease, rows)
@@ -192,10 +232,9 @@ def release(state: State, token: int, offsets: Int64 | None) -> None:
     state.stir(subscription, lease.partition)
 
 
-def take_back(state: State, token: int) -> None:
-    """Messages never reached the consumer that was to get them: they wait again, and it keeps its credit. Volatile."""
-    lease = held(state, token)
+def take_back(state: State, lease: Lease) -> None:
+    """Let messages wait again that never reached their consumer, which keeps its credit. Volatile."""
     consumer = state.subscriptions[lease.subscription].consumers.get(lease.consumer)
     if consumer is not None:
         consumer.credit += len(lease.offset)
-    release(state, token, None)
+    release(state, lease, None)

@@ -42,7 +42,7 @@ def keep_the_only_file() -> Any:
 
 def keep_the_credit() -> Any:
     """A pull that is given up gives its messages back, and not its credit."""
-    return patched(settling, "take_back", lambda _: lambda state, token: settling.release(state, token, None))
+    return patched(settling, "take_back", lambda _: lambda state, lease: settling.release(state, lease, None))
 
 
 @contextmanager

@@ -96,7 +96,6 @@ def ignore_the_fence() -> Iterator[None]:
     with (
         patched(Leases, "grant", remember),
         patched(leasing, "held", held),
-        patched(settling, "held", held),
     ):
         yield
 
@@ -132,7 +131,7 @@ def forget_a_failure() -> Any:
 
     def make(_: Any) -> Any:
         def give_back(state: Any, ending: Any, lease: Lease, rows: Any, failure: Any) -> list[Any]:
-            settling.release(state, lease.token, None)
+            settling.release(state, lease, None)
             return []
 
         return give_back

@@ -59,7 +59,6 @@ def any_token() -> Iterator[None]:
 
     with (
         patched(leasing, "held", make),
-        patched(settling, "held", make),
         patched(staging, "held", make),
     ):
         yield
@@ -80,9 +79,10 @@ def half_a_stage() -> Any:
 
 
 TOKEN_PLANTS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
-    "ack revives": (partial(without_upkeep, "Settler.ack"), ("ack late",)),
-    "nack revives": (partial(without_upkeep, "Settler.nack"), ("nack late",)),
-    "dead letter revives": (partial(without_upkeep, "Settler.dead_letter"), ("dead letter late",)),
+    "settle revives": (
+        partial(without_upkeep, "Settler._settle_now"),
+        ("ack late", "nack late", "dead letter late"),
+    ),
     "release revives": (partial(without_upkeep, "Settler.release"), ("release late",)),
     "renew revives": (partial(without_upkeep, "Settler.renew"), ("renew late",)),
     "stage ack revives": (partial(without_upkeep, "Settler.stage_ack"), ("stage ack late",)),

@@ -18,7 +18,7 @@ from pyarrow import flight
 
 from wherry.broker.calls.receipts import parse_receipts
 from wherry.broker.port import BrokerPort, ConsumerPort, DeliveryPort
-from wherry.model.calls.lease import LOST, LeasePart
+from wherry.model.calls.lease import LOST
 from wherry.model.errors import Closed, InvalidInput, WherryError
 from wherry.model.schema import DELIVERED
 from wherry.wire.flight.bridge import Bridge
@@ -119,21 +119,17 @@ class Pushing:
             self._pushing.start()
 
     async def _settled(self, how: str, wish: Wish) -> None:
-        parts = self._parts(getattr(wish, how))
+        """Settle the parts of leases that are named, which must be of this subscription: others have their rights."""
+        parts = parse_receipts(getattr(wish, how))
+        within = (self._push.topic, self._push.subscription)
         if how == "ack":
-            await self._settler.ack(parts)
+            await self._settler.ack(parts, within)
         elif how == "nack":
-            await self._settler.nack(parts, wish.delay_ms, wish.error)
+            await self._settler.nack(parts, wish.delay_ms, wish.error, within)
         elif how == "reject":
-            await self._settler.dead_letter(parts, wish.reason, wish.error)
+            await self._settler.dead_letter(parts, wish.reason, wish.error, within)
         else:
-            self._settler.renew([token for token, _ in parts], wish.lease_ms)
-
-    def _parts(self, receipts: list[str]) -> list[LeasePart]:
-        """The parts of leases that are named, which must be of this subscription: others have their own rights."""
-        parts = parse_receipts(receipts)
-        self._broker.check_leases(self._push.topic, self._push.subscription, [token for token, _ in parts])
-        return parts
+            self._settler.renew([token for token, _ in parts], wish.lease_ms, within)
 
     def _hand_over(self, consumer: ConsumerPort) -> None:
         try:

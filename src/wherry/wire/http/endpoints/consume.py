@@ -163,44 +163,47 @@ async def pull(call: Ask) -> Answer:
 
 
 def parts_of(call: Ask) -> list[LeasePart]:
-    """The parts of leases that a call names; `StaleLease` for one that is over or of another subscription."""
-    parts = parse_receipts(call.body.receipts)
-    call.service.broker.check_leases(call["topic"], call["subscription"], [token for token, _ in parts])
-    return parts
+    """Return the parts of leases that a call names."""
+    return parse_receipts(call.body.receipts)
+
+
+def within(call: Ask) -> tuple[str, str]:
+    """Return the topic and subscription of a call, of which its leases must be: its key has a right to no other."""
+    return call["topic"], call["subscription"]
 
 
 @TABLE.add("POST", PATH + "/ack", "consume", body=Receipts, answers={204: None}, **SETTLING)
 async def ack(call: Ask) -> Answer:
     """Done with messages; durable when the answer comes."""
-    await call.service.settler.ack(parts_of(call))
+    await call.service.settler.ack(parts_of(call), within(call))
     return Response(204)
 
 
 @TABLE.add("POST", PATH + "/nack", "consume", body=Nack, answers={204: None}, **SETTLING)
 async def nack(call: Ask) -> Answer:
     """Messages failed: they come back by the retry policy, or are dead letters now."""
-    await call.service.settler.nack(parts_of(call), call.body.delay_ms, call.body.error)
+    await call.service.settler.nack(parts_of(call), call.body.delay_ms, call.body.error, within(call))
     return Response(204)
 
 
 @TABLE.add("POST", PATH + "/reject", "consume", body=Reject, answers={204: None}, **SETTLING)
 async def reject(call: Ask) -> Answer:
     """Give up on messages at once: they are dead letters."""
-    await call.service.settler.dead_letter(parts_of(call), call.body.reason, call.body.error)
+    await call.service.settler.dead_letter(parts_of(call), call.body.reason, call.body.error, within(call))
     return Response(204)
 
 
 @TABLE.add("POST", PATH + "/release", "consume", body=Receipts, answers={204: None}, **SETTLING)
 async def release(call: Ask) -> Answer:
     """Hand messages back untouched; no attempt is counted."""
-    call.service.settler.release(parts_of(call))
+    call.service.settler.release(parts_of(call), within(call))
     return Response(204)
 
 
 @TABLE.add("POST", PATH + "/extend", "consume", body=Extend, answers={204: None}, **SETTLING)
 async def extend(call: Ask) -> Answer:
     """More time for the leases named; a lease is extended as a whole."""
-    call.service.settler.renew([token for token, _ in parts_of(call)], call.body.lease_ms)
+    call.service.settler.renew([token for token, _ in parts_of(call)], call.body.lease_ms, within(call))
     return Response(204)
 
 

@@ -26,7 +26,7 @@ from wherry.wire.http.api.terms import (
     ProducerName,
     Sequence,
 )
-from wherry.wire.http.formats import TAKES, take_messages
+from wherry.wire.http.formats import TAKES, take_messages, take_one
 from wherry.wire.http.protocol.message import (
     ARROW,
     JSON,
@@ -67,6 +67,9 @@ class PublishQuery(msgspec.Struct, frozen=True):
     timeout_ms: OutcomeMs = 30_000
     callback: CallbackUrl | None = None
     ids: bool | None = None
+
+
+_PLAIN = PublishQuery()
 
 
 class PublishedView(msgspec.Struct, omit_defaults=True):
@@ -131,6 +134,12 @@ def refuse_repeats(call: Ask) -> None:
         raise InvalidInput("Idempotency-Key", key, "no such header here: only a publish to a topic heeds it")
 
 
+def is_plain(call: Ask) -> bool:
+    """Return whether neither the query nor a header says anything about a publish."""
+    query: PublishQuery = call.query
+    return query == _PLAIN and IDEMPOTENCY_KEY not in call.request.headers
+
+
 async def options_of(call: Ask) -> PublishOptions:
     """What the query and the headers say about a publish."""
     query: PublishQuery = call.query
@@ -180,9 +189,10 @@ async def publish(call: Ask) -> Answer:
     All of a call is stored, or nothing of it. Whoever hangs up while the answer waits for more has published.
     """
     query: PublishQuery = call.query
-    broker, server, options = call.service.broker, call.service.server, await options_of(call)
+    broker, server = call.service.broker, call.service.server
+    options = None if is_plain(call) else await options_of(call)
     check.integer("timeout_ms", query.timeout_ms, 1, OUTCOME_MS_MAX)
-    messages = await take_messages(call.request, broker.slices)
+    messages = take_one(call.request) or await take_messages(call.request, broker.slices)
     if query.wait != "stored":
         server.begin_wait(call.request)
     try:

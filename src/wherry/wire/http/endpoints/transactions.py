@@ -8,7 +8,7 @@ from wherry.security.access import own_key
 from wherry.wire.http.api.routing import Table
 from wherry.wire.http.api.service import Ask
 from wherry.wire.http.api.terms import Partition
-from wherry.wire.http.endpoints.consume import SETTLE_BYTES_MAX, Receipts, parts_of
+from wherry.wire.http.endpoints.consume import SETTLE_BYTES_MAX, Receipts, parts_of, within
 from wherry.wire.http.endpoints.publish import refuse_repeats
 from wherry.wire.http.formats import TAKES, take_messages
 from wherry.wire.http.protocol.message import Answer, Response, json_response
@@ -75,7 +75,7 @@ async def stage(call: Ask) -> Answer:
 )
 async def stage_ack(call: Ask) -> Answer:
     """Ack messages when the transaction is committed; their leases must still hold then."""
-    await call.service.settler.stage_ack(stage_key(call), parts_of(call))
+    await call.service.settler.stage_ack(stage_key(call), parts_of(call), within(call))
     return Response(204)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from wherry.broker.calls.receipts import format_receipts, parse_receipts
 from wherry.broker.waiting.slices import SLICE_BYTES, SLICE_MESSAGES, Slices
-from wherry.model.schema import Int64, content_bytes
+from wherry.model.schema import Int64, Message, content_bytes
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.trace_context import carried
 from wherry.wire.http.formats import as_arrow, as_avro, as_json, as_octets
@@ -46,6 +46,7 @@ __all__ = [
     "parse_receipts",
     "read_messages",
     "take_messages",
+    "take_one",
     "write_messages",
     "write_page",
     "write_pull",
@@ -76,6 +77,9 @@ _WRITERS: dict[str, Callable[[pa.RecordBatch, Int64 | None], Response]] = {
 WHOLE_BYTES = 64 << 10
 """A body of Avro or Arrow with more is read in parts; of JSON its texts count too."""
 
+ONE_BYTES_MAX = 64 << 10
+"""A larger message is not gathered with those of other requests: its columns cost little beside its body."""
+
 JOINED_MAX = 64
 """Pieces that are joined at once; more are in a thread, which needs no interpreter for it."""
 
@@ -96,6 +100,16 @@ def read_messages(request: Request) -> pa.RecordBatch:
     reader = _READERS.get(request.content_type())
     batch = as_octets.read(request) if reader is None else reader(request.body)
     return carried(batch, request.headers)
+
+
+def take_one(request: Request) -> Message | None:
+    """Return the only message of a small body of JSON or octets, None for any other: `take_messages` reads that."""
+    kind = request.content_type()
+    if "traceparent" in request.headers or len(memoryview(request.body)) > ONE_BYTES_MAX:
+        return None
+    if kind == JSON:
+        return as_json.read_one(request.body)
+    return as_octets.read_one(request) if kind not in _READERS else None
 
 
 async def take_messages(request: Request, slices: Slices) -> pa.RecordBatch:

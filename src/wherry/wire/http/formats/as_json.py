@@ -16,7 +16,7 @@ from msgspec import Meta, Raw
 
 from wherry.model import limits
 from wherry.model.errors import InvalidInput
-from wherry.model.schema import Int64
+from wherry.model.schema import Int64, Message
 from wherry.wire.http.api.reading import (
     NAMED_BYTES_MAX,
     UNTOLD,
@@ -86,6 +86,8 @@ _LARGE_LINES = msgspec.json.Decoder(_Parts)
 _USUAL = msgspec.json.Decoder(list[_Usual] | _Usual)
 _GIVEN = msgspec.json.Decoder(list[GivenMessage] | GivenMessage)
 _GIVEN_LAX = msgspec.json.Decoder(list[GivenMessage] | GivenMessage, strict=False)
+_USUAL_ONE = msgspec.json.Decoder(_Usual)
+_GIVEN_ONE = msgspec.json.Decoder(GivenMessage)
 _USUAL_LINES = msgspec.json.Decoder(_Usual)
 _GIVEN_LINES = msgspec.json.Decoder(GivenMessage)
 _GIVEN_LINES_LAX = msgspec.json.Decoder(GivenMessage, strict=False)
@@ -104,6 +106,32 @@ def _given_lines(body: Any) -> Any:
 def read(body: Bytes) -> pa.RecordBatch:
     """One message, or a list of them."""
     return _read(body, _USUAL.decode, _given)
+
+
+def read_one(body: Bytes) -> Message | None:
+    """Return the message of a body that is one; None for a list, and for what `read` will refuse with its reason."""
+    try:
+        try:
+            usual = _USUAL_ONE.decode(body)
+            return _message(usual, usual.payload)
+        except msgspec.ValidationError:
+            given = _GIVEN_ONE.decode(body)
+            return _message(given, _payload(0, given))
+    except (msgspec.DecodeError, UnicodeError, RecursionError, InvalidInput):
+        return None
+
+
+def _message(found: _Usual | GivenMessage, payload: bytes | str) -> Message:
+    raw = payload.encode() if isinstance(payload, str) else payload
+    return Message(
+        payload=raw,
+        id=found.id,
+        key=found.key,
+        priority=found.priority,
+        due_ms=found.due_ms,
+        expires_ms=found.expires_ms,
+        headers=found.headers,
+    )
 
 
 def read_lines(body: Bytes) -> pa.RecordBatch:

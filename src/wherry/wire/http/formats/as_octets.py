@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 from wherry.model.errors import InvalidInput
-from wherry.model.schema import Int64
+from wherry.model.schema import Int64, Message
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.formats.rows import Fields, to_batch, to_fields
 from wherry.wire.http.protocol.message import (
@@ -53,6 +53,16 @@ def read(request: Request) -> pa.RecordBatch:
     if headers:
         fields["headers"] = [headers]
     return to_batch(fields)
+
+
+def read_one(request: Request) -> Message | None:
+    """Return a request's body as a message; None where headers say more of it, which `read` will look at."""
+    headers = request.headers
+    if any(name.startswith(_PREFIX) for name in headers):
+        return None
+    kind = headers.get("content-type", "")
+    described = {"content-type": kind} if kind and request.content_type() != OCTETS else None
+    return Message(payload=bytes(request.body), headers=described)
 
 
 def decoded(name: str, value: str) -> str:
