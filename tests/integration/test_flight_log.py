@@ -18,7 +18,7 @@ from pyarrow import flight
 import wherry
 from tests.integration.flights import Flights, calls_of, payloads, until
 from tests.integration.served import served
-from wherry.broker.calls import history
+from wherry.broker.calls import log
 from wherry.broker.opening import open as open_broker
 from wherry.journal.bodies import window as windows
 from wherry.spark.link import Link
@@ -127,7 +127,7 @@ def test_a_lost_segment_is_told_and_nobody_looks_for_it_for_ever(tmp_path: Path)
 
 
 def test_a_reader_that_leaves_while_nothing_fits_is_not_read_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(history, "WINDOW", 100)
+    monkeypatch.setattr(log, "WINDOW", 100)
     with served(tmp_path) as node:
         assert node.node.flight_url is not None
         flights, broker = Flights(node.node.flight_url), node.node.broker
@@ -155,7 +155,7 @@ def test_a_reader_that_leaves_while_nothing_fits_is_not_read_for(tmp_path: Path,
 
 
 def test_history_is_handed_over_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(history, "STEP_BYTES", 50_000)
+    monkeypatch.setattr(log, "STEP_BYTES", 50_000)
     monkeypatch.setattr(windows, "ROWS_MAX", 100)
 
     async def read() -> None:

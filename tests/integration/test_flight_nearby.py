@@ -13,7 +13,7 @@ from pyarrow import flight
 from tests.integration.flights import Flights, payloads
 from tests.integration.served import Served, served
 from tests.integration.test_flight_log import flush
-from wherry.broker.calls import history
+from wherry.broker.calls import log
 from wherry.journal.disk.realfiles import RealFiles
 from wherry.model.errors import HistoryLost
 from wherry.node.config import SecuritySection
@@ -88,7 +88,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
     ids=["whole", "range", "key", "header", "seam", "nothing"],
 )
 def test_files_and_flight_have_the_same_rows(reader: Reader, monkeypatch: pytest.MonkeyPatch, ticket: dict[str, Any]):
-    monkeypatch.setattr(history, "WINDOW", 700)
+    monkeypatch.setattr(log, "WINDOW", 700)
     reader.fill(2_000)
     reader.flush()
     reader.fill(1_000, begin=2_000)  # stays in memory

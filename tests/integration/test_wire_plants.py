@@ -247,7 +247,7 @@ PLACES: dict[str, Wait] = {place.name: place for place in (*waits(*MODULES), *wa
 SHOWN = "once_durable.<locals>.waiting"
 
 ANSWERS: dict[str, Answers] = {
-    "http publish": Answers(http_publish, "Publisher._publish 1"),
+    "http publish": Answers(http_publish, "PublishCalls._publish 1"),
     "http ack": Answers(partial(http_settle, "ack"), "Settler._settle_now 0"),
     "http nack": Answers(partial(http_settle, "nack"), "Settler._settle_now 0"),
     "http reject": Answers(partial(http_settle, "reject"), "Settler._settle_now 0"),

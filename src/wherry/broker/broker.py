@@ -1,7 +1,7 @@
 """The broker, in process: what every wire, client and test calls.
 
-Its calls are grouped by what people do: `catalogue`, `inventory`, `publish`, `consume`, `look`, `history`, `outcomes`,
-`undertaker`, `measuring`, `condition`.
+Its methods are in `calls/`, one module for each thing that callers do: `catalog`, `inventory`, `publish`, `consume`,
+`messages`, `log`, `outcomes`, `dead_letters`, `figures`, `condition`.
 """
 
 from __future__ import annotations
@@ -10,24 +10,35 @@ import asyncio
 from collections import Counter
 from types import TracebackType
 
-from wherry.broker.calls.catalogue import Catalogue
-from wherry.broker.calls.condition import Condition
-from wherry.broker.calls.consume import Host
+from wherry.broker.calls.catalog import CatalogCalls
+from wherry.broker.calls.condition import ConditionCalls
+from wherry.broker.calls.consume import ConsumeCalls
+from wherry.broker.calls.dead_letters import DeadLetterCalls
+from wherry.broker.calls.figures import FiguresCalls
 from wherry.broker.calls.gathering import Gathering
-from wherry.broker.calls.history import Historian
-from wherry.broker.calls.inventory import Inventory
-from wherry.broker.calls.look import Looker
-from wherry.broker.calls.outcomes import Outcomes
-from wherry.broker.calls.publish import Publisher
+from wherry.broker.calls.inventory import InventoryCalls
+from wherry.broker.calls.log import LogCalls
+from wherry.broker.calls.messages import MessageCalls
+from wherry.broker.calls.outcomes import OutcomeCalls
+from wherry.broker.calls.publish import PublishCalls
 from wherry.broker.calls.settle import Settler
-from wherry.broker.calls.undertaker import Undertaker
 from wherry.broker.commit.shard import Shard
-from wherry.broker.metrics.measuring import Measuring
 from wherry.broker.upkeep.housekeeping import Housekeeper
 from wherry.model.errors import StorageError, WherryError, WriterFailed
 
 
-class Broker(Catalogue, Inventory, Publisher, Host, Looker, Historian, Outcomes, Undertaker, Measuring, Condition):
+class Broker(
+    CatalogCalls,
+    InventoryCalls,
+    PublishCalls,
+    ConsumeCalls,
+    MessageCalls,
+    LogCalls,
+    OutcomeCalls,
+    DeadLetterCalls,
+    FiguresCalls,
+    ConditionCalls,
+):
     """Topics, subscriptions, messages. Made by `wherry.open`; every method that changes something is durable on return.
 
     Every method checks its input: what is wrong raises `InvalidInput` with the field, the value and what is allowed.

@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 
 from wherry.broker.broker import Broker
-from wherry.broker.calls import history as historian
+from wherry.broker.calls import log as broker_log
 from wherry.broker.calls import settle
 from wherry.broker.upkeep import backfill
 from wherry.core.decide import publishing, span
@@ -40,7 +40,7 @@ QUIET_S = 900.0
 
 SMALL: tuple[tuple[object, str, int], ...] = (
     (backfill, "BLOCK", 5),
-    (historian, "WINDOW", 12),
+    (broker_log, "WINDOW", 12),
     (span, "ADVANCE_STEP", 7),
     (publishing, "TRANSIENT_RESERVE", 64),
     (settle, "PURGE_STEP", 3),

@@ -9,7 +9,7 @@ import pytest
 
 from wherry.broker.broker import Broker
 from wherry.broker.calls.consumer import Consumer, Delivery
-from wherry.broker.calls.history import LogReader
+from wherry.broker.calls.log import LogReader
 from wherry.broker.calls.settle import Settler
 from wherry.broker.port import BrokerPort, CatalogView, ConsumerPort, DeliveryPort, LogReaderPort, SettlerPort
 from wherry.core.state.catalog import Catalog

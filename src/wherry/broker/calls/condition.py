@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from wherry.broker.calls.face import Face
+from wherry.broker.calls.calls import BrokerCalls
 from wherry.broker.metrics.tracing import Tracer, Tracing
 from wherry.broker.waiting.slices import Slices
 from wherry.model.errors import WherryError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from wherry.broker.metrics.metrics import Metrics
 
 
-class Condition(Face):
+class ConditionCalls(BrokerCalls):
     """The calls about the broker as a whole."""
 
     def now_ms(self) -> int:

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from wherry.broker.calls.calls import BrokerCalls
 from wherry.broker.calls.consumer import Consumer
-from wherry.broker.calls.face import Face
 from wherry.broker.calls.settle import Settler
 from wherry.core.decide import leasing
 from wherry.core.state.state import SubscriptionState
@@ -20,7 +20,7 @@ from wherry.model.errors import NotFound
 Int64: TypeAlias = npt.NDArray[np.int64]
 
 
-class Host(Face):
+class ConsumeCalls(BrokerCalls):
     """The calls of those who consume."""
 
     _settler: Settler

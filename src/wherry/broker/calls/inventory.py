@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
-from wherry.broker.calls.face import Face
+from wherry.broker.calls.calls import BrokerCalls
 from wherry.core.state.catalog import Catalog
 from wherry.core.state.state import SubscriptionState
 from wherry.model.catalog.key import Key, Verb
@@ -14,7 +14,7 @@ from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.topic import Topic
 
 
-class Inventory(Face):
+class InventoryCalls(BrokerCalls):
     """The calls that return what there is."""
 
     @property

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from wherry.broker.calls.face import Face
+from wherry.broker.calls.calls import BrokerCalls
 from wherry.broker.waiting.watches import Watch
 from wherry.core.index.offsets import distinct
 from wherry.core.inspect import by_id
@@ -40,7 +40,7 @@ BLOCK = 1_024
 """Messages whose bodies are looked at together: memory may not hold more."""
 
 
-class Outcomes(Face):
+class OutcomeCalls(BrokerCalls):
     """The calls about what becomes of messages."""
 
     async def fate(self, topic: str, message_id: str) -> Fate:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from wherry.broker.calls.face import Face
+from wherry.broker.calls.calls import BrokerCalls
 from wherry.broker.calls.gathering import TURN_BYTES, Gathering
 from wherry.broker.commit.shard import Choice
 from wherry.core.decide import leasing, publishing, staging
@@ -21,7 +21,7 @@ from wherry.model.ops import Entry
 from wherry.model.schema import Publishable, compact
 
 
-class Publisher(Face):
+class PublishCalls(BrokerCalls):
     """The calls that add messages."""
 
     _gathering: Gathering

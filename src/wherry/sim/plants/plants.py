@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from wherry.broker.calls import history as historian
+from wherry.broker.calls import log as broker_log
 from wherry.core.apply import apply
 from wherry.core.decide import (
     leasing,
@@ -279,7 +279,7 @@ def show_too_soon() -> Iterator[None]:
     def make(window: Any) -> Any:
         return lambda *args: window(*args)._replace(gate=0)
 
-    with patched(historian, "window", make), patched(world, "DiskFaults", _slow):
+    with patched(broker_log, "window", make), patched(world, "DiskFaults", _slow):
         yield
 
 

@@ -86,7 +86,7 @@ TOKEN_PLANTS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "release revives": (partial(without_upkeep, "Settler.release"), ("release late",)),
     "renew revives": (partial(without_upkeep, "Settler.renew"), ("renew late",)),
     "stage ack revives": (partial(without_upkeep, "Settler.stage_ack"), ("stage ack late",)),
-    "commit revives": (partial(without_upkeep, "Publisher.commit"), ("commit late",)),
+    "commit revives": (partial(without_upkeep, "PublishCalls.commit"), ("commit late",)),
     "any offset": (
         any_offset,
         ("ack foreign", "nack foreign", "dead letter foreign", "release foreign", "stage ack foreign"),

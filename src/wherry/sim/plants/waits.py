@@ -24,7 +24,7 @@ from wherry.sim.patch import patched
 MODULES: tuple[ModuleType, ...] = tuple(
     import_module(each.name)
     for each in walk_packages(wherry.broker.__path__, "wherry.broker.")
-    if each.name != "wherry.broker.calls.face"  # only the waits that the others call
+    if each.name != "wherry.broker.calls.calls"  # only the waits that the others call
 )
 """The broker."""
 
@@ -43,7 +43,7 @@ class Wait(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Such as `Publisher.commit 0`."""
+        """Such as `PublishCalls.commit 0`."""
         return f"{self.function} {self.number}"
 
 
@@ -101,48 +101,48 @@ FOUND_BY: dict[str, tuple[str, ...]] = {
     "scheduled_page 0": ("scheduled",),
     "_graves 0": ("no dead letters",),
     "_buried 0": ("dead page",),
-    "Catalogue.create_topic 0": ("create topic", "create again"),
-    "Catalogue.delete_topic 0": ("delete topic", "delete topic again"),
-    "Catalogue.subscribe 0": ("subscribe",),
-    "Catalogue.change_subscription 0": ("change subscription",),
-    "Catalogue.unsubscribe 0": ("unsubscribe again",),
-    "Catalogue.unsubscribe 1": ("unsubscribe",),
-    "Catalogue.cut_off 0": ("cut off",),
-    "Catalogue.put_route 0": ("put route",),
-    "Catalogue.delete_route 0": ("delete route",),
-    "Catalogue.bind 0": ("bind",),
-    "Catalogue.unbind 0": ("unbind",),
-    "Catalogue.put_key 0": ("put key",),
-    "Catalogue.alter_key 0": ("change key",),
-    "Catalogue.delete_key 0": ("delete key", "delete key again"),
+    "CatalogCalls.create_topic 0": ("create topic", "create again"),
+    "CatalogCalls.delete_topic 0": ("delete topic", "delete topic again"),
+    "CatalogCalls.subscribe 0": ("subscribe",),
+    "CatalogCalls.change_subscription 0": ("change subscription",),
+    "CatalogCalls.unsubscribe 0": ("unsubscribe again",),
+    "CatalogCalls.unsubscribe 1": ("unsubscribe",),
+    "CatalogCalls.cut_off 0": ("cut off",),
+    "CatalogCalls.put_route 0": ("put route",),
+    "CatalogCalls.delete_route 0": ("delete route",),
+    "CatalogCalls.bind 0": ("bind",),
+    "CatalogCalls.unbind 0": ("unbind",),
+    "CatalogCalls.put_key 0": ("put key",),
+    "CatalogCalls.alter_key 0": ("change key",),
+    "CatalogCalls.delete_key 0": ("delete key", "delete key again"),
     "Consumer._handed 0": ("pull", "pull once", "pull once new"),
-    "Historian.window 0": ("history", "history hides"),
-    "Historian.reach 0": ("reach",),
-    "Historian.advance 0": ("advance", "advance again"),
-    "Historian._check_kept 0": ("reach lost", "history lost"),
+    "LogCalls.window 0": ("history", "history hides"),
+    "LogCalls.reach 0": ("reach",),
+    "LogCalls.advance 0": ("advance", "advance again"),
+    "LogCalls._check_kept 0": ("reach lost", "history lost"),
     "Housekeeper._checkpoint 0": ("checkpoint",),
-    "Looker.cancel 0": ("cancel", "cancel again"),
-    "Looker.amend 0": ("amend",),
-    "Looker.state_of 0": ("state of",),
-    "Outcomes.fate 0": ("fate gone",),
-    "Outcomes.fate 1": ("fate",),
-    "Outcomes._bring_up_to_date 0": ("outcome",),
-    "Outcomes.told 0": ("told",),
-    "Publisher._publish 0": ("duplicate",),
-    "Publisher._publish 1": ("publish", "repeat"),
-    "Publisher.stored 0": ("submit", "submit repeat", "submit duplicate"),
-    "Publisher._publish_all 0": ("publish route",),
-    "Publisher.stage 0": ("stage",),
-    "Publisher.commit 0": ("commit of nothing",),
-    "Publisher.commit 1": ("commit", "commit again"),
-    "Publisher.abort 0": ("abort",),
+    "MessageCalls.cancel 0": ("cancel", "cancel again"),
+    "MessageCalls.amend 0": ("amend",),
+    "MessageCalls.state_of 0": ("state of",),
+    "OutcomeCalls.fate 0": ("fate gone",),
+    "OutcomeCalls.fate 1": ("fate",),
+    "OutcomeCalls._bring_up_to_date 0": ("outcome",),
+    "OutcomeCalls.told 0": ("told",),
+    "PublishCalls._publish 0": ("duplicate",),
+    "PublishCalls._publish 1": ("publish", "repeat"),
+    "PublishCalls.stored 0": ("submit", "submit repeat", "submit duplicate"),
+    "PublishCalls._publish_all 0": ("publish route",),
+    "PublishCalls.stage 0": ("stage",),
+    "PublishCalls.commit 0": ("commit of nothing",),
+    "PublishCalls.commit 1": ("commit", "commit again"),
+    "PublishCalls.abort 0": ("abort",),
     "_open_shard 0": ("barrier",),
     "Settler.stage_ack 0": ("stage ack", "stage ack more"),
     "Settler.purge 1": ("purge again",),
     "Settler._settle_with_others 0": ("ack", "nack", "dead letter"),
-    "Undertaker._redrive 0": ("redrive", "redrive again"),
-    "Undertaker.forward 0": ("forward",),
-    "Undertaker.discard 0": ("discard",),
+    "DeadLetterCalls._redrive 0": ("redrive", "redrive again"),
+    "DeadLetterCalls.forward 0": ("forward",),
+    "DeadLetterCalls.discard 0": ("discard",),
 }
 """Steps of the drill, each of which must find it if nobody waits there."""
 

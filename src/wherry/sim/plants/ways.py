@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from wherry.broker.calls.publish import Publisher
-from wherry.broker.calls.undertaker import Undertaker
+from wherry.broker.calls.dead_letters import DeadLetterCalls
+from wherry.broker.calls.publish import PublishCalls
 from wherry.core.apply import apply
 from wherry.core.decide import deadletters, room, settling
 from wherry.model import ops
@@ -39,13 +39,13 @@ def copy_to_fewer() -> Any:
     """Of several topics that a message was to be copied to, the last one gets none."""
 
     def make(publish_all: Any) -> Any:
-        async def fewer(self: Publisher, names: Any, messages: Any) -> Any:
+        async def fewer(self: PublishCalls, names: Any, messages: Any) -> Any:
             answers = await publish_all(self, names[:-1] if len(names) > 1 else names, messages)
             return {name: answers.get(name) for name in names}
 
         return fewer
 
-    return patched(Publisher, "_publish_all", make)
+    return patched(PublishCalls, "_publish_all", make)
 
 
 def purge_too_little() -> Any:
@@ -85,7 +85,7 @@ def forward_nothing() -> Any:
     def make(forward: Any) -> Any:
         return lambda self, topic, wanted, to, by="": forward(self, topic, wanted, [], by=by)
 
-    return patched(Undertaker, "forward", make)
+    return patched(DeadLetterCalls, "forward", make)
 
 
 def drop_the_oldest() -> Any:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from wherry.broker.calls import browse
-from wherry.broker.calls.face import Face
+from wherry.broker.calls.calls import BrokerCalls
 from wherry.core.decide import deadletters, leasing, publishing
 from wherry.core.decide.volatile import joined
 from wherry.core.inspect import deadkinds
@@ -26,7 +26,7 @@ REDRIVES_A_SECOND = 10
 """Steps a second of a redrive with a rate."""
 
 
-class Undertaker(Face):
+class DeadLetterCalls(BrokerCalls):
     """The calls about dead letters."""
 
     async def dead_letters(self, topic: str, wanted: DeadFilter | None = None) -> pa.RecordBatch:

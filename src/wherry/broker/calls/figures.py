@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wherry.broker.calls.face import Face
+from wherry.broker.calls.calls import BrokerCalls
 from wherry.core.inspect import stats
 from wherry.core.state.state import SubscriptionState, TopicState
 from wherry.model.calls.stats import (
@@ -20,7 +20,7 @@ from wherry.model.calls.stats import (
 from wherry.model.errors import NotFound
 
 
-class Measuring(Face):
+class FiguresCalls(BrokerCalls):
     """The calls that return figures. None of them touches a message."""
 
     def stats(self, topic: str) -> TopicStats:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 
 from wherry.broker.calls import browse
-from wherry.broker.calls.face import Face
+from wherry.broker.calls.calls import BrokerCalls
 from wherry.core.decide import amending
 from wherry.model.calls.amendment import Amended, Amendment
 from wherry.model.calls.listing import Page, Search
 from wherry.model.errors import InvalidInput
 
 
-class Looker(Face):
+class MessageCalls(BrokerCalls):
     """The calls that look at waiting messages, and change them in place."""
 
     async def cancel(self, topic: str, *message_ids: str) -> None:

@@ -9,7 +9,7 @@ from wherry.model.catalog.webhook import check_url
 from wherry.model.errors import WherryError
 
 
-class Face:
+class BrokerCalls:
     """One group of calls on a shard; `Broker` is all of them together."""
 
     shard: Shard

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from wherry.broker.calls.face import Face
+from wherry.broker.calls.calls import BrokerCalls
 from wherry.broker.commit.shard import T
 from wherry.broker.upkeep import backfill
 from wherry.core.decide import leasing
@@ -23,7 +23,7 @@ from wherry.model.errors import AlreadyExists, InvalidInput, LimitReached, NotFo
 from wherry.model.ops import Entry
 
 
-class Catalogue(Face):
+class CatalogCalls(BrokerCalls):
     """The calls that say what there is."""
 
     async def create_topic(self, topic: Topic | str, /, **fields: object) -> Topic:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from wherry.broker.calls.face import Face
+from wherry.broker.calls.calls import BrokerCalls
 from wherry.core.decide import span
 from wherry.core.decide.span import Budget, Way
 from wherry.core.state.bodies import Cold, together
@@ -39,7 +39,7 @@ STEP_BYTES = 8 << 20
 """What `history` reads before it hands something over."""
 
 
-class Historian(Face):
+class LogCalls(BrokerCalls):
     """The calls that read topics as logs."""
 
     def extents(self, topic: str) -> list[Extent]:
@@ -247,7 +247,7 @@ class LogReader:
     """Reads a stretch of a partition: a window is looked up on the loop, its batches are read in any thread."""
 
     def __init__(
-        self, log: Historian, place: tuple[str, int, bool], start: int, stop: int, columns: list[str], where: Where
+        self, log: LogCalls, place: tuple[str, int, bool], start: int, stop: int, columns: list[str], where: Where
     ) -> None:
         self._log, self._place, self._at, self._stop = log, place, start, stop
         self._columns, self._where = columns, where
