@@ -14,7 +14,7 @@ import pytest
 import wherry
 from tests.behaviour.world import LoopClock, in_virtual_time, reader_of
 from wherry import Message, PublishOptions
-from wherry.broker.waiting.turnstile import Call
+from wherry.broker.waiting.waiters import WakeUp
 from wherry.core.decide import leasing
 from wherry.model.errors import CutOff, NotFound
 
@@ -393,8 +393,8 @@ async def test_an_older_call_that_is_passed_on_does_not_hide_a_newer_one(broker:
     subscription = broker.shard.state.subscription("t", "s")
     for events in ((5, 7), (7, 5)):
         subscription.calls = {}
-        broker.shard.turnstile._turning = True  # as in one turn of the loop
+        broker.shard.waiters._waking = True  # as in one turn of the loop
         for event in events:
-            broker.shard.turnstile.pass_on(subscription, Call(0, event))
+            broker.shard.waiters.pass_on(subscription, WakeUp(0, event))
         assert subscription.calls == {0: 7}
-        broker.shard.turnstile._turning = False
+        broker.shard.waiters._waking = False

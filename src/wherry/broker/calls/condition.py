@@ -63,5 +63,5 @@ class ConditionCalls(BrokerCalls):
         """Do what the time calls for, and have every call that waits look again: the clock was moved by hand."""
         shard = self.shard
         shard.upkeep(shard.now())
-        shard.turnstile.open()
+        shard.waiters.wake_all()
         shard.pressure.set()

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from wherry.broker.calls.settle import Settler
 from wherry.broker.commit.shard import Shard
-from wherry.broker.waiting.turnstile import Call
+from wherry.broker.waiting.waiters import WakeUp
 from wherry.core.decide import leasing, settling
 from wherry.core.decide.volatile import separate
 from wherry.core.index.offsets import distinct
@@ -192,7 +192,7 @@ class Consumer:
         leasing.leave(shard.state, subscription, self.id)
         if not subscription.config.durable and not subscription.consumers:
             shard.remove_subscription(subscription, "")
-        shard.turnstile.turn()
+        shard.waiters.wake()
 
     async def _fail(self, error: str) -> None:
         """Count a failed attempt for all that it holds; what cannot be written down only waits again.
@@ -218,7 +218,7 @@ class Consumer:
         state = self._state
         state.credit = messages if state.credit > BUFFER_MAX else min(state.credit + messages, BUFFER_MAX)
         self._shard.state.relieve(self._subscription, state.id)
-        self._shard.turnstile.turn()
+        self._shard.waiters.wake()
 
     async def pull(
         self, messages: int = 1_000, *, bytes_max: int = PULL_BYTES_DEFAULT, wait_ms: int | None = 0
@@ -251,10 +251,10 @@ class Consumer:
 
     async def _leased(self, messages: int, bytes_max: int, wait_ms: int | None) -> list[Lease]:
         """Look, and wait for a turn to look again, until there is something or the time is over."""
-        clock, turnstile = self._shard.clock, self._shard.turnstile
+        clock, waiters = self._shard.clock, self._shard.waiters
         until_ms = None if wait_ms is None else clock.steady_ms() + wait_ms
         missed: dict[int | str, int] = {}
-        call: Call | None = None  # what it was let through for; unless it sees the end of that, others must look too
+        call: WakeUp | None = None  # what it was let through for; unless it sees the end of that, others must look too
         try:
             while True:
                 leases = await self._look(messages, bytes_max)
@@ -263,13 +263,13 @@ class Consumer:
                     return leases
                 if call is not None:
                     missed[call.cause] = call.event
-                    turnstile.missed(self._subscription, call)
+                    waiters.missed(self._subscription, call)
                     call = None
-                call = await turnstile.wait(self._subscription, self._state, left_ms, missed)
+                call = await waiters.wait(self._subscription, self._state, left_ms, missed)
         finally:
             if call is not None:
-                turnstile.pass_on(self._subscription, call)
-            turnstile.turn()
+                waiters.pass_on(self._subscription, call)
+            waiters.wake()
 
     async def _look(self, messages: int, bytes_max: int) -> list[Lease]:
         """Take what is there, once the bodies are in memory. Nothing is awaited after the look itself."""
@@ -318,7 +318,7 @@ class Consumer:
         else:  # settled, and nobody got it: that is what at most once means; nothing of the credit was used
             self._state.credit += len(delivery)
             self._shard.state.relieve(self._subscription, self.id)
-            self._shard.turnstile.turn()
+            self._shard.waiters.wake()
 
     def _settle_at_once(self, leases: list[Lease]) -> int:
         """At most once: handed over is settled, durably, before the consumer sees it."""

@@ -92,7 +92,7 @@ class Settler:
         """Hand messages back untouched."""
         for lease, rows in self._held(parts, within):
             settling.release(self._shard.state, lease, rows)
-        self._shard.turnstile.turn()
+        self._shard.waiters.wake()
 
     def take_back(self, tokens: Sequence[int]) -> None:
         """Whoever was to get these is gone: what is still on lease waits again."""
@@ -100,7 +100,7 @@ class Settler:
         if shard.committer.failure is None:
             for lease in [lease for token in tokens if (lease := shard.state.leases.get(token)) is not None]:
                 settling.take_back(shard.state, lease)
-            shard.turnstile.turn()
+            shard.waiters.wake()
 
     def still_held(self, parts: Iterable[LeasePart]) -> list[LeasePart]:
         """Return parts without what is on lease no more: it went with its topic, or was settled over another wire."""
@@ -213,7 +213,7 @@ class Settler:
             steps = settling.joined_acks(steps)
         position = shard.commit(separate(shard.state, shard.now().wall_us, steps))
         ending.carry_out(shard.state)
-        shard.turnstile.turn()  # buffers have room and keys are free again
+        shard.waiters.wake()  # buffers have room and keys are free again
         for call in decided:
             if not call.decided.done():
                 call.decided.set_result(position)

@@ -23,7 +23,7 @@ from wherry.broker.commit.commit import Committer
 from wherry.broker.waiting.arrivals import Arrivals
 from wherry.broker.waiting.news import News
 from wherry.broker.waiting.slices import Slices
-from wherry.broker.waiting.turnstile import Turnstile
+from wherry.broker.waiting.waiters import Waiters
 from wherry.broker.waiting.watches import Watches
 from wherry.core.apply.apply import apply
 from wherry.core.apply.apply_runs import apply_plain
@@ -80,7 +80,7 @@ class Shard:
         self.files = files
         self.clock = clock
         self.committer = Committer(writer, self._failed)
-        self.turnstile = Turnstile(state, clock)
+        self.waiters = Waiters(state, clock)
         self.watches = Watches(state)
         self.arrivals = Arrivals()
         self.slices = Slices()
@@ -122,7 +122,7 @@ class Shard:
         self._upkept = (now.wall_ms, now.steady_ms)
         for entry in upkeep.due(self.state, now, self.clock.entropy, self.admits_settle):
             self.commit([entry])
-        self.turnstile.turn()  # leases that ended give room to consumers who wait
+        self.waiters.wake()  # leases that ended give room to consumers who wait
 
     def admits_settle(self, messages: int) -> bool:
         """Without even its reserve, a full disk stops leases from ending and messages from expiring."""
@@ -247,7 +247,7 @@ class Shard:
             if self.tracing is not None:
                 self.tracing.written(entry, position)
             awake |= effects.awake
-        self.turnstile.turn()
+        self.waiters.wake()
         for topic in awake:
             self._cut_off_laggards(topic)
         return position
@@ -391,7 +391,7 @@ class Shard:
             self._relief = None
 
     def _failed(self, fault: WherryError) -> None:
-        self.turnstile.open()
+        self.waiters.wake_all()
         self.watches.wake_all()
         self.arrivals.wake_all()
         self.relieve()
