@@ -26,7 +26,7 @@ LINE_BYTES_MAX = 4 << 20
 STDIN = "-"
 
 
-class Given(NamedTuple):
+class InputMessage(NamedTuple):
     """One message as it was read: its body, and the fields that came with it."""
 
     payload: bytes
@@ -36,7 +36,7 @@ class Given(NamedTuple):
 _MISSING = msgspec.Raw()
 
 
-class Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class InputLine(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A line of NDJSON, in the fields of docs/http.md."""
 
     payload: msgspec.Raw = _MISSING
@@ -49,11 +49,11 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     headers: dict[str, str] | None = None
 
 
-_LINE = msgspec.json.Decoder(Line)
+_LINE = msgspec.json.Decoder(InputLine)
 _FIELDS = ("id", "key", "priority", "due_ms", "expires_ms", "headers")
 
 
-def read_line(line: bytes, place: str) -> Given:
+def read_line(line: bytes, place: str) -> InputMessage:
     """A message from a line of NDJSON; `place` is for the error."""
     try:
         read = _LINE.decode(line)
@@ -70,7 +70,7 @@ def read_line(line: bytes, place: str) -> Given:
         raise InvalidInput(
             place, line[:80], f'a message such as {{"payload": "text", "key": "ann"}} ({fault})'
         ) from None
-    return Given(payload, {name: value for name in _FIELDS if (value := getattr(read, name)) is not None})
+    return InputMessage(payload, {name: value for name in _FIELDS if (value := getattr(read, name)) is not None})
 
 
 async def blocks(source: str, on_read: Callable[[int], None]) -> AsyncIterator[bytes]:
@@ -140,15 +140,15 @@ async def whole(source: str, on_read: Callable[[int], None]) -> bytes:
 
 async def messages(
     texts: list[str], sources: list[str], on_read: Callable[[int], None], *, ndjson: bool, entire: bool
-) -> AsyncIterator[Given]:
+) -> AsyncIterator[InputMessage]:
     """Everything that was asked for, in order: arguments, then files."""
     for text in texts:
-        yield read_line(text.encode(), "argument") if ndjson else Given(text.encode(), {})
+        yield read_line(text.encode(), "argument") if ndjson else InputMessage(text.encode(), {})
     for source in sources:
         if entire:
-            yield Given(await whole(source, on_read), {})
+            yield InputMessage(await whole(source, on_read), {})
             continue
         number = 0
         async for line in lines(source, on_read):
             number += 1
-            yield read_line(line, f"{source} line {number}") if ndjson else Given(line, {})
+            yield read_line(line, f"{source} line {number}") if ndjson else InputMessage(line, {})

@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., None])
 _WRONG: type[Exception] = typer.BadParameter.__mro__[2]
 """Every error of the command line; typer shows only this child of it, and keeps the rest where it likes."""
 
-BROKER, MESSAGES, CATALOGUE, FIGURES = "The broker", "Messages", "What there is", "Figures"
+BROKER, MESSAGES, CATALOG, FIGURES = "The broker", "Messages", "What there is", "Figures"
 DATA = "Data"
 """The panels of `--help`."""
 
@@ -64,7 +64,7 @@ class Group(TyperGroup):
         except (WherryError, OSError) as fault:
             if isinstance(fault, BrokenPipeError) or ctx.meta.get(DEBUG):
                 raise
-            complain(told(fault, getattr(ctx.obj, "url", "")))
+            complain(error_line(fault, getattr(ctx.obj, "url", "")))
             raise typer.Exit(1) from None
         except (typer.Exit, typer.Abort, _WRONG):
             raise
@@ -111,7 +111,7 @@ def complain(text: str) -> None:
     typer.secho(f"wherry: {text}", err=True, fg="red")
 
 
-def told(fault: Exception, url: str = "") -> str:
+def error_line(fault: Exception, url: str = "") -> str:
     """An error in one line, and what to try."""
     text = " ".join([str(fault) or type(fault).__name__, *getattr(fault, "__notes__", ())]).replace("\n", " ")
     hint = _advice(fault, url)

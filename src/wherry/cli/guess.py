@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import typer
 
-from wherry.cli.session import URL, Papers
+from wherry.cli.session import URL, TlsOptions
 from wherry.model.errors import WherryError
 
 PATIENCE_S = 0.5
@@ -33,12 +33,12 @@ def _asked(ctx: typer.Context, target: str) -> dict[str, Any]:
     from urllib.request import Request, urlopen
 
     given = ctx.find_root().params
-    key, papers = given.get("api_key"), Papers(given.get("ca"), given.get("cert"), given.get("cert_key"))
+    key, tls = given.get("api_key"), TlsOptions(given.get("ca"), given.get("cert"), given.get("cert_key"))
     try:
         request = Request(
             f"{given.get('url') or URL}{target}", headers={"Authorization": f"Bearer {key}"} if key else {}
         )
-        with urlopen(request, timeout=PATIENCE_S, context=papers.context()) as answer:
+        with urlopen(request, timeout=PATIENCE_S, context=tls.context()) as answer:
             found: dict[str, Any] = json.loads(answer.read(ANSWER_BYTES_MAX))
             return found
     except (OSError, ValueError, HTTPException, WherryError):

@@ -15,7 +15,7 @@ import typer
 
 from wherry.cli import output
 from wherry.cli.commands.load import SUBSCRIPTION
-from wherry.cli.frame import told
+from wherry.cli.frame import error_line
 from wherry.cli.link import Link
 from wherry.cli.values import REACHED
 from wherry.client.desk import parsed, path
@@ -156,7 +156,7 @@ class Load:
         if self.refused is None:
             self.refused, self.sync = fault, self.sync if self.mix else 1.0
             if not self.mix:
-                output.note(f"all are sync, since the broker does not call back: {told(fault)}")
+                output.note(f"all are sync, since the broker does not call back: {error_line(fault)}")
         if not self.mix:
             await self._one(link, number, "", is_sync=True)
 
@@ -164,10 +164,10 @@ class Load:
         """What the broker says of a message; it may have said so before it answered the publish."""
         if name in self.early:
             return self.early.pop(name)
-        told = self.callbacks[name] = asyncio.get_running_loop().create_future()
+        called_back = self.callbacks[name] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(self.timeout_ms / 1_000):
-                return await told
+                return await called_back
         finally:
             del self.callbacks[name]
 
@@ -194,11 +194,11 @@ class Load:
     def _hear(self, outcome: Outcome) -> None:
         if outcome.fate == "delivered":
             return
-        told = self.callbacks.get(outcome.id)
-        if told is None and len(self.early) < IN_FLIGHT_MAX:
+        called_back = self.callbacks.get(outcome.id)
+        if called_back is None and len(self.early) < IN_FLIGHT_MAX:
             self.early[outcome.id] = outcome.fate
-        elif told is not None and not told.done():
-            told.set_result(outcome.fate)
+        elif called_back is not None and not called_back.done():
+            called_back.set_result(outcome.fate)
 
     def report(self, *, json: bool) -> None:
         """How many, how fast, and the percentiles of how long."""

@@ -23,14 +23,14 @@ T = TypeVar("T")
 URL = "http://127.0.0.1:7070"
 
 VARIABLES = ("WHERRY_CA", "WHERRY_CERT", "WHERRY_CERT_KEY")
-"""The files of `Papers`, in the environment."""
+"""The files of `TlsOptions`, in the environment."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Papers:
+class TlsOptions:
     """PEM files for TLS: whom to trust, and who we are."""
 
     ca: Path | None = None
@@ -39,7 +39,7 @@ class Papers:
 
     def context(self) -> SSLContext | None:
         """What the client takes; None for what the system trusts."""
-        if self == Papers():
+        if self == TlsOptions():
             return None
         import ssl
 
@@ -63,7 +63,7 @@ class Session:
     url: str = URL
     key: str | None = None
     json: bool = False
-    papers: Papers = Papers()
+    tls: TlsOptions = TlsOptions()
 
     def run(self, work: Callable[[Link], Coroutine[Any, Any, T]]) -> T:
         """Do something with a broker at the other end."""
@@ -72,7 +72,7 @@ class Session:
         from wherry.cli.link import Link  # brings Arrow along, which takes longer than all of `--help`
 
         async def connected() -> T:
-            async with Link(self.url, self.key, self.papers.context()) as link:
+            async with Link(self.url, self.key, self.tls.context()) as link:
                 return await work(link)
 
         with Runner(loop_factory=_loop_factory()) as runner:

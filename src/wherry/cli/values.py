@@ -96,7 +96,7 @@ def given(**fields: object) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def something(wanted: dict[str, object]) -> None:
+def require_any(wanted: dict[str, object]) -> None:
     """Wrong usage if nobody gave anything."""
     if not wanted:
         raise typer.BadParameter("nothing to change was given")

@@ -9,8 +9,8 @@ import typer
 from typer.testing import CliRunner
 
 from wherry.cli import load
-from wherry.cli.commands import catalogue, doctor, serve, top
-from wherry.cli.frame import EXAMPLES, ORDER, told
+from wherry.cli.commands import catalog, doctor, serve, top
+from wherry.cli.frame import EXAMPLES, ORDER, error_line
 from wherry.cli.main import app
 from wherry.cli.session import VARIABLES
 from wherry.model.errors import NotFound, Unauthorized, Unavailable
@@ -96,11 +96,11 @@ def test_a_url_that_is_none_is_told():
 
 
 def test_an_error_says_what_to_try():
-    assert "wherry serve" in told(Unavailable("127.0.0.1:7070 cannot be reached: refused"))
-    assert "--api-key or WHERRY_KEY" in told(Unauthorized("no key"))
-    assert "wherry topic list" in told(NotFound("topic", "jobs"))
-    assert "wherry subscription create" in told(NotFound("subscription", "w"))
-    assert told(ValueError("a\nb")) == "a b"
+    assert "wherry serve" in error_line(Unavailable("127.0.0.1:7070 cannot be reached: refused"))
+    assert "--api-key or WHERRY_KEY" in error_line(Unauthorized("no key"))
+    assert "wherry topic list" in error_line(NotFound("topic", "jobs"))
+    assert "wherry subscription create" in error_line(NotFound("subscription", "w"))
+    assert error_line(ValueError("a\nb")) == "a b"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_an_error_says_what_to_try():
     ],
 )
 def test_what_tls_says_is_told_apart_from_a_broker_that_is_not_there(said, url, hint):
-    text = told(Unavailable(said), url)
+    text = error_line(Unavailable(said), url)
     assert hint in text.removeprefix(said)
     assert ("is the broker running?" in text) == ("is the broker running?" in hint)
 
@@ -190,12 +190,12 @@ def test_completion_knows_the_commands():
 
 
 def test_start_of_a_subscription():
-    assert catalogue._start(None) == {}
-    assert catalogue._start("latest") == {"start": "latest"}
-    assert catalogue._start("1041") == {"start": "offset", "start_offset": 1041}
-    assert catalogue._start("1970-01-01T00:00:01Z") == {"start": "time", "start_ms": 1_000}
+    assert catalog._start(None) == {}
+    assert catalog._start("latest") == {"start": "latest"}
+    assert catalog._start("1041") == {"start": "offset", "start_offset": 1041}
+    assert catalog._start("1970-01-01T00:00:01Z") == {"start": "time", "start_ms": 1_000}
     with pytest.raises(typer.BadParameter):
-        catalogue._start("somewhere")
+        catalog._start("somewhere")
 
 
 def test_percentiles_are_values_that_were_measured():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from wherry.cli import output
-from wherry.cli.commands.catalogue import SubscriptionName, TopicName
+from wherry.cli.commands.catalog import SubscriptionName, TopicName
 from wherry.cli.frame import MESSAGES, app, command
 from wherry.cli.session import session
 from wherry.cli.values import duration
@@ -63,7 +63,7 @@ def consume(
     limit = count if ack else min(count or HELD_MAX, HELD_MAX)
     wait_ms = FOLLOW_MS if follow and wait is None else wait or 0
     form = "json" if here.json else form
-    job = Job(topic, subscription, limit, wait_ms, form, ack, follow and wait is None, create)
+    job = ConsumeJob(topic, subscription, limit, wait_ms, form, ack, follow and wait is None, create)
     try:
         here.run(job.run)
     finally:
@@ -71,7 +71,7 @@ def consume(
 
 
 @dataclass
-class Job:
+class ConsumeJob:
     """One call of the command."""
 
     topic: str

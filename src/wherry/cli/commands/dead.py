@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wherry.cli import output
-from wherry.cli.commands.catalogue import TopicName
-from wherry.cli.commands.look import Limit, MessageId, Since, Until, shown
-from wherry.cli.frame import CATALOGUE, command, group
+from wherry.cli.commands.catalog import TopicName
+from wherry.cli.commands.messages import Limit, MessageId, Since, Until, shown
+from wherry.cli.frame import CATALOG, command, group
 from wherry.cli.session import AsJson, Session, Yes, confirm, session
 from wherry.cli.values import given
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from wherry.cli.link import Link
 
-dead = group("dead", "Dead letters: messages whose attempts are used up, or that did not fit.", CATALOGUE)
+dead = group("dead", "Dead letters: messages whose attempts are used up, or that did not fit.", CATALOG)
 
 Subscription = Annotated[str | None, typer.Option("--subscription", help="Of this subscription.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Whose reason or error contains this.")]

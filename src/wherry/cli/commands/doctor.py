@@ -166,7 +166,7 @@ def broker(here: Session) -> Iterator[Finding]:
     base = here.url.rstrip("/")
     try:
         began = time.time()
-        tls = here.papers.context()
+        tls = here.tls.context()
         with urlopen(f"{base}/v1", timeout=5, context=tls) as answer:
             date, server = answer.headers.get("Date"), answer.read(ANSWER_BYTES_MAX)
         took_s = time.time() - began

@@ -8,11 +8,11 @@ import typer
 
 from wherry.cli import output
 from wherry.cli.commands.publish import Instant
-from wherry.cli.frame import CATALOGUE, command, group
+from wherry.cli.frame import CATALOG, command, group
 from wherry.cli.session import AsJson, Yes, confirm, session
-from wherry.cli.values import given, something
+from wherry.cli.values import given, require_any
 
-keys = group("key", "API keys: who may publish, consume or administer which topics.", CATALOGUE)
+keys = group("key", "API keys: who may publish, consume or administer which topics.", CATALOG)
 
 KeyId = Annotated[str, typer.Argument(help="The public part: 8 letters and digits.", metavar="ID")]
 VERBS = ("publish", "consume", "admin")
@@ -95,7 +95,7 @@ def change(
         raise typer.BadParameter("either --expires or --never-expires")
     rights = [_right(text) for text in right or ()] or None
     wanted = given(name=name, rights=rights, expires_ms=expires) | ({"expires_ms": None} if never_expires else {})
-    something(wanted)
+    require_any(wanted)
     session(ctx).run(lambda link: link.call("PATCH", "keys", id, body=wanted))
     output.note(f"key {id} is changed")
 

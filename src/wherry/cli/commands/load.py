@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from wherry.cli.commands.catalogue import TopicName
+from wherry.cli.commands.catalog import TopicName
 from wherry.cli.frame import FIGURES, app, command
 from wherry.cli.session import AsJson, session
 from wherry.cli.values import duration

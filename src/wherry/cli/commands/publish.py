@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 import typer
 
 from wherry.cli import output
-from wherry.cli.commands.catalogue import TopicName
+from wherry.cli.commands.catalog import TopicName
 from wherry.cli.frame import MESSAGES, app, command, complain
 from wherry.cli.session import AsJson, Session, session
 from wherry.cli.values import REACHED, duration, given, instant, message_key, pairs
@@ -24,7 +24,7 @@ from wherry.model.errors import WherryError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from wherry.cli.feed import Given
+    from wherry.cli.feed import InputMessage
     from wherry.cli.link import Link
 
 STDIN = "-"
@@ -40,7 +40,7 @@ Instant = Annotated[
 ]
 
 
-class Meter(Protocol):
+class Progress(Protocol):
     """What is told how far a publish is."""
 
     def read(self, size: int) -> None:
@@ -106,12 +106,12 @@ def publish(
     if id is not None and (len(texts or ()) + len(sources) != 1 or (sources and not whole)):
         raise typer.BadParameter("an id is for one message: one TEXT, or one --file with --whole", param_hint="--id")
     fields = given(id=id, key=key, priority=priority, due_ms=due, expires_ms=expires, headers=pairs(header))
-    job = Job(topic, texts or [], sources, fields, ndjson, whole, create, wait, timeout or TIMEOUT_MS)
+    job = PublishJob(topic, texts or [], sources, fields, ndjson, whole, create, wait, timeout or TIMEOUT_MS)
     job.run(session(ctx, json))
 
 
 @dataclass
-class Job:
+class PublishJob:
     """One call of the command."""
 
     topic: str
@@ -140,8 +140,8 @@ class Job:
             raise
         seconds, count, fates = time.perf_counter() - self.began, self.count, dict(sorted(Counter(self.fates).items()))
         if here.json:
-            told = {"count": count, "seconds": round(seconds, 3), "rate": round(count / seconds, 1)}
-            output.as_json(told | ({"ids": ids} if ids else {}) | ({"fates": fates} if fates else {}))
+            result = {"count": count, "seconds": round(seconds, 3), "rate": round(count / seconds, 1)}
+            output.as_json(result | ({"ids": ids} if ids else {}) | ({"fates": fates} if fates else {}))
         else:
             for each, fate in zip_longest(ids, self.fates[: len(ids)]):
                 typer.echo(each if fate is None else f"{each} {fate}")
@@ -152,7 +152,7 @@ class Job:
             complain(f"{late:,} of {count:,} not {self.wait} within {output.span(self.timeout_ms)}: {words}")
             raise typer.Exit(1)
 
-    async def _publish(self, link: Link, meter: Meter) -> list[str]:
+    async def _publish(self, link: Link, meter: Progress) -> list[str]:
         from wherry.cli import feed
 
         await link.alive()  # the producer would try again for a while: a person wants to know at once
@@ -178,7 +178,7 @@ class Job:
             self.stored = producer.stored
         return ids
 
-    async def _publish_and_wait(self, link: Link, meter: Meter) -> list[str]:
+    async def _publish_and_wait(self, link: Link, meter: Progress) -> list[str]:
         """A call for some messages at a time, each held until they got so far."""
         from wherry.cli import feed
 
@@ -188,22 +188,22 @@ class Job:
         async for call in _calls(entries):
             body = [{"payload_base64": b64encode(each.payload).decode(), **self.fields, **each.fields} for each in call]
             query = {"wait": self.wait, "timeout_ms": self.timeout_ms}
-            told = await link.call(
+            result = await link.call(
                 "POST", "topics", self.topic, "messages", body=body, wait_s=self.timeout_ms / 1_000, **query
             )
-            self.fates += told["fates"]
+            self.fates += result["fates"]
             self.count += len(call)
             self.stored = self.count
             meter.sent(self.count)
             if len(self.texts) <= IDS_SHOWN_MAX:
-                named = [own.get("id") or place for own, place in zip(body, told["ids"], strict=True)]
+                named = [own.get("id") or place for own, place in zip(body, result["ids"], strict=True)]
                 ids += named[: len(self.texts) - len(ids)]
         return ids
 
 
-async def _calls(entries: AsyncIterator[Given]) -> AsyncIterator[list[Given]]:
+async def _calls(entries: AsyncIterator[InputMessage]) -> AsyncIterator[list[InputMessage]]:
     """As many messages as one call takes, or fewer."""
-    call: list[Given] = []
+    call: list[InputMessage] = []
     size = 0
     async for each in entries:
         if call and (len(call) >= CALL_MESSAGES or size + len(each.payload) > CALL_BYTES):
@@ -224,7 +224,7 @@ class _Silent:
 
 
 @contextmanager
-def _meter(sources: list[str]) -> Iterator[Meter]:
+def _meter(sources: list[str]) -> Iterator[Progress]:
     """A progress bar for people who watch a long input; nothing for anybody else."""
     if not sources or not sys.stderr.isatty() or (STDIN in sources and sys.stdin.isatty()):
         yield _Silent()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from wherry.cli import output
-from wherry.cli.frame import CATALOGUE, command, group
+from wherry.cli.frame import CATALOG, command, group
 from wherry.cli.session import AsJson, Yes, confirm, session
 from wherry.cli.values import given, message_key, pairs
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from wherry.cli.link import Link
     from wherry.model.calls.publish import Published
 
-routes = group("route", "Routes: one publish, copied to the topics whose rules match.", CATALOGUE)
+routes = group("route", "Routes: one publish, copied to the topics whose rules match.", CATALOG)
 
 Kind = Literal["direct", "fanout", "pattern", "headers"]
 RouteName = Annotated[str, typer.Argument(help="The name of a route.", metavar="ROUTE")]

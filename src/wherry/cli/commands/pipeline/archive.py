@@ -227,7 +227,7 @@ def link_of(ctx: typer.Context, url: str, api_key: str | None) -> Link:
     if not url.startswith(SCHEMES):
         raise InvalidInput("--url", url, f"an address of Arrow Flight, such as {FLIGHT} or grpc+tls://host:7072")
     here = session(ctx)
-    ca = here.papers.ca
+    ca = here.tls.ca
     link = Link(url, api_key or here.key, None if ca is None else str(ca))
     try:
         link.action("topics", {})  # before Spark is started: is there a broker, and does it know us?

@@ -135,9 +135,9 @@ def same_broker(text: str, before: Mapping[str, int], after: Mapping[str, int]) 
     """
     from prometheus_client.parser import text_string_to_metric_families
 
-    told: dict[str, float] = {}
+    sizes: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         if family.name == "wherry_messages_published":
-            told.update({each.labels["topic"]: each.value for each in family.samples if each.name.endswith("_total")})
+            sizes.update({each.labels["topic"]: each.value for each in family.samples if each.name.endswith("_total")})
     both = before.keys() & after.keys()
-    return bool(both) and all(before[name] <= told.get(name, -1) <= after[name] for name in both)
+    return bool(both) and all(before[name] <= sizes.get(name, -1) <= after[name] for name in both)

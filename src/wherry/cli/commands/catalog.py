@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from wherry.cli import guess, output
-from wherry.cli.frame import CATALOGUE, command, complain, group
+from wherry.cli.frame import CATALOG, command, complain, group
 from wherry.cli.session import AsJson, Yes, confirm, session
-from wherry.cli.values import duration, given, instant, something
+from wherry.cli.values import duration, given, instant, require_any
 
 if TYPE_CHECKING:
     from wherry.cli.link import Link
@@ -23,7 +23,7 @@ SubscriptionName = Annotated[
 
 # ------------------------------------------------------------------------------------------------------------- topics
 
-topics = group("topic", "Topics: named queues, each with one order.", CATALOGUE)
+topics = group("topic", "Topics: named queues, each with one order.", CATALOG)
 
 Order = Annotated[
     Literal["fifo", "priority", "timeline"] | None, typer.Option(help="What leaves first.", show_default="fifo")
@@ -193,7 +193,7 @@ def change_topic(
         keep_bytes=keep_bytes,
         expired=expired,
     )
-    something(wanted)
+    require_any(wanted)
     session(ctx).run(lambda link: link.call("PATCH", "topics", topic, body=wanted))
     output.note(f"topic {topic} is changed")
 
@@ -215,7 +215,7 @@ def delete_topic(ctx: typer.Context, topic: TopicName, yes: Yes = False) -> None
 
 SECRET_BYTES = 32
 
-subscriptions = group("subscription", "Subscriptions: readers of a topic, each with its own progress.", CATALOGUE)
+subscriptions = group("subscription", "Subscriptions: readers of a topic, each with its own progress.", CATALOG)
 
 Lease = Annotated[
     int | None,
@@ -406,7 +406,7 @@ def change_subscription(
     retry = given(attempts=attempts, first_ms=retry_first, cap_ms=retry_cap)
     if no_webhook:
         wanted["webhook"] = None
-    something(wanted | retry | hook)
+    require_any(wanted | retry | hook)
     place = ("topics", topic, "subscriptions", subscription)
 
     async def work(link: Link) -> None:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wherry.cli import output
-from wherry.cli.commands.catalogue import TopicName
+from wherry.cli.commands.catalog import TopicName
 from wherry.cli.commands.publish import Instant
 from wherry.cli.frame import MESSAGES, app, command, group
 from wherry.cli.session import AsJson, session
-from wherry.cli.values import given, instant, message_key, pairs, something
+from wherry.cli.values import given, instant, message_key, pairs, require_any
 from wherry.model.limits import PRIORITY_DEFAULT
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def amend(
 ) -> None:
     """Change a message that still waits: its body, priority, times or headers."""
     wanted = given(payload=payload, priority=priority, due_ms=due, expires_ms=expires, headers=pairs(header))
-    something(wanted)
+    require_any(wanted)
     here = session(ctx, json)
     body = wanted | given(version=version)
     view = here.run(lambda link: link.call("PATCH", "topics", topic, "messages", id, body=body))
