@@ -9,7 +9,7 @@ import pytest
 
 import wherry
 from tests.behaviour.world import bodies, drain, in_loop, in_virtual_time, reader_of
-from wherry.broker.waiting import news, watches
+from wherry.broker.waiting import pending_outcomes, watches
 from wherry.model.calls.fate import Fate, Outcome
 from wherry.model.calls.publish import Published, PublishOptions
 
@@ -19,7 +19,7 @@ ASKED = PublishOptions(callback=URL)
 
 def told(broker: wherry.Broker) -> dict[str, str]:
     """What producers are to be told, by id."""
-    return {each.id: each.fate for each in broker.untold(65_536)}
+    return {each.id: each.fate for each in broker.unreported(65_536)}
 
 
 async def settled(broker: wherry.Broker) -> None:
@@ -122,9 +122,9 @@ async def test_a_topic_that_is_deleted_takes_its_messages_and_its_outbox_along(h
     await asyncio.sleep(0)
     await broker.delete_topic("t")
     assert (await waiting).words() == ["settled", "dropped"]
-    assert broker.untold() == []
+    assert broker.unreported() == []
     broker = await home.again(how)
-    assert broker.untold() == []
+    assert broker.unreported() == []
 
 
 @in_loop
@@ -182,7 +182,7 @@ async def test_outcomes_survive_a_restart_at_every_stage(home, how):
     assert [each.fate for each in broker.delivered_notices()] == ["delivered"] * 3
     assert broker.delivered_notices() == []
     broker = await home.again(how)
-    assert not broker.on_outcome.is_set() or broker.untold() == []
+    assert not broker.on_outcome.is_set() or broker.unreported() == []
     consumer = await broker.consumer("t", "s")
     held = await consumer.pull()
     await held.ack([0])
@@ -192,9 +192,9 @@ async def test_outcomes_survive_a_restart_at_every_stage(home, how):
     broker = await home.again(how)
     await settled(broker)
     assert told(broker) == {"0-0": "settled", "0-1": "dead"}
-    first = broker.untold()[0]
+    first = broker.unreported()[0]
     assert first == Outcome("t", 0, 0, "0-0", URL, "settled", home.clock.now_ms)
-    await broker.told([first])
+    await broker.reported([first])
     broker = await home.again(how)
     assert told(broker) == {"0-1": "dead"}
     await broker.redrive("t")
@@ -202,9 +202,9 @@ async def test_outcomes_survive_a_restart_at_every_stage(home, how):
     assert await drain(await broker.consumer("t", "s")) == [b"m1", b"m2"]
     broker = await home.again(how)
     assert told(broker) == {"0-1": "settled", "0-2": "settled"}
-    await broker.told(broker.untold())
+    await broker.reported(broker.unreported())
     broker = await home.again(how)
-    assert broker.untold() == []
+    assert broker.unreported() == []
 
 
 @in_loop
@@ -229,7 +229,7 @@ async def test_nobody_hears_of_an_outcome_that_is_not_durable(home):
 
 @in_loop
 async def test_notices_of_deliveries_come_once_and_are_bounded(home, monkeypatch):
-    monkeypatch.setattr(news, "NOTICES_MAX", 3)
+    monkeypatch.setattr(pending_outcomes, "NOTICES_MAX", 3)
     broker = await home.open()
     await broker.create_topic("t")
     consumer, other = await reader_of(broker, "t"), await reader_of(broker, "t", "others")
@@ -239,7 +239,7 @@ async def test_notices_of_deliveries_come_once_and_are_bounded(home, monkeypatch
     await consumer.pull()
     await other.pull()
     assert [each.id for each in broker.delivered_notices()] == ["0-2", "0-3"]
-    await broker.told(broker.delivered_notices())
+    await broker.reported(broker.delivered_notices())
 
 
 @in_loop
@@ -252,9 +252,9 @@ async def test_a_repeat_is_not_told_twice(home):
     assert (await broker.publish("t", b"", again)).repeated
     await drain(consumer)
     await settled(broker)
-    await broker.told(broker.untold())
+    await broker.reported(broker.unreported())
     assert (await broker.publish("t", b"", again)).repeated
-    assert broker.untold() == []
+    assert broker.unreported() == []
 
 
 @in_loop
@@ -266,10 +266,10 @@ async def test_those_who_cannot_be_reached_hold_up_nobody(home):
         await broker.publish("t", b"", PublishOptions(callback=f"http://{number % 2}"))
     await drain(consumer)
     await settled(broker)
-    assert {each.url for each in broker.untold(5, without={"http://0"})} == {"http://1"}
+    assert {each.url for each in broker.unreported(5, without={"http://0"})} == {"http://1"}
     for wrong in (0, 65_537):
         with pytest.raises(wherry.InvalidInput):
-            broker.untold(wrong)
+            broker.unreported(wrong)
 
 
 # All three.

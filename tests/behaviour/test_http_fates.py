@@ -92,7 +92,7 @@ async def test_a_producer_asks_what_became_of_its_messages(jobs):
 async def test_a_callback_is_stored_with_the_message(jobs):
     await jobs.good(f"{PUBLISH}?partition=1&callback=https://example.com/a%3Fb%3D1", {"payload": "a"})
     await settle(jobs, "ack", await jobs.receipts())
-    [outcome] = jobs.broker.untold()
+    [outcome] = jobs.broker.unreported()
     assert (outcome.id, outcome.fate, outcome.url) == ("1-0", "settled", "https://example.com/a?b=1")
 
 

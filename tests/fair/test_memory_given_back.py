@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.ports import free_port
-from wherry.node.memory import STEP_BYTES, Giver
+from wherry.node.memory import STEP_BYTES, MemoryReleaser
 
 READERS, MESSAGES, SIZE = 50, 100, 60_000
 ANSWERS = READERS * MESSAGES * SIZE
@@ -92,15 +92,15 @@ def test_what_readers_that_do_not_read_took_is_given_back(node, kind):
 
 def test_memory_is_given_back_once_for_each_burst_also_for_one_between_two_looks():
     """What is resident and not in use is set here: what an allocator keeps of a real burst is its own affair."""
-    giver = Giver()
+    releaser = MemoryReleaser()
     unused = STEP_BYTES
-    giver.unused_bytes = lambda: unused  # type: ignore[method-assign]
-    giver.look()
-    assert not giver.look()
+    releaser.unused_bytes = lambda: unused  # type: ignore[method-assign]
+    releaser.look()
+    assert not releaser.look()
     unused += STEP_BYTES
-    assert giver.look()
-    assert not giver.look()
+    assert releaser.look()
+    assert not releaser.look()
     unused -= STEP_BYTES  # it is used again
-    assert not giver.look()
+    assert not releaser.look()
     unused += STEP_BYTES
-    assert giver.look()
+    assert releaser.look()

@@ -10,7 +10,7 @@ import pytest
 import wherry
 from tests.integration.receiver import Call, Receiver, until
 from tests.integration.test_webhooks import AT_ONCE, SECRET, resolve, run, serving
-from wherry.node.webhooks import lookups, sender, teller
+from wherry.node.webhooks import callbacks, lookups, sender
 
 
 def outcomes(receiver: Receiver) -> list[dict[str, Any]]:
@@ -93,7 +93,7 @@ async def test_a_restart_between_the_end_and_the_telling_loses_nothing(tmp_path)
 
 @run
 async def test_an_attempt_that_fails_is_made_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(teller, "FIRST_S", 0.01)
+    monkeypatch.setattr(callbacks, "FIRST_S", 0.01)
     answers = [500, 404, 302]
     async with Receiver(lambda call: answers.pop() if answers else 200) as receiver, serving(tmp_path) as (_, client):
         await prepared(client)
@@ -105,15 +105,15 @@ async def test_an_attempt_that_fails_is_made_again(tmp_path, monkeypatch):
 
 @run
 async def test_after_many_attempts_it_gives_up_and_says_so(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(teller, "FIRST_S", 0.001)
-    monkeypatch.setattr(teller, "CAP_S", 0.01)
+    monkeypatch.setattr(callbacks, "FIRST_S", 0.001)
+    monkeypatch.setattr(callbacks, "CAP_S", 0.01)
     async with Receiver(lambda call: 500) as receiver, serving(tmp_path) as (node, client):
         await prepared(client)
         await client.publish("jobs", ["a"], to(receiver))
         await client.cancel("jobs", "0-0")
-        await until(lambda: node.calls.teller.given_up == 1)
-        await until(lambda: not node.broker.untold())
-        assert len(receiver.calls) == teller.ATTEMPTS
+        await until(lambda: node.calls.callbacks.given_up == 1)
+        await until(lambda: not node.broker.unreported())
+        assert len(receiver.calls) == callbacks.ATTEMPTS
         (record,) = [each for each in caplog.records if each.levelno == logging.WARNING]
         assert "cannot be told" in record.getMessage()
         assert record.__dict__["host"] == f"127.0.0.1:{receiver.port}"
@@ -125,8 +125,8 @@ async def test_gone_means_given_up_at_once(tmp_path):
         await prepared(client)
         await client.publish("jobs", ["a"], to(receiver))
         await client.cancel("jobs", "0-0")
-        await until(lambda: not node.broker.untold())
-        assert len(receiver.calls) == node.calls.teller.given_up == 1
+        await until(lambda: not node.broker.unreported())
+        assert len(receiver.calls) == node.calls.callbacks.given_up == 1
 
 
 @run
@@ -155,8 +155,8 @@ async def test_one_that_cannot_be_told_holds_up_no_other(tmp_path):
 @run
 async def test_a_call_that_was_broken_off_or_not_tried_is_no_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(sender, "TRIAL_S", 0.05)
-    monkeypatch.setattr(teller, "FIRST_S", 0.05)
-    monkeypatch.setattr(teller, "ATTEMPTS", 1)
+    monkeypatch.setattr(callbacks, "FIRST_S", 0.05)
+    monkeypatch.setattr(callbacks, "ATTEMPTS", 1)
     monkeypatch.setattr(lookups, "NAMES_MAX", 0)
     resolve(monkeypatch)
 
@@ -177,9 +177,9 @@ async def test_a_call_that_was_broken_off_or_not_tried_is_no_failure(tmp_path, m
         await until(lambda: counts["callback", "not-tried"] >= 3)
         monkeypatch.setattr(lookups, "NAMES_MAX", 10)
         await until(lambda: len(outcomes(quick)) == 2)
-        await until(lambda: not node.broker.untold())
+        await until(lambda: not node.broker.unreported())
         assert counts["callback", "broken-off"] == 1
-        assert node.calls.teller.given_up == 0
+        assert node.calls.callbacks.given_up == 0
 
 
 @run

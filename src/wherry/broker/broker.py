@@ -52,7 +52,7 @@ class Broker(
         self._background = asyncio.create_task(self._run_housekeeper(), name="wherry housekeeping")
         self._named: Counter[str] = Counter()
         if shard.state.talkative:
-            shard.news.event.set()
+            shard.pending_outcomes.event.set()
 
     async def _run_housekeeper(self) -> None:
         try:

@@ -33,7 +33,7 @@ def is_loopback(host: str) -> bool:
     return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
 
 
-def asks_for_keys(security: SecuritySection, host: str, *, has_keys: bool) -> bool:
+def requires_keys(security: SecuritySection, host: str, *, has_keys: bool) -> bool:
     """Whether requests need a key, or `OpenRefused` if they do not, others can reach `host`, and nobody said `open`."""
     if security.keys == "on" or (security.keys == "auto" and has_keys):
         return True

@@ -53,7 +53,7 @@ class Glibc:
         self._trim(0)
 
 
-class Giver:
+class MemoryReleaser:
     """Looks at the memory of the process now and then, and gives back what came free in it.
 
     Resident memory that neither Arrow nor glibc has in use is the program itself, objects of Python, and what came
@@ -92,9 +92,9 @@ class Giver:
         return resident - self._pool.bytes_allocated() - self._glibc.used_bytes()
 
 
-def giver() -> Giver | None:
+def memory_releaser() -> MemoryReleaser | None:
     """Make one where the system tells how much memory is in use; None elsewhere."""
     try:
-        return Giver()
+        return MemoryReleaser()
     except (OSError, AttributeError):
         return None

@@ -66,10 +66,10 @@ def watch_server(metrics: Metrics, server: Server) -> None:
 
 def watch_calls(metrics: Metrics, calls: Calls) -> None:
     """Figures of webhooks."""
-    pushers, teller, sender = calls
+    pushers, callbacks, sender = calls
     metrics.gauge("wherry_webhook_subscriptions", "Subscriptions that are pushed to", lambda: len(pushers))
-    metrics.gauge("wherry_callback_urls", "URLs that are told of outcomes, or will be", lambda: len(teller))
-    metrics.gauge("wherry_callbacks_given_up", "Outcomes that nobody could be told", lambda: teller.given_up)
+    metrics.gauge("wherry_callback_urls", "URLs that are told of outcomes, or will be", lambda: len(callbacks))
+    metrics.gauge("wherry_callbacks_given_up", "Outcomes that nobody could be told", lambda: callbacks.given_up)
     about = "Calls made since the start, by what they brought: messages or outcomes, and by how they ended"
     metrics.count("wherry_webhook_calls", about, ("kind", "outcome"), lambda: _shown(sender.outcomes))
     about = "Subscriptions removed since the start, as their webhook is down, or said that it is gone"

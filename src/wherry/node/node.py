@@ -25,8 +25,8 @@ from wherry.broker.opening import open as open_broker
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.node import strategies
 from wherry.node.config import Config
-from wherry.node.door import asks_for_keys, first_key, has_keys, is_loopback
-from wherry.node.memory import giver
+from wherry.node.key_policy import first_key, has_keys, is_loopback, requires_keys
+from wherry.node.memory import memory_releaser
 from wherry.node.meter import metered, observer_of, watch_calls, watch_server, watch_stomp
 from wherry.node.webhooks.calls import Calls, calling
 from wherry.security.access import Access
@@ -183,7 +183,7 @@ class Node:
         if tls is not None:
             following = asyncio.create_task(tls.follow(), name="wherry tls")
             stack.callback(following.cancel)
-        if (memory := giver()) is not None:
+        if (memory := memory_releaser()) is not None:
             giving = asyncio.create_task(memory.run(), name="wherry memory")
             stack.callback(giving.cancel)
         pa.array([])  # where pandas is installed, Arrow loads it at the first array: not in the first request
@@ -291,7 +291,7 @@ class Node:
 
     async def _lock_the_door(self) -> None:
         host = self.config.server.host
-        self.keys_on = asks_for_keys(self.config.security, host, has_keys=has_keys(self.broker))
+        self.keys_on = requires_keys(self.config.security, host, has_keys=has_keys(self.broker))
         if not self.keys_on:
             return
         self.first_key = await first_key(self.broker, Path(self.config.storage.path))

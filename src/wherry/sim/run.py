@@ -20,12 +20,12 @@ from wherry.model.errors import StaleLease, WherryError
 from wherry.sim.checkers.checkers import check_all
 from wherry.sim.checkers.ways import check_ways
 from wherry.sim.clients.aftermath import aftermath
+from wherry.sim.clients.callbacks import OutcomeClient
 from wherry.sim.clients.consumers import Receiver
 from wherry.sim.clients.loggers import LogReader
 from wherry.sim.clients.operators import Nemesis, Operator
 from wherry.sim.clients.producers import Producer, name_of
 from wherry.sim.clients.routers import RouteOperator, RouteProducer, set_up
-from wherry.sim.clients.tellers import Teller
 from wherry.sim.history import LOG, Buried, History
 from wherry.sim.patch import patched
 from wherry.sim.plan import Plan, Ways, draw
@@ -98,10 +98,16 @@ async def _live(world: World, random: Random) -> None:
     producers = [
         Producer(world, f"p{number}", Random(random.getrandbits(64))) for number in range(world.plan.producers)
     ]
-    operator, teller = Operator(world, Random(random.getrandbits(64))), Teller(world, world.random)
+    operator, outcome_client = Operator(world, Random(random.getrandbits(64))), OutcomeClient(world, world.random)
     log = _log_reader(world)
     routers, route_producers = _routers(world)
-    helpers = [nemesis.run(), operator.run(), teller.run(), _supervise(world), *(each.run() for each in routers)]
+    helpers = [
+        nemesis.run(),
+        operator.run(),
+        outcome_client.run(),
+        _supervise(world),
+        *(each.run() for each in routers),
+    ]
     helpers += [] if log is None else [log.run(), log.watch()]
     async with asyncio.TaskGroup() as group:
         others = [group.create_task(work) for work in (*helpers, *(each.run() for each in receivers))]
@@ -180,7 +186,7 @@ async def _rest(world: World, log: LogReader | None) -> None:
     if log is not None:
         await log.finish()
     await world.call(lambda broker: _list_dead(topics, world.history, broker))
-    await Teller(world, world.random).finish()
+    await OutcomeClient(world, world.random).finish()
     world.history.faults += await world.call(lambda broker: _leftovers(topics, broker))
     if world.plan.ways is not None:
         await _rest_of_ways(world, world.plan.ways)

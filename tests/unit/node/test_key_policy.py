@@ -3,7 +3,7 @@
 import pytest
 
 from wherry.node.config import SecuritySection
-from wherry.node.door import OpenRefused, asks_for_keys, is_loopback
+from wherry.node.key_policy import OpenRefused, is_loopback, requires_keys
 
 LOCAL, OTHERS = "127.0.0.1", "0.0.0.0"
 
@@ -31,12 +31,12 @@ def test_addresses_that_others_may_reach(host):
     ],
 )
 def test_when_a_key_is_asked_for(keys, host, has_keys, asks):
-    assert asks_for_keys(SecuritySection(keys=keys), host, has_keys=has_keys) is asks
+    assert requires_keys(SecuritySection(keys=keys), host, has_keys=has_keys) is asks
 
 
 @pytest.mark.rows("D27")
 @pytest.mark.parametrize(("keys", "has_keys"), [("auto", False), ("off", False), ("off", True)])
 def test_an_open_broker_that_others_can_reach_takes_a_word(keys, has_keys):
     with pytest.raises(OpenRefused, match=r"--keys on.*--open"):
-        asks_for_keys(SecuritySection(keys=keys), OTHERS, has_keys=has_keys)
-    assert not asks_for_keys(SecuritySection(keys=keys, open=True), OTHERS, has_keys=has_keys)
+        requires_keys(SecuritySection(keys=keys), OTHERS, has_keys=has_keys)
+    assert not requires_keys(SecuritySection(keys=keys, open=True), OTHERS, has_keys=has_keys)

@@ -34,7 +34,7 @@ from wherry.model.ops import AnyOp, Entry
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-TOLD_MAX = 65_536
+REPORTED_MAX = 65_536
 
 BLOCK = 1_024
 """Messages whose bodies are looked at together: memory may not hold more."""
@@ -130,19 +130,19 @@ class OutcomeCalls(BrokerCalls):
     @property
     def on_outcome(self) -> asyncio.Event:
         """Set when there is something new to tell; clear it before you look."""
-        return self.shard.news.event
+        return self.shard.pending_outcomes.event
 
-    def untold(self, limit: int = 1_000, *, without: Collection[str] = ()) -> list[Outcome]:
+    def unreported(self, limit: int = 1_000, *, without: Collection[str] = ()) -> list[Outcome]:
         """What producers with a callback are still to be told, durable.
 
         Topic by topic and URL by URL, whoever has waited longest first, each in the order in which its outcomes came.
 
         `without` names URLs that are not to be told now: they are being told, or cannot be reached. What is here stays
-        until `told` was called with it.
+        until `reported` was called with it.
         """
-        return self.shard.news.untold(check.integer("limit", limit, 1, TOLD_MAX), without)
+        return self.shard.pending_outcomes.unreported(check.integer("limit", limit, 1, REPORTED_MAX), without)
 
-    async def told(self, outcomes: Sequence[Outcome]) -> None:
+    async def reported(self, outcomes: Sequence[Outcome]) -> None:
         """These were told, or given up. Durable on return: they do not come again."""
         shard = self.shard
         parts: dict[tuple[int, int], list[Outcome]] = {}
@@ -169,4 +169,4 @@ class OutcomeCalls(BrokerCalls):
 
         They are in memory only: a restart may lose some, and may repeat others.
         """
-        return self.shard.news.notices()
+        return self.shard.pending_outcomes.notices()

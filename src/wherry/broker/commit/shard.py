@@ -21,7 +21,7 @@ import numpy.typing as npt
 from wherry.broker.clock import Clock
 from wherry.broker.commit.commit import Committer
 from wherry.broker.waiting.arrivals import Arrivals
-from wherry.broker.waiting.news import News
+from wherry.broker.waiting.pending_outcomes import PendingOutcomes
 from wherry.broker.waiting.slices import Slices
 from wherry.broker.waiting.waiters import Waiters
 from wherry.broker.waiting.watches import Watches
@@ -84,7 +84,7 @@ class Shard:
         self.watches = Watches(state)
         self.arrivals = Arrivals()
         self.slices = Slices()
-        self.news = News(state, self.committer, self.keep)
+        self.pending_outcomes = PendingOutcomes(state, self.committer, self.keep)
         self.staged: dict[tuple[str, int], tuple[int, int]] = {}
         self.cut: dict[int, str] = {}
         """Why subscriptions were cut off, the last ones."""
@@ -296,7 +296,7 @@ class Shard:
         for topic in effects.dropped_topics:
             self.store.drop_topic(topic)
             self.arrivals.came(topic)
-            self.news.forget_topic(topic)
+            self.pending_outcomes.forget_topic(topic)
         self._tell(effects, gate)
         if self.store.is_over() or (effects.stored and self.state.mortal and self._is_due_before_wake()):
             self.pressure.set()
@@ -306,7 +306,7 @@ class Shard:
         if self.watches:
             self.watches.look(effects)
         if effects.outcomes:
-            self.news.came(position, effects.outcomes)
+            self.pending_outcomes.add(position, effects.outcomes)
         if self.on_push is not None:
             for number in effects.pushed:
                 self.on_push(number)
@@ -329,7 +329,7 @@ class Shard:
         """Messages are on their way to a consumer: whoever asked is told."""
         for lease in leases if self.watches or len(topic.outbox.watched) else ():
             self.watches.handed(topic.number, lease.partition, lease.offset)
-            self.news.handed(topic, lease.partition, lease.offset, self.now().wall_ms)
+            self.pending_outcomes.handed(topic, lease.partition, lease.offset, self.now().wall_ms)
 
     def _cut_off_laggards(self, number: int) -> None:
         topic = self.state.topics.get(number)

@@ -27,7 +27,7 @@ NOTICES_MAX = 65_536
 SLACK = 4_096
 
 
-class News:
+class PendingOutcomes:
     """Outcomes that may be told by now."""
 
     def __init__(self, state: State, committer: Committer, keep: Callable[[Coroutine[Any, Any, None]], object]) -> None:
@@ -39,7 +39,7 @@ class News:
         self._notices: deque[Outcome] = deque(maxlen=NOTICES_MAX)
         self._noticed: dict[int, BitMap64] = {}
 
-    def came(self, position: int, outcomes: list[tuple[int, Int64]]) -> None:
+    def add(self, position: int, outcomes: list[tuple[int, Int64]]) -> None:
         """An entry left outcomes; nobody hears of them before it is durable."""
         if position <= self._committer.durable:
             self.event.set()
@@ -64,7 +64,7 @@ class News:
         while self._fresh and self._fresh[0][0] <= self._committer.durable:
             self._fresh.popleft()
 
-    def untold(self, limit: int, without: Collection[str]) -> list[Outcome]:
+    def unreported(self, limit: int, without: Collection[str]) -> list[Outcome]:
         """Durable outcomes, topic by topic, URL by URL."""
         self._forget_durable()
         found: list[Outcome] = []

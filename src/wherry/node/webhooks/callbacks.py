@@ -32,13 +32,13 @@ from wherry.wire.http.protocol.message import JSON
 
 ATTEMPTS = 10
 ATTEMPTS_HURRIED = 3
-"""When more than half of `EARS_MAX` URLs fail at a time."""
+"""When more than half of `URLS_MAX` URLs fail at a time."""
 FIRST_S, CAP_S = 1.0, 300.0
 TIMEOUT_S = 10.0
 BATCH = 1_000
 """Outcomes in one call."""
 FETCH = 10_000
-EARS_MAX = 4_096
+URLS_MAX = 4_096
 """URLs that are being told or wait for another attempt; outcomes for more stay where they are until then."""
 CALLS_A_HOST = 4
 HOSTS_MAX = 4_096
@@ -49,11 +49,11 @@ _log = logging.getLogger("wherry.webhooks")
 
 
 @dataclass(slots=True)
-class Ear:
+class CallbackUrl:
     """A URL that there is something to tell, from the first attempt to success or the last."""
 
     url: str
-    door: asyncio.Semaphore
+    host_limit: asyncio.Semaphore
     notices: deque[Outcome] = field(default_factory=lambda: deque(maxlen=FETCH))
     outcomes: deque[Outcome] = field(default_factory=deque)
     failures: int = 0
@@ -61,18 +61,18 @@ class Ear:
     task: asyncio.Task[None] | None = None
 
     @property
-    def has_news(self) -> bool:
+    def has_outcomes(self) -> bool:
         """Whether there is something to tell at hand."""
         return bool(self.notices or self.outcomes)
 
 
-class Teller:
+class Callbacks:
     """All callbacks of a broker."""
 
     def __init__(self, broker: BrokerPort, sender: Sender, secret: str | None = None) -> None:
         self._broker, self._sender, self._secret = broker, sender, secret
-        self._ears: dict[str, Ear] = {}
-        self._doors: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._urls: dict[str, CallbackUrl] = {}
+        self._host_limits: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._hosts: OrderedDict[str, bool] = OrderedDict()
         """Hosts that were called: whether they answered well, and soon."""
         self._task: asyncio.Task[None] | None = None
@@ -80,7 +80,7 @@ class Teller:
         """Outcomes that nobody could be told."""
 
     def __len__(self) -> int:
-        return len(self._ears)
+        return len(self._urls)
 
     def start(self) -> None:
         """Tell what is there, and what comes."""
@@ -91,7 +91,7 @@ class Teller:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        under_way = [ear.task for ear in self._ears.values() if ear.task is not None]
+        under_way = [target_url.task for target_url in self._urls.values() if target_url.task is not None]
         if under_way:
             await asyncio.wait(under_way, timeout=patience_s)
         for task in under_way:
@@ -115,80 +115,84 @@ class Teller:
     def _fetch(self, now: float) -> None:
         """Notices first: nobody hears of an end before the beginning."""
         for notice in self._broker.delivered_notices():
-            ear = self._ear(notice.url)
-            if ear is not None:
-                ear.notices.append(notice)
-        barred = [ear.url for ear in self._ears.values() if ear.task is not None or ear.resume_at > now or ear.outcomes]
-        for outcome in self._broker.untold(FETCH, without=barred):
-            ear = self._ear(outcome.url)
-            if ear is not None:
-                ear.outcomes.append(outcome)
+            target_url = self._url(notice.url)
+            if target_url is not None:
+                target_url.notices.append(notice)
+        barred = [
+            target_url.url
+            for target_url in self._urls.values()
+            if target_url.task is not None or target_url.resume_at > now or target_url.outcomes
+        ]
+        for outcome in self._broker.unreported(FETCH, without=barred):
+            target_url = self._url(outcome.url)
+            if target_url is not None:
+                target_url.outcomes.append(outcome)
 
-    def _ear(self, url: str) -> Ear | None:
-        ear = self._ears.get(url)
-        if ear is None and len(self._ears) < EARS_MAX:
+    def _url(self, url: str) -> CallbackUrl | None:
+        target_url = self._urls.get(url)
+        if target_url is None and len(self._urls) < URLS_MAX:
             host = Target.of(url).authority
-            door = self._doors.get(host)
-            if door is None:
-                door = self._doors[host] = asyncio.Semaphore(CALLS_A_HOST)
-            ear = self._ears[url] = Ear(url, door)
-        return ear
+            host_limit = self._host_limits.get(host)
+            if host_limit is None:
+                host_limit = self._host_limits[host] = asyncio.Semaphore(CALLS_A_HOST)
+            target_url = self._urls[url] = CallbackUrl(url, host_limit)
+        return target_url
 
     def _begin(self, now: float) -> float | None:
         """Tell whom it is time to tell; when to look again, if nothing happens until then."""
         wake_at: list[float] = []
-        for ear in list(self._ears.values()):
-            if ear.task is not None:
+        for target_url in list(self._urls.values()):
+            if target_url.task is not None:
                 continue
-            if ear.resume_at > now:
-                wake_at.append(ear.resume_at)
-            elif ear.has_news:
-                ear.task = asyncio.create_task(self._tell(ear), name="wherry callback")
-            elif ear.resume_at + CAP_S > now:  # its failures count, should there be more to tell
-                wake_at.append(ear.resume_at + CAP_S)
+            if target_url.resume_at > now:
+                wake_at.append(target_url.resume_at)
+            elif target_url.has_outcomes:
+                target_url.task = asyncio.create_task(self._report(target_url), name="wherry callback")
+            elif target_url.resume_at + CAP_S > now:  # its failures count, should there be more to tell
+                wake_at.append(target_url.resume_at + CAP_S)
             else:
-                del self._ears[ear.url]
+                del self._urls[target_url.url]
         return min(wake_at, default=None)
 
-    async def _tell(self, ear: Ear) -> None:
+    async def _report(self, target_url: CallbackUrl) -> None:
         try:
-            while ear.has_news:
-                notices, outcomes = list(islice(ear.notices, BATCH)), list(islice(ear.outcomes, BATCH))
-                error, is_gone = await self._posted(ear, notices + outcomes)
+            while target_url.has_outcomes:
+                notices, outcomes = list(islice(target_url.notices, BATCH)), list(islice(target_url.outcomes, BATCH))
+                error, is_gone = await self._posted(target_url, notices + outcomes)
                 if error:
-                    ear.failures += 1
-                    ear.outcomes.clear()  # they stay with the broker, and may be others by the next attempt
-                    if is_gone or ear.failures >= self._attempts():
-                        await self._give_up(ear, notices, outcomes, error)
-                    pause_s = min(CAP_S, FIRST_S * 2.0 ** (ear.failures - 1))
-                    ear.resume_at = _now() + pause_s * random.uniform(0.9, 1.1)
+                    target_url.failures += 1
+                    target_url.outcomes.clear()  # they stay with the broker, and may be others by the next attempt
+                    if is_gone or target_url.failures >= self._attempts():
+                        await self._give_up(target_url, notices, outcomes, error)
+                    pause_s = min(CAP_S, FIRST_S * 2.0 ** (target_url.failures - 1))
+                    target_url.resume_at = _now() + pause_s * random.uniform(0.9, 1.1)
                     return
-                ear.failures = 0
-                await self._broker.told(outcomes)
-                _drop(ear, notices, outcomes)
-            del self._ears[ear.url]
+                target_url.failures = 0
+                await self._broker.reported(outcomes)
+                _drop(target_url, notices, outcomes)
+            del self._urls[target_url.url]
         except (BrokenOff, NotTried):
-            ear.outcomes.clear()
-            ear.resume_at = _now() + FIRST_S
+            target_url.outcomes.clear()
+            target_url.resume_at = _now() + FIRST_S
         except WherryError as fault:
-            _log.warning("outcomes were told, and come again: %s", fault, extra=_names(ear))
-            ear.outcomes.clear()
-            ear.resume_at = _now() + FIRST_S
+            _log.warning("outcomes were told, and come again: %s", fault, extra=_names(target_url))
+            target_url.outcomes.clear()
+            target_url.resume_at = _now() + FIRST_S
         except Exception:
-            _log.exception("a callback failed in a way nobody thought of", extra=_names(ear))
-            ear.outcomes.clear()
-            ear.resume_at = _now() + CAP_S
+            _log.exception("a callback failed in a way nobody thought of", extra=_names(target_url))
+            target_url.outcomes.clear()
+            target_url.resume_at = _now() + CAP_S
         finally:
-            ear.task = None
+            target_url.task = None
             self._broker.on_outcome.set()
 
-    async def _posted(self, ear: Ear, outcomes: Sequence[Outcome]) -> tuple[str, bool]:
+    async def _posted(self, target_url: CallbackUrl, outcomes: Sequence[Outcome]) -> tuple[str, bool]:
         """Why it failed, empty if it did not; and whether the other side says that it is gone."""
-        target = Target.of(ear.url)
+        target = Target.of(target_url.url)
         host = target.authority
         body = msgspec.json.encode({"outcomes": [_shown(outcome) for outcome in outcomes]})
         try:
-            async with ear.door, self._lane(ear, host).place(host):
+            async with target_url.host_limit, self._lane(target_url, host).place(host):
                 headers = {"Content-Type": JSON, "User-Agent": "wherry"}
                 if self._secret is not None:
                     headers[signing.HEADER] = signing.sign(self._secret, body, int(time.time()))
@@ -203,9 +207,9 @@ class Teller:
         self._learn(host, is_good=is_taken(status) and _now() - began < SLOW_S)
         return ("" if is_taken(status) else f"{status} from {host}"), status == GONE
 
-    def _lane(self, ear: Ear, host: str) -> Lane:
+    def _lane(self, target_url: CallbackUrl, host: str) -> Lane:
         is_good = self._hosts.get(host)
-        if ear.failures or is_good is False:
+        if target_url.failures or is_good is False:
             return self._sender.slow
         return self._sender.quick if is_good else self._sender.new
 
@@ -216,20 +220,22 @@ class Teller:
             self._hosts.popitem(last=False)
 
     def _attempts(self) -> int:
-        failing = sum(ear.failures > 0 for ear in self._ears.values())
-        return ATTEMPTS if failing <= EARS_MAX // 2 else ATTEMPTS_HURRIED
+        failing = sum(target_url.failures > 0 for target_url in self._urls.values())
+        return ATTEMPTS if failing <= URLS_MAX // 2 else ATTEMPTS_HURRIED
 
-    async def _give_up(self, ear: Ear, notices: list[Outcome], outcomes: list[Outcome], error: str) -> None:
+    async def _give_up(
+        self, target_url: CallbackUrl, notices: list[Outcome], outcomes: list[Outcome], error: str
+    ) -> None:
         self.given_up += len(outcomes)
-        extra = {"outcomes": len(outcomes), "attempts": ear.failures, **_names(ear)}
+        extra = {"outcomes": len(outcomes), "attempts": target_url.failures, **_names(target_url)}
         _log.warning("a producer cannot be told what became of its messages: %s", error, extra=extra)
-        _drop(ear, notices, [])
-        await self._broker.told(outcomes)
+        _drop(target_url, notices, [])
+        await self._broker.reported(outcomes)
 
 
-def _drop(ear: Ear, notices: list[Outcome], outcomes: list[Outcome]) -> None:
+def _drop(target_url: CallbackUrl, notices: list[Outcome], outcomes: list[Outcome]) -> None:
     """These are done; others may have come behind them meanwhile."""
-    for waiting, done in ((ear.notices, notices), (ear.outcomes, outcomes)):
+    for waiting, done in ((target_url.notices, notices), (target_url.outcomes, outcomes)):
         for each in done:
             if waiting and waiting[0] is each:  # a full queue has let its first ones go already
                 waiting.popleft()
@@ -239,8 +245,8 @@ def _shown(outcome: Outcome) -> dict[str, object]:
     return {name: value for name, value in outcome._asdict().items() if name != "url"}
 
 
-def _names(ear: Ear) -> dict[str, str]:
-    return {"host": Target.of(ear.url).authority}
+def _names(target_url: CallbackUrl) -> dict[str, str]:
+    return {"host": Target.of(target_url.url).authority}
 
 
 def _now() -> float:

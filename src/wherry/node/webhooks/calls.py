@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from wherry.broker.port import BrokerPort
 from wherry.node.config import WebhooksSection
+from wherry.node.webhooks.callbacks import Callbacks
 from wherry.node.webhooks.pushers import Pushers
 from wherry.node.webhooks.sender import Sender
 from wherry.node.webhooks.targets import Targets
-from wherry.node.webhooks.teller import Teller
 
 
 class Calls(NamedTuple):
     """Those who make the calls."""
 
     pushers: Pushers
-    teller: Teller
+    callbacks: Callbacks
     sender: Sender
 
 
@@ -28,13 +28,13 @@ async def calling(broker: BrokerPort, config: WebhooksSection, *, patience_s: fl
     """Push to webhooks and tell outcomes until the end; then calls under way have `patience_s` to end."""
     targets = Targets(config.allow, allow_private=config.allow_private)
     sender = Sender(targets, config.calls)
-    pushers, teller = Pushers(broker, sender), Teller(broker, sender, config.secret)
+    pushers, callbacks = Pushers(broker, sender), Callbacks(broker, sender, config.secret)
     broker.check_url = targets.check
     pushers.start()
-    teller.start()
+    callbacks.start()
     try:
-        yield Calls(pushers, teller, sender)
+        yield Calls(pushers, callbacks, sender)
     finally:
-        await asyncio.gather(pushers.close(patience_s), teller.close(patience_s))
+        await asyncio.gather(pushers.close(patience_s), callbacks.close(patience_s))
         sender.close()
         targets.close()

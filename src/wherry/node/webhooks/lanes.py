@@ -14,7 +14,7 @@ class BrokenOff(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class _Ticket:
+class _Waiter:
     """Somebody who has a place, or waits for one."""
 
     host: str
@@ -32,10 +32,10 @@ class Lane:
     def __init__(self, places: int, a_host: int, *, trial_s: float | None = None) -> None:
         self._free, self._a_host, self._trial_s = places, a_host, trial_s
         self._busy: Counter[str] = Counter()
-        self._waiting: dict[str, dict[_Ticket, None]] = {}
+        self._waiting: dict[str, dict[_Waiter, None]] = {}
         self._ready: dict[str, None] = {}
         """Hosts that may have a place more and want it, in turn."""
-        self._late: dict[_Ticket, None] = {}
+        self._late: dict[_Waiter, None] = {}
         self._breaking = 0
         """Places that are about to be free."""
 
@@ -45,52 +45,52 @@ class Lane:
     ) -> AsyncIterator[None]:
         """Have a place; `beat` is called every `beat_s` while there is none. `BrokenOff` when it is taken away."""
         loop = asyncio.get_running_loop()
-        ticket = _Ticket(host, loop.create_future())
+        waiter = _Waiter(host, loop.create_future())
         timer: asyncio.TimerHandle | None = None
-        self._waiting.setdefault(host, {})[ticket] = None
+        self._waiting.setdefault(host, {})[waiter] = None
         self._turn(host)
         try:
-            while not ticket.granted.done():
-                await asyncio.wait([ticket.granted], timeout=beat_s)
-                if beat is not None and not ticket.granted.done():
+            while not waiter.granted.done():
+                await asyncio.wait([waiter.granted], timeout=beat_s)
+                if beat is not None and not waiter.granted.done():
                     await beat()
-            async with asyncio.timeout(None) as ticket.limit:
+            async with asyncio.timeout(None) as waiter.limit:
                 if self._trial_s is not None:
-                    timer = loop.call_later(self._trial_s, self._overdue, ticket)
+                    timer = loop.call_later(self._trial_s, self._overdue, waiter)
                 yield
         except TimeoutError:
-            if not ticket.is_broken:
+            if not waiter.is_broken:
                 raise
             raise BrokenOff("it lasted, and others waited") from None
         finally:
             if timer is not None:
                 timer.cancel()
-            self._leave(ticket)
+            self._leave(waiter)
 
-    def _overdue(self, ticket: _Ticket) -> None:
-        self._late[ticket] = None
-        self._turn(ticket.host)
+    def _overdue(self, waiter: _Waiter) -> None:
+        self._late[waiter] = None
+        self._turn(waiter.host)
 
-    def _leave(self, ticket: _Ticket) -> None:
-        host = ticket.host
-        if ticket.granted.done():
-            self._late.pop(ticket, None)
+    def _leave(self, waiter: _Waiter) -> None:
+        host = waiter.host
+        if waiter.granted.done():
+            self._late.pop(waiter, None)
             self._free += 1
             self._busy[host] -= 1
-            self._breaking -= ticket.is_broken
+            self._breaking -= waiter.is_broken
             if not self._busy[host]:
                 del self._busy[host]
         else:
-            self._drop(ticket)
+            self._drop(waiter)
         self._turn(host)
 
-    def _drop(self, ticket: _Ticket) -> None:
+    def _drop(self, waiter: _Waiter) -> None:
         """It waits no more."""
-        waiting = self._waiting[ticket.host]
-        del waiting[ticket]
+        waiting = self._waiting[waiter.host]
+        del waiting[waiter]
         if not waiting:
-            del self._waiting[ticket.host]
-            self._ready.pop(ticket.host, None)
+            del self._waiting[waiter.host]
+            self._ready.pop(waiter.host, None)
 
     def _turn(self, host: str) -> None:
         """Something changed for a host: give away what is free, then take from those who are late what is wanted."""
@@ -98,19 +98,19 @@ class Lane:
         while self._free and self._ready:
             host = next(iter(self._ready))
             del self._ready[host]
-            ticket = next(iter(self._waiting[host]))
-            self._drop(ticket)
+            waiter = next(iter(self._waiting[host]))
+            self._drop(waiter)
             self._free -= 1
             self._busy[host] += 1
-            ticket.granted.set_result(None)
+            waiter.granted.set_result(None)
             self._line_up(host)
         while self._late and len(self._ready) > self._breaking:
-            ticket = next(iter(self._late))
-            del self._late[ticket]
-            assert ticket.limit is not None
-            ticket.is_broken = True
+            waiter = next(iter(self._late))
+            del self._late[waiter]
+            assert waiter.limit is not None
+            waiter.is_broken = True
             self._breaking += 1
-            ticket.limit.reschedule(asyncio.get_running_loop().time())
+            waiter.limit.reschedule(asyncio.get_running_loop().time())
 
     def _line_up(self, host: str) -> None:
         if host in self._waiting and self._busy[host] < self._a_host:

@@ -23,7 +23,7 @@ TURNS_MAX = 200
 
 
 @dataclass
-class Teller:
+class OutcomeClient:
     """Tells and asks."""
 
     world: World
@@ -34,26 +34,26 @@ class Teller:
         while True:
             await asyncio.sleep(self.random.expovariate(3))
             try:
-                await self.random.choice((self.tell, self.tell, self.ask, self.wait))()
+                await self.random.choice((self.report, self.report, self.ask, self.wait))()
             except LOST:
                 continue
             except WherryError as fault:
-                self.world.note("teller", str(fault))
+                self.world.note("outcome client", str(fault))
 
-    async def tell(self, *, forgetful: float = 0.3) -> int:
+    async def report(self, *, forgetful: float = 0.3) -> int:
         """Tell what there is to tell; how much it was."""
         limit = self.random.choice((1, 5, 100))
 
-        async def untold(broker: Broker) -> list[Outcome]:
-            return broker.untold(limit)
+        async def unreported(broker: Broker) -> list[Outcome]:
+            return broker.unreported(limit)
 
-        outcomes = await self.world.call(untold)
+        outcomes = await self.world.call(unreported)
         for each in outcomes:
             self.world.note("heard", each)
             place = (each.topic, each.partition, each.offset)
             self.world.history.heard.append(Heard(place, each.fate, self.world.now()))
         if outcomes and self.random.random() >= forgetful:
-            await self.world.call(lambda broker: broker.told(outcomes))
+            await self.world.call(lambda broker: broker.reported(outcomes))
         return len(outcomes)
 
     def _known(self) -> list[Sent]:
@@ -95,10 +95,10 @@ class Teller:
     async def finish(self) -> None:
         """In peace: tell all that is left, then ask for everything once more."""
         for _ in range(TURNS_MAX):
-            if not await self.tell(forgetful=0):
+            if not await self.report(forgetful=0):
                 break
         else:
-            self.world.history.faults.append("tell: there is always something more to tell")
+            self.world.history.faults.append("report: there is always something more to tell")
         for sent in self.world.history.sent:
             if sent.outcome == "ok" and sent.offset is not None:
                 await self.ask_for(sent)

@@ -12,7 +12,7 @@ from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import NotFound, StageLost, WherryError
 from wherry.model.schema import Message
-from wherry.sim.clients.tellers import URL
+from wherry.sim.clients.callbacks import URL
 from wherry.sim.history import Outcome, Sent
 from wherry.sim.world.world import LOST, World
 

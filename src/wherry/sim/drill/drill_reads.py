@@ -17,14 +17,14 @@ from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.calls.where import Where
 from wherry.model.errors import HistoryLost, NotFound, StaleLease
 from wherry.model.schema import Message
-from wherry.sim.clients.tellers import URL
+from wherry.sim.clients.callbacks import URL
 from wherry.sim.drill.drill import (
     FAR_MS,
     SUBSCRIPTION,
     Drill,
     Step,
 )
-from wherry.sim.drill.drill_writes import untold_of
+from wherry.sim.drill.drill_writes import unreported_of
 
 
 async def pull(one: Drill) -> None:
@@ -154,13 +154,13 @@ async def outcome(one: Drill) -> None:
     one.expect(said == [again] == ["settled"], f"a message was said to be {said}, and is {again}")
 
 
-async def untold(one: Drill) -> None:
+async def unreported(one: Drill) -> None:
     """A producer is to be told that its message was settled."""
     message_id = await one.publish(b"it", PublishOptions(callback=URL))
     await _acking(one)
     outcomes: list[Outcome] = []
     for _ in range(10_000):
-        if outcomes := untold_of(one):
+        if outcomes := unreported_of(one):
             break
         await asyncio.sleep(0.001)
     await one.cut()
@@ -177,7 +177,7 @@ async def on_outcome(one: Drill) -> None:
     broker.on_outcome.clear()
     await one.begin(lambda broker: broker.ack(got.tokens[0]))
     await one.ask(lambda broker: broker.on_outcome.wait())
-    one.expect(len(untold_of(one)) == 1, "it was woken, and there was nothing to tell")
+    one.expect(len(unreported_of(one)) == 1, "it was woken, and there was nothing to tell")
     await one.cut()
 
 
@@ -334,7 +334,7 @@ READS: dict[str, Step] = {
     "fate gone": fate_gone,
     "fate": fate,
     "outcome": outcome,
-    "untold": untold,
+    "unreported": unreported,
     "on outcome": on_outcome,
     "get": get,
     "get gone": get_gone,

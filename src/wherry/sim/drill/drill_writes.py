@@ -7,7 +7,7 @@ from wherry.model.calls.fate import Outcome
 from wherry.model.calls.publish import PublishOptions
 from wherry.model.errors import DuplicateId, NotFound, StageLost
 from wherry.model.schema import Message
-from wherry.sim.clients.tellers import URL
+from wherry.sim.clients.callbacks import URL
 from wherry.sim.drill.drill import (
     FAR_MS,
     SUBSCRIPTION,
@@ -217,15 +217,15 @@ async def amend(one: Drill) -> None:
     one.expect(await one.payloads() == [], "a message that was put off came")
 
 
-async def told(one: Drill) -> None:
+async def reported(one: Drill) -> None:
     """A producer was told what became of its message."""
     await one.publish(b"it", PublishOptions(callback=URL))
     got = await one.pull()
     await one.ask(lambda broker: broker.ack(got.tokens[0]))
-    outcomes = untold_of(one)
-    await one.ask(lambda broker: broker.told(outcomes))
+    outcomes = unreported_of(one)
+    await one.ask(lambda broker: broker.reported(outcomes))
     await one.cut()
-    one.expect(len(outcomes) == 1 and not untold_of(one), "what was told is to be told again")
+    one.expect(len(outcomes) == 1 and not unreported_of(one), "what was told is to be told again")
 
 
 async def advance(one: Drill) -> None:
@@ -283,10 +283,10 @@ async def commit_of_nothing(one: Drill) -> None:
     await one.refused(lambda broker: broker.commit(one.step), NotFound, "a stage was said to be gone, and is there")
 
 
-def untold_of(one: Drill) -> list[Outcome]:
+def unreported_of(one: Drill) -> list[Outcome]:
     """What producers of the step's topic are still to be told."""
     assert one.world.broker is not None
-    return [each for each in one.world.broker.untold() if each.topic == one.topic]
+    return [each for each in one.world.broker.unreported() if each.topic == one.topic]
 
 
 async def _die(one: Drill) -> None:
@@ -318,7 +318,7 @@ WRITES: dict[str, Step] = {
     "discard": discard,
     "cancel": cancel,
     "amend": amend,
-    "told": told,
+    "reported": reported,
     "advance": advance,
     "advance again": advance_again,
     "duplicate": duplicate,

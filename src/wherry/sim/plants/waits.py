@@ -127,7 +127,7 @@ FOUND_BY: dict[str, tuple[str, ...]] = {
     "OutcomeCalls.fate 0": ("fate gone",),
     "OutcomeCalls.fate 1": ("fate",),
     "OutcomeCalls._bring_up_to_date 0": ("outcome",),
-    "OutcomeCalls.told 0": ("told",),
+    "OutcomeCalls.reported 0": ("reported",),
     "PublishCalls._publish 0": ("duplicate",),
     "PublishCalls._publish 1": ("publish", "repeat"),
     "PublishCalls.stored 0": ("submit", "submit repeat", "submit duplicate"),
@@ -148,7 +148,7 @@ FOUND_BY: dict[str, tuple[str, ...]] = {
 
 NO_ANSWER: dict[str, str] = {
     "run 0": "the backfill of a subscription goes on after a restart where it was",
-    "News._announce 0": "it wakes whoever tells producers, and `untold` shows only what is durable",
+    "PendingOutcomes._announce 0": "it wakes whoever tells producers, and `unreported` shows only what is durable",
     "Settler.purge 0": "a purge goes no faster than the disk; its last wait is for all of it",
     "Shard._make_room 0": "it waits for room on the disk, and nobody is told anything",
     "Tracing._end 0": "a span is about how long something took",
