@@ -109,7 +109,7 @@ def test_gets_of_who_does_not_read_wait_and_hold_nothing_back_from_others():
                 await asyncio.to_thread(filled, deaf, count, size)
                 connection = connection_of(server, deaf)
                 await asyncio.to_thread(deaf.send, get_frames("q", count - 1))
-                await until(lambda: connection.is_stuffed)
+                await until(lambda: connection.is_write_paused)
                 assert connection._transport.get_write_buffer_size() < 2 * WRITE_HIGH_BYTES + size
                 ready, leased = counts(broker_of(server), "q")
                 assert (ready + leased, ready > 1) == (count, True)

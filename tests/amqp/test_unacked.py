@@ -16,8 +16,8 @@ from tests.amqp.raw import ACK, BODY, CLOSE, CONSUME, CONSUME_OK, CONTENT, DELIV
 from tests.amqp.wires import LASTING, broker_of, connection_of, counts, durable, served, until
 from wherry.broker.broker import Broker
 from wherry.broker.calls.settle import Settler
-from wherry.queueing.flow import dealing as dealing_module
-from wherry.queueing.flow.dealing import Dealt, Holding
+from wherry.queueing.flow import delivering
+from wherry.queueing.flow.delivering import Holding, QueueDelivery
 from wherry.queueing.hosts import queue as queue_module
 
 COUNT, SIZE = 200, 1_000
@@ -76,9 +76,9 @@ def test_what_waits_for_an_ack_keeps_no_body():
                 await asyncio.to_thread(consume, raw)
                 await asyncio.to_thread(deliveries, raw, 20)
                 unacked = connection_of(server, raw).session.channels[1].unacked
-                dealt = {out.dealt for out in unacked.values()}
-                assert (len(unacked), {type(each) for each in dealt}) == (20, {Dealt})
-                kept = [found for each in dealt for found in reached(each)]
+                queue_delivery = {out.queue_delivery for out in unacked.values()}
+                assert (len(unacked), {type(each) for each in queue_delivery}) == (20, {QueueDelivery})
+                kept = [found for each in queue_delivery for found in reached(each)]
                 assert not [each for each in kept if isinstance(each, pa.RecordBatch | pa.Table)]
                 assert not [each for each in kept if isinstance(each, bytes | memoryview) and len(each) >= SIZE]
 
@@ -90,7 +90,7 @@ def test_what_waits_for_an_ack_keeps_no_body():
     ("bound", "most"), [("HELD_MAX", MOST), ("HELD_BYTES_MAX", MOST * SIZE)], ids=["messages", "bytes"]
 )
 def test_without_a_limit_of_its_own_a_connection_is_given_no_more_until_it_acks(monkeypatch, bound, most):
-    monkeypatch.setattr(dealing_module, bound, most)
+    monkeypatch.setattr(delivering, bound, most)
     monkeypatch.setattr(queue_module, "PULL_MAX", PULL)
 
     async def main() -> None:
@@ -144,7 +144,7 @@ def both_consume(raw: Raw) -> None:
 
 
 def test_who_names_a_limit_gets_it_whole(monkeypatch):
-    monkeypatch.setattr(dealing_module, "HELD_MAX", 5)
+    monkeypatch.setattr(delivering, "HELD_MAX", 5)
 
     async def main() -> None:
         async with served() as (server, url):
@@ -161,7 +161,7 @@ def test_who_names_a_limit_gets_it_whole(monkeypatch):
 
 
 def test_gets_that_are_never_acked_end_at_the_bound(monkeypatch):
-    monkeypatch.setattr(dealing_module, "HELD_MAX", 5)
+    monkeypatch.setattr(delivering, "HELD_MAX", 5)
 
     def client(url: str) -> tuple[list[Any], int]:
         with filled(url, 10) as raw:

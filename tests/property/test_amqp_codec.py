@@ -114,7 +114,7 @@ def test_entries_change_as_those_of_a_dict_do(entries, changes, unwanted):
 def test_properties_are_byte_exact(given_properties):
     raw = properties.encode(given_properties)
     assert properties.encode(properties.decode(raw)) == raw
-    skimmed = properties.skim(raw)
+    skimmed = properties.used_properties(raw)
     assert skimmed.raw == raw
     assert skimmed.message_id == given_properties.message_id
     assert skimmed.expiration == given_properties.expiration
@@ -145,7 +145,7 @@ routes = st.sampled_from([("", "jobs"), ("e", "k"), ("amq.topic", "a.b.c"), ("\u
 
 publishes = st.builds(
     lambda channel, route, mandatory, immediate, raw, body: Publish(
-        channel, Route(route[0], route[1], mandatory, immediate), properties.skim(raw), [body]
+        channel, Route(route[0], route[1], mandatory, immediate), properties.used_properties(raw), [body]
     ),
     st.integers(1, 5),
     routes,

@@ -13,8 +13,8 @@ import msgspec
 
 from wherry.broker.port import BrokerPort
 from wherry.model.errors import NotFound, WherryError
-from wherry.queueing.flow.dealing import Dealt, Settling
-from wherry.queueing.flow.deaths import Mover
+from wherry.queueing.flow.dead_letters import DeadLetterMover
+from wherry.queueing.flow.delivering import QueueDelivery, Settling
 from wherry.queueing.flow.intake import Intake
 from wherry.queueing.hosts import exchanges, queue_terms
 from wherry.queueing.hosts.notes import HostNote, note_of, route_of
@@ -22,7 +22,7 @@ from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.queue_terms import LEASE_MS
 from wherry.queueing.hosts.virtual_host import VirtualHost
 from wherry.queueing.login import Login
-from wherry.queueing.message.properties import Skimmed
+from wherry.queueing.message.properties import UsedProperties
 from wherry.queueing.names import LABEL, ROOT, host_and_name
 from wherry.queueing.refusals import Reason, Refused, refused
 
@@ -46,7 +46,7 @@ class Client(Protocol):
     async def close(self, text: str) -> None:
         """Tell the client why, and end."""
 
-    def deliveries(self) -> Iterable[Dealt]:
+    def deliveries(self) -> Iterable[QueueDelivery]:
         """Return the deliveries of which the client holds some messages."""
 
 
@@ -67,7 +67,7 @@ class Queueing:
         self.naming = asyncio.Lock()
         """Held while a user is made: no two have the same name."""
         self.clients: set[Client] = set()
-        self._mover = Mover(broker, self._targets)
+        self._mover = DeadLetterMover(broker, self._targets)
         self._tidying: set[asyncio.Task[None]] = set()
         self._renew_at = time.monotonic() + LEASE_MS / 3_000
 
@@ -132,7 +132,7 @@ class Queueing:
                 raise
             del self._notes[name]
 
-    def _targets(self, host: str, exchange: str, key: str, known: Skimmed) -> tuple[Queue, ...]:
+    def _targets(self, host: str, exchange: str, key: str, known: UsedProperties) -> tuple[Queue, ...]:
         """Where a dead letter goes; nowhere if the exchange is not there."""
         try:
             found = self.hosts[host]
@@ -188,9 +188,9 @@ class Queueing:
 
     def _renew(self) -> None:
         """What is out stays out as long as its channel is open."""
-        for dealt in {dealt for client in self.clients for dealt in client.deliveries()}:
+        for queue_delivery in {queue_delivery for client in self.clients for queue_delivery in client.deliveries()}:
             try:
-                dealt.renew()
+                queue_delivery.renew()
             except WherryError as fault:
                 _log.debug("a lease was not renewed", extra={"why": str(fault)})
 

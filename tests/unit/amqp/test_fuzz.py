@@ -135,7 +135,7 @@ READERS: list[tuple[list[bytes], Callable[[bytes], object]]] = [
     (RAW_TABLES, lambda data: table.encode_table(table.decode_table(data))),
     (RAW_TABLES, lambda data: table.check_table(data, 0, len(data))),
     (RAW_TABLES, lambda data: table.with_entries(table.without(data, ["k"]), {"l": 1})),
-    (RAW_PROPERTIES, properties.skim),
+    (RAW_PROPERTIES, properties.used_properties),
     (RAW_PROPERTIES, lambda data: properties.encode(properties.decode(data))),
     (RAW_PROPERTIES, lambda data: properties.replaced(data, "headers", {"k": 1})),
 ]

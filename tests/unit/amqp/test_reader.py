@@ -40,7 +40,7 @@ HEADER_FRAME = (
 )
 BODY_FRAME = b"\x03\x00\x01\x00\x00\x00\x05hello\xce"
 GOLDEN = METHOD_FRAME + HEADER_FRAME + BODY_FRAME
-GOLDEN_EVENT = Publish(1, Route("e", "k", True, False), properties.skim(b"\x10\x00\x02"), [b"hello"])
+GOLDEN_EVENT = Publish(1, Route("e", "k", True, False), properties.used_properties(b"\x10\x00\x02"), [b"hello"])
 
 ACK_FRAME = b"\x01\x00\x02\x00\x00\x00\x0d\x00\x3c\x00\x50\x00\x00\x00\x00\x00\x00\x01\x02\x01\xce"
 

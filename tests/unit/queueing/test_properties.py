@@ -15,7 +15,7 @@ from wherry.queueing.message.table import Malformed
 def test_properties_have_these_bytes_both_ways(value, raw):
     assert properties.encode(value) == raw
     assert properties.decode(raw) == value
-    skimmed = properties.skim(raw)
+    skimmed = properties.used_properties(raw)
     assert skimmed.raw == raw
     for name in ("delivery_mode", "priority", "expiration", "reply_to", "user_id", "message_id"):
         assert getattr(skimmed, name) == getattr(value, name)
@@ -25,14 +25,18 @@ def test_properties_have_these_bytes_both_ways(value, raw):
 @pytest.mark.parametrize(("value", "raw"), PROPERTIES)
 def test_properties_that_are_cut_off_or_too_long_are_a_syntax_error(value, raw):
     for wrong in [*(raw[:end] for end in range(len(raw))), raw + b"\0"]:
-        for read in (properties.skim, properties.decode, lambda raw: properties.replaced(raw, "priority", 1)):
+        for read in (
+            properties.used_properties,
+            properties.decode,
+            lambda raw: properties.replaced(raw, "priority", 1),
+        ):
             with pytest.raises(Malformed):
                 read(wrong)
 
 
 @pytest.mark.parametrize("flags", [b"\x00\x01", b"\x00\x02", b"\xff\xff"])
 def test_flags_of_properties_that_there_are_not_are_a_syntax_error(flags):
-    for read in (properties.skim, properties.decode):
+    for read in (properties.used_properties, properties.decode):
         with pytest.raises(Malformed):
             read(flags + bytes(200))
 
@@ -65,11 +69,11 @@ def test_headers_are_checked_all_the_way_down():
     inner = b"\x01kz"
     headers = len(inner + b"\x01kF\0\0\0\0").to_bytes(4, "big") + b"\x01kF" + len(inner).to_bytes(4, "big") + inner
     with pytest.raises(Malformed, match="unknown type tag"):
-        properties.skim(b"\x20\x00" + headers)
+        properties.used_properties(b"\x20\x00" + headers)
 
 
 def test_what_is_kept_of_known_properties_is_bounded():
     for number in range(5000):
-        properties.skim(properties.encode(Properties(expiration=str(number))))
+        properties.used_properties(properties.encode(Properties(expiration=str(number))))
     assert len(properties._kept) <= properties._KEPT_AT_MOST
     assert all(len(raw) <= 64 for raw in properties._kept)

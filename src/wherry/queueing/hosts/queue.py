@@ -13,7 +13,7 @@ from typing import Protocol
 
 from wherry.broker.port import BrokerPort, ConsumerPort, DeliveryPort
 from wherry.model.errors import WherryError
-from wherry.queueing.flow.dealing import Dealt, opened_up
+from wherry.queueing.flow.delivering import QueueDelivery, opened_up
 from wherry.queueing.hosts.queue_terms import QueueTerms
 from wherry.queueing.message.envelope import Row
 from wherry.queueing.names import SUBSCRIPTION, full_name
@@ -37,7 +37,7 @@ class Subscriber(Protocol):
     def shares(self) -> tuple[object, int] | None:
         """With whom it shares a room beside its own, and how large that is; None for nobody."""
 
-    def take(self, dealt: Dealt, rows: list[int], messages: list[Row]) -> None:
+    def take(self, queue_delivery: QueueDelivery, rows: list[int], messages: list[Row]) -> None:
         """Some rows of a delivery for it; `messages` are all of the delivery, to be sent and not to be kept."""
 
     def gone(self) -> None:
@@ -71,7 +71,7 @@ class Queue:
         self._looks: list[asyncio.Future[None]] = []
         """Of those who wait until somebody has looked what is ready."""
         self._is_idle = False
-        """Whether nothing was ready at the last look, and whatever comes is dealt out as it comes."""
+        """Whether nothing was ready at the last look, and whatever comes is queue_delivery out as it comes."""
         self._turn = 0
 
     def ready(self) -> int:
@@ -122,7 +122,7 @@ class Queue:
             if not look.done():
                 look.set_result(None)
 
-    async def get(self) -> tuple[Dealt, list[Row]] | None:
+    async def get(self) -> tuple[QueueDelivery, list[Row]] | None:
         """The next message, if there is one: a delivery of one row."""
         self.used_at = time.monotonic()
         delivery = await (await self._joined()).pull(1, wait_ms=0)
@@ -193,7 +193,7 @@ class Queue:
         finally:
             self._is_idle = False
 
-    def _opened(self, delivery: DeliveryPort) -> tuple[Dealt, list[Row]]:
+    def _opened(self, delivery: DeliveryPort) -> tuple[QueueDelivery, list[Row]]:
         counted = self.terms.arguments.get("x-queue-type") == "quorum"
         return opened_up(self._settler, delivery, self.name, self._old_below, counted=counted)
 
@@ -203,20 +203,20 @@ class Queue:
             return self.subscribers[:1]
         return self.subscribers
 
-    def _deal(self, dealt: Dealt, messages: list[Row]) -> None:
-        if len(self.subscribers) == 1 and self.subscribers[0].room() >= dealt.count:
-            self.subscribers[0].take(dealt, list(range(dealt.count)), messages)
+    def _deal(self, queue_delivery: QueueDelivery, messages: list[Row]) -> None:
+        if len(self.subscribers) == 1 and self.subscribers[0].room() >= queue_delivery.count:
+            self.subscribers[0].take(queue_delivery, list(range(queue_delivery.count)), messages)
             return
-        left = list(range(dealt.count))
+        left = list(range(queue_delivery.count))
         eligible = self._eligible()
         for priority in sorted({each.priority for each in eligible}, reverse=True):
             takers = [each for each in eligible if each.priority == priority]
             shares, left = self._in_turn(left, takers)
             for taker, share in zip(takers, shares, strict=True):
                 if share:
-                    taker.take(dealt, share, messages)
+                    taker.take(queue_delivery, share, messages)
         if left:
-            dealt.release(left)  # at once: what comes behind them must not go before them
+            queue_delivery.release(left)  # at once: what comes behind them must not go before them
 
     def _in_turn(self, rows: list[int], takers: list[Subscriber]) -> tuple[list[list[int]], list[int]]:
         """One row for each in turn, as long as they have room: what each gets, and the rows that are left."""

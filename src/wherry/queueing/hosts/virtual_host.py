@@ -15,7 +15,7 @@ from wherry.queueing.hosts.exchanges import BUILT_IN, KEPT_SLACK, ExchangeTerms,
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.queue_terms import QueueTerms
 from wherry.queueing.message.envelope import headers_of
-from wherry.queueing.message.properties import Skimmed
+from wherry.queueing.message.properties import UsedProperties
 from wherry.queueing.message.table import find
 from wherry.queueing.names import SUBSCRIPTION, full_name, host_and_name
 from wherry.queueing.refusals import Reason, check_equal, locked, no_queue, on_default_exchange, refused
@@ -282,7 +282,7 @@ class VirtualHost:
 
     # ------------------------------------------------------------------------------------------------------- routing
 
-    def targets(self, exchange: str, key: str, known: Skimmed) -> tuple[Queue, ...]:
+    def targets(self, exchange: str, key: str, known: UsedProperties) -> tuple[Queue, ...]:
         """The queues that a message goes to, each once."""
         if self._seen != self._catalog.changes:
             self._seen = self._catalog.changes
@@ -300,7 +300,7 @@ class VirtualHost:
                 self._resolved[place] = result
         return result
 
-    def _looked_up(self, exchange: str, key: str, known: Skimmed) -> tuple[tuple[Queue, ...], bool]:
+    def _looked_up(self, exchange: str, key: str, known: UsedProperties) -> tuple[tuple[Queue, ...], bool]:
         decoded: list[Mapping[str, Any]] = []
 
         def headers() -> Mapping[str, Any]:

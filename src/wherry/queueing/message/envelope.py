@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from wherry.model.limits import HEADERS_BYTES_MAX, HEADERS_MAX
 from wherry.queueing.message import properties
-from wherry.queueing.message.properties import PERSISTENT, Properties, Skimmed
+from wherry.queueing.message.properties import PERSISTENT, Properties, UsedProperties
 from wherry.queueing.message.table import decode_table, encode_short
 
 MARK = b"A"
@@ -62,7 +62,7 @@ def opened(envelope: bytes) -> tuple[str, str, int]:
 _texts: dict[bytes, Pairs | None] = {}
 
 
-def texts(given: Skimmed) -> Pairs | None:
+def texts(given: UsedProperties) -> Pairs | None:
     """Headers of the broker's message, or None."""
     raw = given.raw
     if not (raw[0] << 8 | raw[1]) & ~_HIDDEN_FLAGS:
@@ -127,6 +127,6 @@ def from_elsewhere(headers: Iterable[tuple[str, str]] | None, message_id: str | 
     return properties.encode(Properties(headers=rest or None, **known))
 
 
-def headers_of(given: Skimmed) -> Mapping[str, Any]:
+def headers_of(given: UsedProperties) -> Mapping[str, Any]:
     """The headers, decoded."""
     return decode_table(given.headers) if given.headers else {}

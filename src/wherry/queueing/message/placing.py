@@ -8,14 +8,14 @@ from wherry.model.calls.rows import Handling
 from wherry.model.limits import TIME_MS_MAX
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.queue_terms import PRIORITY_STEP
-from wherry.queueing.message.properties import PERSISTENT, Skimmed
+from wherry.queueing.message.properties import PERSISTENT, UsedProperties
 from wherry.queueing.message.table import find
 from wherry.queueing.refusals import Reason, refused
 
 DELAY = "x-delay"
 
 
-def ttl_ms(known: Skimmed) -> int | None:
+def ttl_ms(known: UsedProperties) -> int | None:
     """How long a message may wait, as it says itself."""
     text = known.expiration
     if text is None:
@@ -25,7 +25,7 @@ def ttl_ms(known: Skimmed) -> int | None:
     return int(text)
 
 
-def delay_ms(known: Skimmed) -> int | None:
+def delay_ms(known: UsedProperties) -> int | None:
     """How long a message is to be held back; None for one that is not."""
     value = find(known.headers, DELAY) if known.headers else None
     if isinstance(value, str):
@@ -38,7 +38,7 @@ def delay_ms(known: Skimmed) -> int | None:
 _PLAIN = (Handling(False, None, None, None), Handling(True, None, None, None))
 
 
-def placed(queue: Queue, known: Skimmed, due_ms: int | None, now_ms: Callable[[], int]) -> Handling:
+def placement(queue: Queue, known: UsedProperties, due_ms: int | None, now_ms: Callable[[], int]) -> Handling:
     """How a message lies in a queue."""
     persistent = queue.terms.durable and known.delivery_mode == PERSISTENT
     if queue.is_plain and due_ms is None and known.expiration is None:  # most are

@@ -5,8 +5,8 @@
     flags   2 bytes: from the highest bit down, which of the fourteen properties there are; the lowest two are zero
     list    the properties that there are, in that order
 
-`skim` gives what the broker looks at in every message, `decode` gives everything, `replaced` changes one property and
-leaves the bytes of all others alone.
+`used_properties` returns what the broker reads of every message, `decode` returns everything, `replaced` changes one
+property and leaves the bytes of all others alone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Properties(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     cluster_id: str | None = None
 
 
-class Skimmed(msgspec.Struct, frozen=True, gc=False):
+class UsedProperties(msgspec.Struct, frozen=True, gc=False):
     """What the broker looks at in every message."""
 
     raw: bytes
@@ -76,7 +76,7 @@ _UNDEFINED = 0x0003
 _FLAGS = struct.Struct(">H")
 _TIMESTAMP = struct.Struct(">Q")
 
-_PLACES = {name: place for place, name in enumerate(Skimmed.__struct_fields__)}
+_PLACES = {name: place for place, name in enumerate(UsedProperties.__struct_fields__)}
 
 _OFTEN_DISTINCT = _MASKS["headers"] | _MASKS["correlation_id"] | _MASKS["message_id"] | _MASKS["timestamp"]
 """Properties with one of these are seldom seen twice: to keep them would cost more than it saves."""
@@ -84,23 +84,23 @@ _OFTEN_DISTINCT = _MASKS["headers"] | _MASKS["correlation_id"] | _MASKS["message
 
 @lru_cache(maxsize=1024)  # a client chooses the flags: of the 16,384 possible words, most are never seen
 def _steps(flags: int) -> tuple[tuple[str, int, int], ...]:
-    """Of each property of such a word: its name, its kind, its place in `Skimmed` or 0."""
+    """Of each property of such a word: its name, its kind, its place in `UsedProperties` or 0."""
     if flags & _UNDEFINED:
         raise Malformed(f"property flags {flags:#06x} name properties that there are not")
     return tuple((name, _KINDS.get(name, _TEXT), _PLACES.get(name, 0)) for name, mask in _MASKS.items() if flags & mask)
 
 
 _KEPT_AT_MOST = 1024
-_kept: dict[bytes, Skimmed] = {}
+_kept: dict[bytes, UsedProperties] = {}
 """Raw properties that are short and likely to come again: most producers give all their messages the same."""
 
 
-def skim(raw: bytes) -> Skimmed:
+def used_properties(raw: bytes) -> UsedProperties:
     """What the broker needs of raw properties, after a check of all of them."""
     found = _kept.get(raw)
     if found is not None:
         return found
-    found = _skim(raw)
+    found = _read_used(raw)
     if len(raw) <= 64 and not (raw[0] << 8 | raw[1]) & _OFTEN_DISTINCT:
         if len(_kept) >= _KEPT_AT_MOST:
             _kept.clear()
@@ -108,7 +108,7 @@ def skim(raw: bytes) -> Skimmed:
     return found
 
 
-def _skim(raw: bytes) -> Skimmed:
+def _read_used(raw: bytes) -> UsedProperties:
     values: list[Any] = [raw, None, None, None, b"", None, None, None]
     at, limit = 2, len(raw)
     try:
@@ -132,7 +132,7 @@ def _skim(raw: bytes) -> Skimmed:
         at = limit + 1
     if at != limit:
         raise _misfit(at, limit)
-    return Skimmed(*values)
+    return UsedProperties(*values)
 
 
 def _misfit(at: int, limit: int) -> Malformed:

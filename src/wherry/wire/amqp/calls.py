@@ -298,17 +298,17 @@ async def _get(channel: Channel, method: m.BasicGet) -> Method | None:
     found = await queue.get()
     if found is None:
         return m.BasicGetEmpty()
-    dealt, (((again, exchange, key, raw), body),) = found
+    queue_delivery, (((again, exchange, key, raw), body),) = found
     if channel.is_over:  # while we looked
-        dealt.release([0])
+        queue_delivery.release([0])
         return None
     tag = channel.next_tag
     channel.next_tag += 1
     if method.no_ack:
-        session.settling.say(dealt, "ack", (0,))
+        session.settling.add(queue_delivery, "ack", (0,))
     else:
-        dealt.give([0], session.holding)
-        channel.unacked[tag] = Out(tag, dealt, 0, queue, None)
+        queue_delivery.give([0], session.holding)
+        channel.unacked[tag] = Out(tag, queue_delivery, 0, queue, None)
     answer = m.BasicGetOk(
         delivery_tag=tag, redelivered=again, exchange=exchange, routing_key=key, message_count=queue.ready()
     )
@@ -318,12 +318,12 @@ async def _get(channel: Channel, method: m.BasicGet) -> Method | None:
 
 @call(m.BasicNack)
 async def _nack(channel: Channel, method: m.BasicNack) -> None:
-    channel.settle(method.delivery_tag, multiple=method.multiple, said="requeue" if method.requeue else "reject")
+    channel.settle(method.delivery_tag, multiple=method.multiple, verb="requeue" if method.requeue else "reject")
 
 
 @call(m.BasicReject)
 async def _reject(channel: Channel, method: m.BasicReject) -> None:
-    channel.settle(method.delivery_tag, multiple=False, said="requeue" if method.requeue else "reject")
+    channel.settle(method.delivery_tag, multiple=False, verb="requeue" if method.requeue else "reject")
 
 
 @call(m.BasicRecover)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from wherry.broker.port import BrokerPort
 from wherry.model.calls.rows import Rows
 from wherry.model.limits import TIME_MS_MAX
-from wherry.queueing.flow.dealing import Dealt, Said
+from wherry.queueing.flow.delivering import QueueDelivery, SettleVerb
 from wherry.queueing.flow.intake import Ticket
 from wherry.queueing.flow.transaction import commit
 from wherry.queueing.hosts.queue import PULL_MAX, Queue
 from wherry.queueing.message import properties
 from wherry.queueing.message.envelope import Pairs, Row, is_text, prefix, texts
-from wherry.queueing.message.placing import delay_ms, placed
-from wherry.queueing.message.properties import Skimmed, skim
+from wherry.queueing.message.placing import delay_ms, placement
+from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import without
 from wherry.queueing.names import REPLY_TO
 from wherry.queueing.refusals import Reason, refused
@@ -41,7 +41,7 @@ class Out(NamedTuple):
     """A message that is out: its delivery tag, a row of a delivery, and whose room it takes."""
 
     tag: int
-    dealt: Dealt
+    queue_delivery: QueueDelivery
     row: int
     queue: Queue
     consumer: Consumer | None
@@ -65,7 +65,7 @@ class Consumer:
     def room(self) -> int:
         """How many messages it may be given now."""
         channel = self.channel
-        if not channel.flows or channel.session.is_stuffed:
+        if not channel.flows or channel.session.is_write_paused:
             return 0
         if self.no_ack:
             return PULL_MAX
@@ -79,18 +79,18 @@ class Consumer:
         channel = self.channel
         return (channel, channel.limit - len(channel.unacked)) if channel.limit and not self.no_ack else None
 
-    def take(self, dealt: Dealt, rows: list[int], messages: list[Row]) -> None:
+    def take(self, queue_delivery: QueueDelivery, rows: list[int], messages: list[Row]) -> None:
         """Messages to be sent: rows of a delivery, whose messages are all here."""
         channel = self.channel
         first = channel.next_tag
         channel.next_tag += len(rows)
         if self.no_ack:
-            channel.session.settling.say(dealt, "ack", rows)
+            channel.session.settling.add(queue_delivery, "ack", rows)
         else:
             self.out += len(rows)
-            dealt.give(rows, channel.session.holding)
+            queue_delivery.give(rows, channel.session.holding)
             for tag, row in enumerate(rows, first):
-                channel.unacked[tag] = Out(tag, dealt, row, self.queue, self)
+                channel.unacked[tag] = Out(tag, queue_delivery, row, self.queue, self)
         mine = messages if len(rows) == len(messages) else [messages[row] for row in rows]
         channel.session.send_all([*self._answer(), *self._writer.pieces(first, mine)])
 
@@ -166,7 +166,7 @@ class Channel:
         session = self.session
         targets = session.host.targets(exchange, key, known)
         if known.headers and b"BCC" in known.headers:
-            known = skim(properties.replaced(known.raw, "headers", without(known.headers, ("BCC",))))
+            known = used_properties(properties.replaced(known.raw, "headers", without(known.headers, ("BCC",))))
         if not targets:
             self._nowhere(event, known, ticket)
             return
@@ -174,7 +174,7 @@ class Channel:
         self._put(event, known, due, targets, ticket)
 
     def _put(
-        self, event: Publish, known: Skimmed, due: int | None, targets: Iterable[Queue], ticket: Ticket | None
+        self, event: Publish, known: UsedProperties, due: int | None, targets: Iterable[Queue], ticket: Ticket | None
     ) -> None:
         exchange, key = event.route.exchange, event.route.key
         identity = known.message_id if due is not None else None
@@ -182,13 +182,13 @@ class Channel:
         messages = Rows(event.bodies, prefix(exchange, key) + known.raw, *_sayable(words))
         intake, now_ms = self.session.intake, self.session.now_ms
         for queue in targets:
-            place = placed(queue, known, due, now_ms)
+            place = placement(queue, known, due, now_ms)
             if self.transaction is not None:
                 self.transaction.add(queue, messages, place)
             else:
                 intake.add(queue.topic, messages, ticket, place)
 
-    def _checked_exchange(self, exchange: str, known: Skimmed) -> int | None:
+    def _checked_exchange(self, exchange: str, known: UsedProperties) -> int | None:
         """When a message is due, where its exchange knows of such a time; the exchange is there and may be used."""
         terms = self.session.host.router.terms(exchange)
         if terms.internal:
@@ -199,12 +199,12 @@ class Channel:
         delay = delay_ms(known)
         return None if delay is None else min(self.session.now_ms() + delay, TIME_MS_MAX)
 
-    def _check_user(self, known: Skimmed) -> None:
+    def _check_user(self, known: UsedProperties) -> None:
         if known.user_id is not None and known.user_id != self.session.user:
             text = f"user_id property set to '{known.user_id}' but authenticated user was '{self.session.user}'"
             raise refused(Reason.PRECONDITION_FAILED, text)
 
-    def _nowhere(self, event: Publish, known: Skimmed, ticket: Ticket | None) -> None:
+    def _nowhere(self, event: Publish, known: UsedProperties, ticket: Ticket | None) -> None:
         """Messages that no queue takes: whoever wants to know gets them back."""
         returned: list[Piece] = []
         if event.route.mandatory:
@@ -242,10 +242,10 @@ class Channel:
 
     # --------------------------------------------------------------------------------------------------- direct replies
 
-    def _with_reply_name(self, known: Skimmed) -> Skimmed:
+    def _with_reply_name(self, known: UsedProperties) -> UsedProperties:
         if self.reply_consumer is None:
             raise refused(Reason.PRECONDITION_FAILED, "fast reply consumer does not exist")
-        return skim(properties.replaced(known.raw, "reply_to", self.reply_name))
+        return used_properties(properties.replaced(known.raw, "reply_to", self.reply_name))
 
     def consume_replies(self, tag: str, *, no_ack: bool) -> None:
         """Replies come straight from whoever gives them, and lie in no queue."""
@@ -263,7 +263,7 @@ class Channel:
         self.session.replies.pop(self.reply_name, None)
         self.reply_consumer = self._reply_writer = None
 
-    def _reply(self, event: Publish, known: Skimmed, ticket: Ticket | None) -> None:
+    def _reply(self, event: Publish, known: UsedProperties, ticket: Ticket | None) -> None:
         asker = self.session.replies.get(event.route.key)
         if asker is not None and not asker.session.is_over:
             asker.take_replies(event, known)
@@ -271,11 +271,11 @@ class Channel:
         else:
             self._nowhere(event, known, ticket)
 
-    def take_replies(self, event: Publish, known: Skimmed) -> None:
+    def take_replies(self, event: Publish, known: UsedProperties) -> None:
         """Replies for whoever asked on this channel. Who does not read loses them, as with any transient message."""
         label = (False, event.route.exchange, event.route.key, known.raw)
         for start in range(0, len(event.bodies), REPLIES_MAX):
-            if self._reply_writer is None or self.session.is_stuffed:
+            if self._reply_writer is None or self.session.is_write_paused:
                 return
             rows = [(label, body) for body in event.bodies[start : start + REPLIES_MAX]]
             self.session.send_all(self._reply_writer.pieces(self.next_tag, rows))
@@ -283,7 +283,7 @@ class Channel:
 
     # --------------------------------------------------------------------------------------------------------- settling
 
-    def settle(self, tag: int, *, multiple: bool, said: Said) -> None:
+    def settle(self, tag: int, *, multiple: bool, verb: SettleVerb) -> None:
         """What a client says of messages that it was given."""
         tags = self._tags_to(tag) if multiple else [tag]
         if not tags and multiple and tag == 0:
@@ -293,9 +293,9 @@ class Channel:
         if self.transaction is not None:
             for each in tags:
                 self.transaction.check(1)
-                self.transaction.settled.append((self.unacked.pop(each), said))
+                self.transaction.settled.append((self.unacked.pop(each), verb))
             return
-        self.end([self.unacked.pop(each) for each in tags], said)
+        self.end([self.unacked.pop(each) for each in tags], verb)
 
     def _tags_to(self, tag: int) -> list[int]:
         """All tags up to one; 0 stands for all there are."""
@@ -310,16 +310,16 @@ class Channel:
             tags.append(each)
         return tags
 
-    def end(self, outs: Iterable[Out], said: Said) -> None:
+    def end(self, outs: Iterable[Out], verb: SettleVerb) -> None:
         """Messages are no longer out."""
-        rows: dict[tuple[Dealt, Said], list[int]] = {}
+        rows: dict[tuple[QueueDelivery, SettleVerb], list[int]] = {}
         holders: dict[Consumer | None, int] = {}
-        for _, dealt, row, queue, consumer in outs:
-            unwanted = said == "reject" and queue.terms.dead_exchange is None  # nobody wants to see it again
-            rows.setdefault((dealt, "ack" if unwanted else said), []).append(row)
+        for _, queue_delivery, row, queue, consumer in outs:
+            unwanted = verb == "reject" and queue.terms.dead_exchange is None  # nobody wants to see it again
+            rows.setdefault((queue_delivery, "ack" if unwanted else verb), []).append(row)
             holders[consumer] = holders.get(consumer, 0) + 1
-        for (dealt, what), mine in rows.items():
-            self.session.settling.say(dealt, what, mine)
+        for (queue_delivery, what), mine in rows.items():
+            self.session.settling.add(queue_delivery, what, mine)
         self._freed(holders)
 
     def _freed(self, holders: dict[Consumer | None, int]) -> None:
@@ -347,20 +347,20 @@ class Channel:
         """All publishes and acks of a transaction at once or none of them, and then what else it says of messages."""
         done, self.transaction = self.transaction or Transaction(), Transaction()
         acked, others = done.parted()
-        rows: dict[Dealt, list[int]] = {}
+        rows: dict[QueueDelivery, list[int]] = {}
         for out in acked:
-            rows.setdefault(out.dealt, []).append(out.row)
-        acks = [part for dealt, mine in rows.items() for part in dealt.parts(mine)]
+            rows.setdefault(out.queue_delivery, []).append(out.row)
+        acks = [part for queue_delivery, mine in rows.items() for part in queue_delivery.parts(mine)]
         try:
             await commit(broker, self.session.intake.batches(done.messages), acks)
         except Exception:
             self._hold_again(done)
             raise
-        for dealt, mine in rows.items():
-            dealt.let_go(mine)
+        for queue_delivery, mine in rows.items():
+            queue_delivery.let_go(mine)
         self._freed(Counter(out.consumer for out in acked))
-        for said, some in groupby(others, key=itemgetter(1)):
-            self.end([out for out, _ in some], said)
+        for verb, some in groupby(others, key=itemgetter(1)):
+            self.end([out for out, _ in some], verb)
         await self.session.settling.flush()
 
     def _hold_again(self, undone: Transaction) -> None:

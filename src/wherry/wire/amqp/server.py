@@ -89,7 +89,7 @@ class Connection(TurnProtocol):
         self._blocked = False
         self._waits_for_relief = False
         self._drained: asyncio.Future[None] | None = None
-        self.is_stuffed = False
+        self.is_write_paused = False
 
     # ---------------------------------------------------------------------------------------------------- the socket
 
@@ -113,7 +113,7 @@ class Connection(TurnProtocol):
         self._server.discard(self)
         self._server.held -= self._reader.held
         self._waiting.clear()
-        self.is_stuffed = False
+        self.is_write_paused = False
         self._let_go_on()
         self._unstored.let_go_on()
         self.session.lost()
@@ -189,7 +189,7 @@ class Connection(TurnProtocol):
                 await asyncio.sleep(0)
             following: Work | None = None
             while self._waiting and following is None:
-                if self.is_stuffed:  # what it has asked for would pile up
+                if self.is_write_paused:  # what it has asked for would pile up
                     await self._relieved()
                     continue
                 await self._unstored.room()
@@ -211,12 +211,12 @@ class Connection(TurnProtocol):
         await self._drained
 
     def pause_writing(self) -> None:
-        self.is_stuffed = True
+        self.is_write_paused = True
         self._stuffed_since = self._server.time()
         self._pause()
 
     def resume_writing(self) -> None:
-        self.is_stuffed = False
+        self.is_write_paused = False
         self._stuffed_since = None
         self._let_go_on()
         self._resume()
@@ -241,7 +241,7 @@ class Connection(TurnProtocol):
         self._resume()
 
     def _resume(self) -> None:
-        if not self._paused or self.is_stuffed or self._transport.is_closing():
+        if not self._paused or self.is_write_paused or self._transport.is_closing():
             return
         if self._server.queueing.intake.is_full:
             self._wait_for_relief()

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from wherry.model.catalog.key import Verb
 from wherry.model.errors import Forbidden, NotFound, Unauthorized, WherryError
-from wherry.queueing.flow.dealing import Dealt, Holding
+from wherry.queueing.flow.delivering import Holding, QueueDelivery
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.virtual_host import VirtualHost
 from wherry.queueing.introduction import PROPERTIES
@@ -57,7 +57,7 @@ _log = logging.getLogger("wherry.amqp")
 class Wire(Protocol):
     """The socket of a session."""
 
-    is_stuffed: bool
+    is_write_paused: bool
 
     @property
     def waiting(self) -> int:
@@ -138,9 +138,9 @@ class Session:
         return self.state in (State.CLOSING, State.OVER)
 
     @property
-    def is_stuffed(self) -> bool:
+    def is_write_paused(self) -> bool:
         """Whether the client has not read what it was sent before."""
-        return self._wire.is_stuffed or self._wire.is_closing or self.is_over
+        return self._wire.is_write_paused or self._wire.is_closing or self.is_over
 
     @property
     def user(self) -> str:
@@ -230,7 +230,7 @@ class Session:
             channel = self._heard(event.channel)
             if channel is not None:
                 try:
-                    channel.settle(event.tag, multiple=event.multiple, said="ack")
+                    channel.settle(event.tag, multiple=event.multiple, verb="ack")
                 except Refused as fault:
                     return self._refuse(fault, event.channel, m.BasicAck.ids)
             return None
@@ -442,9 +442,9 @@ class Session:
         self.state = State.CLOSING
         await self._let_go()
 
-    def deliveries(self) -> Iterable[Dealt]:
+    def deliveries(self) -> Iterable[QueueDelivery]:
         """Return the deliveries with messages that are out."""
-        return (out.dealt for channel in self.channels.values() for out in channel.out())
+        return (out.queue_delivery for channel in self.channels.values() for out in channel.out())
 
     async def close(self, text: str) -> None:
         """The broker closes."""

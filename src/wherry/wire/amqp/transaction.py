@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from wherry.model.calls.rows import Handling, Rows
 from wherry.queueing.flow import transaction
-from wherry.queueing.flow.dealing import Said
+from wherry.queueing.flow.delivering import SettleVerb
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.refusals import Reason, refused
 
@@ -19,7 +19,7 @@ class Transaction:
 
     def __init__(self) -> None:
         self.messages: list[tuple[Queue, Rows, Handling]] = []
-        self.settled: list[tuple[Out, Said]] = []
+        self.settled: list[tuple[Out, SettleVerb]] = []
         self._count = self._size = 0
 
     def add(self, queue: Queue, messages: Rows, place: Handling) -> None:
@@ -36,13 +36,13 @@ class Transaction:
             text = f"a transaction has at most {most} publishes and acks, and {most_bytes} bytes"
             raise refused(Reason.RESOURCE_ERROR, text)
 
-    def parted(self) -> tuple[list[Out], list[tuple[Out, Said]]]:
+    def parted(self) -> tuple[list[Out], list[tuple[Out, SettleVerb]]]:
         """What is done with, and what is said of other messages."""
         acked: list[Out] = []
-        others: list[tuple[Out, Said]] = []
-        for out, said in self.settled:
-            if said == "ack" or (said == "reject" and out.queue.terms.dead_exchange is None):
+        others: list[tuple[Out, SettleVerb]] = []
+        for out, verb in self.settled:
+            if verb == "ack" or (verb == "reject" and out.queue.terms.dead_exchange is None):
                 acked.append(out)
             else:
-                others.append((out, said))
+                others.append((out, verb))
         return acked, others

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from wherry.queueing.flow.dealing import Said
+from wherry.queueing.flow.delivering import SettleVerb
 from wherry.wire.stomp import greeting, translate
 from wherry.wire.stomp.codec import V12, Frame, StompFault, quoted, shown
 from wherry.wire.stomp.destinations import TEMPORARY, missing_destination, parsed
@@ -169,7 +169,7 @@ def nack(session: Session, frame: Frame) -> Work | None:
     return _settle(session, frame, "requeue" if translate.flag(frame.headers, "requeue", default=True) else "reject")
 
 
-def _settle(session: Session, frame: Frame, said: Said) -> Work | None:
+def _settle(session: Session, frame: Frame, verb: SettleVerb) -> Work | None:
     headers = frame.headers
     wanted = "id" if session.version == V12 else "message-id"
     if wanted not in headers:
@@ -182,9 +182,9 @@ def _settle(session: Session, frame: Frame, said: Said) -> Work | None:
         except StompFault:
             subscription.hold_again(outs)
             raise
-        transaction.settled += [(out, said) for out in outs]
+        transaction.settled += [(out, verb) for out in outs]
     else:
-        subscription.end(outs, said)
+        subscription.end(outs, verb)
         if "receipt" in headers:
             return session.finished(frame, session.all_settled())
     session.receipt(headers.get("receipt"))
@@ -255,12 +255,12 @@ def commit(session: Session, frame: Frame) -> Work:
             raise
         finally:
             transaction.drop_messages()
-        theirs: dict[Said, list[Out]] = {}
-        for out, said in others:
-            theirs.setdefault(said, []).append(out)
-        for said, outs in theirs.items():
+        theirs: dict[SettleVerb, list[Out]] = {}
+        for out, verb in others:
+            theirs.setdefault(verb, []).append(out)
+        for verb, outs in theirs.items():
             for subscription, mine in by_subscription(outs).items():
-                subscription.end(mine, said)
+                subscription.end(mine, verb)
         for receipt_id in transaction.receipts:
             session.receipt(receipt_id)
         if others:

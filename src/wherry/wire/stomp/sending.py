@@ -13,8 +13,8 @@ from wherry.model.calls.rows import Rows
 from wherry.model.limits import TIME_MS_MAX
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.message.envelope import Pairs, prefix, texts
-from wherry.queueing.message.placing import delay_ms, placed
-from wherry.queueing.message.properties import Skimmed, skim
+from wherry.queueing.message.placing import delay_ms, placement
+from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.names import full_name
 from wherry.queueing.refusals import no_queue
 from wherry.wire.stomp import translate
@@ -42,7 +42,7 @@ class Prepared(NamedTuple):
 
     head: Head
     destination: Destination
-    known: Skimmed
+    known: UsedProperties
     envelope: bytes
     key: str | None
     headers: Pairs | None
@@ -117,7 +117,7 @@ def _prepared(session: Session, head: Head) -> Prepared:
     destination = parsed(text)
     if destination.kind == "temp-queue":
         raise StompFault("Invalid destination", f"{text[:120]!r} is for reply-to; answers go where a MESSAGE says")
-    known = skim(translate.raw_properties(headers, session.now_ms()))
+    known = used_properties(translate.raw_properties(headers, session.now_ms()))
     if known.user_id is not None and known.user_id != session.user:
         raise StompFault("Invalid header", f"user-id is {known.user_id[:80]!r}; allowed: {session.user!r}, who you are")
     exchange, key = destination.exchange, destination.key
@@ -140,7 +140,7 @@ def _prepared(session: Session, head: Head) -> Prepared:
     return prepared
 
 
-def _due_by_exchange(session: Session, exchange: str, known: Skimmed) -> int | None:
+def _due_by_exchange(session: Session, exchange: str, known: UsedProperties) -> int | None:
     """The exchange is there and may be used; one of delayed messages says when they are due."""
     terms = session.host.router.terms(exchange)
     if terms.internal:
@@ -160,7 +160,7 @@ def _put(session: Session, frame: Frame, prepared: Prepared, transaction: Transa
         raise no_queue(session.host.name, destination.key)
     identity = known.message_id if due is not None else None
     message = Rows([frame.body], prepared.envelope, prepared.key, prepared.headers, identity)
-    rows = [(queue, message, placed(queue, known, due, session.now_ms)) for queue in targets]
+    rows = [(queue, message, placement(queue, known, due, session.now_ms)) for queue in targets]
     if transaction is not None:
         transaction.send(rows, size_of(message), frame.headers.get("receipt"))
         return

@@ -21,7 +21,7 @@ from typing import Any
 
 from wherry.model.catalog.key import Verb
 from wherry.model.errors import Forbidden, Unauthorized, WherryError
-from wherry.queueing.flow.dealing import Dealt, Holding
+from wherry.queueing.flow.delivering import Holding, QueueDelivery
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.virtual_host import VirtualHost
 from wherry.queueing.refusals import Refused
@@ -154,7 +154,7 @@ class Session:
         return not hasattr(self, "host")
 
     @property
-    def is_stuffed(self) -> bool:
+    def is_write_paused(self) -> bool:
         """Whether the client has not taken what it was sent before."""
         return self.road.waiting_bytes() > HIGH_BYTES
 
@@ -164,7 +164,7 @@ class Session:
         if self.is_over:
             return False
         busy = len(self._waiting) > WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX
-        return busy or self.intake.is_full or self.is_stuffed or self._unstored.is_too_much
+        return busy or self.intake.is_full or self.is_write_paused or self._unstored.is_too_much
 
     def when_relieved(self, call: Callable[[], None]) -> None:
         """Call back once when `is_full` may be over."""
@@ -362,14 +362,14 @@ class Session:
         """Bytes that were written and that the client has not taken yet."""
         return self.road.waiting_bytes()
 
-    def deliveries(self) -> Iterator[Dealt]:
+    def deliveries(self) -> Iterator[QueueDelivery]:
         """Deliveries with messages that are out."""
         for subscription in self.subscriptions.values():
             for out in subscription.unacked.values():
-                yield out.dealt
+                yield out.queue_delivery
         for transaction in self.transactions.values():
             for out, _ in transaction.settled:
-                yield out.dealt
+                yield out.queue_delivery
 
     async def all_settled(self) -> None:
         """Until all that was said of messages is done; the fault if some of it could not be."""
@@ -485,7 +485,7 @@ class Session:
             return
         if self._beats.send_s and now - self._said >= self._beats.send_s / 2:
             self.write(codec.HEART_BEAT)
-        if not self.is_stuffed:  # roads tell when they have drained; this is for those that did so in between
+        if not self.is_write_paused:  # roads tell when they have drained; this is for those that did so in between
             if self.was_stuffed:
                 self.was_stuffed = False
                 self.wake()

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from wherry.queueing.flow.dealing import Dealt, Said
+from wherry.queueing.flow.delivering import QueueDelivery, SettleVerb
 from wherry.queueing.hosts.queue import PULL_MAX, Queue
 from wherry.queueing.message.envelope import Row
 from wherry.wire.stomp import codec
@@ -50,7 +50,7 @@ class Out(NamedTuple):
     """A message that is out: its number, a row of a delivery, whose it is, and the bytes that it takes there."""
 
     tag: int
-    dealt: Dealt
+    queue_delivery: QueueDelivery
     row: int
     subscription: Subscription
     size: int
@@ -118,7 +118,7 @@ class Subscription:
         session, terms = self.session, self.terms
         if self.is_over or session.is_over:
             return 0
-        if session.is_stuffed:
+        if session.is_write_paused:
             if not self._is_unpaced():
                 session.was_stuffed = True
                 return 0
@@ -137,27 +137,27 @@ class Subscription:
         """With nobody."""
         return None
 
-    def take(self, dealt: Dealt, rows: list[int], messages: list[Row]) -> None:
+    def take(self, queue_delivery: QueueDelivery, rows: list[int], messages: list[Row]) -> None:
         """Messages to be sent, as one write."""
         frames, kept = self._framed(rows, messages)
         if len(kept) < len(rows):  # they do not fit into its bytes
             self._is_clogged = True
-            dealt.release(rows[len(kept) :])  # before the queue pulls again: else later ones would come first
+            queue_delivery.release(rows[len(kept) :])  # before the queue pulls again: else later ones would come first
         if kept:
-            self._send(dealt, kept, frames)
+            self._send(queue_delivery, kept, frames)
         if self.terms.buffer is not None and self._left(self.terms.buffer) <= 0:
             self._look_soon(LOOK_S)
 
-    def _send(self, dealt: Dealt, kept: list[int], frames: list[bytes]) -> None:
+    def _send(self, queue_delivery: QueueDelivery, kept: list[int], frames: list[bytes]) -> None:
         session, auto = self.session, self.terms.ack == "auto"
         self.delivered += len(kept)
         if auto:
-            session.settling.say(dealt, "ack", kept)
+            session.settling.add(queue_delivery, "ack", kept)
         else:
-            dealt.give(kept, session.holding)
+            queue_delivery.give(kept, session.holding)
             first = session.next_tag - len(kept)
             for number, (row, frame) in enumerate(zip(kept, frames, strict=True), first):
-                self.unacked[number] = Out(number, dealt, row, self, len(frame))
+                self.unacked[number] = Out(number, queue_delivery, row, self, len(frame))
             if self.terms.ack == "client":
                 self._order.extend(range(first, session.next_tag))
         data = b"".join(frames)
@@ -226,15 +226,15 @@ class Subscription:
             else:
                 self._order.extendleft(reversed(tags))
 
-    def end(self, outs: list[Out], said: Said) -> None:
+    def end(self, outs: list[Out], verb: SettleVerb) -> None:
         """These are no longer out."""
-        if said == "reject" and self.queue.terms.dead_exchange is None:
-            said = "ack"  # nobody wants to see them again
-        rows: dict[Dealt, list[int]] = {}
+        if verb == "reject" and self.queue.terms.dead_exchange is None:
+            verb = "ack"  # nobody wants to see them again
+        rows: dict[QueueDelivery, list[int]] = {}
         for out in outs:
-            rows.setdefault(out.dealt, []).append(out.row)
-        for dealt, mine in rows.items():
-            self.session.settling.say(dealt, said, mine)
+            rows.setdefault(out.queue_delivery, []).append(out.row)
+        for queue_delivery, mine in rows.items():
+            self.session.settling.add(queue_delivery, verb, mine)
         self.settled(len(outs), sum(out.size for out in outs))
 
     def settled(self, messages: int, size: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from wherry.broker.port import BrokerPort
 from wherry.model.calls.rows import Handling, Rows
 from wherry.queueing.flow import transaction
-from wherry.queueing.flow.dealing import Dealt, Said
+from wherry.queueing.flow.delivering import QueueDelivery, SettleVerb
 from wherry.queueing.flow.intake import Intake
 from wherry.queueing.hosts.queue import Queue
 from wherry.wire.stomp.codec import StompFault
@@ -34,7 +34,7 @@ class Transaction:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self.messages: list[tuple[Queue, Rows, Handling]] = []
-        self.settled: list[tuple[Out, Said]] = []
+        self.settled: list[tuple[Out, SettleVerb]] = []
         self.receipts: list[str] = []
         """Of its SENDs, to be given when they are stored."""
         self.size = 0
@@ -63,23 +63,23 @@ class Transaction:
         self._desk.staged -= self.size
         self.size = 0
 
-    async def commit(self, broker: BrokerPort, intake: Intake) -> list[tuple[Out, Said]]:
+    async def commit(self, broker: BrokerPort, intake: Intake) -> list[tuple[Out, SettleVerb]]:
         """All messages and acks at once, or none of them; durable on return. What else is left to be said of messages.
 
         The caller holds the messages again if this fails.
         """
-        rows: dict[Dealt, list[int]] = {}
-        others: list[tuple[Out, Said]] = []
-        for out, said in self.settled:
-            if said == "ack":
-                rows.setdefault(out.dealt, []).append(out.row)
+        rows: dict[QueueDelivery, list[int]] = {}
+        others: list[tuple[Out, SettleVerb]] = []
+        for out, verb in self.settled:
+            if verb == "ack":
+                rows.setdefault(out.queue_delivery, []).append(out.row)
             else:
-                others.append((out, said))
-        acks = [part for dealt, mine in rows.items() for part in dealt.parts(mine)]
+                others.append((out, verb))
+        acks = [part for queue_delivery, mine in rows.items() for part in queue_delivery.parts(mine)]
         await transaction.commit(broker, intake.batches(self.messages), acks)
-        for dealt, mine in rows.items():
-            dealt.let_go(mine)
-        for out, said in self.settled:
-            if said == "ack":
+        for queue_delivery, mine in rows.items():
+            queue_delivery.let_go(mine)
+        for out, verb in self.settled:
+            if verb == "ack":
                 out.subscription.settled(1, out.size)
         return others

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from wherry.queueing.message.properties import Skimmed, skim
+from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import Malformed
 from wherry.wire.amqp.codec.faults import AmqpFault, Reply
 from wherry.wire.amqp.codec.frames import (
@@ -82,7 +82,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
 
     channel: int
     route: Route
-    properties: Skimmed
+    properties: UsedProperties
     """Checked; `properties.raw` is what must go out again."""
     bodies: list[bytes]
 
@@ -121,7 +121,7 @@ class _Content:
 
     def __init__(self, route: Route) -> None:
         self.route = route
-        self.properties: Skimmed | None = None
+        self.properties: UsedProperties | None = None
         self.size = 0
         self.body = bytearray()  # not a list of pieces: a body of tiny frames would take many times its size
 
@@ -359,7 +359,7 @@ class Reader:
                 ids=ids,
             )
         try:
-            content.properties = skim(payload[12:])
+            content.properties = used_properties(payload[12:])
         except Malformed as fault:
             raise AmqpFault(Reply.SYNTAX_ERROR, str(fault)) from None
         content.size = size
@@ -436,7 +436,7 @@ def _run(events: list[Event], channel: int, route: Route, raw: bytes) -> list[by
     if type(last) is Publish and last.route is route and last.channel == channel and last.properties.raw == raw:
         return last.bodies
     try:
-        new = Publish(channel, route, skim(raw), [])
+        new = Publish(channel, route, used_properties(raw), [])
     except Malformed:
         return None
     events.append(new)

@@ -12,13 +12,13 @@ import msgspec
 from wherry.model.calls.rows import Rows
 from wherry.model.errors import Closed, Forbidden, InvalidInput, TooLarge
 from wherry.model.limits import PAYLOAD_BYTES_MAX, TIME_MS_MAX
-from wherry.queueing.flow.dealing import Dealt, Said
+from wherry.queueing.flow.delivering import QueueDelivery, SettleVerb
 from wherry.queueing.flow.intake import Ticket
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.message import properties
 from wherry.queueing.message.envelope import prefix, texts
-from wherry.queueing.message.placing import delay_ms, placed
-from wherry.queueing.message.properties import Skimmed, skim
+from wherry.queueing.message.placing import delay_ms, placement
+from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import without
 from wherry.queueing.refusals import Reason, refused
 from wherry.wire.amqp.management.asking import BODY_BYTES_MAX, Ask, Reply, Row, decoded, exchange_name
@@ -34,7 +34,7 @@ PUBLISH_BYTES_MAX = PAYLOAD_BYTES_MAX // 3 * 4 + BODY_BYTES_MAX
 STORED_S = 30.0
 """How long a publish waits for the disk before it is told that nobody knows."""
 
-_MODES: dict[str, Said] = {
+_MODES: dict[str, SettleVerb] = {
     "ack_requeue_false": "ack",
     "ack_requeue_true": "requeue",
     "reject_requeue_true": "requeue",
@@ -70,7 +70,7 @@ async def publish(ask: Ask) -> Reply:
     for queue in targets:
         ask.check("publish", queue.topic)
     if known.headers and b"BCC" in known.headers:
-        known = skim(properties.replaced(known.raw, "headers", without(known.headers, ("BCC",))))
+        known = used_properties(properties.replaced(known.raw, "headers", without(known.headers, ("BCC",))))
     if targets:
         messages = Rows([body], prefix(exchange, key) + known.raw, key if exchange else None, texts(known))
         delay = delay_ms(known) if terms.delayed else None
@@ -117,7 +117,7 @@ def _payload(ask: Ask) -> bytes:
     return body
 
 
-def _properties(ask: Ask) -> Skimmed:
+def _properties(ask: Ask) -> UsedProperties:
     """The properties of a message, from their names as the protocol has them."""
     given = ask.table("properties")
     for name in given:
@@ -131,15 +131,17 @@ def _properties(ask: Ask) -> Skimmed:
             raw = properties.replaced(raw, name, value)
         except (InvalidInput, TypeError, ValueError, AttributeError, OverflowError) as fault:
             raise InvalidInput(f"properties.{name}", value, f"a value that the protocol has for it ({fault})") from None
-    return skim(raw)
+    return used_properties(raw)
 
 
-async def _stored(ask: Ask, targets: tuple[Queue, ...], messages: Rows, known: Skimmed, delay: int | None) -> None:
+async def _stored(
+    ask: Ask, targets: tuple[Queue, ...], messages: Rows, known: UsedProperties, delay: int | None
+) -> None:
     waiting, queueing = _Waiting(), ask.queueing
     now_ms = queueing.broker.now_ms()
     due = None if delay is None else min(now_ms + delay, TIME_MS_MAX)
     for queue in targets:
-        queueing.intake.add(queue.topic, messages, Ticket(waiting, 1), placed(queue, known, due, lambda: now_ms))
+        queueing.intake.add(queue.topic, messages, Ticket(waiting, 1), placement(queue, known, due, lambda: now_ms))
     try:
         async with asyncio.timeout(STORED_S):
             taken = await waiting.over
@@ -155,34 +157,34 @@ async def get(ask: Ask) -> Reply:
     host = ask.host(ask.parts[1])
     queue = host.queue_for(ask.parts[2], None)
     ask.check("consume", queue.topic)
-    said = _mode(ask)
+    verb = _mode(ask)
     as_text = ask.text("encoding", "auto") == "auto"
     count = min(ask.number("count", 1), COUNT_MAX)
     longest = ask.number("truncate", PAYLOAD_BYTES_MAX)
-    if said == "reject" and queue.terms.dead_exchange is None:  # nobody wants to see it again
-        said = "ack"
+    if verb == "reject" and queue.terms.dead_exchange is None:  # nobody wants to see it again
+        verb = "ack"
     await host.have_subscription(queue)
     await ask.queueing.intake.flush()
     await ask.queueing.settling.flush()
     found: list[Row] = []
-    out: list[Dealt] = []
+    out: list[QueueDelivery] = []
     size = 0
     try:
         while len(found) < count and size < GOT_BYTES_MAX and (one := await queue.get()) is not None:
-            dealt, (((again, exchange, key, raw), body),) = one
-            out.append(dealt)
+            queue_delivery, (((again, exchange, key, raw), body),) = one
+            out.append(queue_delivery)
             size += len(body)
             row = {"payload_bytes": len(body), "redelivered": again, "exchange": exchange, "routing_key": plain(key)}
             row |= {"message_count": queue.ready(), "properties": _told(raw)}
             found.append(row | _encoded(body[:longest], as_text=as_text))
     finally:
-        for dealt in out:
-            ask.queueing.settling.say(dealt, said if len(out) == len(found) else "requeue", (0,))
+        for queue_delivery in out:
+            ask.queueing.settling.add(queue_delivery, verb if len(out) == len(found) else "requeue", (0,))
     await ask.queueing.settling.flush()
     return Reply(200, found)
 
 
-def _mode(ask: Ask) -> Said:
+def _mode(ask: Ask) -> SettleVerb:
     if "requeue" in ask.body and "ackmode" not in ask.body:  # as tools of earlier versions ask
         return "requeue" if ask.flag("requeue") else "ack"
     mode = ask.text("ackmode", "ack_requeue_true")

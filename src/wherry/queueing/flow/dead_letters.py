@@ -23,8 +23,8 @@ from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.queue_terms import QueueTerms, terms_of
 from wherry.queueing.message import properties
 from wherry.queueing.message.envelope import MARK, from_elsewhere, opened, prefix, texts
-from wherry.queueing.message.placing import placed
-from wherry.queueing.message.properties import Skimmed, skim
+from wherry.queueing.message.placing import placement
+from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import Int64, Timestamp, find, with_entries, without
 from wherry.queueing.names import SUBSCRIPTION, host_and_name
 
@@ -45,11 +45,11 @@ PAUSE_S = 5.0
 
 _log = logging.getLogger("wherry.amqp")
 
-Targets = Callable[[str, str, str, Skimmed], Sequence[Queue]]
+Targets = Callable[[str, str, str, UsedProperties], Sequence[Queue]]
 """The queues that a message goes to: by virtual host, exchange, routing key and properties."""
 
 
-class Mover:
+class DeadLetterMover:
     """Moves the dead letters of all queues that say where to."""
 
     def __init__(self, broker: BrokerPort, targets: Targets) -> None:
@@ -127,7 +127,7 @@ class Mover:
     ) -> list[tuple[str, bool, dict[str, Any]]]:
         """A dead letter as it is published again: for each queue that it goes to, unless it goes round in a circle."""
         raw, exchange, key = _origin(queue, row)
-        known = skim(raw)
+        known = used_properties(raw)
         reason = REASONS.get(row["reason"], "delivery_limit")
         if terms.holds_nothing and reason == "expired":  # at once, for want of somebody to take it
             reason = "maxlen"
@@ -137,7 +137,7 @@ class Mover:
         to, to_key = terms.dead_exchange or "", key if terms.dead_key is None else terms.dead_key
         if terms.dead_key is not None:  # the others are of the route that it took, and that is over
             headers = without(headers, ("CC",))
-        known = skim(properties.replaced(properties.replaced(raw, "headers", headers), "expiration", None))
+        known = used_properties(properties.replaced(properties.replaced(raw, "headers", headers), "expiration", None))
         message = {
             "payload": row["payload"],
             "envelope": prefix(to, to_key) + known.raw,
@@ -147,7 +147,7 @@ class Mover:
         result = []
         for target in self._targets(host, to, to_key, known):
             if not _is_circle(deaths, target.name):
-                place = placed(target, known, None, self._broker.now_ms)
+                place = placement(target, known, None, self._broker.now_ms)
                 result.append((target.topic, place.persistent, {**message, **place.columns()}))
         return result
 

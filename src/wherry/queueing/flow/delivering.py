@@ -20,10 +20,10 @@ from wherry.broker.port import DeliveryPort, SettlerPort
 from wherry.model.calls.lease import LeasePart
 from wherry.model.errors import StaleLease, WherryError
 from wherry.queueing.message.envelope import MARK, Label, Row, from_elsewhere, opened
-from wherry.queueing.message.properties import replaced, skim
+from wherry.queueing.message.properties import replaced, used_properties
 from wherry.queueing.message.table import Int64, with_entries
 
-Said = Literal["ack", "requeue", "reject"]
+SettleVerb = Literal["ack", "requeue", "reject"]
 """Done with; comes back at once; a dead letter."""
 
 HELD_MAX = 1 << 18
@@ -70,15 +70,15 @@ class Holding:
             self._failed(fault)
 
 
-class Dealt:
+class QueueDelivery:
     """One delivery of the broker: its rows go to consumers, and are settled by number."""
 
     __slots__ = (
         "_bytes",
         "_holder_of_row",
         "_holders",
+        "_marked",
         "_offsets",
-        "_said",
         "_settler",
         "_sizes",
         "_token_of_row",
@@ -101,7 +101,7 @@ class Dealt:
         self._holders: list[Holding] = []
         self._holder_of_row: npt.NDArray[np.int32] | None = None
         """Their numbers, -1 for nobody; None where one has all rows, or nobody any."""
-        self._said: dict[Said, list[int]] = {}
+        self._marked: dict[SettleVerb, list[int]] = {}
 
     # ------------------------------------------------------------------------------------------------- who holds what
 
@@ -146,38 +146,38 @@ class Dealt:
         tokens = self._token_of_row[rows]
         return [(token, offsets[tokens == token]) for token in np.unique(tokens).tolist()]
 
-    def say(self, what: Said, rows: Iterable[int]) -> bool:
+    def mark(self, verb: SettleVerb, rows: Iterable[int]) -> bool:
         """What becomes of rows; whether these are the first that something is said of since the last `settle`."""
-        first = not self._said
-        self._said.setdefault(what, []).extend(rows)
+        first = not self._marked
+        self._marked.setdefault(verb, []).extend(rows)
         return first
 
     async def settle(self) -> None:
         """Do what was said since this was last done."""
-        said, self._said = self._said, {}
-        for rows in said.values():
+        marked, self._marked = self._marked, {}
+        for rows in marked.values():
             self.let_go(rows)
         try:
-            await self._settle_all(said)
+            await self._settle_all(marked)
         except WherryError as fault:
-            for holding, _ in self._held([row for rows in said.values() for row in rows]):
+            for holding, _ in self._held([row for rows in marked.values() for row in rows]):
                 holding.failed(fault)
             raise
 
-    async def _settle_all(self, said: dict[Said, list[int]]) -> None:
-        for what, rows in said.items():
+    async def _settle_all(self, marked: dict[SettleVerb, list[int]]) -> None:
+        for verb, rows in marked.items():
             try:
-                await self._settle(what, rows)
+                await self._settle(verb, rows)
             except StaleLease:  # some were settled elsewhere, expired or purged: the others are still ours
                 for row in rows:
                     with suppress(StaleLease):
-                        await self._settle(what, [row])
+                        await self._settle(verb, [row])
 
-    async def _settle(self, what: Said, rows: list[int]) -> None:
+    async def _settle(self, verb: SettleVerb, rows: list[int]) -> None:
         parts = self.parts(rows)
-        if what == "ack":
+        if verb == "ack":
             await self._settler.ack(parts)
-        elif what == "requeue":
+        elif verb == "requeue":
             await self._settler.nack(parts, 0, "requeued")
         else:
             await self._settler.dead_letter(parts, "rejected", "")
@@ -196,7 +196,7 @@ class Dealt:
 
 def opened_up(
     settler: SettlerPort, delivery: DeliveryPort, queue: str, old_below: int, *, counted: bool = False
-) -> tuple[Dealt, list[Row]]:
+) -> tuple[QueueDelivery, list[Row]]:
     """A delivery, and its messages as they go out: these are sent and not kept.
 
     Those with an offset below `old_below` may have been handed over before; `counted` tells how often each came back.
@@ -215,7 +215,7 @@ def opened_up(
             envelope, attempt, is_old = last = seen
             label = _label(envelope, attempt, is_old, counted=counted)
         labels.append(label or foreign.label(row, seen[1] > 1 or seen[2]))
-    return Dealt(settler, delivery, bodies), list(zip(labels, bodies, strict=True))
+    return QueueDelivery(settler, delivery, bodies), list(zip(labels, bodies, strict=True))
 
 
 def _label(envelope: bytes | None, attempt: int, is_old: bool, *, counted: bool) -> Label | None:
@@ -234,7 +234,7 @@ def _label(envelope: bytes | None, attempt: int, is_old: bool, *, counted: bool)
 
 def _with_count(raw: bytes, count: int) -> bytes:
     """The properties with how often a message came back, as quorum queues tell it."""
-    return replaced(raw, "headers", with_entries(skim(raw).headers, {"x-delivery-count": Int64(count)}))
+    return replaced(raw, "headers", with_entries(used_properties(raw).headers, {"x-delivery-count": Int64(count)}))
 
 
 class _Foreign:
@@ -256,23 +256,23 @@ class Settling:
     """Settles at the end of each turn of the loop, all rows of a delivery that were spoken of together."""
 
     def __init__(self) -> None:
-        self._spoken_of: dict[Dealt, None] = {}
+        self._marked: dict[QueueDelivery, None] = {}
         self._scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def say(self, dealt: Dealt, what: Said, rows: Iterable[int]) -> None:
+    def add(self, queue_delivery: QueueDelivery, verb: SettleVerb, rows: Iterable[int]) -> None:
         """What becomes of rows of a delivery."""
-        if dealt.say(what, rows):
-            self._spoken_of[dealt] = None
+        if queue_delivery.mark(verb, rows):
+            self._marked[queue_delivery] = None
             if not self._scheduled:
                 self._scheduled = True
                 asyncio.get_running_loop().call_soon(self._end_of_turn)
 
     def _end_of_turn(self) -> None:
         self._scheduled = False
-        if self._spoken_of:
-            spoken_of, self._spoken_of = self._spoken_of, {}
-            self.run(_settle(list(spoken_of)))
+        if self._marked:
+            marked, self._marked = self._marked, {}
+            self.run(_settle(list(marked)))
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Have something done, whoever asked for it."""
@@ -287,9 +287,9 @@ class Settling:
             await asyncio.wait(set(self._tasks))
 
 
-async def _settle(spoken_of: list[Dealt]) -> None:
+async def _settle(marked: list[QueueDelivery]) -> None:
     """All of them are in the journal before the first is waited for."""
-    for answer in await asyncio.gather(*(dealt.settle() for dealt in spoken_of), return_exceptions=True):
+    for answer in await asyncio.gather(*(queue_delivery.settle() for queue_delivery in marked), return_exceptions=True):
         if isinstance(answer, StaleLease):
             continue  # the queue was purged, deleted, or its messages expired
         if isinstance(answer, WherryError):
