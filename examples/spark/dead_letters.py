@@ -26,9 +26,9 @@ async def fail_some() -> None:
         async with client.consumer(TOPIC, "sender") as consumer:
             async for message in consumer:
                 if b"@" not in message.payload:
-                    await message.reject(reason="address", error="no @ in it")
+                    await message.dead_letter(reason="address", error="no @ in it")
                 elif message.payload.endswith(b"@down.example"):
-                    await message.reject(reason="host", error="down.example timed out")
+                    await message.dead_letter(reason="host", error="down.example timed out")
                 else:
                     await message.ack()
                 left -= 1

@@ -37,7 +37,7 @@ async def prepared(found: Web) -> dict[str, str]:
     await found.good("PUT /v1/topics/empty", {})
     await found.good("PUT /v1/topics/jobs/subscriptions/others", {})
     receipts = await found.receipts(2, consumer="ann")
-    await found.good(f"POST {SUB}/reject", {"receipts": receipts[:1]})
+    await found.good(f"POST {SUB}/dead-letter", {"receipts": receipts[:1]})
     await found.good("PUT /v1/routes/all", {"kind": "fanout", "bindings": [{"topic": "jobs"}]})
     await found.good("POST /v1/transactions/t1/topics/jobs/messages?partition=1", b"staged")
     made = await found.good("POST /v1/keys", {"name": "ann", "rights": [{"verb": "publish", "topics": "a.*"}]})

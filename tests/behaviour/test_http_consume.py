@@ -322,7 +322,7 @@ async def test_a_settling_call_does_all_or_nothing(found: Web) -> None:
 @with_jobs
 async def test_a_rejected_message_is_a_dead_letter_with_its_story(found: Web) -> None:
     held = await found.receipts(1)
-    await found.good(f"POST {SUB}/reject", {"receipts": held, "reason": "odd", "error": "no such thing"})
+    await found.good(f"POST {SUB}/dead-letter", {"receipts": held, "reason": "odd", "error": "no such thing"})
     (dead,) = (await found.good("GET /v1/topics/jobs/dead?reason=odd"))["messages"]
     assert (dead["id"], dead["reason"], dead["error"], dead["subscription"]) == (
         "m0",
@@ -342,7 +342,7 @@ def test_a_lease_that_is_extended_holds_longer():
             await found.jobs()
             held = await found.receipts()
             clock.advance(50_000)
-            await found.good(f"POST {SUB}/extend", {"receipts": held[:1], "lease_ms": 100_000})
+            await found.good(f"POST {SUB}/renew", {"receipts": held[:1], "lease_ms": 100_000})
             clock.advance(50_000)
             await found.good(f"POST {SUB}/ack", {"receipts": held})
             held = await found.receipts()
@@ -362,7 +362,7 @@ async def test_a_changed_subscription_leases_by_its_new_terms(found: Web) -> Non
 
 @with_jobs
 async def test_a_redrive_with_a_rate_ends_with_the_broker_and_says_so(jobs):
-    await jobs.good("POST /v1/topics/jobs/subscriptions/workers/reject", {"receipts": await jobs.receipts()})
+    await jobs.good("POST /v1/topics/jobs/subscriptions/workers/dead-letter", {"receipts": await jobs.receipts()})
     asking = asyncio.create_task(jobs.ask("POST /v1/topics/jobs/dead/redrive", {"rate": 1}))
     async with asyncio.timeout(5):
         while jobs.broker.stats("jobs").dead != 2:  # noqa: ASYNC110

@@ -35,14 +35,15 @@ GOOD = [
     Good("POST /v1/topics/{topic}/subscriptions/{subscription}/ack", SUB + "/ack", {"receipts": ["{receipt}"]}, 204),
     Good("POST /v1/topics/{topic}/subscriptions/{subscription}/nack", SUB + "/nack", {"receipts": ["{receipt}"]}, 204),
     Good(
-        "POST /v1/topics/{topic}/subscriptions/{subscription}/reject", SUB + "/reject", {"receipts": ["{lease}"]}, 204
+        "POST /v1/topics/{topic}/subscriptions/{subscription}/dead-letter",
+        SUB + "/dead-letter",
+        {"receipts": ["{lease}"]},
+        204,
     ),
     Good(
         "POST /v1/topics/{topic}/subscriptions/{subscription}/release", SUB + "/release", {"receipts": ["{lease}"]}, 204
     ),
-    Good(
-        "POST /v1/topics/{topic}/subscriptions/{subscription}/extend", SUB + "/extend", {"receipts": ["{lease}"]}, 204
-    ),
+    Good("POST /v1/topics/{topic}/subscriptions/{subscription}/renew", SUB + "/renew", {"receipts": ["{lease}"]}, 204),
     Good("GET /v1/topics/{topic}/messages", TOPIC + "/messages?start=1&limit=1"),
     Good("GET /v1/topics/{topic}/search", TOPIC + "/search?key=k&header=a:b&header=c:d&from_ms=0"),
     Good("GET /v1/topics/{topic}/subscriptions/{subscription}/scheduled", SUB + "/scheduled?limit=5"),

@@ -153,8 +153,8 @@ BAD = [
         "delay_ms",
     ),
     Bad(
-        "POST /v1/topics/{topic}/subscriptions/{subscription}/reject",
-        SUB + "/reject",
+        "POST /v1/topics/{topic}/subscriptions/{subscription}/dead-letter",
+        SUB + "/dead-letter",
         {"receipts": ["1"]},
         "stale-lease",
     ),
@@ -166,8 +166,8 @@ BAD = [
         "receipts",
     ),
     Bad(
-        "POST /v1/topics/{topic}/subscriptions/{subscription}/extend",
-        SUB + "/extend",
+        "POST /v1/topics/{topic}/subscriptions/{subscription}/renew",
+        SUB + "/renew",
         {"receipts": ["{lease}"], "lease_ms": 0},
         "invalid-input",
         "lease_ms",

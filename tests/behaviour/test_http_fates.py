@@ -39,7 +39,7 @@ async def test_the_answer_waits_as_long_as_it_is_asked_to(jobs):
     assert not settled.done()
     await settle(jobs, "ack", receipts[:-1])
     assert not settled.done()
-    await settle(jobs, "reject", receipts[-1:])
+    await settle(jobs, "dead-letter", receipts[-1:])
     answer = await settled
     assert (answer["fate"], answer["fates"]) == ({"dead": 1, "settled": 1}, ["settled", "dead"])
     assert answer["ids"] == ["1-2", "1-3"]
@@ -80,7 +80,7 @@ async def test_a_producer_asks_what_became_of_its_messages(jobs):
     receipts = await jobs.receipts()
     assert (await jobs.good(FATE.format("m0")))["fate"] == "delivered"
     await settle(jobs, "ack", receipts[:1])
-    await settle(jobs, "reject", receipts[1:2])
+    await settle(jobs, "dead-letter", receipts[1:2])
     await settle(jobs, "release", receipts[2:])
     await jobs.good("DELETE /v1/topics/jobs/messages/m2")
     fates = [(await jobs.good(FATE.format(f"0-{offset}")))["fate"] for offset in range(3)]

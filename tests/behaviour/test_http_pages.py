@@ -47,7 +47,7 @@ async def buried(found: Web) -> None:
     for name in ("one", "two"):
         pulled = await found.good(f"POST {TOPIC}/subscriptions/{name}/pull")
         receipts = [message["receipt"] for message in pulled["messages"]]
-        await found.good(f"POST {TOPIC}/subscriptions/{name}/reject", {"receipts": receipts, "error": "no"})
+        await found.good(f"POST {TOPIC}/subscriptions/{name}/dead-letter", {"receipts": receipts, "error": "no"})
 
 
 def rows_of(reply: Reply) -> tuple[list[str], str | None]:

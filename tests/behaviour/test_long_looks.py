@@ -87,7 +87,7 @@ async def prepared(found: Web, look: str) -> None:
         await found.good("POST /v1/topics/jobs/messages?partition=1", many)
     elif look == "dead":
         held = await found.receipts(MESSAGES + 3)
-        await found.good("POST /v1/topics/jobs/subscriptions/workers/reject", {"receipts": held})
+        await found.good("POST /v1/topics/jobs/subscriptions/workers/dead-letter", {"receipts": held})
 
 
 @pytest.mark.rows("A14")

@@ -30,4 +30,4 @@ def bury(url: str, topic: str, subscription: str, reasons: dict[str, int], error
         ask(url, f"POST /v1/topics/{topic}/messages", messages)
         pulled = ask(url, f"POST {base}/pull?messages={count}")["messages"]
         receipts = [each["receipt"] for each in pulled]
-        ask(url, f"POST {base}/reject", {"receipts": receipts, "reason": reason, "error": error})
+        ask(url, f"POST {base}/dead-letter", {"receipts": receipts, "reason": reason, "error": error})

@@ -171,7 +171,7 @@ def prepare(url: str) -> None:
         pulled = ask(url, f"POST /v1/topics/payments/subscriptions/ledger/pull?messages={count}")["messages"]
         ask(
             url,
-            "POST /v1/topics/payments/subscriptions/ledger/reject",
+            "POST /v1/topics/payments/subscriptions/ledger/dead-letter",
             {"receipts": [each["receipt"] for each in pulled], "reason": reason, "error": error},
         )
     ask(url, "POST /v1/topics/orders.eu/messages", [order(n) for n in range(60)])
@@ -179,7 +179,7 @@ def prepare(url: str) -> None:
     pulled = ask(url, f"POST {base}/pull?messages=12")["messages"]
     ask(
         url,
-        f"POST {base}/reject",
+        f"POST {base}/dead-letter",
         {
             "receipts": [each["receipt"] for each in pulled],
             "reason": "address not found",

@@ -197,7 +197,7 @@ async def test_partitions_and_reasons_are_counted(found: Web) -> None:
     sub = "/v1/topics/jobs/subscriptions/workers"
     for reason, error in (("bad", "no such user"), ("bad", "no such user"), ("worse", "")):
         (receipt,) = await found.receipts(1)
-        await found.good(f"POST {sub}/reject", {"receipts": [receipt], "reason": reason, "error": error})
+        await found.good(f"POST {sub}/dead-letter", {"receipts": [receipt], "reason": reason, "error": error})
     await found.good("PATCH /v1/topics/jobs", {"messages_max": 10})
     said = await found.good("GET /v1/topics/jobs/dead/reasons")
     assert (said["count"], said["room"]) == (3, 10)

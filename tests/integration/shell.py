@@ -79,6 +79,6 @@ def bury(url, topic, *texts, subscription="workers", reason="rejected"):
             await client.publish(topic, [Message(payload=text.encode(), id=text) for text in texts])
             batch = await client.pull(topic, subscription, len(texts), wait_ms=5_000)
             assert batch.column("id") == list(texts)
-            await batch.reject(reason=reason, error="not a picture")
+            await batch.dead_letter(reason=reason, error="not a picture")
 
     asyncio.run(main())

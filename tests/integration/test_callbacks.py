@@ -44,7 +44,7 @@ async def test_a_producer_is_told_of_the_delivery_and_of_the_end(tmp_path):
         await until(lambda: len(outcomes(receiver)) == 2)
         assert fates(receiver) == {"0-0": ["delivered"], "0-1": ["delivered"]}
         await batch.ack([0])
-        await batch.reject([1])
+        await batch.dead_letter([1])
         await until(lambda: len(outcomes(receiver)) == 4)
         assert fates(receiver) == {"0-0": ["delivered", "settled"], "0-1": ["delivered", "dead"]}
         last = outcomes(receiver)[-1]
@@ -134,7 +134,7 @@ async def test_a_dead_letter_that_is_sent_back_is_told_of_again(tmp_path):
     async with Receiver() as receiver, serving(tmp_path) as (_, client):
         await prepared(client)
         await client.publish("jobs", ["a"], to(receiver))
-        await (await client.pull("jobs", "workers")).reject()
+        await (await client.pull("jobs", "workers")).dead_letter()
         await until(lambda: fates(receiver).get("0-0") == ["delivered", "dead"])
         await client.redrive("jobs")
         await (await client.pull("jobs", "workers")).ack()

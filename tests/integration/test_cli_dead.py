@@ -61,7 +61,7 @@ def test_a_dead_letter_is_shown_for_each_subscription(wherry, url, request):
 
     async def reject():
         async with connect(url) as client:
-            await (await client.pull(request.node.name, "others", 1)).reject()
+            await (await client.pull(request.node.name, "others", 1)).dead_letter()
 
     asyncio.run(reject())
     rows = lines(wherry("dead", "show", "{t}", "twice", "--json"))

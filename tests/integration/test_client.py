@@ -81,7 +81,7 @@ async def test_a_lease_is_extended_for_long_work(world):
     batch = await world.pull()
     for _ in range(5):
         await world.later(250)
-        await batch.extend()
+        await batch.renew()
         assert len(await world.pull()) == 0
     await batch.ack()
 
@@ -110,7 +110,7 @@ async def test_a_rejected_message_is_dead_at_once(world):
     await world.jobs()
     await world.client.publish("jobs", [b"a"])
     [message] = await world.pull()
-    await message.reject(reason="poison", error="unreadable")
+    await message.dead_letter(reason="poison", error="unreadable")
     assert (await world.client.dead_letters("jobs")).column("reason").to_pylist() == ["poison"]
     assert await world.client.discard("jobs", wherry.DeadFilter(reason="poison")) == 1
 
@@ -185,7 +185,7 @@ async def test_a_publish_may_wait_for_what_becomes_of_its_messages(world):
     publishing = asyncio.create_task(world.client.publish_and_wait("jobs", [b"good", b"bad"], timeout_ms=20_000))
     batch = await world.pull(wait_ms=5_000)
     await batch.ack([0])
-    await batch.reject([1])
+    await batch.dead_letter([1])
     published, fates = await publishing
     assert dict(zip(published.ids(), fates.words(), strict=True)) == {"0-0": "settled", "0-1": "dead"}
     assert [(await world.client.fate("jobs", each)).fate for each in published.ids()] == fates.words()

@@ -152,7 +152,7 @@ async def test_a_consumer_that_is_sent_away_joins_again_without_what_it_held(wor
         reading = asyncio.create_task(_rest(messages, 2))
         while len(consumer._held) < 2:  # noqa: ASYNC110  nobody tells
             await asyncio.sleep(0.01)
-        await world.client.desk("jobs", "workers").leave(consumer.name)
+        await world.client.subscription_requests("jobs", "workers").leave(consumer.name)
         assert sorted(await reading) == [b"a", b"b"]
         with pytest.raises(wherry.StaleLease):
             await held.ack()

@@ -182,7 +182,7 @@ def test_messages_are_pushed_by_credit_and_settled_on_the_way_back(flights: Flig
     assert batches[0].column("attempt").to_pylist() == [1, 1, 1, 1]
     pushed.say(ack=[f"{lease}:0-2"], id=1)
     pushed.say(nack=[f"{lease}:3"], delay_ms=0, error="not now", id="two")
-    pushed.say(reject=[str(other)], reason="bad", id=3)
+    pushed.say(dead_letter=[str(other)], reason="bad", id=3)
     assert [pushed.next() for _ in range(3)] == [{"done": 1}, {"done": "two"}, {"done": 3}]
     pushed.say(ack=[str(lease)], id=4)
     fault = pushed.next()

@@ -244,7 +244,7 @@ def test_the_audit_names_the_key_whatever_the_caller_says(locked: Locked):
     admin.put([payloads(b"1")], topic="t")
     pushed = Pushed(admin, topic="t", subscription="s")
     pushed.say(credit=1)
-    pushed.say(reject=[str(pushed.next().column("lease")[0].as_py())], id=1)
+    pushed.say(dead_letter=[str(pushed.next().column("lease")[0].as_py())], id=1)
     assert pushed.next() == {"done": 1}
     pushed.end()
     clerk = locked.flights(locked.key("clerk", Right("admin", "t")))

@@ -194,7 +194,7 @@ def bad_query(rng: random.Random) -> bytes:
 
 def bad_settle(rng: random.Random) -> bytes:
     receipts = rng.choice([[], ["x"], ["1:2-1"], ["9" * 30], ["77:1"], "77", None, [1], ["1:0-9999999999999"]])
-    name = rng.choice(["ack", "nack", "reject", "release", "extend"])
+    name = rng.choice(["ack", "nack", "dead-letter", "release", "renew"])
     body = msgspec.json.encode({"receipts": receipts})
     return request("POST", f"/v1/topics/jobs/subscriptions/workers/{name}", body, JSON_TYPE)
 

@@ -115,7 +115,7 @@ def pulled(node: Served, topic: str, query: str = "") -> list[str]:
 def test_http_a_pull_outlives_its_connection_and_its_lease_running_out_counts(node: Served, topic: str):
     receipts = pulled(node, topic)
     assert state_of(node, topic) == (0, 0, 2), "the connection says nothing about it"
-    Web(node, path(topic, "/extend"), json.dumps({"receipts": receipts, "lease_ms": 1}).encode()).answered(b"204")
+    Web(node, path(topic, "/renew"), json.dumps({"receipts": receipts, "lease_ms": 1}).encode()).answered(b"204")
     comes_to(node, topic, failed=2)
     node.run(_change(node, topic, lease_ms=1))
     pulled(node, topic)

@@ -250,7 +250,7 @@ ANSWERS: dict[str, Answers] = {
     "http publish": Answers(http_publish, "PublishCalls._publish 1"),
     "http ack": Answers(partial(http_settle, "ack"), "Settler._settle_now 0"),
     "http nack": Answers(partial(http_settle, "nack"), "Settler._settle_now 0"),
-    "http reject": Answers(partial(http_settle, "reject"), "Settler._settle_now 0"),
+    "http dead-letter": Answers(partial(http_settle, "dead-letter"), "Settler._settle_now 0"),
     "http topics": Answers(partial(http_get, "/v1/topics"), f"{SHOWN} 1", reads=True),
     "http topic": Answers(partial(http_get, "/v1/topics/{topic}"), f"{SHOWN} 1", reads=True),
     "http no topic": Answers(partial(http_get, "/v1/topics/none"), f"{SHOWN} 0", reads=True),
@@ -364,8 +364,11 @@ def any_session() -> Any:
 
 
 TOKENS: dict[str, tuple[Callable[[Served, str], None], Callable[[], Any]]] = {
-    **{f"flight push {how}": (partial(check_push, how), any_push) for how in ("ack", "nack", "reject", "extend")},
-    **{f"http {how}": (partial(check_http, how), any_http) for how in ("ack", "nack", "reject", "release", "extend")},
+    **{f"flight push {how}": (partial(check_push, how), any_push) for how in ("ack", "nack", "dead_letter", "renew")},
+    **{
+        f"http {how}": (partial(check_http, how), any_http)
+        for how in ("ack", "nack", "dead-letter", "release", "renew")
+    },
     "http transaction": (check_transaction, any_http),
     "stomp session": (check_session, any_session),
 }

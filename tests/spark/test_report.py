@@ -47,7 +47,7 @@ def reject(broker, topic, count):
     pushed.say(credit=count)
     batch = pushed.next()
     assert batch.num_rows == count
-    pushed.say(reject=[str(batch.column("lease")[0].as_py())], reason="rejected", error="no <such> city", id=1)
+    pushed.say(dead_letter=[str(batch.column("lease")[0].as_py())], reason="rejected", error="no <such> city", id=1)
     assert pushed.next() == {"done": 1}
     pushed.end()
 

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from wherry.client.client import Client
-from wherry.client.desk import Caller, encoded, parsed, path
 from wherry.client.link.pool import Address, Pool
 from wherry.client.link.transport import JSON, Answer, Ask
+from wherry.client.requests import Caller, encoded, parsed, path
 from wherry.model.errors import NotFound
 
 NDJSON = "application/x-ndjson"

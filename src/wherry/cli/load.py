@@ -18,7 +18,7 @@ from wherry.cli.commands.load import SUBSCRIPTION
 from wherry.cli.frame import error_line
 from wherry.cli.link import Link
 from wherry.cli.values import REACHED
-from wherry.client.desk import parsed, path
+from wherry.client.requests import parsed, path
 from wherry.model.errors import InvalidInput, WherryError
 
 PERCENTILES = (50, 90, 99, 100)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from wherry.client.batch import Batch, Desk, Int64
+from wherry.client.batch import Batch, BatchRequests, Int64
 from wherry.client.link.backoff import Backoff
 from wherry.client.link.errors import retry_after_s, returns
 from wherry.model.errors import Closed, StaleLease, WherryError
@@ -23,8 +23,8 @@ Work = list[tuple[Batch, Int64]]
 class AckSender:
     """The acks of one consumer."""
 
-    def __init__(self, desk: Desk, linger_s: float, patience_s: float) -> None:
-        self._desk = desk
+    def __init__(self, requests: BatchRequests, linger_s: float, patience_s: float) -> None:
+        self._requests = requests
         self._linger_s = linger_s
         self._patience_s = patience_s
         self._loop = asyncio.get_running_loop()
@@ -136,7 +136,7 @@ class AckSender:
         backoff, until = Backoff(), self._loop.time() + self._patience_s
         while True:
             try:
-                await self._desk.settle(verb, receipts, **fields)
+                await self._requests.settle(verb, receipts, **fields)
             except WherryError as fault:
                 left_s = until - self._loop.time()
                 if not returns(fault) or left_s < 0:

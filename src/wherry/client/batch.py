@@ -19,7 +19,7 @@ Rows: TypeAlias = Sequence[int] | Int64 | None
 LEASE = "lease"
 
 
-class Desk(Protocol):
+class BatchRequests(Protocol):
     """Where leases are settled: a subscription of a broker."""
 
     async def settle(self, verb: str, receipts: list[str], **fields: object) -> None:
@@ -41,8 +41,8 @@ class Batch:
 
     __slots__ = (
         "_columns",
-        "_desk",
         "_leases",
+        "_requests",
         "_settled",
         "acks",
         "data",
@@ -53,8 +53,8 @@ class Batch:
         "open",
     )
 
-    def __init__(self, desk: Desk, pulled: pa.RecordBatch, *, acks: bool = True) -> None:
-        self._desk = desk
+    def __init__(self, requests: BatchRequests, pulled: pa.RecordBatch, *, acks: bool = True) -> None:
+        self._requests = requests
         self._leases: Int64 = np.asarray(pulled.column(LEASE), np.int64)
         self.data: pa.RecordBatch = pulled.drop_columns([LEASE])
         """The messages: the columns of a message that any of them has, then `partition` and `attempt`."""
@@ -110,17 +110,17 @@ class Batch:
         """These failed: they come back by the retry policy, or after `delay_ms`; or they are dead letters now."""
         await self._settle("nack", rows, delay_ms=delay_ms, error=error)
 
-    async def reject(self, rows: Rows = None, *, reason: str = "rejected", error: str = "") -> None:
+    async def dead_letter(self, rows: Rows = None, *, reason: str = "rejected", error: str = "") -> None:
         """Give up on these at once: they are dead letters."""
-        await self._settle("reject", rows, reason=reason, error=error)
+        await self._settle("dead-letter", rows, reason=reason, error=error)
 
     async def release(self, rows: Rows = None) -> None:
         """Hand these back untouched: they wait again, no attempt counted."""
         await self._settle("release", rows)
 
-    async def extend(self, lease_ms: int | None = None) -> None:
+    async def renew(self, lease_ms: int | None = None) -> None:
         """More time for all of it."""
-        await self._desk.settle("extend", self.leases(), lease_ms=lease_ms)
+        await self._requests.settle("renew", self.leases(), lease_ms=lease_ms)
 
     async def stage_ack(self, key: str, rows: Rows = None) -> None:
         """Ack when the transaction `key` is committed; the lease must still hold then."""
@@ -130,7 +130,7 @@ class Batch:
         claimed = self.claim(rows)
         if claimed is None:
             return
-        await self.carry_out(claimed, self._desk.settle(verb, self.receipts(claimed), **fields))
+        await self.carry_out(claimed, self._requests.settle(verb, self.receipts(claimed), **fields))
 
     def claim(self, rows: Rows = None) -> Int64 | None:
         """Take rows that are about to be settled, so that nobody else here settles them; None if all are."""
@@ -294,9 +294,9 @@ class Leased(View):
         """It failed: see `Batch.nack`."""
         await self.batch.nack([self.row], delay_ms=delay_ms, error=error)
 
-    async def reject(self, *, reason: str = "rejected", error: str = "") -> None:
-        """Give up on it: see `Batch.reject`."""
-        await self.batch.reject([self.row], reason=reason, error=error)
+    async def dead_letter(self, *, reason: str = "rejected", error: str = "") -> None:
+        """Give up on it: see `Batch.dead_letter`."""
+        await self.batch.dead_letter([self.row], reason=reason, error=error)
 
     async def release(self) -> None:
         """Hand it back untouched."""

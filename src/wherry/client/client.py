@@ -27,12 +27,12 @@ import pyarrow as pa
 
 from wherry.client.batch import Batch
 from wherry.client.consumer import Consumer
-from wherry.client.desk import Caller, PublishedView, SubscriptionDesk, encoded, parsed, path
 from wherry.client.frames import Columns, batch_of, encode, parts_of
 from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S, WAITS_MAX, Address, Pool
 from wherry.client.link.transport import ARROW, JSON, Ask, Transport
 from wherry.client.options import CONSUMER, ConsumerOptions, ProducerOptions
 from wherry.client.producer import Producer, publish_again
+from wherry.client.requests import Caller, PublishedView, SubscriptionRequests, encoded, parsed, path
 from wherry.model import check
 from wherry.model.calls.amendment import Amended, Amendment
 from wherry.model.calls.dead import DeadFilter, Deed
@@ -331,15 +331,15 @@ class Client:
         consumer: str | None = None,
     ) -> Batch:
         """Up to so many messages on lease, without anything in the background; empty if none came in time."""
-        return await self.desk(topic, subscription).pull(messages, bytes_max, wait_ms, consumer)
+        return await self.subscription_requests(topic, subscription).pull(messages, bytes_max, wait_ms, consumer)
 
     def consumer(self, topic: str, subscription: str, **options: Unpack[ConsumerOptions]) -> Consumer:
         """Consume messages as they come: see `ConsumerOptions`."""
         return Consumer(self, topic, subscription, **options)
 
-    def desk(self, topic: str, subscription: str) -> SubscriptionDesk:
+    def subscription_requests(self, topic: str, subscription: str) -> SubscriptionRequests:
         """The calls on one subscription."""
-        return SubscriptionDesk(self._caller, topic, subscription)
+        return SubscriptionRequests(self._caller, topic, subscription)
 
     # ---------------------------------------------------------------------------------------------------------- look
 

@@ -1,6 +1,6 @@
 """Consumers: messages come ahead of need, leases are renewed while they are held, acks go out together.
 
-    pull ──► ready batches ──► async for ──► held by the caller ──► ack, nack, reject ──► room for the next pull
+    pull ──► ready batches ──► async for ──► held by the caller ──► ack, nack, dead_letter ──► room for the next pull
              └────────── at most buffer_messages not settled, leases renewed ──────────┘
 
 Left by an error, it has failed with what it was handed and did not settle; what waited here for its turn, and all of it
@@ -54,7 +54,7 @@ class Consumer:
         chosen = consumer_options(options)
         self.name = f"{chosen.get('name', 'python')}-{secrets.token_hex(6)}"
         self._client = client
-        self._desk = client.desk(topic, subscription)
+        self._requests = client.subscription_requests(topic, subscription)
         self._auto = chosen["ack"] == "auto"
         self._pull_messages, self._pull_bytes = chosen["pull_messages"], chosen["pull_bytes"]
         self._buffer = chosen["buffer_messages"]
@@ -75,10 +75,10 @@ class Consumer:
         self._handed, self._handed_at = 0, time.monotonic()
 
     async def __aenter__(self) -> Consumer:
-        config = await self._client.subscription(self._desk.topic, self._desk.subscription)
+        config = await self._client.subscription(self._requests.topic, self._requests.subscription)
         self._acked = config.acks
         self._lease_s = config.lease_ms / 1000
-        self._acks = AckSender(self._desk, self._ack_linger_s, self._lease_s)
+        self._acks = AckSender(self._requests, self._ack_linger_s, self._lease_s)
         self._tasks = [asyncio.create_task(self._pull(), name=f"wherry pull {self.name}")]
         if config.acks and self._renews:
             self._tasks.append(asyncio.create_task(self._renew(), name=f"wherry renew {self.name}"))
@@ -119,7 +119,7 @@ class Consumer:
 
     async def _leave(self) -> None:
         with suppress(WherryError):  # it never pulled, or the broker is away: the leases end by themselves
-            await self._desk.leave(self.name)
+            await self._requests.leave(self.name)
 
     def _claim_shown(self) -> Work:
         """Claim what the reader was handed and has not settled: batches that are not ready, but for an unread rest."""
@@ -213,7 +213,7 @@ class Consumer:
                 continue
             asked = min(room, self._step)
             try:
-                batch = await self._desk.pull(asked, self._pull_bytes, PULL_WAIT_MS, self.name, acks=self._acked)
+                batch = await self._requests.pull(asked, self._pull_bytes, PULL_WAIT_MS, self.name, acks=self._acked)
             except Exception as fault:  # whatever it is: the reader must not wait for ever
                 if not returns(fault) and not await self._may_rejoin(fault):
                     self._fault = fault
@@ -230,7 +230,7 @@ class Consumer:
         if not isinstance(fault, NotFound):
             return False
         try:
-            found = await self._client.subscription(self._desk.topic, self._desk.subscription)
+            found = await self._client.subscription(self._requests.topic, self._requests.subscription)
         except Exception as why:
             return returns(why)
         await self._renew_each(list(self._held))  # what it held waits again: it is not handed out here
@@ -258,7 +258,7 @@ class Consumer:
             held = list(self._held)
             try:
                 if held:
-                    await self._desk.settle("extend", [lease for batch in held for lease in batch.leases()])
+                    await self._requests.settle("renew", [lease for batch in held for lease in batch.leases()])
             except StaleLease:
                 await self._renew_each(held)
             except WherryError:
@@ -269,7 +269,7 @@ class Consumer:
         for batch in held:
             try:
                 if batch.open:
-                    await batch.extend()
+                    await batch.renew()
             except StaleLease as fault:
                 if batch.unclaimed():  # else it is being settled, which ends a lease too
                     batch.lose(fault)

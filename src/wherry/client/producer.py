@@ -1,6 +1,6 @@
 """Publishing one by one: messages are gathered into batches, and each batch is one request and one answer.
 
-    publish ──► open batch ──► full, or lingered ──► queue ──► one request at a time ──► answer ──► tickets of the batch
+    publish ──► open batch ──► full, or lingered ──► queue ──► one request at a time ──► answer ──► pending messages
     └─ waits when the buffer is full ─┘                        └─ tried again, never stored twice
 
 Each request carries the producer's name and the number of its first message. One that is sent again, because its answer
@@ -43,7 +43,7 @@ TYPES: dict[str, type] = {"id": str, "key": str, "priority": int, "due_ms": int,
 TIMES = {"due_ms": "due", "expires_ms": "expires"}
 
 
-class Ticket:
+class PendingMessage:
     """A message on its way."""
 
     __slots__ = ("_batch", "_row")
@@ -204,11 +204,11 @@ class Producer:
         due_ms: int | None = None,
         expires_ms: int | None = None,
         headers: dict[str, str] | None = None,
-    ) -> Ticket:
-        """Put a message on its way: waits only while the buffer is full. The ticket tells of the outcome.
+    ) -> PendingMessage:
+        """Send a message; wait only while the buffer is full. The pending message that is returned has its outcome.
 
-        Whoever does not look at tickets learns of refusals from `flush` and at the end of the producer; from then on
-        nothing is taken (`Closed`).
+        Refusals that no caller asked a pending message about are raised by `flush` and at the end of the producer; from
+        then on the producer takes nothing (`Closed`).
         """
         if self._closed:
             raise Closed(OUTSIDE)
@@ -217,10 +217,10 @@ class Producer:
         fields = fields_of(id, key, priority, due_ms, expires_ms, headers)
         if not self._open.payloads and self._is_full():
             await self.room()
-        ticket = self.put(payload, fields)
+        pending = self.put(payload, fields)
         if not self._open.payloads:  # it was the last of its batch
             await asyncio.sleep(0)  # else a busy caller would never let it go out
-        return ticket
+        return pending
 
     async def room(self) -> None:
         """Until there is room for one more; `Closed` if there never will be."""
@@ -230,7 +230,7 @@ class Producer:
         if self._closed:
             raise Closed(OUTSIDE)
 
-    def put(self, payload: bytes, fields: dict[str, Any]) -> Ticket:
+    def put(self, payload: bytes, fields: dict[str, Any]) -> PendingMessage:
         """Take a message that there is room for, and whose fields were checked."""
         batch = self._open
         row = len(batch.payloads)
@@ -242,10 +242,10 @@ class Producer:
         batch.size += len(payload)
         if row + 1 >= self._batch_messages or batch.size >= self._batch_bytes:
             self._seal()
-        return Ticket(batch, row)
+        return PendingMessage(batch, row)
 
     async def flush(self) -> None:
-        """Until everything published so far is stored; raises the first refusal that no ticket told of."""
+        """Wait until everything published so far is stored; raise the first refusal that no caller has seen."""
         if self._open.payloads:
             self._seal()
         waiting = [*self._under_way, *self._queue]

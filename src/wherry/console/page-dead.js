@@ -20,7 +20,7 @@ export async function show({ root, query, live, here }) {
   const dead = (now) => new Map((now?.figures?.topics || []).map((each) => [each.name, each.dead]));
   const choice = h("div", { class: "segmented", role: "group", "aria-label": "Topic" }), place = h("div", { class: "section" }), audit = h("div", {});
   put(root, page("Dead letters", "Messages whose attempts were used up, or that did not fit. Each is kept whole, with what happened to it."), choice, place, h("section", { class: "section" }, h("h2", {}, "Who did what"), audit));
-  const none = () => put(place, empty("No dead letters", "Every message found its way. One that fails too often, does not fit or expires can stand here; a consumer buries one at once by:", `curl -X POST ${location.origin}/v1/topics/orders/subscriptions/workers/reject -H 'Content-Type: application/json' -d '{"receipts": ["…"], "reason": "…"}'`));
+  const none = () => put(place, empty("No dead letters", "Every message found its way. One that fails too often, does not fit or expires can stand here; a consumer buries one at once by:", `curl -X POST ${location.origin}/v1/topics/orders/subscriptions/workers/dead-letter -H 'Content-Type: application/json' -d '{"receipts": ["…"], "reason": "…"}'`));
   let chosen = query.get("topic"), counts = new Map(), loaded = { count: null, at: 0 }, asked = 0;
   const choices = new Map(), cards = new Map(), box = h("div", { class: "cards" });
   live((now) => {

@@ -20,7 +20,7 @@ def test_the_fixture_is_a_broker_whose_time_the_test_decides(wherry_broker):
     held = wherry_broker.pull("jobs", "workers")
     assert held.payloads() == [b"now"]
     wherry_broker.clock.advance(29.999)
-    held.extend()
+    held.renew()
     wherry_broker.clock.advance(29.999)
     assert len(wherry_broker.pull("jobs", "workers")) == 0
     wherry_broker.clock.advance(0.001)  # the lease is over; the retry comes a minute later, to the millisecond

@@ -1,4 +1,4 @@
-"""The end of a producer: whoever publishes meanwhile is told, and no ticket waits for ever."""
+"""The end of a producer: whoever publishes meanwhile is told, and no pending message waits for ever."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def test_what_joins_an_open_batch_of_a_closing_producer_is_refused():
 def test_a_close_that_is_not_waited_for_fails_the_tickets_that_are_left():
     async def main() -> None:
         producer = await wherry.Client(Slow()).producer("jobs", batch_messages=1).__aenter__()
-        tickets = [await producer.publish(b"%d" % number) for number in range(3)]
+        sent = [await producer.publish(b"%d" % number) for number in range(3)]
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(producer.__aexit__(None, None, None), 0.01)
-        for ticket in tickets:
+        for pending in sent:
             with pytest.raises(wherry.Closed):
-                await ticket.stored()
+                await pending.stored()
 
     asyncio.run(asyncio.wait_for(main(), 5))
 

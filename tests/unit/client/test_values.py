@@ -9,12 +9,12 @@ import pytest
 
 import wherry
 from wherry.client.batch import Batch
-from wherry.client.desk import PublishedView, path
 from wherry.client.link.backoff import CAP_S, FIRST_S, Backoff
 from wherry.client.link.errors import KINDS, Refused, error_of
 from wherry.client.link.pool import Address
 from wherry.client.link.transport import Answer
 from wherry.client.options import consumer_options, producer_options
+from wherry.client.requests import PublishedView, path
 from wherry.wire.http.api.problem import STATUS_OF, problem
 
 
@@ -80,14 +80,14 @@ def test_places_come_back_row_by_row():
     assert published.repeated
 
 
-class Desk:
+class BatchRequests:
     async def settle(self, verb: str, receipts: list[str], **fields: object) -> None:
         raise AssertionError
 
 
 def batch(leases: list[int], offsets: list[int]) -> Batch:
     columns = {"offset": offsets, "payload": [b""] * len(offsets), "lease": leases}
-    return Batch(Desk(), pa.RecordBatch.from_pydict(columns))
+    return Batch(BatchRequests(), pa.RecordBatch.from_pydict(columns))
 
 
 def test_receipts_are_ranges_for_each_lease():

@@ -97,12 +97,12 @@ class ConsumeJob:
                 f"{self.topic}/{self.subscription}",
                 "a subscription with acks: of one without, what is handed out cannot be handed back",
             )
-        name, desk = f"cli-{secrets.token_hex(4)}", link.client.desk(self.topic, self.subscription)
+        name, requests = f"cli-{secrets.token_hex(4)}", link.client.subscription_requests(self.topic, self.subscription)
         held: list[Batch] = []
         try:
             while self.limit is None or self.seen < self.limit:
                 room = PULL_MESSAGES if self.limit is None else min(PULL_MESSAGES, self.limit - self.seen)
-                batch = await desk.pull(room, PULL_BYTES, self.wait_ms, name, acks=acks)
+                batch = await requests.pull(room, PULL_BYTES, self.wait_ms, name, acks=acks)
                 if not len(batch) and not self.follow:
                     break
                 self._print(batch)
@@ -115,7 +115,7 @@ class ConsumeJob:
                 with suppress(WherryError):  # its lease ended: it is back already
                     await batch.release()
             with suppress(WherryError):
-                await desk.leave(name)
+                await requests.leave(name)
 
     async def _make(self, link: Link) -> None:
         place = ("topics", self.topic)

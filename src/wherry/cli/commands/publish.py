@@ -158,7 +158,7 @@ class PublishJob:
         await link.alive()  # the producer would try again for a while: a person wants to know at once
         if self.create and await link.exists("topics", self.topic) is None:
             await link.call("PUT", "topics", self.topic, body={})
-        fields, tickets = self.fields, []
+        fields, first = self.fields, []
         if self.wait is not None:
             return await self._publish_and_wait(link, meter)
         self.began = time.perf_counter()
@@ -167,12 +167,12 @@ class PublishJob:
         try:
             async with producer:
                 async for message in entries:
-                    ticket = await producer.publish(message.payload, **{**fields, **message.fields})
+                    pending = await producer.publish(message.payload, **{**fields, **message.fields})
                     if self.count < len(self.texts) <= IDS_SHOWN_MAX:
-                        tickets.append(ticket)
+                        first.append(pending)
                     self.count += 1
                     meter.sent(self.count)
-                ids = [await ticket.stored() for ticket in tickets]
+                ids = [await pending.stored() for pending in first]
                 await producer.flush()
         finally:
             self.stored = producer.stored

@@ -64,9 +64,9 @@ class SyncBatch(SyncEnd[Batch]):
 
     ack = waits(Batch.ack)
     nack = waits(Batch.nack)
-    reject = waits(Batch.reject)
+    dead_letter = waits(Batch.dead_letter)
     release = waits(Batch.release)
-    extend = waits(Batch.extend)
+    renew = waits(Batch.renew)
     stage_ack = waits(Batch.stage_ack)
 
 
@@ -87,7 +87,7 @@ class SyncLeased(View):
 
     ack = waits(Leased.ack)
     nack = waits(Leased.nack)
-    reject = waits(Leased.reject)
+    dead_letter = waits(Leased.dead_letter)
     release = waits(Leased.release)
 
 

@@ -28,7 +28,7 @@ from wherry.wire.flight.terms import Push, Wish, decoded
 PUSHED = DELIVERED.append(pa.field("lease", pa.int64(), nullable=False))
 """What is pushed: what a pull gives, and the fencing token of each message."""
 
-WISHES = ("credit", "ack", "nack", "reject", "extend")
+WISHES = ("credit", "ack", "nack", "dead_letter", "renew")
 
 BEAT_S = 30.0
 """A stream that has nothing to say for so long says that it is alive: only by a write is a cut connection noticed."""
@@ -126,7 +126,7 @@ class Pushing:
             await self._settler.ack(parts, within)
         elif how == "nack":
             await self._settler.nack(parts, wish.delay_ms, wish.error, within)
-        elif how == "reject":
+        elif how == "dead_letter":
             await self._settler.dead_letter(parts, wish.reason, wish.error, within)
         else:
             self._settler.renew([token for token, _ in parts], wish.lease_ms, within)

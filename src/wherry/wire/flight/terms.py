@@ -135,8 +135,8 @@ class Wish(Term, frozen=True):
     credit: Annotated[int, msgspec.Meta(ge=1, le=BUFFER_MAX)] | None = None
     ack: list[str] | None = None
     nack: list[str] | None = None
-    reject: list[str] | None = None
-    extend: list[str] | None = None
+    dead_letter: list[str] | None = None
+    renew: list[str] | None = None
     id: int | str | None = None
     delay_ms: int | None = None
     lease_ms: int | None = None

@@ -83,14 +83,14 @@ class Nack(Receipts, forbid_unknown_fields=True):
     error: str = ""
 
 
-class Reject(Receipts, forbid_unknown_fields=True):
+class DeadLetter(Receipts, forbid_unknown_fields=True):
     """What to give up on, and why."""
 
     reason: str = "rejected"
     error: str = ""
 
 
-class Extend(Receipts, forbid_unknown_fields=True):
+class Renew(Receipts, forbid_unknown_fields=True):
     """For what to have more time, and how much: the lease of the subscription unless told."""
 
     lease_ms: LeaseMs | None = None
@@ -186,8 +186,8 @@ async def nack(call: Ask) -> Answer:
     return Response(204)
 
 
-@TABLE.add("POST", PATH + "/reject", "consume", body=Reject, answers={204: None}, **SETTLING)
-async def reject(call: Ask) -> Answer:
+@TABLE.add("POST", PATH + "/dead-letter", "consume", body=DeadLetter, answers={204: None}, **SETTLING)
+async def dead_letter(call: Ask) -> Answer:
     """Give up on messages at once: they are dead letters."""
     await call.service.settler.dead_letter(parts_of(call), call.body.reason, call.body.error, within(call))
     return Response(204)
@@ -200,8 +200,8 @@ async def release(call: Ask) -> Answer:
     return Response(204)
 
 
-@TABLE.add("POST", PATH + "/extend", "consume", body=Extend, answers={204: None}, **SETTLING)
-async def extend(call: Ask) -> Answer:
+@TABLE.add("POST", PATH + "/renew", "consume", body=Renew, answers={204: None}, **SETTLING)
+async def renew(call: Ask) -> Answer:
     """More time for the leases named; a lease is extended as a whole."""
     call.service.settler.renew([token for token, _ in parts_of(call)], call.body.lease_ms, within(call))
     return Response(204)

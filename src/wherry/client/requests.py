@@ -150,7 +150,7 @@ class PublishedView(msgspec.Struct):
         )
 
 
-class SubscriptionDesk:
+class SubscriptionRequests:
     """Pulls from one subscription and settles what came of it."""
 
     def __init__(self, caller: Caller, topic: str, subscription: str) -> None:
@@ -169,7 +169,7 @@ class SubscriptionDesk:
         return Batch(self, decode(answer) if len(answer.body) else NOTHING, acks=acks)
 
     async def settle(self, verb: str, receipts: list[str], **fields: object) -> None:
-        """See `batch.Desk`."""
+        """See `batch.BatchRequests`."""
         kind, _, key = verb.partition(":")
         target = path("transactions", key, *self._at, "ack") if kind == "stage" else path(*self._at, verb)
         await self._caller.tell("POST", target, {"receipts": receipts, **_given(fields)})

@@ -8,8 +8,8 @@ import pytest
 
 import wherry
 from tests.integration.worlds import AT_ONCE, on_both
-from wherry.client.desk import Caller, parsed
 from wherry.client.link.transport import Ask
+from wherry.client.requests import Caller, parsed
 
 
 @on_both
