@@ -105,7 +105,7 @@ async def key_for(broker: Broker, name: str, *rights: Right) -> str:
     return made.token
 
 
-def catalogue(broker: Broker) -> tuple[object, object]:
+def catalog(broker: Broker) -> tuple[object, object]:
     """All that a declaration or binding could change."""
     return list(broker.topics()), list(broker.routes())
 
@@ -137,12 +137,12 @@ def test_where_a_right_is_missing_it_is_refused_and_nothing_else_happens(case):
                 return url.replace("guest:guest", f"{name}:{tokens[name]}")
 
             admin = await asyncio.to_thread(prepared, as_("admin"))
-            before = catalogue(broker)
+            before = catalog(broker)
             with admin:
                 await asyncio.to_thread(is_refused, as_("member"), case, admin)
-                assert catalogue(broker) == before
+                assert catalog(broker) == before
                 await asyncio.to_thread(is_answered, as_("entitled"), case)
-                assert catalogue(broker) != before
+                assert catalog(broker) != before
 
     asyncio.run(main())
 

@@ -109,7 +109,7 @@ def test_the_command_of_sparks_own_pipelines(tmp_path):
     assert run_declared.is_declared(path) and not run_declared.is_declared(tmp_path / "p.toml")
     words = run_declared.command(path, "local[2]")
     assert words[0].endswith("spark-pipelines") and words[1:4] == ["run", "--remote", "local[2]"]
-    assert any(f"databaseName={tmp_path}" in word for word in words), "a catalogue that lasts"
+    assert any(f"databaseName={tmp_path}" in word for word in words), "a catalog that lasts"
     assert run_declared.command(path, "sc://h:1")[1:] == ["run", "--remote", "sc://h:1", "--spec", str(path)]
 
 

@@ -116,7 +116,7 @@ class Client:
         """Close every connection."""
         await self._transport.close()
 
-    # ----------------------------------------------------------------------------------------------------- catalogue
+    # ------------------------------------------------------------------------------------------------------- catalog
 
     async def create_topic(self, topic: Topic | str, /, **fields: Any) -> Topic:
         """Create a topic from a `Topic`, or from a name and its fields; the same again is no error.

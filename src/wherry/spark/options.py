@@ -129,7 +129,7 @@ def is_pattern(topic: str) -> bool:
 
 
 def of_table(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that a table of Spark's catalogue was made with, but for the key; none outside of one.
+    """Return the options that a table of Spark's catalog was made with, but for the key; none outside of one.
 
     Examples
     --------

@@ -97,7 +97,7 @@ def schema_of(options: Options) -> StructType | str:
 def remembering(schema: StructType | str, options: Mapping[str, str]) -> StructType | str:
     """Return a schema that carries the options of a table, as the comment of its first column.
 
-    Spark's catalogue keeps the schema of a table, and hands it to a reader or writer; the options of the table it keeps
+    Spark's catalog keeps the schema of a table, and hands it to a reader or writer; the options of the table it keeps
     too, and hands to nobody.
     """
     if not options:

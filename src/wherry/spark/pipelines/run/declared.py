@@ -1,6 +1,6 @@
 """Spark's own declarative pipelines: a `spark-pipeline.yml`, run by Spark's own command, with our source in reach.
 
-They come through Spark Connect, start slowly and keep tables in a catalogue, which has to last for a second run: on
+They come through Spark Connect, start slowly and keep tables in a catalog, which has to last for a second run: on
 this machine one is made beside the file. What reads and writes topics is the same data source.
 """
 
@@ -37,7 +37,7 @@ def command(path: Path, master: str) -> list[str]:
     conf = conf_of(master) | {
         "spark.sql.catalogImplementation": "hive",  # the other one forgets its tables, and the second run fails
         "spark.sql.warehouse.dir": str(home / "tables"),
-        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalogue'};create=true",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalog'};create=true",
     }
     told = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     return [program, "run", "--remote", master, *told, "--spec", str(path)]

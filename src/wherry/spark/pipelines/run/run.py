@@ -253,7 +253,7 @@ def _target(spec: Spec, query: str) -> str:
 
 
 def _have_table(spark: SparkSession, spec: Spec, name: str, rows: DataFrame) -> None:
-    """A table of Parquet files beside the pipeline, unless the catalogue has one: that of a session forgets."""
+    """A table of Parquet files beside the pipeline, unless the catalog has one: that of a session forgets."""
     if not spark.catalog.tableExists(name):
         path = spec.place(f"tables/{name}")
         spark.catalog.createTable(name, path=path, source="parquet", schema=rows.schema)
