@@ -44,7 +44,7 @@ def test_ten_thousand_lines_of_ndjson(wherry, tmp_path):
             out.write(json.dumps(message) + "\n")
     [told] = lines(wherry("publish", "--create", "{t}", "--file", str(file), "--ndjson", "--header", "x=y", "--json"))
     assert told["count"] == 10_000
-    assert [row["payload"] for row in lines(wherry("peek", "{t}", "--start", "9999", "--json"))] == ['{"n":9999}']
+    assert [row["payload"] for row in lines(wherry("browse", "{t}", "--start", "9999", "--json"))] == ['{"n":9999}']
     rows = lines(wherry("search", "{t}", "--key", "key-3", "--header", "parity=1", "--limit", "10000", "--json"))
     assert [json.loads(row["payload"])["n"] for row in rows] == [n for n in range(10_000) if n % 7 == 3 and n % 2]
     out = wherry("consume", "--create", "{t}", "workers").stdout
@@ -56,7 +56,7 @@ def test_a_bad_line_is_named_and_what_came_before_is_there(wherry):
     done = wherry("publish", "{t}", "--ndjson", stdin='{"payload": 1}\n{"payload": 2}\n{"prio": 3}\n', code=1)
     assert "- line 3: got" in done.stderr
     assert "(2 were stored)" in done.stderr
-    assert len(lines(wherry("peek", "{t}", "--json"))) == 2
+    assert len(lines(wherry("browse", "{t}", "--json"))) == 2
 
 
 def test_what_is_refused_is_not_counted_as_stored(wherry):
@@ -66,7 +66,7 @@ def test_what_is_refused_is_not_counted_as_stored(wherry):
     assert "(2 were stored)" in wherry("publish", "{t}", "--ndjson", stdin=messages, code=1).stderr
     again = '{"payload": 4}\n{"payload": 5, "id": "a"}\n'
     assert "(1 was stored)" in wherry("publish", "{t}", "--ndjson", stdin=again, code=1).stderr
-    assert len(lines(wherry("peek", "{t}", "--json"))) == 3
+    assert len(lines(wherry("browse", "{t}", "--json"))) == 3
 
 
 def test_without_acks_what_is_printed_is_done(wherry):
@@ -90,7 +90,7 @@ def test_what_is_due_later_is_listed_changed_and_cancelled_until_then(wherry):
     wherry("publish", "{t}", "hi", "--id", "hi", "--due", "in 10m")
     wherry("publish", "{t}", "bye", "--id", "bye", "--due", "2099-01-01T00:00")
     assert wherry("consume", "{t}", "sender").stdout == "", "nothing is early"
-    rows = lines(wherry("peek", "{t}", "--scheduled", "sender", "--json"))
+    rows = lines(wherry("browse", "{t}", "--scheduled", "sender", "--json"))
     assert [row["id"] for row in rows] == ["hi", "bye"]
     wherry("message", "amend", "{t}", "hi", "--due", "now", "--payload", "hello", "--version", "1")
     wherry("message", "cancel", "{t}", "bye")
@@ -103,7 +103,7 @@ def test_looking_takes_nothing(wherry):
     wherry("subscription", "create", "{t}", "workers")
     for _ in range(2):
         assert wherry("consume", "{t}", "workers", "--no-ack").stdout == "one\ntwo\n"
-        assert [row["payload"] for row in lines(wherry("peek", "{t}", "--json"))] == ["one", "two"]
+        assert [row["payload"] for row in lines(wherry("browse", "{t}", "--json"))] == ["one", "two"]
     [row] = lines(wherry("consume", "{t}", "workers", "--count", "1", "--json"))
     assert row["attempt"] == 1
     assert lines(wherry("message", "fate", "{t}", "0-1", "--json"))[0]["subscriptions"] == {"workers": "waiting"}
@@ -136,10 +136,10 @@ def test_a_slow_pipe_is_published_as_it_comes(wherry, url, request):
         process.stdin.write("first\n")
         process.stdin.flush()
         until = time.monotonic() + PATIENCE_S
-        while not wherry("peek", "{t}", "--json").stdout and time.monotonic() < until:
+        while not wherry("browse", "{t}", "--json").stdout and time.monotonic() < until:
             time.sleep(0.05)
         assert process.poll() is None, "the pipe is open still"
-        assert [row["payload"] for row in lines(wherry("peek", "{t}", "--json"))] == ["first"]
+        assert [row["payload"] for row in lines(wherry("browse", "{t}", "--json"))] == ["first"]
         _, errors = process.communicate("second\n", timeout=PATIENCE_S)
     assert (process.returncode, "2 published" in errors) == (0, True)
 

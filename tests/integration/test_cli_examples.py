@@ -19,7 +19,7 @@ ORDER = [
         "subscription list",
     ),
     *("route put", "route list", "route show", "route publish", "route delete"),
-    *("subscription show", "subscription change", "peek", "search", "message show", "message fate", "message amend"),
+    *("subscription show", "subscription change", "browse", "search", "message show", "message fate", "message amend"),
     *(
         "message cancel",
         "consume",

@@ -29,12 +29,12 @@ def test_tab_knows_the_names(wherry, url, request):
     wherry("subscription", "create", "{t}", "workers")
     asked = {"_WHERRY_COMPLETE": "complete_bash", "WHERRY_URL": url}
     for words, name in (
-        ("wherry peek test_tab", request.node.name),
+        ("wherry browse test_tab", request.node.name),
         (f"wherry consume {request.node.name} w", "workers"),
     ):
         env = asked | {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
         assert CliRunner().invoke(app, [], env=env, prog_name="wherry").stdout.split() == [name]
-    env = asked | {"WHERRY_URL": "http://127.0.0.1:1", "COMP_WORDS": "wherry peek t", "COMP_CWORD": "2"}
+    env = asked | {"WHERRY_URL": "http://127.0.0.1:1", "COMP_WORDS": "wherry browse t", "COMP_CWORD": "2"}
     assert CliRunner().invoke(app, [], env=env, prog_name="wherry").stdout.split() == [], "nobody answers"
 
 

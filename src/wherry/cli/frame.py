@@ -25,7 +25,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {}
 
 ORDER = (
     *("serve", "config", "doctor", "tour", "demo", "completion"),
-    *("publish", "consume", "peek", "search", "message"),
+    *("publish", "consume", "browse", "search", "message"),
     *("topic", "subscription", "route", "dead", "key"),
     *("top", "load", "bench"),
     "pipeline",

@@ -44,7 +44,7 @@ def test_help_loads_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-LISTINGS = [path for path in PATHS if path.endswith((" list", " show", "peek", "search", "top", "doctor", "audit"))]
+LISTINGS = [path for path in PATHS if path.endswith((" list", " show", "browse", "search", "top", "doctor", "audit"))]
 
 
 @pytest.mark.parametrize("path", LISTINGS)

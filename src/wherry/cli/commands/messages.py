@@ -1,4 +1,4 @@
-"""`peek`, `search` and `message`: look without touching, and change what still waits."""
+"""`browse`, `search` and `message`: read messages without taking them, and change those that still wait."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def shown(rows: list[dict[str, Any]], *, json: bool, empty: str, columns: dict[s
     output.show(columns, rows, json=json, empty=empty)
 
 
-@command(app, "peek", "wherry peek jobs", "wherry peek jobs --start 100 --limit 3 --json", panel=MESSAGES)
-def peek(
+@command(app, "browse", "wherry browse jobs", "wherry browse jobs --start 100 --limit 3 --json", panel=MESSAGES)
+def browse(
     ctx: typer.Context,
     topic: TopicName,
     partition: Annotated[int, typer.Option(min=0)] = 0,

@@ -85,7 +85,7 @@ class Line:
         self._first = self._next = 0
         """The place of the oldest byte that is kept, and the one behind the newest."""
         self._received = 0
-        self._is_closed = self._is_stuffed = False
+        self._is_closed = self._is_write_paused = False
         self._closed_at = 0.0
         self._polls = 0
         self._taker: asyncio.Future[None] | None = None
@@ -103,8 +103,8 @@ class Line:
         self._chunks.append(data)
         self._next += len(data)
         self._wake()
-        if before > self._bounds.waiting_bytes and not self._is_stuffed:
-            self._is_stuffed = True  # the ERROR is written here too
+        if before > self._bounds.waiting_bytes and not self._is_write_paused:
+            self._is_write_paused = True  # the ERROR is written here too
             most = self._bounds.waiting_bytes
             self._session.cut_off("nothing read", f"{before} bytes are not confirmed, and more came; allowed: {most}")
 

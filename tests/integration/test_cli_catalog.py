@@ -71,7 +71,7 @@ def test_routes_copy_to_topics(wherry, request):
     }
     assert [row["topic"] for row in lines(wherry(*words, "order.new"))] == [name]
     assert wherry(*words, "elsewhere").stdout == ""
-    assert [row["headers"] for row in lines(wherry("peek", "{t}-2", "--json"))] == [{"a": "b"}] * 2
+    assert [row["headers"] for row in lines(wherry("browse", "{t}-2", "--json"))] == [{"a": "b"}] * 2
     wherry("route", "put", "{t}", "--kind", "headers", "--to", "{t}=region:eu,size:big", "--any-header")
     [view] = lines(wherry("route", "show", "{t}", "--json"))
     assert view["bindings"] == [{"topic": name, "headers": {"region": "eu", "size": "big"}, "any_header": True}]
