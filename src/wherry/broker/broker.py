@@ -41,7 +41,7 @@ class Broker(
 ):
     """Topics, subscriptions, messages. Made by `wherry.open`; every method that changes something is durable on return.
 
-    Every method checks its input: what is wrong raises `InvalidInput` with the field, the value and what is allowed.
+    Every method checks its input, and raises `InvalidInput` with the field, the value and what is allowed.
     """
 
     def __init__(self, shard: Shard, housekeeper: Housekeeper) -> None:
@@ -57,7 +57,7 @@ class Broker(
     async def _run_housekeeper(self) -> None:
         try:
             await self._housekeeper.run()
-        except Exception as fault:  # whatever it is: without the housekeeper, memory and leases would stand still
+        except Exception as fault:  # of any kind: without the housekeeper, memory would grow and leases would not end
             why = fault if isinstance(fault, WherryError) else WriterFailed(f"housekeeping ended: {fault!r}")
             self.shard.committer.fail(why)
             if not isinstance(fault, WherryError):
@@ -72,8 +72,8 @@ class Broker(
         await self.close()
 
     async def close(self) -> None:
-        """Write what is queued and a last checkpoint, then let go of the directory."""
-        self.shard.committer.closing = True  # else those who go on publishing would keep it open
+        """Write what is queued and a last checkpoint, then release the directory."""
+        self.shard.committer.closing = True  # else clients that keep publishing would keep it open
         try:
             self._background.cancel()
             await asyncio.gather(self._background, return_exceptions=True)

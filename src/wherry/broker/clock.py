@@ -10,20 +10,20 @@ import numpy.typing as npt
 
 
 class Clock(Protocol):
-    """Time and entropy, given to everything that decides."""
+    """Time and entropy, passed to every decision."""
 
     def wall_us(self) -> int:
-        """Unix time in microseconds; may be set back by people."""
+        """Return Unix time in microseconds; operators may set it back."""
 
     def steady_ms(self) -> int:
-        """Milliseconds that only ever grow."""
+        """Return milliseconds that only ever grow."""
 
     def entropy(self, count: int) -> npt.NDArray[np.float64]:
-        """So many random numbers in 0..1."""
+        """Return so many random numbers in 0..1."""
 
 
 class SystemClock:
-    """The machine's."""
+    """The clocks and the random generator of the machine."""
 
     def __init__(self) -> None:
         self._random = np.random.default_rng()

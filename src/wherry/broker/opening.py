@@ -30,14 +30,14 @@ async def open(  # noqa: A001  `wherry.open` is the name people look for
     clock: Clock | None = None,
     cache_bytes: int = CACHE_BYTES_MAX,
 ) -> AsyncIterator[Broker]:
-    """A broker on a directory, created when it is not there; without a path, one that lives in memory.
+    """Open a broker on a directory, which is created if need be; without a path, a broker in memory.
 
     Parameters
     ----------
     path
         The directory. One process at a time may have it open.
     clock
-        Time and entropy; the machine's unless told otherwise.
+        Time and entropy; the machine's by default.
     cache_bytes
         Memory for recent messages; older ones that still wait are moved to segment files.
 
@@ -82,7 +82,7 @@ async def start(
     checkpoint_bytes: int = CHECKPOINT_BYTES,
     owner: str | None = None,
 ) -> Broker:
-    """A broker over any engine: what `open`, the simulator and tests share."""
+    """Start a broker over any engine: what `open`, the simulator and tests share."""
     store = Store(files, cache_bytes_max=cache_bytes, read_bytes_max=read_bytes)
     shard = await open_shard(engine, files, store, clock, owner or f"{socket.gethostname()}:{os.getpid()}")
     broker = Broker(shard, Housekeeper(shard, checkpoint_bytes))

@@ -1,11 +1,11 @@
-"""What wires, `queueing`, `node` and the client need of a broker: the whole of it, as interfaces.
+"""What wires, `queueing`, `node` and the client need of a broker: all of it, as interfaces.
 
 `Broker` implements the port in this process, which the types prove (`tests/unit/broker/test_port.py`); a router to
-other processes or nodes can stand behind it as well. So calls take and give values: names, numbers, types of `model`,
-Arrow batches. What is not a value, and why:
+other processes or nodes can stand behind it as well. So calls take and return values: names, numbers, types of
+`model`, Arrow batches. What is not a value, and why:
 
-- a consumer and a delivery, which are held by whoever joined, and end with it;
-- `catalog`, since each message that is routed looks names up in it: a node that has no journal keeps a copy;
+- a consumer and a delivery, objects that the caller who joined holds;
+- `catalog`, since names are looked up in it for each message that is routed: a node without a journal keeps a copy;
 - `slices`, `metrics` and `trace`, which are about this process and its loop, wherever the messages are.
 """
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 class PublishPort(Protocol):
-    """Adds messages. `Broker` says what each call does; here is only what it takes and gives."""
+    """Adds messages. The docstrings of `Broker` describe each call; here is only what a call takes and returns."""
 
     async def publish(self, topic: str, messages: Publishable, options: PublishOptions | None = None) -> Published: ...
 
@@ -128,7 +128,7 @@ class DeliveryPort(Protocol):
 
 
 class ConsumerPort(AbstractAsyncContextManager["ConsumerPort"], Protocol):
-    """One of those who share a subscription."""
+    """One consumer of a subscription."""
 
     @property
     def id(self) -> str: ...
@@ -216,7 +216,7 @@ class CatalogView(Protocol):
 
 
 class InventoryPort(Protocol):
-    """Tells what there is."""
+    """Returns topics, subscriptions, routes and keys."""
 
     @property
     def catalog(self) -> CatalogView: ...
@@ -265,7 +265,7 @@ class InventoryPort(Protocol):
 
 
 class FiguresPort(Protocol):
-    """Tells how much of what there is."""
+    """Returns numbers: how much waits where, and how far behind each subscription is."""
 
     def stats(self, topic: str) -> TopicStats: ...
 
@@ -287,7 +287,7 @@ class FiguresPort(Protocol):
 
 
 class ListingPort(Protocol):
-    """Lists messages that nobody takes."""
+    """Lists messages without taking them."""
 
     async def get(self, topic: str, message_id: str) -> pa.RecordBatch: ...
 
@@ -330,7 +330,7 @@ class ListingPort(Protocol):
 
 
 class OutcomePort(Protocol):
-    """Tells what became of messages."""
+    """Returns fates of messages, and outcomes to report."""
 
     async def fate(self, topic: str, message_id: str) -> Fate: ...
 
@@ -349,7 +349,7 @@ class OutcomePort(Protocol):
 
 
 class LogReaderPort(Protocol):
-    """Reads a stretch of a partition: looks on the loop, reads in any thread."""
+    """Reads a range of a partition: looks windows up on the loop, reads them in any thread."""
 
     @property
     def is_done(self) -> bool: ...
@@ -464,7 +464,7 @@ class AdministerPort(Protocol):
 
 
 class ConditionPort(Protocol):
-    """Tells how the broker itself is."""
+    """Returns the condition of the broker itself."""
 
     def now_ms(self) -> int: ...
 

@@ -1,8 +1,8 @@
-"""Looking without touching: browse, search, list what is scheduled, list dead letters.
+"""Read without taking: browse, search, list what is scheduled, list dead letters.
 
-Nothing here changes a delivery count, an order or a lease, and nothing is shown before it is durable. Long looks go
-slice by slice (`slices`), and no more is loaded than is asked for. A listing can be had page by page: one ends at so
-many messages or bytes, and names the place after which the next goes on.
+Nothing here changes a delivery count, an order or a lease, and no message is shown before it is durable. A long listing
+is made slice by slice (`slices`), and loads no more messages than were asked for. A listing can be read page by page: a
+page ends at so many messages or bytes, and names the place after which the next page begins.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from wherry.model.schema import content_sizes
 Int64: TypeAlias = npt.NDArray[np.int64]
 
 SPAN = 4_096
-"""Offsets that are looked through at once for those that are still there."""
+"""Offsets that are checked at once for messages that are still there."""
 
 ROW_BYTES = 64
-"""What a message weighs in a page beside its content."""
+"""What a message counts for in a page beside its content."""
 
 
 class _Gathering:
@@ -63,7 +63,7 @@ class _Gathering:
         self._full = False
 
     def add(self, batch: pa.RecordBatch, *place: str | int) -> bool:
-        """Take what fits of a batch; whether the page is full. `place` are the columns and numbers that name a row."""
+        """Add what fits of a batch; return whether the page is full. `place`: columns and numbers that name a row."""
         taken = min(batch.num_rows, self._limit)
         if self._bytes is not None and taken:
             weights = np.cumsum(_weights(batch))
@@ -78,7 +78,7 @@ class _Gathering:
         return self._full
 
     def left(self) -> int:
-        """How many more messages fit at most."""
+        """Return how many more messages fit at most."""
         return self._limit
 
     def page(self, schema: pa.Schema) -> Page:
@@ -86,7 +86,7 @@ class _Gathering:
 
 
 def _weights(batch: pa.RecordBatch) -> Int64:
-    """What each message weighs in a page."""
+    """Return how many bytes each message counts for in a page."""
     weights = content_sizes(batch) + ROW_BYTES
     for name in {"reason", "error"} & set(batch.schema.names):
         weights += pc.binary_length(batch.column(name)).to_numpy()
@@ -98,7 +98,7 @@ def _whole(batch: pa.RecordBatch, row: int, part: str | int) -> int:
 
 
 def _place(after: str, pattern: str) -> tuple[int, ...]:
-    """The numbers in the name of a place, as `Page.next` gave it."""
+    """Return the numbers in the name of a place, as `Page.next` gave it."""
     if not re.fullmatch(pattern, after, re.ASCII):
         raise InvalidInput("after", after, "the place that the answer before named as `next`")
     return tuple(map(int, after.split("-")))
@@ -107,7 +107,7 @@ def _place(after: str, pattern: str) -> tuple[int, ...]:
 async def load(
     shard: Shard, topic: TopicState, partition: int, offsets: Int64
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-    """Messages as a listed batch, from memory or disk, and which of them are still there: others go on meanwhile."""
+    """Return messages as a listed batch, from memory or disk, and which are still there: some may go meanwhile."""
     there = np.ones(len(offsets), np.bool_)
     while True:
         if shard.state.topics.get(topic.number) is not topic:
@@ -125,7 +125,7 @@ async def load(
 
 
 async def browse(shard: Shard, topic: TopicState, partition: int, start: int, limit: int) -> pa.RecordBatch:
-    """Messages of a partition by offset, from `start`."""
+    """Return messages of a partition by offset, from `start`."""
     return (await browse_page(shard, topic, partition, start, limit)).batch
 
 
@@ -139,7 +139,7 @@ async def browse_page(
     after: str | None = None,
     bytes_max: int | None = None,
 ) -> Page:
-    """The same, a page of it; `after` goes before `partition` and `start`."""
+    """Return one page of the messages of a partition; `after` overrides `partition` and `start`."""
     if after is not None:
         partition, offset = _place(after, MESSAGE_PLACE)
         start = min(offset + 1, limits.OFFSET_MAX)
@@ -161,7 +161,7 @@ async def browse_page(
 async def _blocks(
     shard: Shard, topic: TopicState, partition: Partition, span: tuple[int, int], wanted: Callable[[], int]
 ) -> AsyncIterator[pa.RecordBatch]:
-    """Messages of a partition between two offsets, each time at most as many as are still wanted."""
+    """Yield messages of a partition between two offsets, each time at most as many as are still wanted."""
     start, stop = span
     while start < stop:
         end = min(start + SPAN, stop)
@@ -177,7 +177,7 @@ async def _blocks(
 def _parts(
     rows: Int64, weigh: Callable[[Int64], int], wanted: Callable[[], int] = lambda: SLICE_MESSAGES
 ) -> Iterator[Int64]:
-    """Columns of offsets in parts that are a slice each, and of which none has more than are still wanted."""
+    """Cut columns of offsets into slices, none with more messages than are still wanted."""
     at, count = 0, rows.shape[1]
     while at < count:
         size = min(SLICE_MESSAGES, max(1, wanted()), count - at)
@@ -188,14 +188,14 @@ def _parts(
 
 
 async def by_id(shard: Shard, topic: TopicState, message_id: str) -> pa.RecordBatch:
-    """The message with an id, as a batch of one row; empty if it is not in the topic."""
+    """Return the message with an id, as a batch of one row; empty if it is not in the topic."""
     try:
         found = await find(shard, topic, message_id)
     except NotFound:
         batch = _joined([], LISTED)
     else:
         batch, _ = await load(shard, topic, found.partition, np.array([found.offset], np.int64))
-    await shard.committer.wait(shard.committer.submitted)  # that it is gone must be so as well
+    await shard.committer.wait(shard.committer.submitted)  # an empty answer must be durable as well
     return batch
 
 

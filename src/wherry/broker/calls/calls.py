@@ -1,4 +1,4 @@
-"""What every face of the broker has: the shard, and the way to make a decision durable."""
+"""What every group of the broker's calls has: the shard, and the way to make a decision durable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class BrokerCalls:
 
     shard: Shard
     check_url: Callable[[str, str], object] = staticmethod(check_url)
-    """Refuses a URL, in a field of that name, that must not be called; a node refuses more."""
+    """Raises `InvalidInput`, naming the field, for a URL that must not be called; a node refuses more URLs."""
 
     async def _durable(self, choose: Choice[T]) -> T:
         position, answer = await self._decided(choose)
@@ -25,8 +25,9 @@ class BrokerCalls:
     async def _decided(self, choose: Choice[T]) -> tuple[int, T]:
         """Make a decision; on return it is not durable yet.
 
-        A refusal has no position to wait for, and says something all the same: who repeats a cancel and is told that
-        there is no such message, or an id and is told that it is taken, counts on it. So it waits here.
+        A refusal has no position of its own, and clients rely on it all the same: after a repeated cancel, "no such
+        message" means that the cancel worked; after a repeated publish, "this id is taken" means that the message is
+        there. So a refusal is raised only when everything that it rests on is durable.
         """
         try:
             return await self.shard.decide(choose)
@@ -35,5 +36,5 @@ class BrokerCalls:
             raise
 
     async def stored_so_far(self) -> None:
-        """Wait until everything that is in the state is durable: what an answer about the state rests on."""
+        """Wait until everything in the state is durable, since an answer about the state rests on all of it."""
         await self.shard.committer.wait(self.shard.committer.submitted)

@@ -24,7 +24,7 @@ from wherry.model.ops import Entry
 
 
 class CatalogCalls(BrokerCalls):
-    """The calls that say what there is."""
+    """The calls that create, change and delete topics, subscriptions, routes and API keys."""
 
     async def create_topic(self, topic: Topic | str, /, **fields: object) -> Topic:
         """Create a topic from a `Topic`, or from a name and its fields. Creating the same again is no error.
@@ -75,7 +75,7 @@ class CatalogCalls(BrokerCalls):
 
         await self._durable(choose)
         state = self.shard.state.subscription(wanted.topic, wanted.name)
-        # The broker owns the work: somebody who stops waiting for it must not leave the subscription half filled.
+        # The broker owns the work: a caller that stops waiting for it must not leave the subscription half filled.
         await asyncio.shield(self.shard.keep(backfill.run(self.shard, state)))
         return wanted
 
@@ -102,7 +102,7 @@ class CatalogCalls(BrokerCalls):
         return [Entry(now.wall_us, [op], volatile=not wanted.durable)]
 
     async def change_subscription(self, subscription: Subscription) -> Subscription:
-        """Give a subscription another lease, retry policy, buffer or webhook; what it is otherwise stays."""
+        """Change the lease, retry policy, buffer or webhook of a subscription; its other fields cannot change."""
         if not isinstance(subscription, Subscription):
             raise InvalidInput("subscription", subscription, "a Subscription")
         wanted = subscription.checked()
@@ -128,13 +128,13 @@ class CatalogCalls(BrokerCalls):
         try:
             subscription = self.shard.state.subscription(topic, name)
         except NotFound:
-            await self.stored_so_far()  # whoever repeats it counts on that
+            await self.stored_so_far()  # a caller that repeats the call relies on this answer
             raise
         position = self.shard.remove_subscription(subscription, "")
         await self.shard.committer.wait(position)
 
     async def cut_off(self, number: int, why: str) -> None:
-        """Remove the subscription of a number, unless it is gone: `why` is told to those who ask about it."""
+        """Remove the subscription of a number, unless it is gone; its consumers get `why` as an error."""
         await self.shard.admit_settle(1)
         subscription = self.shard.state.subscriptions.get(number)
         if subscription is not None:
@@ -162,7 +162,7 @@ class CatalogCalls(BrokerCalls):
         await self._durable(choose)
 
     async def bind(self, route: str, binding: Binding) -> None:
-        """Give a route one binding more. One that it has already is no error."""
+        """Add a binding to a route. A binding that the route has already is no error."""
         _check_binding(binding)
 
         def choose(now: leasing.Now) -> tuple[list[Entry], None]:
@@ -176,7 +176,7 @@ class CatalogCalls(BrokerCalls):
         await self._durable(choose)
 
     async def unbind(self, route: str, binding: Binding) -> None:
-        """Take a binding from a route. One that it does not have is no error."""
+        """Remove a binding from a route. A binding that the route does not have is no error."""
         _check_binding(binding)
 
         def choose(now: leasing.Now) -> tuple[list[Entry], None]:
@@ -186,7 +186,7 @@ class CatalogCalls(BrokerCalls):
         await self._durable(choose)
 
     async def put_key(self, key: Key) -> Key:
-        """Keep an API key, or change the one with its id. `wherry.security.keys.make` makes one, with its secret."""
+        """Store an API key, or replace the one with its id. `wherry.security.keys.make` makes one, with its secret."""
         if not isinstance(key, Key):
             raise InvalidInput("key", key, "a Key")
         key.checked()
@@ -200,7 +200,7 @@ class CatalogCalls(BrokerCalls):
         return await self._durable(choose)
 
     async def change_key(self, public_id: str, **changes: object) -> Key:
-        """Change `name`, `rights` or `expires_ms` of an API key. One that was deleted meanwhile stays deleted."""
+        """Change `name`, `rights` or `expires_ms` of an API key. A key that was deleted meanwhile stays deleted."""
         for field in changes:
             check.one_of("key field", field, KEY_CHANGEABLE)
 
@@ -212,9 +212,9 @@ class CatalogCalls(BrokerCalls):
         return await self.alter_key(public_id, changed)
 
     async def alter_key(self, public_id: str, change: Callable[[Key], Key]) -> Key:
-        """Make another API key of the one with an id, as it is when that is written: nothing comes in between.
+        """Replace an API key by what `change` returns for it; no other change can come between read and write.
 
-        `change` has no effect of its own, for it may be asked more than once. `NotFound` for a key that is gone.
+        `change` must have no effects, since it may be called more than once. Raise `NotFound` for a key that is gone.
         """
 
         def choose(now: leasing.Now) -> tuple[list[Entry], Key]:
@@ -225,7 +225,7 @@ class CatalogCalls(BrokerCalls):
         return await self._durable(choose)
 
     async def delete_key(self, public_id: str) -> None:
-        """Delete an API key by its public id: it opens nothing from now on."""
+        """Delete an API key by its public id; requests with its token are refused from now on."""
 
         def choose(now: leasing.Now) -> tuple[list[Entry], None]:
             self.shard.state.catalog.key(public_id)
@@ -241,7 +241,7 @@ def _check_binding(binding: object) -> None:
 
 
 def _built(kind: type[T], given: object, fields: dict[str, object], *, name: str) -> T:
-    """A `Topic` or `Subscription` from itself, or from a name and keyword fields."""
+    """Return a `Topic` or `Subscription`: the one given, or one built from a name and keyword fields."""
     if isinstance(given, kind):
         if fields:
             raise InvalidInput(next(iter(fields)), fields, f"no further fields beside a whole {kind.__name__}")

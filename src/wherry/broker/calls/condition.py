@@ -1,4 +1,4 @@
-"""How the broker itself is: whether it works, what time it is there, its bounds, and who measures it."""
+"""The condition of the broker itself: whether it works, its clock, its bounds, its metrics and traces."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class ConditionCalls(BrokerCalls):
         return self.shard.committer.closing
 
     def check_alive(self) -> None:
-        """Raise why the broker can store nothing any more; do nothing while it can."""
+        """Raise the failure of the journal, if it failed; do nothing while the broker can store messages."""
         self.shard.committer.check()
 
     @property
     def entry_bytes_max(self) -> int:
-        """The most bytes that one step may have in the journal."""
+        """The most bytes that one entry may have in the journal."""
         return self.shard.writer.entry_bytes_max
 
     @property
@@ -47,20 +47,20 @@ class ConditionCalls(BrokerCalls):
 
     @property
     def slices(self) -> Slices:
-        """The turns in which long listings are made, so that other calls run between."""
+        """The slices in which long listings are made, so that other calls run between them."""
         return self.shard.slices
 
     @property
     def metrics(self) -> Metrics | None:
-        """What is measured of the broker; None where nothing is."""
+        """The metrics of the broker; None while nothing is measured."""
         return self.shard.metrics
 
     def trace(self, tracer: Tracer) -> Callable[[], None]:
-        """Report to a tracer what happens to messages; return what ends it."""
+        """Report to a tracer what happens to messages; return a function that stops it."""
         return Tracing(self.shard, tracer).stop
 
     def catch_up(self) -> None:
-        """Do what the time calls for, and have every call that waits look again: the clock was moved by hand."""
+        """Do what is due by now and wake all waiters; for tests that have moved the clock."""
         shard = self.shard
         shard.upkeep(shard.now())
         shard.waiters.wake_all()

@@ -1,4 +1,4 @@
-"""Consumers and what they are handed: pull, then settle each delivery."""
+"""Consumers and deliveries: pull, then settle each delivery."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Delivery:
     def __init__(self, settler: Settler, present: pa.RecordBatch, leases: list[Lease], lease_of_row: Int64) -> None:
         self._settler = settler
         self.present = present
-        """The messages, without some of the columns that say nothing."""
+        """The messages, without some of the columns that are empty."""
         self.tokens = [lease.token for lease in leases]
         """Fencing tokens, one for each partition that the messages came from."""
         self._lease_of_row = lease_of_row
@@ -65,7 +65,7 @@ class Delivery:
         return iter(self.messages())
 
     def messages(self) -> list[Received]:
-        """The messages one by one, for callers that want them so."""
+        """Return the messages one by one."""
         rows = self.batch.drop_columns(["published", "envelope", "blob", "mac", "expires"]).to_pylist()
         return [
             Received(
@@ -83,23 +83,23 @@ class Delivery:
         ]
 
     def payloads(self) -> list[bytes]:
-        """The bodies alone."""
+        """Return the payloads alone."""
         return self.batch.column("payload").to_pylist()
 
     def token_of(self, row: int) -> int:
-        """The fencing token of one message."""
+        """Return the fencing token of one message."""
         return self.tokens[int(self._lease_of_row[row])]
 
     def lease_column(self) -> Int64:
-        """The fencing token of each message."""
+        """Return the fencing token of each message."""
         return np.array(self.tokens, np.int64)[self._lease_of_row]
 
     def take_back(self) -> None:
-        """Whoever was to get this is gone before it did: the messages wait again, no attempt counted."""
+        """Take back messages whose client disconnected before it got them: they wait again, no attempt counted."""
         self._settler.take_back(self.tokens)
 
     def parts(self, rows: Rows = None) -> list[LeasePart]:
-        """Tokens, with the offsets meant under each."""
+        """Return the tokens of these rows, each with its offsets (None: the whole lease)."""
         if rows is None:
             return [(token, None) for token in self.tokens]
         allowed = f"row numbers from 0 to {len(self) - 1}, at least one"
@@ -111,32 +111,32 @@ class Delivery:
         return [(self.tokens[number], offsets[of_lease == number]) for number in distinct(of_lease).tolist()]
 
     async def ack(self, rows: Rows = None) -> None:
-        """Done with these messages: durable on return. `StaleLease` if a lease is over; then nothing was settled."""
+        """Ack these messages; durable on return. Raise `StaleLease` if a lease is over; then nothing was settled."""
         await self._settler.ack(self.parts(rows))
 
     async def nack(self, rows: Rows = None, *, delay_ms: int | None = None, error: str = "") -> None:
-        """These failed: they come back by the retry policy, or after `delay_ms`; or they are dead letters now."""
+        """Nack these messages: they come back by the retry policy or after `delay_ms`, or become dead letters."""
         await self._settler.nack(self.parts(rows), delay_ms, error)
 
     async def dead_letter(self, rows: Rows = None, *, reason: str = "rejected", error: str = "") -> None:
-        """Give up on these at once."""
+        """Make these messages dead letters at once."""
         await self._settler.dead_letter(self.parts(rows), reason, error)
 
     async def release(self, rows: Rows = None) -> None:
-        """Hand these back untouched: they wait again, no attempt counted."""
+        """Hand these messages back untouched: they wait again, no attempt counted."""
         self._settler.release(self.parts(rows))
 
     async def renew(self, lease_ms: int | None = None) -> None:
-        """More time for long work."""
+        """Renew the leases, for work that takes long."""
         self._settler.renew(self.tokens, lease_ms)
 
     async def stage_ack(self, key: str, rows: Rows = None) -> None:
-        """Ack when the stage `key` is committed; the lease must still hold then."""
+        """Ack these messages when the stage `key` is committed; their leases must still hold then."""
         await self._settler.stage_ack(key, self.parts(rows))
 
 
 class Consumer:
-    """One of those who share a subscription; leave it by `close` or the end of its `async with`."""
+    """One consumer of a subscription; it leaves by `close`, or at the end of its `async with`."""
 
     __slots__ = ("_shard", "_state", "_subscription")  # there may be a million of them
 
@@ -147,26 +147,26 @@ class Consumer:
 
     @property
     def id(self) -> str:
-        """As it was named."""
+        """The name of this consumer in its subscription."""
         return self._state.id
 
     @property
     def out_messages(self) -> int:
-        """How many messages it holds."""
+        """How many messages this consumer holds unsettled."""
         return self._state.out_messages
 
     def is_joined(self) -> bool:
-        """Whether it still shares its subscription, and that still exists."""
+        """Return whether this consumer still belongs to its subscription, and the subscription still exists."""
         known = self._shard.state.subscriptions.get(self._subscription.number)
         return known is self._subscription and known.consumers.get(self.id) is self._state
 
     def is_last_of_ephemeral(self) -> bool:
-        """Whether its subscription would go with it."""
+        """Return whether closing this consumer would delete its subscription, an ephemeral one."""
         return not self._subscription.config.durable and len(self._subscription.consumers) == 1
 
     @property
     def partitions(self) -> list[int]:
-        """Partitions assigned to it now, most preferred first."""
+        """The partitions assigned to this consumer now, most preferred first."""
         return list(self._subscription.assignment.of(self._state.seat))
 
     async def __aenter__(self) -> Consumer:
@@ -178,16 +178,18 @@ class Consumer:
         await self.close(error_text(fault) if fault is not None and is_by_the_message(fault) else "")
 
     async def close(self, error: str = "") -> None:
-        """Leave: what it held waits again, no attempt counted; with an `error` it failed by that.
+        """Leave the subscription: what this consumer held waits again, no attempt counted; with an `error`, as failed.
 
-        The last one takes an ephemeral subscription along.
+        An ephemeral subscription is deleted with its last consumer.
         """
         shard, subscription = self._shard, self._subscription
         if error and self.is_joined():
             await self._fail(error)
         if shard.committer.failure is not None or subscription.number not in shard.state.subscriptions:
             return
-        if subscription.consumers.get(self.id) is not self._state:  # closed before, and the id may be another's by now
+        if (
+            subscription.consumers.get(self.id) is not self._state
+        ):  # closed before; another consumer may have the id by now
             return
         leasing.leave(shard.state, subscription, self.id)
         if not subscription.config.durable and not subscription.consumers:
@@ -195,9 +197,10 @@ class Consumer:
         shard.waiters.wake()
 
     async def _fail(self, error: str) -> None:
-        """Count a failed attempt for all that it holds; what cannot be written down only waits again.
+        """Nack all that this consumer holds; messages whose nack cannot be stored wait again without a counted attempt.
 
-        In one call, or lease by lease: one that has just ended, or finds no space, does not spare the rest.
+        One call for all leases; if that fails, one call for each: a lease that has just ended must not keep the others
+        from being counted.
         """
         shard, settler = self._shard, Settler(self._shard)
         with suppress(WherryError):
@@ -213,7 +216,7 @@ class Consumer:
                     await settler.nack([part], None, error)
 
     def grant(self, messages: int) -> None:
-        """Credit for push: from the first call on, no more is handed over than was granted; 2^40 at most."""
+        """Add credit for push: from the first call on, no more is handed over than was granted; 2^40 at most."""
         check.integer("messages", messages, 1, BUFFER_MAX)
         state = self._state
         state.credit = messages if state.credit > BUFFER_MAX else min(state.credit + messages, BUFFER_MAX)
@@ -223,7 +226,7 @@ class Consumer:
     async def pull(
         self, messages: int = 1_000, *, bytes_max: int = PULL_BYTES_DEFAULT, wait_ms: int | None = 0
     ) -> Delivery:
-        """Up to so many messages and bytes, in order; empty when none came within `wait_ms` (None: wait for ever).
+        """Return up to so many messages and bytes, in order; none if none came within `wait_ms` (None: no limit).
 
         The first message is handed over even if it alone is above `bytes_max`.
         """
@@ -238,10 +241,10 @@ class Consumer:
             return Delivery(Settler(self._shard), pa.RecordBatch.from_pylist([], DELIVERED), [], np.empty(0, np.int64))
         self._shard.expect(leases[0].deadline_ms)
         leased_us = self._shard.clock.wall_us()
-        return self._told(await self._handed(leases), leased_us)
+        return self._counted(await self._handed(leases), leased_us)
 
-    def _told(self, delivery: Delivery, leased_us: int) -> Delivery:
-        """A delivery on its way out, for those who keep figures and traces."""
+    def _counted(self, delivery: Delivery, leased_us: int) -> Delivery:
+        """Count a delivery in metrics and traces, and return it."""
         shard = self._shard
         if shard.metrics is not None:
             shard.metrics.delivered(self._subscription, delivery.present, shard.clock.wall_us())
@@ -250,11 +253,11 @@ class Consumer:
         return delivery
 
     async def _leased(self, messages: int, bytes_max: int, wait_ms: int | None) -> list[Lease]:
-        """Look, and wait for a turn to look again, until there is something or the time is over."""
+        """Try to lease messages, and wait for a wake-up to try again, until there are some or the time is over."""
         clock, waiters = self._shard.clock, self._shard.waiters
         until_ms = None if wait_ms is None else clock.steady_ms() + wait_ms
         missed: dict[int | str, int] = {}
-        call: WakeUp | None = None  # what it was let through for; unless it sees the end of that, others must look too
+        call: WakeUp | None = None  # if this pull does not use it up, the next waiter must get it
         try:
             while True:
                 leases = await self._look(messages, bytes_max)
@@ -272,13 +275,13 @@ class Consumer:
             waiters.wake()
 
     async def _look(self, messages: int, bytes_max: int) -> list[Lease]:
-        """Take what is there, once the bodies are in memory. Nothing is awaited after the look itself."""
+        """Lease what is ready, once the bodies are in memory. Nothing is awaited after the decision."""
         shard, subscription = self._shard, self._subscription
         colds: list[Cold] = []
         while True:
             shard.committer.check()
             shard.check_subscription(subscription)
-            if not subscription.config.acks:  # what is handed over is settled at once, and that must fit
+            if not subscription.config.acks:  # it settles at once, which needs room in the journal
                 await shard.admit_settle(messages)
             now = shard.now()
             shard.upkeep(now)
@@ -312,16 +315,16 @@ class Consumer:
         return delivery
 
     def _give_up(self, delivery: Delivery) -> None:
-        """Whoever pulled is gone before the messages reached it."""
+        """Take a delivery back: its client disconnected before it got the messages."""
         if self._subscription.config.acks:
             delivery.take_back()
-        else:  # settled, and nobody got it: that is what at most once means; nothing of the credit was used
+        else:  # settled and lost, which is what at most once means; the credit for it was not used
             self._state.credit += len(delivery)
             self._shard.state.relieve(self._subscription, self.id)
             self._shard.waiters.wake()
 
     def _settle_at_once(self, leases: list[Lease]) -> int:
-        """At most once: handed over is settled, durably, before the consumer sees it."""
+        """Settle messages durably before the consumer gets them: at most once. Return the position to wait for."""
         shard = self._shard
         steps: list[AnyOp] = []
         for lease in leases:
@@ -333,13 +336,13 @@ class Consumer:
         return position
 
     async def stream(self, messages: int = 1_000, *, bytes_max: int = PULL_BYTES_DEFAULT) -> AsyncIterator[Delivery]:
-        """Deliveries as they come, for ever: push, bounded by the buffer and by the credit granted."""
+        """Yield deliveries for ever: push, bounded by the buffer and by the credit granted."""
         while True:
             yield await self.pull(messages, bytes_max=bytes_max, wait_ms=None)
 
 
 def _in_order(batches: list[pa.RecordBatch], leases: list[Lease], *, fifo: bool) -> tuple[pa.RecordBatch, Int64]:
-    """The messages of several partitions by rank (in a fifo: by partition), and the lease that each row is of."""
+    """Return the messages of several partitions by rank (fifo: by partition), and the lease number of each row."""
     if len(batches) == 1:
         return batches[0], np.zeros(batches[0].num_rows, np.int64)
     lease_of_row = np.repeat(np.arange(len(leases)), [len(lease.offset) for lease in leases])

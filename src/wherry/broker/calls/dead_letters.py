@@ -1,4 +1,4 @@
-"""Dead letters: look at them, send them back at a rate, throw them away, and see who did."""
+"""Dead letters: list, count, redrive at a rate, discard, forward, and audit."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class DeadLetterCalls(BrokerCalls):
     """The calls about dead letters."""
 
     async def dead_letters(self, topic: str, wanted: DeadFilter | None = None) -> pa.RecordBatch:
-        """Dead letters with the whole message, the reason, the last error, attempts and times."""
+        """Return dead letters with the whole message, the reason, the last error, attempts and times."""
         return await browse.dead_letters(self.shard, self.shard.state.topic(topic), wanted or DeadFilter())
 
     async def dead_page(
         self, topic: str, wanted: DeadFilter, *, after: str | None = None, bytes_max: int | None = None
     ) -> Page:
-        """Return dead letters that a filter means, a page of them."""
+        """Return one page of the dead letters that match a filter."""
         known = self.shard.state.topic(topic)
         return await browse.dead_page(self.shard, known, wanted, after=after, bytes_max=bytes_max)
 
     async def dead_kinds(self, topic: str, wanted: DeadFilter) -> DeadKinds:
-        """Count dead letters by subscription and reason, and how many of them the topic would take back.
+        """Count dead letters by subscription and reason, and how many of them a redrive would have room for.
 
-        A thread sorts them, for there may be a million. The answer does not wait until it is durable.
+        A thread sorts them, since there may be a million. The answer does not wait until the state is durable.
         """
         shard = self.shard
         known = shard.state.topic(topic)
@@ -53,22 +53,22 @@ class DeadLetterCalls(BrokerCalls):
         return DeadKinds(count, room, await asyncio.to_thread(deadkinds.kinds, groups, list(shard.state.texts.texts)))
 
     def each_dead(self, topic: str, wanted: DeadFilter | None = None) -> AsyncIterator[pa.RecordBatch]:
-        """The same in batches, however many there are."""
+        """Yield dead letters in batches, however many there are."""
         return browse.dead_blocks(self.shard, self.shard.state.topic(topic), wanted or DeadFilter())
 
     async def redrive(
         self, topic: str, wanted: DeadFilter | None = None, *, by: str = "", rate: int | None = None
     ) -> int:
-        """Send dead letters back to wait again; how many. Those that are not dead any more are not touched.
+        """Send dead letters back to wait again; return how many. Messages that are no dead letters now are skipped.
 
-        With a `rate`, at most so many a second: what made them die may not bear all of them at once. `by` says who
-        asked for it, in `audit`.
+        With a `rate`, send back at most so many a second: what made the messages fail may not bear all of them at once.
+        `by` is the name that `audit` shows.
         """
         chosen = wanted or DeadFilter()
         if rate is None:
             return await self._redrive(topic, chosen, by)
         check.integer("rate", rate, 1, 1 << 40)
-        # Only what is dead by now: what dies again on the way must not be sent round and round.
+        # Only dead letters of before this call: one that fails again meanwhile must not be sent back a second time.
         now_ms = self.shard.now().wall_ms + 1
         chosen = replace(chosen, to_ms=now_ms if chosen.to_ms is None else min(chosen.to_ms, now_ms))
         done = 0
@@ -94,11 +94,11 @@ class DeadLetterCalls(BrokerCalls):
     async def forward(
         self, topic: str, wanted: DeadFilter, to: Sequence[tuple[str, Publishable, bool]], *, by: str = ""
     ) -> int:
-        """Publish messages in the place of dead letters, which go: both or neither. How many dead letters went.
+        """Publish messages and remove the dead letters they replace, in one step; return how many were removed.
 
-        `to` has topics, the messages for each, and whether those are persistent: where one topic is there twice, all of
-        them are if any is. Of dead letters that are named by their offsets all go: `NotFound` if somebody was quicker
-        with some of them, 0 if with all.
+        `to` has topics, the messages for each, and whether these are persistent; where a topic is named twice, its
+        messages are persistent if any of them is. If `wanted` names offsets, all of those dead letters are removed:
+        raise `NotFound` if another caller removed some of them first; return 0 if it removed all of them.
         """
         state = self.shard.state
         parts: dict[str, list[pa.RecordBatch]] = {}
@@ -111,7 +111,7 @@ class DeadLetterCalls(BrokerCalls):
         def choose(now: leasing.Now) -> tuple[list[Entry], int]:
             known = state.topic(topic)
             groups = deadletters.select(state, known, wanted)
-            if not groups:  # somebody was quicker
+            if not groups:  # another caller was first
                 return [], 0
             _check_all(topic, wanted, groups)
             entries = deadletters.forward(state, known, groups, by, now.wall_us)
@@ -124,11 +124,11 @@ class DeadLetterCalls(BrokerCalls):
         return await self._durable(choose)
 
     def audit(self, topic: str) -> list[Deed]:
-        """Who sent dead letters of a topic back or threw them away, when and how many; the last ones, newest last."""
+        """Return who redrove or discarded dead letters of a topic, when and how many; the last actions, newest last."""
         return list(self.shard.state.topic(topic).deeds)
 
     async def discard(self, topic: str, wanted: DeadFilter, *, by: str = "") -> int:
-        """Throw dead letters away; how many."""
+        """Discard dead letters; return how many."""
         state = self.shard.state
 
         def choose(now: leasing.Now) -> tuple[list[Entry], int]:
@@ -140,7 +140,7 @@ class DeadLetterCalls(BrokerCalls):
 
 
 def _check_all(topic: str, wanted: DeadFilter, groups: list[DeadGroup]) -> None:
-    """`NotFound` for the first offset that a filter names and that is no dead letter."""
+    """Raise `NotFound` for the first offset that a filter names and that is no dead letter."""
     found = {offset for group in groups for offset in group.offsets.tolist()}
     for offset in wanted.offsets or ():
         if offset not in found:

@@ -36,33 +36,33 @@ WINDOW = 1 << 18
 """Offsets that are looked up at a time."""
 
 STEP_BYTES = 8 << 20
-"""What `history` reads before it hands something over."""
+"""What `history` reads before it yields."""
 
 
 class LogCalls(BrokerCalls):
     """The calls that read topics as logs."""
 
     def extents(self, topic: str) -> list[Extent]:
-        """Which offsets there are of each partition: from `start` up to `stop`, with holes where messages are gone."""
+        """Return the offsets of each partition: from `start` up to `stop`, with holes where messages are gone."""
         return span.extents(self.shard.state.topic(topic))
 
     def offsets_at(self, topic: str, at_ms: int) -> dict[int, int]:
-        """For each partition the offset of the first message published at or after a time; its end if there is none."""
+        """Return, for each partition, the first offset published at or after a time; its end if there is none."""
         check.integer("at_ms", at_ms, 0, limits.TIME_MS_MAX)
         return span.at_time(self.shard.state.topic(topic), at_ms * 1000)
 
     async def check_kept(self, topic: str, partition: int, start: int, stop: int) -> None:
-        """Raise `HistoryLost` if messages of `start..stop` went that a reader might have wanted."""
+        """Raise `HistoryLost` if messages of `start..stop` are gone that a reader might have wanted."""
         state = self.shard.state.topic(topic)
         found = state.partitions.get(partition)
         if found is not None and start < stop:
             await self._check_kept(state, found, start, min(stop, found.next_offset))
 
     async def window(self, topic: str, partition: int, start: int, stop: int, *, strict: bool = False) -> Window:
-        """Where the messages of the beginning of `start..stop` are; `Window.stop` says how far it goes.
+        """Return where the first messages of `start..stop` are; `Window.stop` is where the window ends.
 
-        Its batches can be read in any thread, by `Window.batches` with `read_file`. With `strict`, messages that went
-        before they were read are an error, `HistoryLost`; else they are left out.
+        Its batches can be read in any thread, by `Window.batches` with `read_file`. With `strict`, raise `HistoryLost`
+        for messages that are gone unread; else leave them out.
         """
         state = self.shard.state.topic(topic)
         check.integer("partition", partition, 0, state.config.partitions - 1)
@@ -78,7 +78,7 @@ class LogCalls(BrokerCalls):
         view = Window(partition, start, stop)
         if begin < end:
             view = window(self.shard.store, state.number, partition, begin, end, found.released.inside(begin, end))
-        # What is left out must be gone for good: a crash could bring back what went a moment ago.
+        # A message that is left out must be gone for good: a crash could bring back one that was dropped a moment ago.
         hides = begin > start or view.gone
         await self.shard.committer.wait(self.shard.committer.submitted if hides else view.gate)
         if begin >= end:
@@ -92,7 +92,7 @@ class LogCalls(BrokerCalls):
         return nearby(await self.window(topic, partition, start, stop, strict=strict), folder)
 
     def read_file(self, path: str, offset: int, length: int) -> pa.Buffer:
-        """Bytes of a segment, for `Window.batches`; waits for the disk, so never call it on the loop."""
+        """Read bytes of a segment, for `Window.batches`; waits for the disk, so never call it on the loop."""
         assert self.shard.files is not None
         return self.shard.files.read_blocking(path, offset, length)
 
@@ -107,7 +107,7 @@ class LogCalls(BrokerCalls):
         where: Where | None = None,
         strict: bool = False,
     ) -> LogReader:
-        """Return a reader of `start..stop` of a partition: it looks on the loop, and reads in any thread."""
+        """Return a reader of `start..stop`: it looks windows up on the loop, and reads them in any thread."""
         return LogReader(
             self, (topic, partition, strict), start, stop, check_columns(columns), (where or Where()).checked()
         )
@@ -123,7 +123,7 @@ class LogCalls(BrokerCalls):
         where: Where | None = None,
         strict: bool = False,
     ) -> AsyncIterator[pa.RecordBatch]:
-        """The messages of a partition from `start` up to `stop` (None: what there is now), in batches of columns."""
+        """Yield the messages of a partition from `start` up to `stop` (None: the end as it is now), in batches."""
         end = self.next_offset(topic, partition) if stop is None else stop
         reader = self.read_log(topic, partition, start, end, columns=columns, where=where, strict=strict)
         while not reader.is_done:
@@ -135,7 +135,7 @@ class LogCalls(BrokerCalls):
                         yield batch
 
     async def _compute(self, read: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """The next few batches of a window; none at its end."""
+        """Read the next few batches of a window, in a thread; return none at its end."""
 
         def step() -> list[pa.RecordBatch]:
             some, size = [], 0
@@ -157,11 +157,11 @@ class LogCalls(BrokerCalls):
         bytes_max: int = BUDGET_MAX,
         wait_ms: int = 0,
     ) -> dict[str, dict[int, int]]:
-        """How far to read from `start` without going over `messages_max` or `bytes_max`, nor beyond `stop`.
+        """Return how far to read from `start` without going over `messages_max` or `bytes_max`, nor beyond `stop`.
 
-        Where there is nothing new it waits for up to `wait_ms`. A single message that is larger than `bytes_max` is
-        read alone. Partitions that a topic has and `start` does not name are read from their beginning. Messages that
-        went before they were read are an error, `HistoryLost`.
+        Where there is nothing new, wait for up to `wait_ms`. A single message that is larger than `bytes_max` is read
+        alone. Partitions that `start` does not name are read from their beginning. Raise `HistoryLost` for messages
+        that are gone unread.
         """
         check.integer("messages_max", messages_max, 1, BUDGET_MAX)
         check.integer("bytes_max", bytes_max, 1, BUDGET_MAX)
@@ -218,9 +218,9 @@ class LogCalls(BrokerCalls):
         return self.shard.state.topic(topic).next_offset(partition)
 
     async def advance(self, topic: str, subscription: str, positions: Mapping[int, int]) -> None:
-        """A subscription is done with everything below these offsets; durable on return. Backwards does nothing.
+        """Settle everything below these offsets for a subscription; durable on return. Backwards does nothing.
 
-        For readers that keep positions and take no leases: `NotWaiting` while a consumer holds one of the messages.
+        For readers that keep positions and take no leases. Raise `NotWaiting` while a consumer holds one of them.
         """
         state = self.shard.state
         span.check_positions(state.topic(topic), positions)
@@ -235,7 +235,7 @@ class LogCalls(BrokerCalls):
                 return
 
     async def _check_kept(self, topic: TopicState, partition: Partition, start: int, stop: int) -> None:
-        """`HistoryLost` where something of `start..stop` is, for good: whoever is told so goes on behind it."""
+        """Raise `HistoryLost` if a message of `start..stop` is gone, once that is durable: the reader will skip it."""
         lost = span.first_lost(partition, start, stop)
         if lost is not None:
             first = max(partition.released.floor, lost + 1)
@@ -244,7 +244,7 @@ class LogCalls(BrokerCalls):
 
 
 class LogReader:
-    """Reads a stretch of a partition: a window is looked up on the loop, its batches are read in any thread."""
+    """Reads a range of a partition: a window is looked up on the loop, its batches are read in any thread."""
 
     def __init__(
         self, log: LogCalls, place: tuple[str, int, bool], start: int, stop: int, columns: list[str], where: Where
@@ -253,23 +253,23 @@ class LogReader:
         self._columns, self._where = columns, where
         self._view: Window | None = None
         self._gone: Segment | None = None
-        """A segment whose file was not there any more when it was to be read."""
+        """A segment whose file was removed before it was read."""
 
     @property
     def is_done(self) -> bool:
-        """Whether the end of the stretch is reached."""
+        """Whether the end of the range is reached."""
         return self._at >= self._stop
 
     async def look(self) -> None:
-        """Look up where the next messages are. On the loop."""
+        """Look up the window of the next messages; call it on the loop."""
         topic, partition, strict = self._place
         self._view = await self._log.window(topic, partition, self._at, self._stop, strict=strict)
         self._view.check_without(self._gone)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read the batches of what was looked up, ascending; then look again, unless the reader is done.
+        """Yield the batches of the window, ascending; call `look` again afterwards, unless `is_done`.
 
-        A batch has no rows where nothing is wanted of what was read, so that the caller can give up between any two.
+        A batch has no rows where no message of it is wanted, so that the caller can stop after any of them.
         """
         view = self._view
         assert view is not None
@@ -277,7 +277,7 @@ class LogReader:
             for batch, reached in view.batches(self._log.read_file, self._columns, self._where):
                 yield batch
                 self._at = reached
-        except SegmentGone as fault:  # written again since: its messages are somewhere else now
+        except SegmentGone as fault:  # the segment was rewritten: its messages are in another one now
             self._gone = fault.segment
             return
         self._at = view.stop

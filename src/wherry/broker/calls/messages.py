@@ -1,4 +1,4 @@
-"""Messages by id and by what is in them: get, cancel, amend, browse, search, and how much waits where."""
+"""Messages by id and by content: get, cancel, amend, browse, search, list what is scheduled."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from wherry.model.errors import InvalidInput
 
 
 class MessageCalls(BrokerCalls):
-    """The calls that look at waiting messages, and change them in place."""
+    """The calls that read messages without taking them, and change those that wait."""
 
     async def cancel(self, topic: str, *message_ids: str) -> None:
-        """Cancel waiting messages, all of them or none; `NotWaiting` if one is out or done."""
+        """Cancel waiting messages, all or none; raise `NotWaiting` if one is on lease or settled."""
         if not message_ids:
             raise InvalidInput("message_ids", message_ids, "at least one id")
         state = self.shard.state
@@ -34,7 +34,7 @@ class MessageCalls(BrokerCalls):
         version: int | None = None,
         **fields: object,
     ) -> Amended:
-        """Change a waiting message: `amend("jobs", id, due_ms=…, version=1)`. A stale version is refused."""
+        """Change a waiting message: `amend("jobs", id, due_ms=…, version=1)`; raise for a stale version."""
         try:
             wanted = change if change is not None else Amendment(**fields)  # type: ignore[arg-type]
         except TypeError:
@@ -46,20 +46,20 @@ class MessageCalls(BrokerCalls):
         )
 
     async def get(self, topic: str, message_id: str) -> pa.RecordBatch:
-        """One message by id, as a batch of one row; empty if it is not in the topic any more."""
+        """Return one message by id, as a batch of one row; empty if the message is not in the topic any more."""
         return await browse.by_id(self.shard, self.shard.state.topic(topic), message_id)
 
     async def state_of(self, topic: str, subscription: str, message_id: str) -> str:
-        """Where a message stands for a subscription: waiting, scheduled, leased, dead or settled."""
+        """Return what a message is for a subscription: waiting, scheduled, leased, dead or settled."""
         state = self.shard.state
         found = await browse.find(self.shard, state.topic(topic), message_id)
         reader = state.subscription(topic, subscription).readers[found.partition]
-        said = reader.state_of(found.offset, self.shard.now().wall_ms)
+        found_as = reader.state_of(found.offset, self.shard.now().wall_ms)
         await self.stored_so_far()
-        return said
+        return found_as
 
     async def browse(self, topic: str, *, partition: int = 0, start: int = 0, limit: int = 1_000) -> pa.RecordBatch:
-        """Messages of a partition by offset, without consuming them."""
+        """Return messages of a partition by offset, without consuming them."""
         return await browse.browse(self.shard, self.shard.state.topic(topic), partition, start, limit)
 
     async def browse_page(
@@ -72,12 +72,12 @@ class MessageCalls(BrokerCalls):
         after: str | None = None,
         bytes_max: int | None = None,
     ) -> Page:
-        """Return messages of a partition by offset, a page of them; `after` goes before `partition` and `start`."""
+        """Return one page of the messages of a partition; `after` overrides `partition` and `start`."""
         known = self.shard.state.topic(topic)
         return await browse.browse_page(self.shard, known, partition, start, limit, after=after, bytes_max=bytes_max)
 
     async def search(self, topic: str, wanted: Search | None = None, /, **fields: object) -> pa.RecordBatch:
-        """Messages by key, headers or time: `search("jobs", key="user-7", limit=10)`."""
+        """Return messages by key, headers or time: `search("jobs", key="user-7", limit=10)`."""
         try:
             chosen = wanted if wanted is not None else Search(**fields)  # type: ignore[arg-type]
         except TypeError:
@@ -89,7 +89,7 @@ class MessageCalls(BrokerCalls):
     async def search_page(
         self, topic: str, wanted: Search, *, after: str | None = None, bytes_max: int | None = None
     ) -> Page:
-        """Return messages that match, a page of them."""
+        """Return one page of the messages that match."""
         known = self.shard.state.topic(topic)
         return await browse.search_page(self.shard, known, wanted, after=after, bytes_max=bytes_max)
 
@@ -111,7 +111,7 @@ class MessageCalls(BrokerCalls):
         after: str | None = None,
         bytes_max: int | None = None,
     ) -> Page:
-        """Return what will be handed to a subscription in a time range, soonest first, a page of it."""
+        """Return one page of what will be handed to a subscription in a time range, soonest first."""
         known = self.shard.state.topic(topic)
         return await browse.scheduled_page(
             self.shard, known, subscription, from_ms, to_ms, limit, after=after, bytes_max=bytes_max

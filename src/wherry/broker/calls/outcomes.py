@@ -1,4 +1,4 @@
-"""The fate of messages: ask for it, wait for it, or have producers told. The three ways read the same state."""
+"""The fate of messages: ask for it, wait for it, or have it reported to a callback, all from the same state."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 REPORTED_MAX = 65_536
 
 BLOCK = 1_024
-"""Messages whose bodies are looked at together: memory may not hold more."""
+"""Messages whose bodies are read together, since memory may not hold more."""
 
 
 class OutcomeCalls(BrokerCalls):
-    """The calls about what becomes of messages."""
+    """The calls about fates and outcomes."""
 
     async def fate(self, topic: str, message_id: str) -> Fate:
-        """What became of a message: as a whole, and for each subscription.
+        """Return what became of a message: as a whole, and for each subscription.
 
-        By its default id (`partition-offset`) also when it is gone; by an id of its own as long as it is in the topic.
+        A message is found by its default id (`partition-offset`) even when it is gone, and by an id of its own as long
+        as it is in the topic.
         """
         shard = self.shard
         while True:
@@ -66,9 +67,9 @@ class OutcomeCalls(BrokerCalls):
     async def outcome(
         self, topic: str, published: Published, *, until: Until = "settled", timeout_ms: int = 30_000
     ) -> Fates:
-        """Wait until each message of a publish was handed over (or is over), or until each is over.
+        """Wait until each message of a publish was handed over or has ended, or (`settled`) until each has ended.
 
-        After `timeout_ms` the answer is the fates as they are then.
+        After `timeout_ms`, return the fates as they are then.
 
         Examples
         --------
@@ -107,7 +108,7 @@ class OutcomeCalls(BrokerCalls):
             self.shard.committer.check()
 
     async def _bring_up_to_date(self, topic: TopicState, watch: Watch) -> None:
-        """What has not ended, as it is now; what was handed over before stays so, even if it waits again."""
+        """Update the fates of messages that have not ended; `delivered` stays, even if the message waits again."""
         shard = self.shard
         for number in distinct(watch.partition).tolist():
             rows = np.flatnonzero((watch.partition == number) & (watch.code < SETTLED))
@@ -129,21 +130,20 @@ class OutcomeCalls(BrokerCalls):
 
     @property
     def on_outcome(self) -> asyncio.Event:
-        """Set when there is something new to tell; clear it before you look."""
+        """Set when there are new outcomes; clear it before you call `unreported`."""
         return self.shard.pending_outcomes.event
 
     def unreported(self, limit: int = 1_000, *, without: Collection[str] = ()) -> list[Outcome]:
-        """What producers with a callback are still to be told, durable.
+        """Return durable outcomes that are still to be posted to the callbacks of producers.
 
-        Topic by topic and URL by URL, whoever has waited longest first, each in the order in which its outcomes came.
-
-        `without` names URLs that are not to be told now: they are being told, or cannot be reached. What is here stays
-        until `reported` was called with it.
+        They come topic by topic and URL by URL, the URL that has waited longest first, each in the order in which its
+        outcomes came. `without` names URLs to leave out: a call to them is under way, or they cannot be reached. An
+        outcome is returned again until `reported` was called with it.
         """
         return self.shard.pending_outcomes.unreported(check.integer("limit", limit, 1, REPORTED_MAX), without)
 
     async def reported(self, outcomes: Sequence[Outcome]) -> None:
-        """These were told, or given up. Durable on return: they do not come again."""
+        """Record that outcomes were posted, or given up; durable on return: `unreported` does not return them again."""
         shard = self.shard
         parts: dict[tuple[int, int], list[Outcome]] = {}
         topics = {topic.config.name: topic.number for topic in shard.state.topics.values()}
@@ -165,7 +165,7 @@ class OutcomeCalls(BrokerCalls):
         await shard.committer.wait(shard.commit([Entry(shard.now().wall_us, steps)]))
 
     def delivered_notices(self) -> list[Outcome]:
-        """First hand-overs of messages with a callback, since this was last asked.
+        """Return the first hand-overs of messages with a callback since the last call.
 
         They are in memory only: a restart may lose some, and may repeat others.
         """

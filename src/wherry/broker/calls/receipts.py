@@ -1,4 +1,4 @@
-"""Receipts: what a consumer hands back to settle. `77` is a whole lease, `77:12` one message, `77:12-20` a range."""
+"""Receipts: texts that name messages to settle. `77` is a whole lease, `77:12` one message, `77:12-20` a range."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ALLOWED = "lease, lease:offset or lease:first-last, as a pull gave it"
 
 
 def parse_receipts(texts: Sequence[str]) -> list[tuple[int, Int64 | None]]:
-    """Fencing tokens in order of appearance, each with its sorted distinct offsets, or None for all of the lease."""
+    """Return tokens in order of appearance, each with its sorted distinct offsets, or None for the whole lease."""
     if not texts:
         raise InvalidInput("receipts", list(texts), "at least one receipt")
     ranges: dict[int, list[int]] = {}
@@ -36,7 +36,7 @@ def parse_receipts(texts: Sequence[str]) -> list[tuple[int, Int64 | None]]:
         token, first = int(found["token"]), int(found["first"] or 0)
         last = int(found["last"] or first)
         if token > TOKEN_MAX or not first <= last <= OFFSET_MAX or last - first >= SETTLED_MAX:
-            raise StaleLease(token, f"holds no such messages: {text}")  # nor did any lease ever
+            raise StaleLease(token, f"holds no such messages: {text}")  # no lease can have had these
         named += last - first + 1
         if named > SETTLED_MAX:
             raise LimitReached("what one call may settle", SETTLED_MAX, named)
@@ -54,7 +54,7 @@ def _offsets(spans: list[int]) -> Int64:
 
 
 def format_receipts(leases: Int64, offsets: Int64) -> list[str]:
-    """The fewest receipts that name these messages, by lease and offset."""
+    """Return the fewest receipts that name these messages, by lease and offset."""
     if not len(leases):
         return []
     order = np.lexsort((offsets, leases))

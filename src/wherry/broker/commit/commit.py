@@ -28,14 +28,14 @@ PENDING_BYTES_MAX = 64 << 20
 
 
 class Committer:
-    """Numbers entries, writes them in groups, and tells when a position is durable."""
+    """Numbers entries, writes them in groups, and wakes callers when a position is durable."""
 
     def __init__(self, writer: Writer, on_failure: Callable[[WherryError], None]) -> None:
         self._writer = writer
         self._on_failure = on_failure
         self._pending: deque[tuple[Parts, int]] = deque()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        """Who waits for which position: each has a future of its own, and may give up without a word to the others."""
+        """Callers that wait for a position: each has a future of its own, so that one can give up alone."""
         self._task: asyncio.Task[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self.pending_bytes = 0
@@ -46,7 +46,7 @@ class Committer:
         self.metrics: Metrics | None = None
 
     def submit(self, parts: Parts, size: int) -> int:
-        """Queue an entry; its position. It is written at the end of this turn of the loop, with all others of it."""
+        """Queue an entry; return its position. Entries of one turn of the loop are written together at its end."""
         self.check()
         self.submitted += 1
         self._pending.append((parts, size))
@@ -56,14 +56,14 @@ class Committer:
         return self.submitted
 
     def check(self) -> None:
-        """Raise what ended the journal, if it has."""
+        """Raise the failure of the journal, if it failed."""
         if self.failure is not None:
             raise self.failure
         if self.closing:
             raise Closed("the broker is closing")
 
     async def wait(self, position: int) -> None:
-        """Until everything up to `position` is durable."""
+        """Wait until everything up to `position` is durable."""
         while position > self.durable:
             if self.failure is not None:
                 raise self.failure
@@ -72,11 +72,11 @@ class Committer:
             await waiter
 
     def is_full(self) -> bool:
-        """Whether so much is queued that a fast producer must wait for `room`."""
+        """Return whether so much is queued that a producer must wait for `room`."""
         return self.pending_bytes > PENDING_BYTES_MAX
 
     async def room(self) -> None:
-        """Until not too much is queued."""
+        """Wait until less is queued."""
         while self.is_full():
             self.check()
             if self._room is None:
@@ -128,7 +128,7 @@ class Committer:
             self._room = None
 
     def fail(self, fault: WherryError) -> None:
-        """The journal is over: everyone who waits is told why, and so is everyone who comes later."""
+        """Stop the journal: every waiting call and every later call raises `why`."""
         if self.failure is not None:
             return
         self.failure = fault

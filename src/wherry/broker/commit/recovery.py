@@ -32,18 +32,18 @@ COPY_BYTES = 1 << 16
 
 RUN_MAX = 4_096
 RUN_BYTES_MAX = 4 << 20
-"""Plain publishes that are applied together: so many, or so many bytes. Between runs memory is made."""
+"""Plain publishes that are applied together: so many, or so many bytes. Memory is freed between such runs."""
 
 
 async def open_shard(engine: Engine, files: Files | None, store: Store, clock: Clock, owner: str) -> Shard:
-    """Take a shard and bring it to where its journal ends."""
+    """Open a shard and replay its journal to the end."""
     with _without_collection():
         return await _open_shard(engine, files, store, clock, owner)
 
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Keep the collector from going through all that was read so far, again and again: little of it is garbage."""
+    """Keep the garbage collector from scanning all that was read so far again and again: little of it is garbage."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -116,7 +116,7 @@ async def _replay(shard: Shard, engine: Engine, point: Checkpoint | None) -> Non
 
 
 async def _make_memory(shard: Shard) -> None:
-    """A disk that is full is no reason not to open: consuming is what makes it emptier. Memory then holds the rest."""
+    """Move bodies to segments; a full disk is no error here, since consuming is what makes space on it."""
     try:
         for group in shard.store.overflow(shard.writer.last):
             await shard.store.seal(group, shard.wanted)
@@ -149,7 +149,7 @@ def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class _Bodies:
-    """Bodies that the checkpoint expects from the journal: of waiting messages, and of open stages."""
+    """Bodies that the checkpoint expects in the journal: of waiting messages, and of open stages."""
 
     def __init__(self, shard: Shard, point: Checkpoint) -> None:
         self._shard = shard
@@ -159,7 +159,7 @@ class _Bodies:
         self._staged = {(position, index): (key, part) for key, part, position, index in point.staged}
 
     def adopt(self, position: int, packed: list[Packed]) -> None:
-        """Take what is wanted from one entry before the checkpoint."""
+        """Keep the wanted bodies of one entry before the checkpoint."""
         for index, each in enumerate(packed):
             row = self._messages.pop((position, index), None)
             stage = self._staged.pop((position, index), None)
@@ -176,13 +176,13 @@ class _Bodies:
                 self._shard.staged[key, part] = (position, index)
 
     def check(self) -> None:
-        """Nothing that the checkpoint expects may be missing."""
+        """Raise if a body that the checkpoint expects was not found."""
         for position, _ in (*self._messages, *self._staged):
             raise Corrupt("journal", position, f"entry {position}, which the checkpoint needs, is missing")
 
 
 async def _remove_orphans(files: Files, store: Store, point: Checkpoint | None) -> None:
-    """Segments that were written and never made it into a checkpoint: their messages are in the journal."""
+    """Remove segments that no checkpoint names: their messages are in the journal."""
     used = store.segment_paths()
     orphans = [path for path in await files.list() if path.startswith("segments/") and path not in used]
     if orphans:

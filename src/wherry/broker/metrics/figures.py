@@ -1,4 +1,4 @@
-"""The figures of one moment in the shape of Prometheus. Runs in any thread: a moment does not change any more.
+"""The figures of one moment in the shape of Prometheus. Runs in any thread, since a moment is immutable.
 
 Names of topics and subscriptions are user input, so how many have series of their own is bounded; all others are one,
 `(others)`: sums, and of lags in seconds the largest.
@@ -20,7 +20,7 @@ from wherry.model.calls.stats import BrokerFigures, SubscriptionStats, TopicStat
 
 TOPICS_MAX = 1_000
 SUBSCRIPTIONS_MAX = 2_000
-"""Those with series of their own, the oldest ones."""
+"""Topics and subscriptions with series of their own, the oldest ones."""
 OTHERS = "(others)"
 SUMMED = ("consumers", "ready", "leased", "scheduled", "dead", "lag")
 """Figures of a subscription that can be added up."""
@@ -42,7 +42,7 @@ class Timing(NamedTuple):
 
 @dataclass(slots=True)
 class Moment:
-    """Everything that is shown, read at one time."""
+    """All figures, read at one time."""
 
     broker: BrokerFigures
     gauges: list[tuple[str, str, float]]
@@ -53,7 +53,7 @@ class Moment:
     refused: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(self, number: int, topic: TopicStats) -> None:
-        """One topic more; those beyond the bound are added up at once, so that a million of them take no memory."""
+        """Add a topic; topics beyond the bound are summed at once, so that a million of them take no memory."""
         if len(self.topics) < TOPICS_MAX:
             self.topics[number] = topic
         else:
@@ -61,7 +61,7 @@ class Moment:
 
 
 def _joined(others: TopicStats | None, topic: TopicStats) -> TopicStats:
-    """All topics beyond the bound as one, with one subscription."""
+    """Return all topics beyond the bound as one, with one subscription."""
     readers = topic.subscriptions if others is None else (*others.subscriptions, *topic.subscriptions)
     if readers:
         sums = {name: sum(getattr(each, name) for each in readers) for name in SUMMED}
@@ -112,11 +112,11 @@ OF_SUBSCRIPTION = {
     "redriven": ("wherry_messages_redriven", "Dead letters sent back"),
     "discarded": ("wherry_messages_discarded", "Messages thrown away"),
 }
-"""A subscription's; and with an empty name, what happened to messages that no subscription had."""
+"""Counters of a subscription; with an empty name, of messages that no subscription had."""
 
 
 class Collector(CollectorBase):
-    """Yields all families of the last moment, or of now (without topics) if nobody looked yet."""
+    """Yields all families of the last moment, or of now (without topics) before the first."""
 
     def __init__(self, now: Callable[[], Moment]) -> None:
         self.moment: Moment | None = None
@@ -155,7 +155,7 @@ def _histograms(timings: list[Timing]) -> Iterator[Metric]:
 
 
 class _Names:
-    """Who has series of his own."""
+    """Which topics and subscriptions have series of their own."""
 
     def __init__(self, topics: dict[int, TopicStats]) -> None:
         self._topics = {each.name for number, each in topics.items() if number}

@@ -1,8 +1,7 @@
-"""What a broker does, in figures: a few microseconds a batch where somebody wants them, nothing where nobody does.
+"""What a broker does, in figures: a few microseconds a batch when they are on, nothing when they are off.
 
-`shard.metrics` is None until a `Metrics` is made. What the core counts anyway (published, acked, dead, …) is read when
-somebody looks, never counted a second time; here are only times, sizes, and what is not in the state: deliveries and
-refusals.
+`shard.metrics` is None until a `Metrics` is made. What the core counts anyway (published, acked, dead, …) is read on
+request, never counted a second time; here are only times, sizes, and what is not in the state: deliveries and refusals.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHORT = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Seconds of what somebody stands and waits for."""
+"""Bounds in seconds for calls whose client waits."""
 LONG = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3_600.0, 86_400.0)
-"""Seconds of what may lie."""
+"""Bounds in seconds for messages that wait in a topic."""
 ENTRIES = tuple(float(1 << power) for power in range(0, 13, 2))
 BYTES = tuple(float(1 << power) for power in range(10, 24, 2))
 
 TOPICS_A_TURN = 100
-"""Topics looked at before others of the loop get their turn."""
+"""Topics that are read before other tasks of the loop get their turn."""
 
 
 class Histogram:
@@ -60,23 +59,23 @@ class Histogram:
         self._edges = np.array(bounds)
 
     def observe(self, value: float, count: int = 1) -> None:
-        """So many had this value."""
+        """Count a value so many times."""
         self.counts[bisect_left(self.bounds, value)] += count
         self.total += value * count
 
     def observe_all(self, values: np.ndarray) -> None:
-        """One of each."""
+        """Count each of several values once."""
         found = np.bincount(np.searchsorted(self._edges, values), minlength=len(self.counts))
         self.counts = [old + new for old, new in zip(self.counts, found.tolist(), strict=True)]
         self.total += float(values.sum())
 
     def timing(self, name: str, about: str, **labels: str) -> Timing:
-        """As it is now, for somebody who looks."""
+        """Return a copy of the histogram as it is now."""
         return Timing(name, about, labels, self.bounds, tuple(self.counts), self.total)
 
 
 class Gauge(NamedTuple):
-    """A figure that is read when somebody looks."""
+    """A figure that is read on request."""
 
     name: str
     about: str
@@ -84,7 +83,7 @@ class Gauge(NamedTuple):
 
 
 class Count(NamedTuple):
-    """Figures that only grow, by their labels; read when somebody looks."""
+    """Figures that only grow, by their labels; read on request."""
 
     name: str
     about: str
@@ -94,10 +93,10 @@ class Count(NamedTuple):
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Tens of thousands of objects come and go in a look at many topics.
+    """Pause the garbage collector while the figures of many topics are read.
 
-    Python's collector would take them for a reason to go through all that the broker holds, which stands still
-    meanwhile: for 100 ms at 2,000 topics.
+    Tens of thousands of objects come and go meanwhile. They would make the collector scan everything that the broker
+    holds, which stops the loop: for 100 ms at 2,000 topics.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -109,7 +108,7 @@ def uncollected() -> Iterator[None]:
 
 
 class Metrics:
-    """The figures of one broker; made, they are on."""
+    """The figures of one broker, which are on from its construction."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -132,10 +131,10 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         broker.shard.metrics = broker.shard.committer.metrics = self
 
-    # ------------------------------------------------------------------------------------------- what the broker tells
+    # --------------------------------------------------------------------------------------------- called by the broker
 
     async def publishing(self, topics: Iterable[str], call: Awaitable[T]) -> T:
-        """A publish, from the call until its messages are durable."""
+        """Time a publish, from the call until its messages are durable."""
         began = perf_counter()
         try:
             answer = await call
@@ -147,23 +146,23 @@ class Metrics:
         return answer
 
     def refused(self, topic: str, fault: WherryError) -> None:
-        """A publish was refused."""
+        """Count a refused publish."""
         self.refusals[self._number(topic), fault.code] += 1
 
     async def settling(self, call: Awaitable[None]) -> None:
-        """A settle, until it is durable."""
+        """Time a settle, until it is durable."""
         began = perf_counter()
         await call
         self.settle.observe(perf_counter() - began)
 
     def synced(self, seconds: float, entries: int, size: int) -> None:
-        """A group of entries is written and synced."""
+        """Count a group of entries that was written and synced."""
         self.sync.observe(seconds)
         self.group_entries.observe(entries)
         self.group_bytes.observe(size)
 
     def delivered(self, subscription: SubscriptionState, batch: pa.RecordBatch, now_us: int) -> None:
-        """Messages are handed over. If the first and the last are of one age, those between are, or near enough."""
+        """Count messages that are handed over. If the first and the last have the same age, so have those between."""
         self.deliveries[subscription.number] += batch.num_rows
         published = batch.column("published")
         first_us = published[0].value
@@ -173,7 +172,7 @@ class Metrics:
             self.delivery.observe_all(np.maximum(now_us - integers(batch, "published", 0), 0) / 1e6)
 
     def requested(self, route: str, status: int, seconds: float) -> None:
-        """A request was answered; `route` is the template of its path, empty if there is none."""
+        """Count a request that was answered; `route` is the template of its path, empty if there is none."""
         key = (route, status // 100)
         known = self.requests.get(key)
         if known is None:
@@ -181,28 +180,28 @@ class Metrics:
         known.observe(seconds)
 
     def gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
-        """Show one more figure."""
+        """Add a figure."""
         self.gauges.append(Gauge(name, about, read))
 
     def count(self, name: str, about: str, labels: Labels, read: Callable[[], Mapping[Labels, float]]) -> None:
-        """Show figures that only grow; how many of them there are must have a bound."""
+        """Add figures that only grow; their number must have a bound."""
         self.counts.append(Count(name, about, labels, read))
 
     def _number(self, topic: str) -> int:
-        """Names are user input: only a topic that exists is counted as itself."""
+        """Return the name to count a topic under: names are user input, so only existing topics have their own."""
         try:
             return self._broker.shard.state.topic(topic).number
         except (NotFound, TypeError):
             return 0
 
-    # ------------------------------------------------------------------------------------------- what people look at
+    # ------------------------------------------------------------------------------------------------------- on request
 
     async def text(self, *, openmetrics: bool = False) -> bytes:
-        """All figures in the text format of Prometheus, or in OpenMetrics. A thread writes it, one at a time."""
+        """Return all figures in the text format of Prometheus, or OpenMetrics. A thread writes it, one at a time."""
         return await self._told(generate_openmetrics if openmetrics else generate_latest)
 
     async def families(self) -> list[Metric]:
-        """All figures as Prometheus has them."""
+        """Return all figures as families of Prometheus."""
         return await self._told(lambda registry: list(registry.collect()))
 
     async def _told(self, tell: Callable[[CollectorRegistry], T]) -> T:
@@ -212,7 +211,7 @@ class Metrics:
                 return await asyncio.to_thread(tell, self.registry)
 
     async def _look(self) -> Moment:
-        """The figures of this moment, or of a few turns of the loop where there are many topics."""
+        """Read the figures of this moment; with many topics, over a few turns of the loop."""
         state, now_ms = self._broker.shard.state, self._broker.shard.now().wall_ms
         moment = self._moment()
         for place, topic in enumerate(list(state.topics.values()), 1):

@@ -4,8 +4,8 @@
                                   settle ─► retry ─► deliver …    failed, and came again
                                   settle ─► dead letter      its attempts were used up
 
-Only messages with a `traceparent` cost anything; messages of one call and one parent share a span. Whoever makes the
-spans (`Tracer`) is given from outside: there is no OpenTelemetry here.
+Only messages with a `traceparent` cost anything; messages of one call and one parent share a span. The `Tracer` that
+records spans is passed in: there is no OpenTelemetry here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Place: TypeAlias = tuple[int, int, int]
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 
 TRACED_MAX = 1_000
-"""Messages of one batch that are traced; those beyond are not."""
+"""Messages of one batch that are traced; further ones are not."""
 HELD_MAX = 100_000
 """Traced messages remembered from delivery to settle; beyond it the oldest are forgotten, and end without a span."""
 
@@ -75,14 +75,14 @@ class Tracer(Protocol):
 
 
 class Held(NamedTuple):
-    """A traced message that somebody holds, or that will come again."""
+    """A traced message that a consumer holds, or that will come again."""
 
     parent: Parent
     failed_us: int = 0
 
 
 def _harmless(method: Callable[Concatenate[Tracing, P], None]) -> Callable[Concatenate[Tracing, P], None]:
-    """What fails in here ends the tracing, not the publish or the settle that it looks at."""
+    """Let a failure end the tracing, and not the publish or settle that is traced."""
 
     @wraps(method)
     def guarded(self: Tracing, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -96,7 +96,7 @@ def _harmless(method: Callable[Concatenate[Tracing, P], None]) -> Callable[Conca
 
 
 class Tracing:
-    """Tells a tracer what becomes of the messages of a shard; made, it is on."""
+    """Reports to a tracer what happens to the messages of a shard, from its construction."""
 
     def __init__(self, shard: Shard, tracer: Tracer) -> None:
         self._shard = shard
@@ -105,7 +105,7 @@ class Tracing:
         shard.tracing = self
 
     def stop(self) -> None:
-        """Tell no more."""
+        """Stop reporting."""
         self._shard.tracing = None
         self._held.clear()
 
@@ -113,7 +113,7 @@ class Tracing:
     def published(
         self, topic: str, batch: pa.RecordBatch, answer: Published, began_us: int, position: int | None = None
     ) -> None:
-        """Messages are durable, or will be when the journal is at a position."""
+        """Record a publish that is durable, or will be at a position of the journal."""
         if "headers" not in batch.schema.names or answer.repeated:
             return
         now_us, spans = self._shard.clock.wall_us(), []
@@ -129,7 +129,7 @@ class Tracing:
 
     @_harmless
     def delivered(self, subscription: SubscriptionState, batch: pa.RecordBatch, leased_us: int) -> None:
-        """Messages are handed over."""
+        """Record messages that are handed over."""
         found = parents(batch.column("headers")) if "headers" in batch.schema.names else None
         if not found:
             return
@@ -152,7 +152,7 @@ class Tracing:
 
     @_harmless
     def written(self, entry: Entry, position: int) -> None:
-        """An entry is applied: whatever it ends becomes a span once it is durable."""
+        """Record what an applied entry ends, as spans, once the entry is durable."""
         spans: list[Span] = []
         for op in entry.ops:
             match op:
@@ -184,7 +184,7 @@ class Tracing:
     def _settled(
         self, number: int, partition: int, offset: Int64, at_us: int, error: str = "", *, dead: bool = False
     ) -> Iterable[Span]:
-        """Of messages that left their leases the traced ones; what failed is kept in mind until it comes again."""
+        """Return the traced messages among those that left their leases; failed ones are kept until they come again."""
         rows: dict[Parent, list[int]] = {}
         for each in self._among(number, partition, offset):
             held = self._held.pop((number, partition, each))
@@ -198,14 +198,14 @@ class Tracing:
             yield Span(f"settle {config.topic}", parent, at_us, at_us, attributes, error)
 
     def _among(self, number: int, partition: int, offset: Int64) -> list[int]:
-        """Traced ones among these, found from the shorter side."""
+        """Return the traced messages among these, found from the shorter side."""
         if len(offset) <= len(self._held):
             return [each for each in offset.tolist() if (number, partition, each) in self._held]
         here = [place[2] for place in self._held if place[:2] == (number, partition)]
         return np.array(here, np.int64)[np.isin(here, offset)].tolist()
 
     def _died(self, number: int, partition: int, offset: Int64, at_us: int, reason: str) -> Iterable[Span]:
-        """Dead letters are kept whole, so their headers tell; unless they lie on disk, which is not read for this."""
+        """Return the trace contexts of dead letters from their headers; bodies on disk are not read for this."""
         try:
             batch = self._shard.store.take(number, partition, offset, ("headers",))
         except Cold:
@@ -224,7 +224,7 @@ class Tracing:
 
 
 def _about(operation: str, topic: str, count: int, partition: int, offset: int) -> dict[str, Value]:
-    """Attributes by the conventions for messaging; partition and offset are of the first message."""
+    """Return attributes by the conventions for messaging; partition and offset are of the first message."""
     about: dict[str, Value] = {
         "messaging.system": "wherry",
         "messaging.operation.name": operation,
@@ -236,7 +236,7 @@ def _about(operation: str, topic: str, count: int, partition: int, offset: int) 
 
 
 def parents(headers: pa.Array) -> dict[Parent, Int64]:
-    """Rows by the trace context they carry, the first `TRACED_MAX` that carry one; none for most batches."""
+    """Return rows by the trace context they carry, the first `TRACED_MAX` that carry one; none for most batches."""
     if headers.null_count == len(headers):
         return {}
     pairs = edges(headers)
@@ -257,7 +257,7 @@ def parents(headers: pa.Array) -> dict[Parent, Int64]:
 
 
 def _values(headers: pa.Array, name: str, pairs: Int64) -> dict[int, str]:
-    """The value of a header by row, for those that have it."""
+    """Return the value of a header by row, for rows that have it."""
     hits = np.flatnonzero(pc.equal(headers.keys.slice(pairs[0], pairs[-1] - pairs[0]), name))[:TRACED_MAX]
     rows = np.searchsorted(pairs - pairs[0], hits, "right") - 1
     return dict(zip(rows.tolist(), headers.items.take(pa.array(hits + pairs[0])).to_pylist(), strict=True))

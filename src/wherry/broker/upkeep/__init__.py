@@ -1,1 +1,1 @@
-"""Work that nobody calls for: leases that end, memory, checkpoints, the length of the journal, backfill."""
+"""Work in the background: leases that end, memory, checkpoints, the length of the journal, backfill."""

@@ -1,4 +1,4 @@
-"""A late subscription in an ordered topic: messages that were there before it are put into its order.
+"""Backfill of a late subscription in a ranked topic: older messages get their place in its order.
 
 Their ranks and due times are in their bodies, which may be on disk; replay must not need them, so they are written
 into `Admit` operations, block by block. A restart goes on where the last block ended.
@@ -29,7 +29,7 @@ BLOCK = 8_192
 
 
 async def run(shard: Shard, subscription: SubscriptionState) -> None:
-    """Until the subscription has everything that was there before it."""
+    """Admit all messages that were there before the subscription."""
     for number, reader in list(subscription.readers.items()):
         while reader.backlog is not None and subscription.number in shard.state.subscriptions:
             position = await _admit_block(shard, subscription, number, reader)
@@ -54,7 +54,7 @@ async def _admit_block(shard: Shard, subscription: SubscriptionState, number: in
 
 
 def _ranks(order: Order, offset: Int64, batch: pa.RecordBatch, due: Int64) -> Int64:
-    """The places that the messages would have had if the subscription had been there before them."""
+    """Return the ranks that messages would have had if the subscription had been there before them."""
     if order == "fifo":
         return offset
     if order == "priority":

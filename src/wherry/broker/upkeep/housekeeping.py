@@ -1,4 +1,4 @@
-"""The background duties of a shard: time, memory, checkpoints, and the journal's length.
+"""The background work of a shard: time, memory, checkpoints, and the length of the journal.
 
 memory over budget ──► flush to segments ──► checkpoint ──► trim the journal, remove garbage
 journal long ─────────────────────────────►─┤
@@ -29,21 +29,21 @@ TICK_MS = 1_000
 ROOM_BYTES = 4_096
 LONELY_MS = 60_000
 GARBAGE_MS = 10_000
-"""Since the last checkpoint before one is written for the sake of files that nothing needs any more."""
+"""Time since the last checkpoint before one is written only to remove files that are not needed."""
 GARBAGE_BYTES = 64 << 20
-"""So much of them, or a full disk, and it is written as soon as `COST_FACTOR` allows."""
+"""With so many bytes of such files, or a full disk, it is written as soon as `COST_FACTOR` allows."""
 COST_FACTOR = 20
 """Such checkpoints take at most one part in so many of the time, however large the state is."""
 RESERVE_FACTOR = 2
 """Space is set aside for a checkpoint so many times as large as the last one."""
 GAIN_BYTES = 256 << 20
-"""For each of these that could be won, one segment more is written again in a tick, for at most half of it."""
+"""For each of these bytes that could be freed, one segment more is rewritten in a tick, in at most half of it."""
 CHECKPOINT_BYTES = 256 << 20
 """Journal written since the last checkpoint before the next one: what recovery reads at most, more or less."""
 
 
 class Housekeeper:
-    """Runs until cancelled. A disk that is full or failing is no reason to stop here: it tries again later."""
+    """Runs until cancelled. It does not stop for a full or failing disk, and tries again later."""
 
     def __init__(self, shard: Shard, checkpoint_bytes: int = CHECKPOINT_BYTES) -> None:
         self._shard = shard
@@ -52,19 +52,19 @@ class Housekeeper:
         self._last_slow_ms = 0
         self._last_checkpoint_ms = shard.clock.steady_ms()
         self._cost_ms = 0
-        """What the last checkpoint took."""
+        """The time that the last checkpoint took."""
         self._reserve = None if shard.files is None else Reserve(shard.files, shard.writer.reserve_bytes)
         self._reclaiming: asyncio.Task[bool] | None = None
         self._vain_until_ms = 0
-        """Until when nobody tries to reclaim journal again: it failed, or won nothing."""
+        """No attempt to free journal before this time, since the last one failed or freed nothing."""
         self._few_at_ms = 0
-        """When those who are refused may have messages moved to segments again."""
+        """When a refused publish may have messages moved to segments again."""
         shard.reclaim = self.reclaim
         self._lonely: dict[int, int] = {}
         self.lock = asyncio.Lock()
 
     async def run(self) -> None:
-        """Wake for time and for pressure, for ever."""
+        """Work for ever, each time that a deadline passes or memory is short."""
         if self._reserve is not None:
             await self._reserve.keep()
         while True:
@@ -92,7 +92,7 @@ class Housekeeper:
         wait_ms = TICK_MS if wait_ms is None else min(max(wait_ms, 1), TICK_MS)
         shard.wake_at_ms = shard.clock.steady_ms() + wait_ms
         if shard.trouble is not None:
-            await asyncio.sleep(TICK_MS / 1000)  # a disk that said no is not asked again at once
+            await asyncio.sleep(TICK_MS / 1000)  # do not try a failing disk again at once
             return
         try:
             async with asyncio.timeout(wait_ms / 1000):
@@ -102,7 +102,7 @@ class Housekeeper:
         shard.pressure.clear()
 
     def _do_time(self) -> bool:
-        """What time calls for; whether a tick has passed, for duties that are rarer."""
+        """Do what is due; return whether a tick has passed, for work that is rarer."""
         shard = self._shard
         now = shard.now()
         shard.upkeep(now)
@@ -115,7 +115,7 @@ class Housekeeper:
         return True
 
     def _remove_lonely(self, steady_ms: int) -> None:
-        """An ephemeral subscription that no consumer has joined for a while would hold bodies for ever."""
+        """Remove ephemeral subscriptions without consumers, which would hold bodies for ever."""
         lonely = [each for each in self._shard.state.subscriptions.values() if each.number < 0 and not each.consumers]
         self._lonely = {each.number: self._lonely.get(each.number, steady_ms) for each in lonely}
         for each in lonely:
@@ -137,13 +137,13 @@ class Housekeeper:
             await self.checkpoint()
 
     async def _do_full_disk(self) -> None:
-        """Win back journal before anybody is refused: before a flush too, which needs space itself."""
+        """Free journal before a publish has to be refused; before a flush too, which needs space itself."""
         shard = self._shard
         if shard.writer.is_short() and self._is_time(TICK_MS):
             await self.reclaim()
 
     async def _move_few(self) -> None:
-        """A few messages that wait must not keep the whole journal: they move to segments, where that wins more."""
+        """Move waiting messages to segments where that frees more journal than it costs."""
         shard = self._shard
         assert shard.files is not None
         size_max = shard.files.free_bytes() // 2
@@ -151,16 +151,16 @@ class Housekeeper:
             await shard.store.seal(group, shard.wanted)
 
     def _gain(self) -> int:
-        """About how much journal a checkpoint would win back now; a matter of microseconds."""
+        """Estimate how much journal a checkpoint would free now; takes microseconds."""
         shard = self._shard
         staged = [position for position, _ in shard.staged.values()]
         floor = min([shard.committer.submitted + 1, *staged, *filter(None, [shard.store.oldest()])])
         return shard.writer.reclaimable(floor)
 
     async def reclaim(self) -> bool:
-        """Win back journal by a checkpoint, where one would; whether it is worth to look for room again.
+        """Free journal by a checkpoint, if one would; return whether to check for room again.
 
-        Everybody who is short of room at the same time waits for the same checkpoint.
+        Calls that are short of room at the same time wait for the same checkpoint.
         """
         shard = self._shard
         if self._reclaiming is None or self._reclaiming.done():
@@ -191,14 +191,14 @@ class Housekeeper:
         return won
 
     async def _reserves_too_much(self) -> bool:
-        """Whether a file of the journal would fit into what is set aside, and a checkpoint can tell what is needed."""
+        """Return whether a checkpoint fits into the space set aside, so that a journal file can be reused."""
         shard = self._shard
         assert self._reserve is not None
         is_old = shard.committer.submitted != shard.checkpointed and self._is_time(TICK_MS)
         return is_old and await self._reserve.spare_bytes() >= shard.writer.file_bytes
 
     async def _do_files(self) -> None:
-        """One message that waits must not keep a whole segment, and what is dead goes: the more, the faster."""
+        """Rewrite mostly dead segments and remove dead ones, the faster the more bytes that frees."""
         shard = self._shard
         if shard.files is None or self._reserve is None:
             return
@@ -215,15 +215,15 @@ class Housekeeper:
         await self._reserve.keep()
 
     def _is_time(self, least_ms: int) -> bool:
-        """Whether the last checkpoint is long enough ago for one that is merely useful."""
+        """Return whether the last checkpoint is long enough ago for one that is useful, not necessary."""
         since_ms = self._shard.clock.steady_ms() - self._last_checkpoint_ms
         return since_ms >= max(least_ms, COST_FACTOR * self._cost_ms)
 
     async def checkpoint(self) -> None:
-        """Write down the state, then let go of the journal and the files that it makes superfluous.
+        """Write a checkpoint, then remove journal and files that it makes superfluous.
 
-        It runs to its end, whoever waits for it: a write that was begun cannot be stopped, and the next checkpoint must
-        not begin beside it.
+        A checkpoint runs to its end even if its caller is cancelled: a write that was begun cannot be stopped, and the
+        next checkpoint must not begin beside it.
         """
         task = self._shard.keep(self._checkpoint())
         try:
@@ -255,7 +255,7 @@ class Housekeeper:
                 if garbage:
                     await shard.files.remove(garbage)
             except BaseException:
-                shard.store.garbage += garbage  # removing a file twice does no harm
+                shard.store.garbage += garbage  # removing a file twice is harmless
                 shard.store.garbage_bytes += garbage_bytes
                 raise
             finally:
@@ -263,12 +263,12 @@ class Housekeeper:
                 self._cost_ms = self._last_checkpoint_ms - began_ms
 
     def _has_news(self) -> bool:
-        """Whether a checkpoint would be another one than the last, or let something go that the last one needs."""
+        """Return whether a checkpoint would differ from the last, or free files that the last one needs."""
         shard = self._shard
         return shard.committer.submitted != shard.checkpointed or bool(shard.store.garbage) or self._gain() > 0
 
     async def _put(self, position: int, parts: list[Bytes]) -> None:
-        """Write a checkpoint, into the space set aside for it where there is no other; then set aside for the next."""
+        """Write a checkpoint, into the space set aside if the disk is full; then set space aside for the next."""
         assert self._shard.files is not None and self._reserve is not None
         try:
             await checkpoints.write(self._shard.files, position, parts)
@@ -279,9 +279,9 @@ class Housekeeper:
         await self._reserve.keep(RESERVE_FACTOR * sum(map(len, parts)))
 
     async def last_checkpoint(self) -> None:
-        """At a clean close: recovery then has nothing to replay. A disk that is full or broken does not matter.
+        """Write a checkpoint at a clean close, so that recovery has nothing to replay; ignore a full or broken disk.
 
-        What moves messages to segments meanwhile ends first: nothing may write to the directory once it is let go.
+        A flush that is under way ends first, since nothing may write to the directory once it is released.
         """
         if self._reclaiming is not None:
             await asyncio.wait([self._reclaiming])
@@ -292,12 +292,12 @@ class Housekeeper:
 
 
 def _look_away(task: asyncio.Task[Any]) -> None:
-    """Nobody waits for it any more; if it failed, the next one will too, and somebody waits for that."""
+    """Ignore the failure of a checkpoint whose caller is gone: the next one will fail too, and has a caller."""
     if not task.cancelled():
         task.exception()
 
 
 def _drawn_up(position: int, state: StateImage, held: Held, staged: list[StagedAt]) -> tuple[int, list[Bytes]]:
-    """The lowest journal position that a checkpoint still needs, and its bytes. A thread runs this."""
+    """Return the lowest journal position that a checkpoint still needs, and its bytes. A thread runs this."""
     floor = min([position + 1, held.floor() or position + 1, *(row[2] for row in staged)])
     return floor, checkpoints.encode(Checkpoint(position, floor, state, held.image(), staged))

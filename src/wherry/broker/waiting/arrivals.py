@@ -1,4 +1,4 @@
-"""Those who wait until something new is in a topic: readers of the log, who take no lease and so stand in no line."""
+"""Readers of the log that wait for new messages in a topic; they take no lease, so all of them may look at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Arrivals:
-    """Everybody who waits, by topic. Costs a publish nothing while nobody does."""
+    """Waiting readers, by topic. Costs a publish nothing while none waits."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, dict[asyncio.Future[None], None]] = {}
@@ -15,18 +15,18 @@ class Arrivals:
         return bool(self._waiting)
 
     def came(self, topic: int) -> None:
-        """Messages came, or the topic went: whoever waits looks again."""
+        """Wake the readers of a topic that got messages, or was deleted."""
         for waiter in self._waiting.pop(topic, ()):
             if not waiter.done():
                 waiter.set_result(None)
 
     def wake_all(self) -> None:
-        """The broker is over."""
+        """Wake all readers, since the broker closes."""
         for topic in list(self._waiting):
             self.came(topic)
 
     async def wait(self, topics: list[int], wait_ms: int) -> None:
-        """Until messages come to one of the topics, or the time is over. Nothing may be awaited since the last look."""
+        """Wait until messages come to one of the topics, or the time is over. Await nothing between a look and this."""
         waiter = asyncio.get_running_loop().create_future()
         for topic in topics:
             self._waiting.setdefault(topic, {})[waiter] = None

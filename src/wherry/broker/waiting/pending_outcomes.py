@@ -1,7 +1,7 @@
-"""What there is to tell producers, for whoever tells them: outcomes once they are durable, and notices of hand-overs.
+"""Outcomes to report to producers, once they are durable, and notices that messages were handed over.
 
-Outcomes are in the state and survive everything. Notices are in memory only: one for each watched message, at its first
-hand-over since the broker began; the oldest go when nobody fetches them.
+Outcomes are in the state and survive a crash. Notices are in memory only: one for each watched message, at its first
+hand-over since the broker started; the oldest notices are dropped when they are not fetched.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ SLACK = 4_096
 
 
 class PendingOutcomes:
-    """Outcomes that may be told by now."""
+    """Outcomes that may be reported by now, and notices."""
 
     def __init__(self, state: State, committer: Committer, keep: Callable[[Coroutine[Any, Any, None]], object]) -> None:
         self._state, self._committer, self._keep = state, committer, keep
         self.event = asyncio.Event()
-        """Set when there is something new; whoever waits for it clears it."""
+        """Set when there is something new; the sender of callbacks clears it."""
         self._fresh: deque[tuple[int, int, Int64]] = deque()  # position, topic, places: written and not durable yet
         self._announcing = False
         self._notices: deque[Outcome] = deque(maxlen=NOTICES_MAX)
         self._noticed: dict[int, BitMap64] = {}
 
     def add(self, position: int, outcomes: list[tuple[int, Int64]]) -> None:
-        """An entry left outcomes; nobody hears of them before it is durable."""
+        """Add the outcomes of an entry; they are returned once the entry is durable."""
         if position <= self._committer.durable:
             self.event.set()
             return
@@ -65,7 +65,7 @@ class PendingOutcomes:
             self._fresh.popleft()
 
     def unreported(self, limit: int, without: Collection[str]) -> list[Outcome]:
-        """Durable outcomes, topic by topic, URL by URL."""
+        """Return durable outcomes, topic by topic, URL by URL."""
         self._forget_durable()
         found: list[Outcome] = []
         for number in self._state.talkative:
@@ -78,7 +78,7 @@ class PendingOutcomes:
         return found
 
     def handed(self, topic: TopicState, number: int, offset: Int64, now_ms: int) -> None:
-        """Messages went to a consumer: a notice for those that are watched, the first time."""
+        """Add a notice for each watched message that is handed over for the first time."""
         outbox = topic.outbox
         watched = outbox.among(number, offset)
         if len(watched) == 0:
@@ -96,11 +96,11 @@ class PendingOutcomes:
             self.event.set()
 
     def notices(self) -> list[Outcome]:
-        """Hand-overs since this was last asked."""
+        """Return the notices since the last call."""
         found = list(self._notices)
         self._notices.clear()
         return found
 
     def forget_topic(self, number: int) -> None:
-        """A topic went."""
+        """Forget a topic that was deleted."""
         self._noticed.pop(number, None)

@@ -1,7 +1,7 @@
-"""Long looks in slices: one slice at a time, whoever looks, and turns of the loop for everybody else before each.
+"""Long listings in slices: one slice at a time for all listings, and turns of the loop for other calls before each.
 
-A listing or a search takes as long as there are messages. Those who publish, pull and settle meanwhile wait for a slice
-at most, and many who look share the slices in the order in which they asked.
+A listing or a search takes longer the more messages there are. A publish, pull or settle meanwhile waits for one slice
+at most, and several listings get their slices in the order in which they asked.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 import asyncio
 
 TURNS = 8
-"""Of the loop before a slice: a call of somebody else needs some, to be read, written, confirmed and answered."""
+"""Turns of the loop before a slice: another call needs several to be read, written, confirmed and answered."""
 
 SLICE_MESSAGES = 256
 SLICE_BYTES = 512 << 10
-"""What is loaded, searched or written in one slice: more than either only if it is one message."""
+"""What is loaded, searched or written in one slice; a single message may be larger."""
 
 
 class Slices:
-    """Those who look at much."""
+    """The line of listings that wait for their next slice."""
 
     def __init__(self) -> None:
         self._line = asyncio.Lock()
 
     async def turn(self) -> None:
-        """Wait for the turn to do one slice, which is done before anything is awaited."""
+        """Wait until the caller may do one slice; the caller does it before it awaits anything."""
         async with self._line:
             for _ in range(TURNS):
                 await asyncio.sleep(0)

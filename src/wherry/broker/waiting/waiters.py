@@ -1,9 +1,10 @@
-"""Those who wait for messages, and whose turn it is to look: as many are let through as there is something for.
+"""Pulls that wait for messages, and which of them to wake: as many as there is something for.
 
-The core notes in `SubscriptionState.calls` what may let somebody who waits go on: a partition was stirred, a consumer
-has room. Each call goes to one waiter, first come, first served, which looks for itself. It ends the call by finding
-the partition empty. Else (it left something there, had no room for it, was cancelled) the call goes to the next, and to
-nobody twice. So no call is lost, and a thousand who wait cost a publish no more than one.
+The core notes in `SubscriptionState.calls` what may give a waiter messages: a partition got some, or a consumer got
+room. Each such wake-up goes to one waiter, first come, first served, and that waiter tries to lease. A waiter that
+finds the partition empty uses the wake-up up. Else (it left messages there, had no room for them, was cancelled) the
+wake-up goes to the next waiter, and to no waiter twice. So none is lost, and a thousand waiters cost a publish no more
+than one.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from wherry.core.state import assignment
 from wherry.core.state.state import Consumer, State, SubscriptionState
 
 DUE_LOOK_MS = 1_000
-"""A due time is by the wall clock, which may be set forward meanwhile: look again after a second."""
+"""Due times are by the wall clock, which may be set forward meanwhile: check again after a second."""
 
 
 class WakeUp(NamedTuple):
-    """What somebody is to look for: a partition, or the room that a consumer got; and which event it was."""
+    """Why a waiter is woken: a partition (int) that got messages, or a consumer (str) that got room; and the event."""
 
     cause: int | str
     event: int
@@ -31,11 +32,11 @@ class WakeUp(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Waiter:
-    """One pull that waits. Its future has the call, or None: look for another reason, or the time is over."""
+    """One pull that waits. The result of its future is the wake-up, or None: try again, or the time is over."""
 
     consumer: Consumer
     missed: dict[int | str, int]
-    """Calls that it could do nothing about, by event."""
+    """Wake-ups that gave this waiter nothing: their events, by cause."""
     future: asyncio.Future[WakeUp | None]
 
 
@@ -44,25 +45,25 @@ WaiterSet: TypeAlias = dict[Waiter, None]
 
 @dataclass(slots=True)
 class WaitLine:
-    """Those who wait on one subscription."""
+    """The waiters of one subscription."""
 
     queue: WaiterSet = field(default_factory=dict)
-    """First come, first served; without those that were seen to have no room."""
+    """First come, first served; without waiters that were found to have no room."""
     of: dict[str, WaiterSet] = field(default_factory=dict)
-    """All of them, by consumer."""
+    """All waiters, by consumer."""
     at: dict[str, WaiterSet] = field(default_factory=dict)
-    """Those whose consumer shares a seat, by that."""
+    """Waiters whose consumer shares a seat, by seat."""
     timer: asyncio.TimerHandle | None = None
 
     def add(self, waiter: Waiter) -> None:
-        """At the end of the queue."""
+        """Add a waiter at the end of the queue."""
         self.queue[waiter] = None
         self.of.setdefault(waiter.consumer.id, {})[waiter] = None
         if waiter.consumer.seat != waiter.consumer.id:
             self.at.setdefault(waiter.consumer.seat, {})[waiter] = None
 
     def remove(self, waiter: Waiter) -> None:
-        """It goes, if it is still here."""
+        """Remove a waiter, if it is still here."""
         self.queue.pop(waiter, None)
         for places, name in ((self.of, waiter.consumer.id), (self.at, waiter.consumer.seat)):
             own = places.get(name)
@@ -72,46 +73,46 @@ class WaitLine:
                     del places[name]
 
     def whose(self, seat: str) -> WaiterSet:
-        """Those who pull from the partitions of a seat, which may be a consumer's own."""
+        """Return the waiters that pull from the partitions of a seat, which may be a consumer's own."""
         return self.at.get(seat) or self.of.get(seat) or {}
 
     def wake(self, waiter: Waiter, call: WakeUp | None) -> None:
-        """Its turn to look."""
+        """Remove a waiter and let it try to lease."""
         self.remove(waiter)
         if not waiter.future.done():
             waiter.future.set_result(call)
 
 
 class Waiters:
-    """All lines of a shard."""
+    """All waiters of a shard, in one line for each subscription."""
 
     def __init__(self, state: State, clock: Clock) -> None:
         self._state = state
         self._clock = clock
         self._lines: dict[int, WaitLine] = {}
         self._waking = False
-        self._context = copy_context()  # of the broker: whoever calls may be gone before the next turn of the loop
+        self._context = copy_context()  # of the broker: the task of the caller may end before the next turn of the loop
 
     def wake(self) -> None:
-        """Something changed: when this step is over, and all of it is done, see whom it lets through."""
+        """Wake waiters by what has changed, at the end of this turn of the loop."""
         if not self._state.called or self._waking:
             return
         if self._lines:
             self._waking = True
             asyncio.get_running_loop().call_soon(self._wake, context=self._context)
         else:
-            self._wake()  # nobody waits: forget the calls, since whoever comes looks first
+            self._wake()  # no waiters: forget the wake-ups, since a new pull tries before it waits
             self._waking = False
 
     def wake_all(self) -> None:
-        """Let everybody through."""
+        """Wake every waiter."""
         for line in self._lines.values():
             self._wake_line(line)
 
     async def wait(
         self, subscription: SubscriptionState, consumer: Consumer, wait_ms: int | None, missed: dict[int | str, int]
     ) -> WakeUp | None:
-        """Until it is this one's turn to look, or the time is over. Nothing may be awaited since it last looked."""
+        """Wait for a wake-up, or until the time is over. Await nothing between the last try and this call."""
         loop = asyncio.get_running_loop()
         line = self._lines.setdefault(subscription.number, WaitLine())
         waiter = Waiter(consumer, missed, loop.create_future())
@@ -134,13 +135,13 @@ class Waiters:
             self._tidy(subscription.number, line)
 
     def missed(self, subscription: SubscriptionState, call: WakeUp) -> None:
-        """Somebody looked and got nothing: if there is something in the partition, it is for somebody else."""
+        """Pass a wake-up on that gave its waiter nothing, if there is something in the partition for another one."""
         now_ms = self._clock.wall_us() // 1000
         if isinstance(call.cause, int) and leasing.offers(subscription, call.cause, now_ms):
             self.pass_on(subscription, call)
 
     def pass_on(self, subscription: SubscriptionState, call: WakeUp) -> None:
-        """There may be something left of a call: the next one's turn."""
+        """Give a wake-up to the next waiter, since there may be messages left."""
         subscription.calls[call.cause] = max(call.event, subscription.calls.get(call.cause, call.event))
         self._state.called[subscription.number] = None
         self.wake()
@@ -169,7 +170,7 @@ class Waiters:
         self._watch(line, subscription)
 
     def _taker(self, line: WaitLine, subscription: SubscriptionState, number: int, event: int) -> Waiter | None:
-        """The first who may pull from a partition, has room, and has not missed this call before."""
+        """Return the first waiter that may pull from a partition, has room, and has not had this wake-up before."""
         if number not in subscription.astir:
             return None
         strategy = subscription.assignment
@@ -189,7 +190,7 @@ class Waiters:
         return found
 
     def _with_room(self, line: WaitLine, subscription: SubscriptionState, consumer: str) -> Waiter | None:
-        """The first that waits for a consumer which has room now, if there is anything to look at."""
+        """Return the first waiter of a consumer that has room now, if any partition has messages."""
         known = subscription.consumers.get(consumer)
         found = None
         for waiter in list(line.of.get(consumer, ())):
@@ -201,7 +202,7 @@ class Waiters:
         return found if len(subscription.astir) else None
 
     def _watch(self, line: WaitLine, subscription: SubscriptionState) -> None:
-        """One timer for all who wait: when the next message becomes due."""
+        """Set one timer for all waiters: when the next message becomes due."""
         first = subscription.astir.times.first()
         if first is None or not line.of:
             return

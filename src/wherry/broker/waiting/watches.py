@@ -1,7 +1,7 @@
-"""Those who wait in process for what becomes of messages: one future for a publish, however many messages it had.
+"""Waits for the fates of messages, in process: one future for a publish, however many messages it had.
 
-A watch hears of hand-overs from consumers, and of ends from the entries that are applied. It never changes anything,
-and while there is none nobody pays for it.
+A watch is updated by consumers at hand-overs, and by applied entries when messages end. It never changes the state, and
+while there is no watch, it costs nothing.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from wherry.model.errors import LimitReached
 Int64: TypeAlias = npt.NDArray[np.int64]
 
 WATCHES_MAX = 65_536
-"""Waits for a fate at a time."""
+"""Watches at a time."""
 
 ANYWHERE = -1
-"""Where a watch is found that no longer waits for a run of offsets."""
+"""The start of a watch whose offsets are no longer one run."""
 
 
 class Watch:
-    """Messages of one publish, and which of them are still to come as far as somebody waits for."""
+    """Messages of one publish, and which of them have not got as far as the caller waits for."""
 
     def __init__(self, topic: int, partition: Int64, offset: Int64, until: Until) -> None:
         self.topic, self.partition, self.offset = topic, partition, offset.copy()
         self.until = until
         self.code = np.full(len(offset), WAITING, np.int64)
-        """The fate of each that has come so far."""
+        """The fate of each message; `WAITING` until it has got that far."""
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._left: dict[int, BitMap64] = {}
         self.starts: dict[int, int] = {}
-        """Where it is found: the first offset of the publish in each partition."""
+        """The first offset of the publish in each partition, by which `Ranges` finds this watch."""
 
     def begin(self, partition: Partition) -> None:
-        """Look once; from then on it must be told."""
+        """Read the fates in a partition once; from then on `look` and `handed` update them."""
         rows = np.flatnonzero(self.partition == partition.number)
         given = self.offset[rows]
         self.offset[rows] = at = fates.heirs(partition, given)
@@ -67,19 +67,19 @@ class Watch:
         return code
 
     def look(self, partition: Partition, offset: Int64 | None) -> None:
-        """These (None: any) may have come to their end."""
+        """Update messages (None: any) that may have ended."""
         hits = self._among(partition.number, offset)
         if len(hits):
             self._note(partition.number, hits, fates.ending(partition, hits))
 
     def handed(self, number: int, offset: Int64) -> None:
-        """These were handed to a consumer."""
+        """Update messages that were handed to a consumer."""
         hits = self._among(number, offset)
         if len(hits) and self.until == "delivered":
             self._note(number, hits, np.full(len(hits), DELIVERED, np.int64))
 
     def moved(self, number: int, old: int, new: int) -> None:
-        """A message was amended."""
+        """Follow a message that was amended to its new offset."""
         left = self._left.get(number)
         if left is not None and old in left:
             left.remove(old)
@@ -87,18 +87,18 @@ class Watch:
         self.offset[(self.partition == number) & (self.offset == old)] = new
 
     def drop(self) -> None:
-        """The topic went, and with it what had not come yet."""
+        """End the watch, since its topic was deleted: messages that had not ended are dropped."""
         self.code[self.code == WAITING] = DROPPED
         self._left.clear()
         self.wake()
 
     def wake(self) -> None:
-        """No longer to wait."""
+        """End the wait."""
         if not self.done.done():
             self.done.set_result(None)
 
     def is_complete(self) -> bool:
-        """Whether all have come."""
+        """Return whether every message has got as far as the caller waits for."""
         return not self._left
 
     def _among(self, number: int, offset: Int64 | None) -> Int64:
@@ -121,7 +121,7 @@ class Watch:
 
 
 class Ranges:
-    """Watches of one partition by where each begins: publishes are runs of offsets side by side, so few are near."""
+    """Watches of one partition by first offset; publishes are runs of offsets side by side, so few watches match."""
 
     __slots__ = ("_starts", "_watches")
 
@@ -133,18 +133,18 @@ class Ranges:
         return len(self._starts)
 
     def add(self, start: int, watch: Watch) -> None:
-        """One more."""
+        """Add a watch."""
         at = bisect_right(self._starts, start)
         self._starts.insert(at, start)
         self._watches.insert(at, watch)
 
     def remove(self, start: int, watch: Watch) -> None:
-        """One less."""
+        """Remove a watch."""
         at = self._watches.index(watch, bisect_left(self._starts, start))
         del self._starts[at], self._watches[at]
 
     def near(self, offset: Int64 | None) -> list[Watch]:
-        """Those that may wait for one of these (sorted)."""
+        """Return the watches that may wait for one of these offsets (sorted)."""
         if offset is None or not len(offset) or not self._starts:
             return list(self._watches)
         anywhere = bisect_right(self._starts, ANYWHERE)
@@ -154,7 +154,7 @@ class Ranges:
 
 
 class Watches:
-    """Every watch, by topic and by place."""
+    """All watches, by topic and by partition."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -166,7 +166,7 @@ class Watches:
         return self._count > 0
 
     def add(self, watch: Watch) -> None:
-        """One more; it has looked already."""
+        """Add a watch that has read its fates already."""
         if self._count >= WATCHES_MAX:
             raise LimitReached("waits for a fate", WATCHES_MAX, self._count + 1)
         self._by_topic.setdefault(watch.topic, {})[watch] = None
@@ -175,7 +175,7 @@ class Watches:
         self._count += 1
 
     def remove(self, watch: Watch) -> None:
-        """It has ended, or nobody waits for it any more."""
+        """Remove a watch that has ended, or whose caller gave up."""
         watches = self._by_topic[watch.topic]
         del watches[watch]
         self._count -= 1
@@ -192,12 +192,12 @@ class Watches:
         return [] if ranges is None else ranges.near(offset)
 
     def handed(self, topic: int, number: int, offset: Int64) -> None:
-        """Messages were handed to a consumer."""
+        """Update watches of messages that were handed to a consumer."""
         for watch in self._near(topic, number, np.sort(offset)):
             watch.handed(number, offset)
 
     def look(self, effects: Effects) -> None:
-        """An entry was applied."""
+        """Update watches by the effects of an entry."""
         for number, at, old, new in effects.amended:
             for watch in self._near(number, at, np.array([old], np.int64)):
                 self._move(watch, at, old, new)
@@ -211,7 +211,7 @@ class Watches:
                 watch.drop()
 
     def _move(self, watch: Watch, number: int, old: int, new: int) -> None:
-        """An amended message stands elsewhere: its watch is asked about everything from now on."""
+        """Follow an amended message to its new offset; from now on its watch is updated by every change."""
         watch.moved(number, old, new)
         ranges = self._by_place[watch.topic, number]
         ranges.remove(watch.starts[number], watch)
@@ -219,7 +219,7 @@ class Watches:
         ranges.add(ANYWHERE, watch)
 
     def wake_all(self) -> None:
-        """The broker ends: whoever waits learns why."""
+        """Wake all callers, since the broker closes: they raise the reason."""
         for watches in self._by_topic.values():
             for watch in watches:
                 watch.wake()
