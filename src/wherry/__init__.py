@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from wherry.core.state.assignment import Strategy
     from wherry.core.state.assignment import register as register_assignment
     from wherry.model.calls.amendment import Amended, Amendment
-    from wherry.model.calls.dead import DeadFilter, Deed
+    from wherry.model.calls.dead import DeadAction, DeadFilter
     from wherry.model.calls.fate import Fate, Fates, Outcome
     from wherry.model.calls.lease import Received
     from wherry.model.calls.listing import Search
@@ -85,8 +85,8 @@ __all__ = [
     "Consumer",
     "Corrupt",
     "CutOff",
+    "DeadAction",
     "DeadFilter",
-    "Deed",
     "Delivery",
     "DiskFull",
     "DuplicateId",
@@ -152,7 +152,7 @@ _PLACES = {
     "client.sync.embedded": "embedded_sync",
     "core.state.assignment": "Strategy register_assignment=register",
     "model.calls.amendment": "Amended Amendment",
-    "model.calls.dead": "DeadFilter Deed",
+    "model.calls.dead": "DeadFilter DeadAction",
     "model.errors": (
         "AlreadyExists Closed Corrupt CutOff DiskFull DuplicateId Fenced Forbidden HistoryLost InUse InvalidInput "
         "LimitReached NotFound NotWaiting OutOfSequence StageLost StaleLease StorageError TooLarge Unauthorized "

@@ -22,7 +22,7 @@ from wherry.core.apply.apply import apply
 from wherry.core.inspect.audit import audit
 from wherry.core.state import snapshot
 from wherry.core.state.state import State
-from wherry.journal.bodies.store import Store
+from wherry.journal.bodies.store import BodyStore
 from wherry.journal.codec import decode
 from wherry.journal.memory import MemoryEngine, MemoryWriter
 
@@ -424,7 +424,7 @@ def picture(world: World) -> Any:
 
 def check_journal(engine: MemoryEngine, state: State) -> None:
     """What was journaled can be read, and leads to the same state."""
-    store = Store(None)
+    store = BodyStore(None)
     replayed = State(store)
     for record in engine.records:
         apply(replayed, decode(record.body))

@@ -312,7 +312,7 @@ def test_a_flush_of_memory_beside_publishes_that_are_short_of_room_writes_each_m
         disk = SimDisk(Random(seed), DiskFaults(stalls=0.0), capacity_bytes=int(files * FILE) + (48 << 10))
         broker = await opened(disk, cache_bytes)
         await asyncio.gather(*(publish(broker) for _ in range(6)), consume(broker))
-        segments = sorted(broker.shard.store.held().segments, key=lambda each: each.first)
+        segments = sorted(broker.shard.store.snapshot().segments, key=lambda each: each.first)
         assert all(before.last < after.first for before, after in itertools.pairwise(segments))
         waiting = broker.stats("t").messages
         assert await drain(broker) == waiting

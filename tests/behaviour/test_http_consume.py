@@ -331,8 +331,8 @@ async def test_a_rejected_message_is_a_dead_letter_with_its_story(found: Web) ->
         "workers",
     )
     assert (await found.good("POST /v1/topics/jobs/dead/redrive", {"by": "ann"})) == {"count": 1}
-    (deed,) = (await found.good("GET /v1/topics/jobs/dead/audit"))["deeds"]
-    assert (deed["by"], deed["messages"]) == ("ann", 1)
+    (action,) = (await found.good("GET /v1/topics/jobs/dead/audit"))["actions"]
+    assert (action["by"], action["messages"]) == ("ann", 1)
 
 
 def test_a_lease_that_is_extended_holds_longer():

@@ -267,8 +267,8 @@ async def test_the_audit_names_the_key_whatever_its_holder_says(found: Web, toke
         receipts = [message["receipt"] for message in pulled["messages"]]
         await found.good("POST /v1/topics/bills/subscriptions/s/dead-letter", {"receipts": receipts}, **root)
         await found.good(f"POST /v1/topics/bills/dead/{what}", {"by": by}, **root)
-    deeds = (await found.good("GET /v1/topics/bills/dead/audit", **root))["deeds"]
-    assert [deed["by"] for deed in deeds] == ["root (by: ceo)", "root", "root"]
+    actions = (await found.good("GET /v1/topics/bills/dead/audit", **root))["actions"]
+    assert [action["by"] for action in actions] == ["root (by: ceo)", "root", "root"]
 
 
 @pytest.mark.rows("D27")

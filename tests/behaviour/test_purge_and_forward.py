@@ -28,7 +28,7 @@ async def test_dead_letters_are_forwarded_to_other_topics_both_or_neither(home: 
     broker = await home.again(how)
     assert (await broker.dead_letters("t")).column("offset").to_pylist() == [2]
     assert (await broker.browse("graves")).column("payload").to_pylist() == [b"a", b"b"]
-    assert [deed.by for deed in broker.audit("t")] == ["exchange"]
+    assert [action.by for action in broker.audit("t")] == ["exchange"]
 
 
 @in_loop

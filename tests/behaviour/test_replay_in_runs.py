@@ -10,7 +10,7 @@ import wherry
 from wherry.broker.commit import recovery
 from wherry.core.inspect.audit import audit
 from wherry.core.state import snapshot
-from wherry.journal.bodies.store import Store
+from wherry.journal.bodies.store import BodyStore
 from wherry.model.calls.publish import PublishOptions
 from wherry.model.catalog.topic import Topic
 
@@ -85,7 +85,7 @@ def test_replay_in_runs_gives_the_state_of_entry_by_entry(tmp_path, monkeypatch,
 
 def test_a_run_ends_when_its_bytes_are_many_so_that_memory_stays_near_its_budget(tmp_path, monkeypatch):
     most = 0
-    put = Store.put
+    put = BodyStore.put
 
     def spied(store, cached):
         nonlocal most
@@ -100,7 +100,7 @@ def test_a_run_ends_when_its_bytes_are_many_so_that_memory_stays_near_its_budget
                 await broker.publish("t", [bytes(60_000)])
             shutil.copytree(tmp_path / "live", tmp_path / "copy")
         monkeypatch.setattr(recovery, "RUN_BYTES_MAX", 1 << 20)
-        monkeypatch.setattr(Store, "put", spied)
+        monkeypatch.setattr(BodyStore, "put", spied)
         async with wherry.open(tmp_path / "copy", cache_bytes=1 << 20) as broker:
             assert broker.stats("t").messages == 70
 

@@ -278,8 +278,8 @@ async def test_the_topic_remembers_who_redrove_and_who_threw_away(home: Home, ho
     await broker.redrive("t", DeadFilter(offsets=(0, 1)), by="ann")
     await broker.discard("t", DeadFilter(offsets=(2,)), by="bob")
     broker = await home.again(how)
-    deeds = [(deed.what, deed.by, deed.subscription, deed.messages) for deed in broker.audit("t")]
-    assert deeds == [("redriven", "ann", "readers", 2), ("discarded", "bob", "readers", 1)]
+    actions = [(action.what, action.by, action.subscription, action.messages) for action in broker.audit("t")]
+    assert actions == [("redriven", "ann", "readers", 2), ("discarded", "bob", "readers", 1)]
 
 
 @pytest.mark.rows("A12")

@@ -382,8 +382,8 @@ async def test_nothing_is_remembered_for_those_who_only_look(broker: wherry.Brok
     for _ in range(100):
         async with await broker.consumer("t", "s") as consumer:
             await consumer.pull(1)
-    assert not broker.shard.state.subscription("t", "s").calls
-    assert not broker.shard.state.called
+    assert not broker.shard.state.subscription("t", "s").wakeups
+    assert not broker.shard.state.to_wake
 
 
 @in_virtual_time
@@ -392,9 +392,9 @@ async def test_an_older_call_that_is_passed_on_does_not_hide_a_newer_one(broker:
     await broker.subscribe("t", "s")
     subscription = broker.shard.state.subscription("t", "s")
     for events in ((5, 7), (7, 5)):
-        subscription.calls = {}
+        subscription.wakeups = {}
         broker.shard.waiters._waking = True  # as in one turn of the loop
         for event in events:
             broker.shard.waiters.pass_on(subscription, WakeUp(0, event))
-        assert subscription.calls == {0: 7}
+        assert subscription.wakeups == {0: 7}
         broker.shard.waiters._waking = False

@@ -22,7 +22,7 @@ from wherry.core.inspect.audit import audit
 from wherry.core.state import snapshot
 from wherry.journal import codec
 from wherry.journal.disk.disk import DiskEngine
-from wherry.journal.disk.realfiles import PARTIAL_SUFFIX, RealFiles
+from wherry.journal.disk.real_files import PARTIAL_SUFFIX, RealFiles
 from wherry.journal.memory import MemoryEngine
 from wherry.model import ops
 from wherry.sim.world import loop as sim

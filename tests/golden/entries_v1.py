@@ -152,7 +152,9 @@ ENTRIES: dict[str, Entry] = {
     "key-": Entry(AT_US, [ops.DeleteKey("Ab3dEf9h")]),
     "sub+": Entry(AT_US, [ops.ChangeSubscription(3, SUBSCRIPTION)]),
     "watch": Entry(AT_US, [PUBLISH, ops.Watch(1, 0, 7, 3, "https://example.com/☃?a=1")], [PLAIN]),
-    "told": Entry(AT_US, [ops.Told(1, 65_534, column(7, BIG), column(3, 8)), ops.Told(1, 0, column(), column())]),
+    "told": Entry(
+        AT_US, [ops.Reported(1, 65_534, column(7, BIG), column(3, 8)), ops.Reported(1, 0, column(), column())]
+    ),
 }
 
 USER = Key(

@@ -23,11 +23,11 @@ from wherry.core.state import snapshot
 from wherry.core.state.state import State
 from wherry.journal import checkpoint, codec
 from wherry.journal.bodies import segment
+from wherry.journal.bodies.partition import CachedBatch
 from wherry.journal.bodies.segment import Segment
-from wherry.journal.bodies.shelf import Cached
-from wherry.journal.bodies.store import Store
+from wherry.journal.bodies.store import BodyStore
 from wherry.journal.checkpoint import Checkpoint
-from wherry.journal.disk.realfiles import RealFiles
+from wherry.journal.disk.real_files import RealFiles
 from wherry.model import ops
 from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.topic import Topic
@@ -78,20 +78,20 @@ STEPS = [
 
 
 def lived() -> State:
-    state = State(Store(None))
+    state = State(BodyStore(None))
     for entry in STEPS:
         apply(state, entry)
     return state
 
 
 def made_checkpoint() -> Checkpoint:
-    store = Store(None)
-    store.put(Cached(1, 0, 0, PLAIN, AT_US + 1, 6, 0, 6))
-    store.put(Cached(1, 1, 2, MESSAGES, AT_US + 9, 15, 0, 16))
-    store._shelf(2, 0).segments.append(
+    store = BodyStore(None)
+    store.put(CachedBatch(1, 0, 0, PLAIN, AT_US + 1, 6, 0, 6))
+    store.put(CachedBatch(1, 1, 2, MESSAGES, AT_US + 9, 15, 0, 16))
+    store._bodies_of(2, 0).segments.append(
         Segment(2, 0, "segments/2/0/0-1.arrow", 99, column(0, 1, 2, 3, 4, 5).reshape(6, 1))
     )
-    return Checkpoint(16, 6, snapshot.dump(lived()), store.held().image(), [("open", 0, 14, 0)])
+    return Checkpoint(16, 6, snapshot.dump(lived()), store.snapshot().image(), [("open", 0, 14, 0)])
 
 
 def checkpoint_bytes() -> bytes:

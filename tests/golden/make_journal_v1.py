@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from wherry.journal.disk.disk import DiskEngine
-from wherry.journal.disk.realfiles import RealFiles
+from wherry.journal.disk.real_files import RealFiles
 
 FOLDER = Path(__file__).parent / "journal_v1"
 FILE_BYTES = 1024

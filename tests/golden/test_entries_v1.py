@@ -21,8 +21,8 @@ from wherry.core.state.state import State
 from wherry.journal import checkpoint, codec
 from wherry.journal.bodies import segment
 from wherry.journal.bodies.segment import Segment
-from wherry.journal.bodies.store import Store
-from wherry.journal.disk.realfiles import RealFiles
+from wherry.journal.bodies.store import BodyStore
+from wherry.journal.disk.real_files import RealFiles
 from wherry.model import ops
 from wherry.model.errors import Corrupt
 from wherry.model.schema import MESSAGE
@@ -94,18 +94,18 @@ def test_the_checkpoint_opens_and_gives_the_state():
     wanted = made.made_checkpoint()
     assert (point.position, point.floor, point.staged) == (wanted.position, wanted.floor, wanted.staged)
     assert plain(point.store) == plain(wanted.store)
-    state = State(Store(None))
+    state = State(BodyStore(None))
     snapshot.load(state, point.state)
     lived = made.lived()
     for topic in lived.topics.values():  # how messages went was not kept then: what is gone is just gone
         for partition in topic.partitions.values():
-            partition.ends, partition.blurred = OffsetTable(ENDS), partition.next_offset
+            partition.ends, partition.ends_unknown_below = OffsetTable(ENDS), partition.next_offset
     assert snapshot.digest(state) == snapshot.digest(lived)
 
 
 def test_the_state_of_the_checkpoint_is_what_it_was():
     """By hand, so that a change of both sides at once is noticed."""
-    state = State(Store(None))
+    state = State(BodyStore(None))
     snapshot.load(state, checkpoint.decode("golden", made.CHECKPOINT.read_bytes()).state)
     fifo, ranked = state.topic("fifo"), state.topic("p")
     assert (fifo.messages, fifo.dead, ranked.messages, ranked.dead) == (6, 2, 1, 1)

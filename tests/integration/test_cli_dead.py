@@ -28,7 +28,7 @@ def test_dead_letters_are_seen_redriven_and_audited(wherry, url, request):
     again = wherry("dead", "redrive", "{t}", "--yes")
     assert "no such dead letters" in again.stderr
     assert wherry("consume", "{t}", "workers").stdout == "broken.png\ntorn.png\n"
-    assert {(deed["what"], deed["by"]) for deed in lines(wherry("dead", "audit", "{t}", "--json"))} == {
+    assert {(action["what"], action["by"]) for action in lines(wherry("dead", "audit", "{t}", "--json"))} == {
         ("redriven", "ann")
     }
 

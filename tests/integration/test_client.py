@@ -101,7 +101,9 @@ async def test_attempts_used_up_make_a_dead_letter_which_can_be_redriven(world):
     assert dead.column("error").to_pylist() == ["second"]
     assert await world.client.redrive("jobs", wherry.DeadFilter(subscription="workers"), by="me") == 1
     assert (await world.pull()).payloads() == [b"bad"]
-    assert [(deed.what, deed.by, deed.messages) for deed in await world.client.audit("jobs")] == [("redriven", "me", 1)]
+    assert [(action.what, action.by, action.messages) for action in await world.client.audit("jobs")] == [
+        ("redriven", "me", 1)
+    ]
 
 
 @on_both

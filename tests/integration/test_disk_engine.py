@@ -20,11 +20,11 @@ import pytest
 
 import wherry
 from tests.unit.journal.journals import append, bodies, numbered, reopened, small, written
-from wherry.journal.disk import realfiles
+from wherry.journal.disk import real_files
 from wherry.journal.disk import space as disk_space
 from wherry.journal.disk.disk import DiskEngine
 from wherry.journal.disk.files import Bytes, File
-from wherry.journal.disk.realfiles import RealFiles
+from wherry.journal.disk.real_files import RealFiles
 from wherry.model.errors import Closed, DiskFull, InUse, WriterFailed
 
 
@@ -95,7 +95,7 @@ def test_a_second_opening_is_refused_in_this_process_and_in_another(tmp_path: Pa
         with pytest.raises(InUse, match=f"{tmp_path} is in use by process {os.getpid()}"):
             await small(RealFiles(tmp_path)).open()
         program = (
-            "import pathlib; from wherry.journal.disk.realfiles import RealFiles; RealFiles(pathlib.Path({!r})).lock()"
+            "import pathlib; from wherry.journal.disk.real_files import RealFiles; RealFiles(pathlib.Path({!r})).lock()"
         )
         command = [sys.executable, "-c", program.format(str(tmp_path))]
         other = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
@@ -114,7 +114,7 @@ def test_what_a_killed_process_confirmed_is_there(tmp_path: Path) -> None:
     program = """
 import asyncio, pathlib, sys
 from tests.unit.journal.journals import append, small
-from wherry.journal.disk.realfiles import RealFiles
+from wherry.journal.disk.real_files import RealFiles
 async def run():
     writer = await small(RealFiles(pathlib.Path(sys.argv[1]))).open()
     while True:
@@ -301,7 +301,7 @@ def test_everything_is_synced_before_it_is_reported(tmp_path: Path, monkeypatch:
 def test_short_writes_go_on_until_all_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
     monkeypatch.setattr(os, "pwritev", lambda fd, views, at: real(fd, [b"".join(views)[:7]], at))
-    monkeypatch.setattr(realfiles, "IOV_PARTS_MAX", 3)
+    monkeypatch.setattr(real_files, "IOV_PARTS_MAX", 3)
     data = [bytes([65 + n]) * (n % 5) for n in range(40)]
 
     async def work(files: RealFiles) -> None:
@@ -338,7 +338,7 @@ def test_nobody_else_may_read_what_is_stored(tmp_path):
 
 def test_a_checkpoint_that_nobody_waits_for_any_more_does_not_mix_with_the_next(tmp_path, monkeypatch):
     """Cancelling does not stop the thread that writes: two images of different size may be under way for one place."""
-    real, begun = realfiles._write_all, threading.Event()
+    real, begun = real_files._write_all, threading.Event()
 
     def slow(fd: int, offset: int, parts: Sequence[Bytes]) -> None:
         if "checkpoint" not in str(Path(f"/proc/self/fd/{fd}").readlink()):
@@ -359,14 +359,14 @@ def test_a_checkpoint_that_nobody_waits_for_any_more_does_not_mix_with_the_next(
             consumer = await broker.consumer("t", "s")
             for _ in range(100):  # changes the state, and not the position
                 await broker.publish("t", [b"x"], wherry.PublishOptions(persistent=False))
-            monkeypatch.setattr(realfiles, "_write_all", slow)
+            monkeypatch.setattr(real_files, "_write_all", slow)
             first = asyncio.create_task(broker.checkpoint())
             await asyncio.to_thread(begun.wait)
             got = await consumer.pull(1_000)
             await got.ack(range(1, len(got)))
             first.cancel()
             await asyncio.gather(first, return_exceptions=True)
-        monkeypatch.setattr(realfiles, "_write_all", real)
+        monkeypatch.setattr(real_files, "_write_all", real)
         async with wherry.open(tmp_path / "home") as broker:
             assert broker.stats("t").messages == 1
 

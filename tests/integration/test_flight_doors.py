@@ -249,7 +249,7 @@ def test_the_audit_names_the_key_whatever_the_caller_says(locked: Locked):
     pushed.end()
     clerk = locked.flights(locked.key("clerk", Right("admin", "t")))
     assert clerk.act("redrive", topic="t", by="the boss") == {"redriven": 1}
-    assert [deed.by for deed in locked.broker.audit("t")] == ["clerk (by: the boss)"]
+    assert [action.by for action in locked.broker.audit("t")] == ["clerk (by: the boss)"]
 
 
 def test_a_commit_asks_for_the_rights_on_what_it_acks(locked: Locked):

@@ -55,7 +55,7 @@ async def in_tangled_segments(home: Path, work: Callable[[str], T]) -> T:
         store = broker.shard.store
         await flush(broker, store.cached_bytes - 1)
         await flush(broker)
-        (shelf,) = store._shelves.values()
+        (shelf,) = store._partitions.values()
         ranges = sorted((segment.first, segment.last) for segment in shelf.segments)
         assert any(later[0] < earlier[1] for earlier, later in pairwise(ranges)), ranges
         async with serve(broker, "127.0.0.1", 0) as server:

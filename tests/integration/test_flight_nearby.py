@@ -14,7 +14,7 @@ from tests.integration.flights import Flights, payloads
 from tests.integration.served import Served, served
 from tests.integration.test_flight_log import flush
 from wherry.broker.calls import log
-from wherry.journal.disk.realfiles import RealFiles
+from wherry.journal.disk.real_files import RealFiles
 from wherry.model.errors import HistoryLost
 from wherry.node.config import SecuritySection
 from wherry.spark.link import Link

@@ -11,7 +11,7 @@ import pytest
 
 import wherry
 from wherry import DiskFull
-from wherry.journal.disk.realfiles import RealFiles
+from wherry.journal.disk.real_files import RealFiles
 
 VOLUME = 150 << 20
 BODY = os.urandom(60_000)

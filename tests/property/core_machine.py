@@ -185,13 +185,13 @@ class Core(RuleBasedStateMachine):
 
     def outcomes(self) -> dict[tuple[int, int], Outcome]:
         """What is to be told, by place."""
-        told = self.topic.outbox.untold("t", PLENTY, np.empty(0, np.int64), ())
+        told = self.topic.outbox.unreported("t", PLENTY, np.empty(0, np.int64), ())
         return {(each.partition, each.offset): each for each in told}
 
     def check_outcomes(self, number: int, expected: list[str]) -> None:
         """What is over is told, or still to be told, just so; in a stream a new subscription may begin it again."""
         outcomes = self.outcomes()
-        assert bool(outcomes) <= (self.topic.number in self.shell.state.talkative)
+        assert bool(outcomes) <= (self.topic.number in self.shell.state.with_outcomes)
         for at, fate in ((at, fate) for at, fate in enumerate(expected) if FATES.index(fate) >= SETTLED):
             message = self.naive.messages[number, at]
             if message.watched:

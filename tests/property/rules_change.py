@@ -10,7 +10,7 @@ from hypothesis.stateful import rule
 from tests.property import naive
 from tests.property.core_machine import PLENTY, rows
 from tests.property.rules_consume import Consuming, shares
-from wherry.core.decide import amending, deadletters, staging
+from wherry.core.decide import amending, dead_letters, staging
 from wherry.core.inspect import by_id
 from wherry.model.calls.amendment import Amendment
 from wherry.model.calls.dead import DeadFilter
@@ -108,20 +108,20 @@ class Changing(Consuming):
         state = self.shell.state
         if whose == "a" and "a" not in self.naive.subscriptions:
             return
-        groups = deadletters.select(state, self.topic, DeadFilter(subscription=whose, limit=limit))
+        groups = dead_letters.select(state, self.topic, DeadFilter(subscription=whose, limit=limit))
         count = sum(len(group.offsets) for group in groups)
         every = [(m, name) for m in self.naive.messages.values() for name, p in m.places.items() if p.where == "dead"]
         every += [(m, "") for m in self.naive.messages.values() if m.dead or m.orphaned]
         assert count == min(limit, sum(whose in (None, name) for _, name in every))
         if not back:
-            self.shell.commit(deadletters.discard(state, self.topic, groups, "me", self.now.wall_us))
+            self.shell.commit(dead_letters.discard(state, self.topic, groups, "me", self.now.wall_us))
             for group in groups:
                 for offset in group.offsets.tolist():
                     self.discard(self.naive.messages[group.partition, offset], group.name)
             return
         bound = self.topic.config.messages_max
         try:
-            entries = deadletters.redrive(state, self.topic, groups, "me", self.now.wall_us)
+            entries = dead_letters.redrive(state, self.topic, groups, "me", self.now.wall_us)
         except LimitReached:
             assert bound is not None
             assert len(self.naive.counted()) + count > bound

@@ -10,7 +10,7 @@ from tests.property.core_machine import PLENTY
 from tests.property.rules_change import Changing
 from tests.property.rules_consume import names
 from wherry.core.decide import span
-from wherry.core.decide.span import Budget, Way
+from wherry.core.decide.span import LogRange, ReadBudget
 from wherry.core.state.catalog import check_change
 from wherry.model import ops
 from wherry.model.errors import NotWaiting
@@ -75,8 +75,8 @@ class Logging(Changing):
         self.upkeep()
         start = self.positions(data)
         partitions = self.topic.partitions
-        ways = [Way(self.topic, partitions[n], at, partitions[n].next_offset) for n, at in start.items()]
-        ends = dict(zip(start, span.reach(self.shell.state.bodies, ways, Budget(messages, size)), strict=True))
+        ranges = [LogRange(self.topic, partitions[n], at, partitions[n].next_offset) for n, at in start.items()]
+        ends = dict(zip(start, span.reach(self.shell.state.bodies, ranges, ReadBudget(messages, size)), strict=True))
         assert all(start[n] <= end <= partitions[n].next_offset for n, end in ends.items())
         kept = [m for at, m in self.naive.messages.items() if start[at[0]] <= at[1] and not m.gone]
         read = [m for m in kept if m.at[1] < ends[m.at[0]]]

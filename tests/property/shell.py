@@ -11,8 +11,8 @@ from wherry.core.decide.leasing import Now
 from wherry.core.state import snapshot
 from wherry.core.state.state import State, SubscriptionState
 from wherry.journal import checkpoint, codec
-from wherry.journal.bodies.shelf import Cached
-from wherry.journal.bodies.store import Store
+from wherry.journal.bodies.partition import CachedBatch
+from wherry.journal.bodies.store import BodyStore
 from wherry.journal.checkpoint import Checkpoint
 from wherry.model import ops
 from wherry.model.limits import PRIORITY_DEFAULT
@@ -27,7 +27,7 @@ class Shell:
     """A state, its bodies, and every lasting entry as the bytes that a journal would have."""
 
     def __init__(self) -> None:
-        self.store = Store(None)
+        self.store = BodyStore(None)
         self.state = State(self.store)
         self.journal: list[bytes] = []
         self.staged: dict[tuple[str, int], tuple[int, int]] = {}
@@ -48,7 +48,7 @@ class Shell:
         for new in effects.stored:
             at, index = (position, new.batch_index) if new.staged is None else self.staged.pop(new.staged)
             where = (new.topic, new.partition, new.base)
-            self.store.put(Cached(*where, new.batch, new.published_us, at, index, position))
+            self.store.put(CachedBatch(*where, new.batch, new.published_us, at, index, position))
         for key in effects.ended:
             self.staged = {place: at for place, at in self.staged.items() if place[0] != key}
         for (topic, number), partition in effects.touched.items():
@@ -70,7 +70,7 @@ class Shell:
     def reloaded(self) -> Shell:
         """Another one that opened a checkpoint, and took from the journal the bodies that it names."""
         staged = [(key, part, *at) for (key, part), at in self.staged.items()]
-        point = Checkpoint(len(self.journal), 1, snapshot.dump(self.state), self.store.held().image(), staged)
+        point = Checkpoint(len(self.journal), 1, snapshot.dump(self.state), self.store.snapshot().image(), staged)
         point = checkpoint.decode("test", b"".join(checkpoint.encode(point)))
         other = Shell()
         other.journal = list(self.journal)
@@ -82,7 +82,7 @@ class Shell:
             for index, batch in enumerate(codec.decode(pa.py_buffer(body)).batches):
                 if (position, index) in wanted:
                     topic, partition, base, published_us, _, _, gate = wanted.pop((position, index))
-                    other.store.put(Cached(topic, partition, base, batch, published_us, position, index, gate))
+                    other.store.put(CachedBatch(topic, partition, base, batch, published_us, position, index, gate))
                 if (position, index) in stages:
                     key, part = stages.pop((position, index))
                     parts = other.state.stages.open[key].parts

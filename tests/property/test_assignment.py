@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from wherry.core.state import assignment
 from wherry.core.state.assignment import Ordered, make
+from wherry.model.catalog.subscription import ASSIGNMENTS
 from wherry.model.errors import InvalidInput
 
 
@@ -135,7 +136,7 @@ def test_strategies_by_name():
 
 def test_a_strategy_of_ones_own(monkeypatch):
     monkeypatch.setattr(assignment, "_STRATEGIES", dict(assignment._STRATEGIES))
-    monkeypatch.setattr(assignment, "ASSIGNMENTS", list(assignment.ASSIGNMENTS))
+    monkeypatch.setattr(assignment, "ASSIGNMENTS", list(ASSIGNMENTS))
     assignment.register("mine", Ordered)
     assert isinstance(make("mine", 2), Ordered)
     with pytest.raises(InvalidInput, match="a name that is not taken"):

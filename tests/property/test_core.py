@@ -42,7 +42,7 @@ class Rules(Logging):
         for at, outcome in list(self.outcomes().items())[:limit]:
             self.naive.messages[at].heard = outcome.fate
             for fate in (SETTLED - 1, FATES.index(outcome.fate)):
-                op = ops.Told(self.topic.number, at[0], np.array([at[1]]), np.array([fate]))
+                op = ops.Reported(self.topic.number, at[0], np.array([at[1]]), np.array([fate]))
                 self.shell.commit([Entry(self.now.wall_us, [op])])
                 assert (at in self.outcomes()) == (fate < SETTLED)
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from wherry.core.index import ids
-from wherry.core.index.ids import IdIndex, Place
+from wherry.core.index.ids import IdIndex, PackedOffset
 from wherry.core.state import producers
-from wherry.core.state.producers import Call, Producers
+from wherry.core.state.producers import ProducerCall, Producers
 from wherry.model.errors import OutOfSequence
 
 CALLS, PRODUCERS, RUN_MAX = 3, 2, 16
@@ -51,7 +51,7 @@ class Calls(RuleBasedStateMachine):
             return
         assert got is None
         self.number += 1
-        self.real.note(producer, Call(first, count, [0, self.number, count]))
+        self.real.note(producer, ProducerCall(first, count, [0, self.number, count]))
         if producer not in self.naive and len(self.naive) == PRODUCERS:
             del self.naive[next(iter(self.naive))]
         self.naive[producer] = [*self.naive.pop(producer, []), (first, count, self.number)][-CALLS:]
@@ -90,7 +90,9 @@ def test_ids_are_found_by_rank(added, asked, kept):
     def check():
         rows, places = index.find(np.array(asked, np.int64))
         assert rows.tolist() == sorted(rows.tolist())
-        got = sorted((row, *Place.unpack(place)) for row, place in zip(rows.tolist(), places.tolist(), strict=True))
+        got = sorted(
+            (row, *PackedOffset.unpack(place)) for row, place in zip(rows.tolist(), places.tolist(), strict=True)
+        )
         assert got == sorted((row, p, o) for row, rank in enumerate(asked) for r, p, o in naive if r == rank)
         assert len(index) == len(naive)
         lengths = [len(run.rank) for run in index._runs]
@@ -103,10 +105,10 @@ def test_ids_are_found_by_rank(added, asked, kept):
     check()
     naive = {row for row in naive if row[2] in kept}
     for _ in range(len(index._runs)):
-        index.weed(lambda places: np.array([place & 0xFF not in kept for place in places.tolist()], np.bool_))
+        index.prune(lambda places: np.array([place & 0xFF not in kept for place in places.tolist()], np.bool_))
     check()
 
 
 def test_places_hold_the_last_partition_and_offset():
-    place = Place.pack(65_534, np.array([(1 << 43) - 1], np.int64))
-    assert Place.unpack(int(place[0])) == (65_534, (1 << 43) - 1)
+    place = PackedOffset.pack(65_534, np.array([(1 << 43) - 1], np.int64))
+    assert PackedOffset.unpack(int(place[0])) == (65_534, (1 << 43) - 1)

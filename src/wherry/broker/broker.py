@@ -51,7 +51,7 @@ class Broker(
         self._gathering = Gathering(self)
         self._background = asyncio.create_task(self._run_housekeeper(), name="wherry housekeeping")
         self._named: Counter[str] = Counter()
-        if shard.state.talkative:
+        if shard.state.with_outcomes:
             shard.pending_outcomes.event.set()
 
     async def _run_housekeeper(self) -> None:

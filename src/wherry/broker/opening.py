@@ -13,10 +13,10 @@ from wherry.broker.clock import Clock, SystemClock
 from wherry.broker.commit.recovery import open_shard
 from wherry.broker.upkeep import backfill
 from wherry.broker.upkeep.housekeeping import CHECKPOINT_BYTES, Housekeeper
-from wherry.journal.bodies.store import CACHE_BYTES_MAX, READ_BYTES_MAX, Store
+from wherry.journal.bodies.store import CACHE_BYTES_MAX, READ_BYTES_MAX, BodyStore
 from wherry.journal.disk.disk import DiskEngine
 from wherry.journal.disk.files import Files
-from wherry.journal.disk.realfiles import RealFiles
+from wherry.journal.disk.real_files import RealFiles
 from wherry.journal.engine import Engine
 from wherry.journal.memory import MemoryEngine
 from wherry.model import check
@@ -83,7 +83,7 @@ async def start(
     owner: str | None = None,
 ) -> Broker:
     """Start a broker over any engine: what `open`, the simulator and tests share."""
-    store = Store(files, cache_bytes_max=cache_bytes, read_bytes_max=read_bytes)
+    store = BodyStore(files, cache_bytes_max=cache_bytes, read_bytes_max=read_bytes)
     shard = await open_shard(engine, files, store, clock, owner or f"{socket.gethostname()}:{os.getpid()}")
     broker = Broker(shard, Housekeeper(shard, checkpoint_bytes))
     try:

@@ -35,7 +35,7 @@ from wherry.client.producer import Producer, publish_again
 from wherry.client.requests import Caller, PublishedView, SubscriptionRequests, encoded, parsed, path
 from wherry.model import check
 from wherry.model.calls.amendment import Amended, Amendment
-from wherry.model.calls.dead import DeadFilter, Deed
+from wherry.model.calls.dead import DeadAction, DeadFilter
 from wherry.model.calls.fate import (
     FATES,
     OUTCOME_MS_MAX,
@@ -420,10 +420,10 @@ class Client:
         body = {"filter": asdict(wanted), "by": by}
         return (await self._caller.json("POST", path("topics", topic, "dead", "discard"), _Count, body)).count
 
-    async def audit(self, topic: str) -> list[Deed]:
+    async def audit(self, topic: str) -> list[DeadAction]:
         """Who sent dead letters of a topic back or threw them away, when and how many; newest last."""
         view = await self._caller.json("GET", path("topics", topic, "dead", "audit"), _Audit)
-        return [Deed(**deed) for deed in view.deeds]
+        return [DeadAction(**action) for action in view.actions]
 
 
 class ApiKey(msgspec.Struct, frozen=True):
@@ -480,7 +480,7 @@ class _Count(msgspec.Struct):
 
 
 class _Audit(msgspec.Struct):
-    deeds: list[dict[str, Any]]
+    actions: list[dict[str, Any]]
 
 
 def _built(kind: Any, **fields: Any) -> Any:

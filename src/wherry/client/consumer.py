@@ -28,7 +28,7 @@ from wherry.client.batch import Batch, Leased
 from wherry.client.link.backoff import Backoff
 from wherry.client.link.errors import retry_after_s, returns
 from wherry.client.options import ConsumerOptions, consumer_options
-from wherry.model.errors import Closed, NotFound, StaleLease, WherryError, error_text, is_by_the_message
+from wherry.model.errors import Closed, NotFound, StaleLease, WherryError, error_text, may_be_message_fault
 
 if TYPE_CHECKING:
     from wherry.client.client import Client
@@ -98,7 +98,7 @@ class Consumer:
         """
         if not self._tasks:
             return
-        has_failed = is_by_the_message(fault) and fault is not self._fault
+        has_failed = may_be_message_fault(fault) and fault is not self._fault
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()

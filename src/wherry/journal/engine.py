@@ -28,27 +28,27 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
+class AppendFenced:
     """Another writer was here: nothing of this group is stored."""
 
     actual: int
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class AppendUnknown:
     """The group may or may not be stored. Never retry blindly: stop, `reconcile`, decide."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class TooLarge:
+class EntryTooLarge:
     """One entry is above `bytes_max`: nothing of this group is stored."""
 
     bytes_max: int
 
 
-Outcome: TypeAlias = Appended | Fenced | Unknown | TooLarge
+AppendResult: TypeAlias = Appended | AppendFenced | AppendUnknown | EntryTooLarge
 
 
 class Writer(Protocol):
@@ -80,7 +80,7 @@ class Writer(Protocol):
         ahead of the allocation in the background.
         """
 
-    async def append(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> Outcome:
+    async def append(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> AppendResult:
         """Append a group of entries with one sync; each entry is a list of parts. `expected` is the position before it.
 
         Raises
@@ -92,7 +92,7 @@ class Writer(Protocol):
         """
 
     async def reconcile(self) -> int:
-        """The position that is really last, after `Unknown`; raises `WriterFailed` where that cannot be known."""
+        """The position that is really last, after `AppendUnknown`; raises `WriterFailed` where that cannot be known."""
 
     async def trim(self, before: int) -> None:
         """Entries below `before` are not needed any more."""

@@ -72,7 +72,7 @@ _ZEROS: Final = bytes(FILE_HEADER_BYTES)
 _PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
 
 
-class Nothing(Enum):
+class NoHeader(Enum):
     """No header here, and nothing wrong with that."""
 
     SHORT = "fewer bytes than a header has"
@@ -140,14 +140,14 @@ def encode_file_header(header: FileHeader) -> bytes:
     return fields + _CHECKSUM.pack(_crc(0, fields))
 
 
-def parse_file_header(data: Bytes) -> FileHeader | Nothing | Broken | Unsupported:
+def parse_file_header(data: Bytes) -> FileHeader | NoHeader | Broken | Unsupported:
     """The header at the beginning of `data`; more bytes may follow."""
     head = bytes(memoryview(data)[:FILE_HEADER_BYTES])
     if len(head) < FILE_HEADER_BYTES:
-        return Nothing.SHORT
+        return NoHeader.SHORT
     magic, version, flags, reserved, first, size, seed = FILE_FIELDS.unpack_from(head)
     if magic != FILE_MAGIC:
-        return Nothing.EMPTY if head == _ZEROS else Broken("no journal file: the magic is wrong")
+        return NoHeader.EMPTY if head == _ZEROS else Broken("no journal file: the magic is wrong")
     if _CHECKSUM.unpack_from(head, FILE_CHECKSUM_AT)[0] != _crc(0, head[:FILE_CHECKSUM_AT]):
         return Broken("the checksum of the file header is wrong")
     if version != VERSION or flags or reserved:
@@ -173,14 +173,14 @@ def encode_frame(position: int, synced: int, parts: Sequence[Bytes], seed: int) 
     return frame
 
 
-def parse_header(data: Bytes, offset: int, seed: int) -> FrameHeader | Nothing | Broken | Unsupported:
+def parse_header(data: Bytes, offset: int, seed: int) -> FrameHeader | NoHeader | Broken | Unsupported:
     """The frame header at `offset` of `data`, in a file with this `seed`."""
     head = bytes(memoryview(data)[offset : offset + FRAME_HEADER_BYTES])
     if len(head) < FRAME_HEADER_BYTES:
-        return Nothing.SHORT
+        return NoHeader.SHORT
     magic, version, flags, reserved, position, synced, length, body_crc = FRAME_FIELDS.unpack_from(head)
     if magic != FRAME_MAGIC:
-        return Nothing.EMPTY if head == _ZEROS[:FRAME_HEADER_BYTES] else Broken("no frame: the magic is wrong")
+        return NoHeader.EMPTY if head == _ZEROS[:FRAME_HEADER_BYTES] else Broken("no frame: the magic is wrong")
     if _CHECKSUM.unpack_from(head, FRAME_CHECKSUM_AT)[0] != _crc(seed, head[:FRAME_CHECKSUM_AT]):
         return Broken("the checksum of the frame header is wrong")
     if version != VERSION or flags or reserved:

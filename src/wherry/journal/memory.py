@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from wherry.journal.disk.files import Bytes
-from wherry.journal.engine import Appended, Fenced, Outcome, Record, TooLarge, Vouched, Writer
+from wherry.journal.engine import Appended, AppendFenced, AppendResult, EntryTooLarge, Record, Vouched, Writer
 from wherry.journal.format import byte_count
 from wherry.model.errors import Closed
 
@@ -72,14 +72,14 @@ class MemoryWriter:
         """Nothing to allocate ahead."""
         return self.admit(new_bytes, essential=False, entries=entries) is None
 
-    async def append(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> Outcome:
+    async def append(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> AppendResult:
         engine = self._engine
         if self._closed:
             raise Closed("the journal is closed")
         if engine.owner is not self or expected != engine.last:
-            return Fenced(engine.last)
+            return AppendFenced(engine.last)
         if any(byte_count(parts) > self.entry_bytes_max for parts in bodies):
-            return TooLarge(self.entry_bytes_max)
+            return EntryTooLarge(self.entry_bytes_max)
         for parts in bodies:
             # Joined, since a part may be a slice that would keep a much larger buffer alive.
             body = pa.py_buffer(b"".join(parts))

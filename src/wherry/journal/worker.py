@@ -53,10 +53,10 @@ def _do(work: Callable[[], object], done: asyncio.Future[None] | None) -> None:
         fault = raised
     if done is not None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            done.get_loop().call_soon_threadsafe(_tell, done, fault)
+            done.get_loop().call_soon_threadsafe(_resolve, done, fault)
 
 
-def _tell(done: asyncio.Future[None], fault: BaseException | None) -> None:
+def _resolve(done: asyncio.Future[None], fault: BaseException | None) -> None:
     if done.done():
         return
     if fault is None:

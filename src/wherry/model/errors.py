@@ -231,15 +231,15 @@ class Fenced(StorageError):
     code = "fenced"
 
 
-NOT_BY_THE_MESSAGE = (StaleLease, CutOff, Closed, Unavailable, StorageError)
+NOT_MESSAGE_FAULTS = (StaleLease, CutOff, Closed, Unavailable, StorageError)
 """About the broker and the way to it: whoever is stopped by one of these has not failed with a message."""
 
 
-def is_by_the_message(fault: BaseException | None) -> bool:
+def may_be_message_fault(fault: BaseException | None) -> bool:
     """Tell whether a message may be what ended the work on it: any exception of the worker, but none of the above."""
     if isinstance(fault, ExceptionGroup):
-        return any(is_by_the_message(each) for each in fault.exceptions)
-    return isinstance(fault, Exception) and not isinstance(fault, NOT_BY_THE_MESSAGE)
+        return any(may_be_message_fault(each) for each in fault.exceptions)
+    return isinstance(fault, Exception) and not isinstance(fault, NOT_MESSAGE_FAULTS)
 
 
 def error_text(fault: BaseException) -> str:

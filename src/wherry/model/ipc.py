@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-Part: TypeAlias = bytes | memoryview | pa.Buffer
-Parts: TypeAlias = list[Part]
+Chunk: TypeAlias = bytes | memoryview | pa.Buffer
+Chunks: TypeAlias = list[Chunk]
 
 END = b"\xff\xff\xff\xff\0\0\0\0"
 """What a stream ends with."""
@@ -16,7 +16,7 @@ END = b"\xff\xff\xff\xff\0\0\0\0"
 _OPTIONS = pa.ipc.IpcWriteOptions()
 
 
-def stream(batch: pa.RecordBatch) -> Parts:
+def stream(batch: pa.RecordBatch) -> Chunks:
     """A whole IPC stream: schema, batch, end."""
     sink = _Sink()
     with pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS) as writer:
@@ -24,12 +24,12 @@ def stream(batch: pa.RecordBatch) -> Parts:
     return sink.parts
 
 
-def copied(batch: pa.RecordBatch) -> Parts:
+def copied(batch: pa.RecordBatch) -> Chunks:
     """The same stream with the batch in one new buffer: cheaper than many small parts."""
     return [_schema_message(batch.schema), batch.serialize(), END]
 
 
-def message(batch: pa.RecordBatch) -> Parts:
+def message(batch: pa.RecordBatch) -> Chunks:
     """The batch alone, for readers that know its schema: the bytes of `batch.serialize()`."""
     sink = _Sink()
     writer = pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS)
@@ -52,9 +52,9 @@ class _Sink:
     closed = False
 
     def __init__(self) -> None:
-        self.parts: Parts = []
+        self.parts: Chunks = []
 
-    def write(self, part: Part) -> int:
+    def write(self, part: Chunk) -> int:
         self.parts.append(part)
         return len(part)
 

@@ -24,7 +24,7 @@ PAYLOAD_BYTES_DEFAULT: Final = 65_535  # strictly under 64 KB unless a topic ask
 PAYLOAD_BYTES_MAX: Final = 25_165_824  # in a topic that asks for it: with all else of a message it fits an entry
 BATCH_MESSAGES_MAX: Final = 1_000_000
 
-ATTEMPT_TOLD_MAX: Final = 65_535  # of a delivery; it is counted on, and stays at this for whoever gets the message
+ATTEMPT_SHOWN_MAX: Final = 65_535  # of a delivery; it is counted on, and stays at this for whoever gets the message
 PRIORITY_MAX: Final = 65_535
 PRIORITY_DEFAULT: Final = 32_768  # half the range is more urgent than "did not say", half is less
 TIME_MS_MAX: Final = (1 << 43) - 1  # year 2248; ranks are packed into 44 bits for sorting

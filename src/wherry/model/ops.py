@@ -298,7 +298,7 @@ class Watch(Op, frozen=True, tag="watch"):
     url: str
 
 
-class Told(Op, frozen=True, tag="told"):
+class Reported(Op, frozen=True, tag="told"):
     """Producers were told what became of messages, or nobody could be reached: `fates` is what they were told.
 
     `offsets` are those that the messages were published at.
@@ -336,7 +336,7 @@ AnyOp: TypeAlias = (
     | DeleteKey
     | ChangeSubscription
     | Watch
-    | Told
+    | Reported
     | Bind
     | Unbind
 )

@@ -160,8 +160,8 @@ def delivered(
 def _attempts(attempts: int | Int64, rows: int) -> pa.Array:
     """Attempts as a delivery tells them: they stay at the bound of its column, so a redelivery never looks new."""
     if isinstance(attempts, int):
-        return _alike(min(attempts, limits.ATTEMPT_TOLD_MAX), rows)
-    return pa.array(np.minimum(attempts, limits.ATTEMPT_TOLD_MAX).astype(np.uint16))
+        return _alike(min(attempts, limits.ATTEMPT_SHOWN_MAX), rows)
+    return pa.array(np.minimum(attempts, limits.ATTEMPT_SHOWN_MAX).astype(np.uint16))
 
 
 @lru_cache(maxsize=1024)

@@ -10,7 +10,7 @@ import numpy as np
 from tests.property.shell import Shell
 from wherry.core.decide import (
     amending,
-    deadletters,
+    dead_letters,
     leasing,
     publishing,
     settling,
@@ -123,13 +123,13 @@ class Desk:
         return new
 
     def redrive(self, **wanted: Any) -> int:
-        groups = deadletters.select(self.shell.state, self.topic, DeadFilter(**wanted))
-        self.commit(deadletters.redrive(self.shell.state, self.topic, groups, "", self.now.wall_us))
+        groups = dead_letters.select(self.shell.state, self.topic, DeadFilter(**wanted))
+        self.commit(dead_letters.redrive(self.shell.state, self.topic, groups, "", self.now.wall_us))
         return sum(len(group.offsets) for group in groups)
 
     def discard(self, **wanted: Any) -> int:
-        groups = deadletters.select(self.shell.state, self.topic, DeadFilter(**wanted))
-        self.commit(deadletters.discard(self.shell.state, self.topic, groups, "", self.now.wall_us))
+        groups = dead_letters.select(self.shell.state, self.topic, DeadFilter(**wanted))
+        self.commit(dead_letters.discard(self.shell.state, self.topic, groups, "", self.now.wall_us))
         return sum(len(group.offsets) for group in groups)
 
     def upkeep(self, ms: int = 0) -> None:

@@ -14,7 +14,7 @@ from wherry.core.inspect.by_id import fate_of
 from wherry.core.state import fates, outbox, partition, snapshot
 from wherry.core.state.outbox import Outbox
 from wherry.core.state.state import State
-from wherry.journal.bodies.store import Store
+from wherry.journal.bodies.store import BodyStore
 from wherry.model import ops
 from wherry.model.calls.fate import (
     FATES,
@@ -42,7 +42,7 @@ def words(desk: Desk) -> list[str]:
 
 def untold(desk: Desk, **wanted: Any) -> list[tuple[int, str]]:
     every: dict[str, Any] = {"limit": 100, "hidden": np.empty(0, np.int64), "without": (), **wanted}
-    return [(each.offset, each.fate) for each in desk.topic.outbox.untold("t", **every)]
+    return [(each.offset, each.fate) for each in desk.topic.outbox.unreported("t", **every)]
 
 
 # What became of it.
@@ -225,8 +225,8 @@ def test_an_older_checkpoint_knows_nothing_of_what_is_gone():
     image = snapshot.dump(desk.shell.state)
     [topic] = image.topics
     [old] = topic.partitions
-    old = msgspec.structs.replace(old, ends=np.empty(0, np.int64), blurred=-1)
-    state = State(Store(None))
+    old = msgspec.structs.replace(old, ends=np.empty(0, np.int64), ends_unknown_below=-1)
+    state = State(BodyStore(None))
     snapshot.load(state, msgspec.structs.replace(image, topics=[msgspec.structs.replace(topic, partitions=[old])]))
     assert fates.fates(state, state.topic("t"), 0, np.arange(2), desk.ms).tolist() == [FATES.index("gone"), 0]
 
@@ -251,7 +251,7 @@ def test_each_end_is_told_until_it_was_told(by):
     assert untold(desk, limit=1) == [(3, "dead")]
     assert untold(desk, hidden=np.array([2, 3])) == [(0, "settled"), (1, "dead")]
     assert untold(desk, without=[URL, "http://another"]) == []
-    desk.commit([Entry(desk.now.wall_us, [ops.Told(1, 0, np.array([0, 2]), np.array([3, 5]))])])
+    desk.commit([Entry(desk.now.wall_us, [ops.Reported(1, 0, np.array([0, 2]), np.array([3, 5]))])])
     desk.recover(by)
     assert sorted(untold(desk)) == [(1, "dead"), (3, "dead")]
 
@@ -264,9 +264,9 @@ def test_a_dead_letter_that_is_sent_back_is_told_again_when_its_end_is_another()
     desk.redrive()
     desk.ack(desk.pull()[0])
     assert untold(desk) == [(0, "settled")]
-    desk.commit([Entry(desk.now.wall_us, [ops.Told(1, 0, np.array([0]), np.array([FATES.index("dead")]))])])
+    desk.commit([Entry(desk.now.wall_us, [ops.Reported(1, 0, np.array([0]), np.array([FATES.index("dead")]))])])
     assert untold(desk) == [(0, "settled")], "somebody was told of the death only"
-    desk.commit([Entry(desk.now.wall_us, [ops.Told(1, 0, np.array([0]), np.array([SETTLED]))])])
+    desk.commit([Entry(desk.now.wall_us, [ops.Reported(1, 0, np.array([0]), np.array([SETTLED]))])])
     assert untold(desk) == []
     assert desk.topic.outbox.urls == {}
 
@@ -279,7 +279,7 @@ def test_an_amended_message_is_told_under_the_offset_it_was_published_at():
     desk.amend("0-0", payload=b"3")
     desk.ack(desk.pull()[0])
     expected = Outcome("t", 0, 0, "0-0", URL, "settled", desk.ms)
-    assert desk.topic.outbox.untold("t", 9, np.empty(0, np.int64), ()) == [expected]
+    assert desk.topic.outbox.unreported("t", 9, np.empty(0, np.int64), ()) == [expected]
 
 
 def test_outcomes_are_bounded_and_the_oldest_go(monkeypatch):
@@ -303,7 +303,7 @@ def test_urls_are_bounded_and_forgotten_with_their_rows(monkeypatch):
     with pytest.raises(LimitReached, match="different callback URLs"):
         box.check("http://4")
     box.conclude(np.array([0]), np.array([SETTLED]), np.zeros(1, np.bool_), 1)
-    box.told(np.array([0]), np.array([SETTLED]))
+    box.reported(np.array([0]), np.array([SETTLED]))
     box.check("http://4")
     box.watch(np.array([4]), "http://4")
     assert list(box.urls.values()) == ["http://1", "http://2", "http://3", "http://4"]

@@ -26,12 +26,12 @@ def ended(box: Outbox, places: range, url: str, at_ms: int = 1) -> None:
 
 
 def untold(box: Outbox, limit: int = 1_000_000, hidden: Any = NONE, without: Any = ()) -> list[int]:
-    return [each.offset for each in box.untold("t", limit, np.array(hidden, np.int64), without)]
+    return [each.offset for each in box.unreported("t", limit, np.array(hidden, np.int64), without)]
 
 
 def told(box: Outbox, places: range, fate: int = SETTLED) -> None:
     at = np.array(places, np.int64)
-    box.told(at, np.full(len(at), fate))
+    box.reported(at, np.full(len(at), fate))
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def test_other_news_of_a_place_is_told_once():
     told(box, range(1), DEAD)
     assert untold(box) == [1, 2]
     box.conclude(at, np.array([SETTLED]), np.zeros(1, np.bool_), 2)
-    assert [(each.offset, each.fate) for each in box.untold("t", 9, NONE, ())] == [
+    assert [(each.offset, each.fate) for each in box.unreported("t", 9, NONE, ())] == [
         *((1, "settled"), (2, "settled"), (0, "settled"))
     ]
     told(box, range(3))
@@ -115,7 +115,7 @@ def test_the_queues_are_what_the_outcomes_are(seed: int, monkeypatch: pytest.Mon
         place += count
         if random.random() < 0.7:
             some = random.choice(place, min(place, 10), replace=False).astype(np.int64)
-            box.told(some, np.full(len(some), SETTLED))
+            box.reported(some, np.full(len(some), SETTLED))
         if random.random() < 0.05:
             loaded = Outbox()
             loaded.load(box.urls, box.watched.columns().copy(), box.outcomes.columns().copy())

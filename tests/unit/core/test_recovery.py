@@ -124,7 +124,7 @@ def test_a_deleted_topic_leaves_nothing_to_expire():
     desk = Desk()
     desk.publish(Message(payload=b"", expires_ms=desk.ms + 10))
     desk.commit([Entry(desk.now.wall_us, [ops.DeleteTopic(1)])])
-    assert len(desk.shell.state.mortal) == 0
+    assert len(desk.shell.state.expiry_times) == 0
 
 
 def test_the_digest_tells_states_apart():

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.core.desk import Desk
 from wherry.core.decide import staging
 from wherry.core.state import stages
-from wherry.core.state.stages import Part, Stage, Stages
+from wherry.core.state.stages import Stage, StagedBatch, Stages
 from wherry.model.schema import compact
 
 QUERY = "0c6a1f0e-5a0e-4c57-9f0e-0123456789ab"
@@ -98,7 +98,7 @@ def test_bytes_are_not_summed_up_for_each_batch():
     """10,000 stages of 100 parts: to ask costs the same as for none."""
     known, looks = Stages(), list[int]()
 
-    class Looked(Part):
+    class Looked(StagedBatch):
         @property
         def bytes(self) -> int:
             looks.append(1)

@@ -24,7 +24,9 @@ def fail(desk: Desk, error: str, name: str = "s") -> None:
 
 
 def errors(state: State) -> list[str]:
-    told = [state.texts.texts[n] for t in state.topics.values() for table in t.told() for n in table.values("error")]
+    told = [
+        state.texts.texts[n] for t in state.topics.values() for table in t.text_tables() for n in table.values("error")
+    ]
     return sorted(set(told) - {""})
 
 
@@ -58,7 +60,7 @@ def test_when_all_are_in_use_the_newest_are_told_and_the_reason_of_all(by: str) 
     assert kept[-1] == "failed at 99"
     assert "failed at 00" not in kept
     assert len(kept) >= 24, "the table is not thrown away whole"
-    [table] = desk.topic.told()
+    [table] = desk.topic.text_tables()
     assert {state.texts.texts[number] for number in table.values("reason")} == {"1 failed deliveries"}
     desk.recover(by)
 

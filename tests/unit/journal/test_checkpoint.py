@@ -10,7 +10,7 @@ from wherry.core.state import snapshot
 from wherry.core.state.snapshot import Column, ReaderImage, SetImage
 from wherry.core.state.state import State
 from wherry.journal import checkpoint
-from wherry.journal.bodies.store import Store, StoreImage
+from wherry.journal.bodies.store import BodyStore, StoreImage
 from wherry.journal.checkpoint import Checkpoint
 from wherry.journal.codec import pack_array
 
@@ -18,7 +18,7 @@ from wherry.journal.codec import pack_array
 @pytest.mark.parametrize("rows", [0, 1, 8_191, 8_192, 70_000])
 def test_large_columns_are_written_as_msgpack_has_them(rows):
     cached = np.arange(rows, dtype=np.int64)
-    point = Checkpoint(3, 1, snapshot.dump(State(Store(None))), StoreImage([], cached), [("k", 0, 1, 0)])
+    point = Checkpoint(3, 1, snapshot.dump(State(BodyStore(None))), StoreImage([], cached), [("k", 0, 1, 0)])
     head, *body = checkpoint.encode(point)
     assert (len(body) > 1) == (rows * 8 >= checkpoint.LARGE_BYTES)
     assert b"".join(body) == msgspec.msgpack.encode(point, enc_hook=pack_array)

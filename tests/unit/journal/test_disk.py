@@ -13,7 +13,7 @@ from tests.unit.journal.journals import ENTRY_BYTES_MAX, FILE_BYTES, append, bod
 from wherry.journal.disk import space as disk_space
 from wherry.journal.disk.disk import DiskEngine
 from wherry.journal.disk.files import Bytes
-from wherry.journal.engine import Appended, Fenced, TooLarge
+from wherry.journal.engine import Appended, AppendFenced, EntryTooLarge
 from wherry.journal.format import FILE_HEADER_BYTES, FRAME_OVERHEAD_BYTES_MAX, frame_bytes
 from wherry.model.errors import Closed, DiskFull, InUse, InvalidInput, WriterFailed
 
@@ -66,8 +66,8 @@ def test_one_write_and_one_sync_per_group_and_file() -> None:
 def test_wrong_expectations_and_large_entries_store_nothing() -> None:
     async def run() -> None:
         writer = await small(CutFiles()).open()
-        assert await writer.append([[b"a"]], 1) == Fenced(0)
-        assert await writer.append([[b"a"], [b"b", bytes(ENTRY_BYTES_MAX)]], 0) == TooLarge(ENTRY_BYTES_MAX)
+        assert await writer.append([[b"a"]], 1) == AppendFenced(0)
+        assert await writer.append([[b"a"], [b"b", bytes(ENTRY_BYTES_MAX)]], 0) == EntryTooLarge(ENTRY_BYTES_MAX)
         assert writer.stored_bytes() == writer.last == 0
         assert await writer.append([[bytes(ENTRY_BYTES_MAX)]], 0) == Appended(1)
         assert await writer.reconcile() == 1
@@ -79,7 +79,7 @@ def test_of_two_appends_at_once_one_is_fenced() -> None:
     async def run() -> None:
         writer = await small(CutFiles()).open()
         outcomes = tuple(await asyncio.gather(writer.append([[b"a"]], 0), writer.append([[b"b"]], 0)))
-        assert outcomes == (Appended(1), Fenced(1))
+        assert outcomes == (Appended(1), AppendFenced(1))
 
     asyncio.run(run())
 

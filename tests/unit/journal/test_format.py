@@ -12,7 +12,7 @@ from wherry.journal.format import (
     Broken,
     FileHeader,
     FrameHeader,
-    Nothing,
+    NoHeader,
     Unsupported,
     check_body,
     encode_file_header,
@@ -93,16 +93,16 @@ def test_a_short_frame_is_a_value(length: int) -> None:
     data = b"".join(encode_frame(1, 0, [b"12345678"], SEED))[:length]
     header = parse_header(data, 0, SEED)
     if length < FRAME_HEADER_BYTES:
-        assert header is Nothing.SHORT
+        assert header is NoHeader.SHORT
     else:
         assert isinstance(header, FrameHeader)
         assert isinstance(check_body(header, pa.py_buffer(data[FRAME_HEADER_BYTES:])), Broken)
 
 
 def test_zeros_are_nothing_and_not_broken() -> None:
-    assert parse_header(bytes(100), 8, SEED) is Nothing.EMPTY
-    assert parse_file_header(bytes(100)) is Nothing.EMPTY
-    assert parse_file_header(b"") is Nothing.SHORT
+    assert parse_header(bytes(100), 8, SEED) is NoHeader.EMPTY
+    assert parse_file_header(bytes(100)) is NoHeader.EMPTY
+    assert parse_file_header(b"") is NoHeader.SHORT
 
 
 def test_a_frame_of_another_file_is_broken() -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.unit.journal.journals import append, bodies
-from wherry.journal.engine import Appended, Fenced, TooLarge
+from wherry.journal.engine import Appended, AppendFenced, EntryTooLarge
 from wherry.journal.memory import MemoryEngine
 from wherry.model.errors import Closed
 
@@ -31,9 +31,9 @@ def test_a_wrong_expectation_and_an_earlier_writer_are_fenced() -> None:
     async def run() -> None:
         engine = MemoryEngine()
         first = await engine.open()
-        assert await first.append([[b"a"]], 4) == Fenced(0)
+        assert await first.append([[b"a"]], 4) == AppendFenced(0)
         second = await engine.open()
-        assert await first.append([[b"a"]], 0) == Fenced(0)
+        assert await first.append([[b"a"]], 0) == AppendFenced(0)
         assert await second.append([[b"a"]], 0) == Appended(1)
 
     asyncio.run(run())
@@ -43,7 +43,7 @@ def test_bounds() -> None:
     async def run() -> None:
         engine = MemoryEngine(bytes_max=10, entry_bytes_max=8)
         writer = await engine.open()
-        assert await writer.append([[b"a"], [bytes(9)]], 0) == TooLarge(8)
+        assert await writer.append([[b"a"], [bytes(9)]], 0) == EntryTooLarge(8)
         assert writer.last == 0
         await append(writer, bytes(6))
         await writer.make_room(100)

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from wherry.journal.disk.reserve import PATH, Reserve
+from wherry.journal.disk.reserve import PATH, SpaceReserve
 from wherry.sim.world.disk import DiskFaults, SimDisk
 from wherry.sim.world.loop import run
 
@@ -18,11 +18,11 @@ def test_it_grows_and_shrinks_with_what_is_wanted():
         async def size() -> int:
             return (await files.list())[PATH]
 
-        reserve = Reserve(files, LEAST)
+        reserve = SpaceReserve(files, LEAST)
         for wanted, there in [(None, LEAST), (256 << 10, 256 << 10), (200 << 10, 256 << 10), (None, 256 << 10)]:
             await reserve.keep(wanted)
             assert await size() == there
-        after = Reserve(files, LEAST)
+        after = SpaceReserve(files, LEAST)
         await after.keep()
         assert await size() == 256 << 10  # nobody knows yet what the next checkpoint takes
         assert await after.spare_bytes() == (256 << 10) - 2 * LEAST

@@ -11,9 +11,9 @@ import pytest
 
 from tests.unit.journal.cutfiles import CutFiles
 from wherry.core.state.bodies import Cold, together
-from wherry.journal.bodies import segment, store, worn
-from wherry.journal.bodies.shelf import Cached
-from wherry.journal.bodies.store import Store
+from wherry.journal.bodies import compaction, segment, store
+from wherry.journal.bodies.partition import CachedBatch
+from wherry.journal.bodies.store import BodyStore
 from wherry.journal.disk.files import Bytes
 from wherry.model.errors import Corrupt
 from wherry.model.schema import Message, compact
@@ -52,15 +52,15 @@ class World:
 
     def __init__(self, cache_bytes_max: int = 1 << 30) -> None:
         self.files = Files()
-        self.store = Store(self.files, cache_bytes_max=cache_bytes_max)
+        self.store = BodyStore(self.files, cache_bytes_max=cache_bytes_max)
         self.gone: set[int] = set()
 
-    def put(self, count: int, base: int = 0, partition: int = 0) -> list[Cached]:
+    def put(self, count: int, base: int = 0, partition: int = 0) -> list[CachedBatch]:
         """Messages of which each says its offset, four in a batch."""
         batches = []
         for first in range(base, base + count, ROWS):
             rows = compact([Message(payload=b"%d" % offset) for offset in range(first, first + ROWS)])
-            batches.append(Cached(1, partition, first, rows, 7, first + 1, 0, first + 1))
+            batches.append(CachedBatch(1, partition, first, rows, 7, first + 1, 0, first + 1))
             self.store.put(batches[-1])
         return batches
 
@@ -70,11 +70,11 @@ class World:
     def wants(self, topic, partition, start, stop):
         return sum(offset not in self.gone for offset in range(start, stop))
 
-    def seal(self, batches: list[Cached]) -> None:
+    def seal(self, batches: list[CachedBatch]) -> None:
         asyncio.run(self.store.seal(batches, self.wanted))
 
     def rewrite(self) -> bool:
-        self.store.look_for_worn(self.wants)
+        self.store.find_sparse(self.wants)
         return asyncio.run(self.store.rewrite(self.wanted, self.wants))
 
     async def look(self, *offsets: int, partition: int = 0) -> list[bytes]:
@@ -103,9 +103,9 @@ def test_a_segment_has_what_was_wanted_when_it_was_begun():
     world.gone = {0, 5, 6, 15}
     world.files.meanwhile = lambda: world.gone.update({1, 2})
     world.seal(batches)
-    assert world.store.held().floor() is None and world.store.cached_bytes == 0
+    assert world.store.snapshot().floor() is None and world.store.cached_bytes == 0
     assert asyncio.run(world.look(14, 1, 7, 4)) == texts(14, 1, 7, 4)
-    assert world.store.held().segments[0].rows == 12
+    assert world.store.snapshot().segments[0].rows == 12
 
 
 def test_batches_of_other_columns_and_many_chunks_keep_their_order(monkeypatch):
@@ -114,7 +114,7 @@ def test_batches_of_other_columns_and_many_chunks_keep_their_order(monkeypatch):
         world = World()
         batches = world.put(12)
         keyed = compact([Message(payload=b"%d" % offset, key="k") for offset in range(12, 16)])
-        batches.append(Cached(1, 0, 12, keyed, 9, 13, 0, 13))
+        batches.append(CachedBatch(1, 0, 12, keyed, 9, 13, 0, 13))
         world.store.put(batches[-1])
         batches += world.put(4, 16)
         world.gone = {1, 13}
@@ -128,7 +128,7 @@ def test_a_batch_that_was_dropped_while_it_was_sealed_is_dropped_once():
     batches = world.put(8)
     world.files.meanwhile = lambda: world.store.drop(1, 0, [0])
     world.seal(batches)
-    assert (world.store.cached_bytes, len(world.store.held().cached)) == (0, 0)
+    assert (world.store.cached_bytes, len(world.store.snapshot().cached)) == (0, 0)
 
 
 def test_what_two_seal_at_once_is_in_one_segment():
@@ -140,7 +140,7 @@ def test_what_two_seal_at_once_is_in_one_segment():
 
     world.files.compute = _slowly(world.files.compute)  # type: ignore[method-assign]
     asyncio.run(main())
-    assert [each.rows for each in world.store.held().segments] == [16]
+    assert [each.rows for each in world.store.snapshot().segments] == [16]
 
 
 def _slowly(compute):
@@ -164,7 +164,7 @@ def test_a_topic_that_goes_while_a_thread_works_leaves_only_garbage(work):
         world.seal(batches)
     else:
         assert world.rewrite()
-    assert world.store.held().segments == []
+    assert world.store.snapshot().segments == []
     assert sorted(world.store.garbage) == sorted(world.files.disk)
 
 
@@ -183,10 +183,10 @@ def test_what_overflows_goes_to_segments_of_bounded_size(monkeypatch):
 def test_a_mostly_dead_segment_is_written_again_without_the_dead():
     world = World()
     world.seal(world.put(64))
-    (old,) = world.store.held().segments
+    (old,) = world.store.snapshot().segments
     world.gone = set(range(64)) - {3, 17, 18, 60}
     assert world.rewrite()
-    (new,) = world.store.held().segments
+    (new,) = world.store.snapshot().segments
     assert new.rows == 4 and new.bytes < old.bytes
     assert world.store.garbage == [old.path] and old.path in world.files.disk
     assert asyncio.run(world.look(60, 3, 17)) == texts(60, 3, 17)
@@ -208,11 +208,11 @@ def test_a_segment_that_died_while_it_was_looked_at_goes_without_a_new_one():
     world.gone = set(range(15))
     world.files.reading = lambda: world.gone.add(15)
     assert world.rewrite()
-    assert world.store.held().segments == [] and len(world.store.garbage) == 1
+    assert world.store.snapshot().segments == [] and len(world.store.garbage) == 1
 
 
 def test_the_search_for_sparse_segments_is_bounded_and_goes_on_where_it_ended(monkeypatch):
-    monkeypatch.setattr(worn, "LOOK_MAX", 2)
+    monkeypatch.setattr(compaction, "LOOK_MAX", 2)
     world = World()
     for base in range(0, 80, 16):
         world.seal(world.put(16, base))
@@ -224,15 +224,15 @@ def test_dead_segments_are_garbage_at_once_however_many_there_are():
     world = World()
     for base in range(0, 320, 16):
         world.seal(world.put(16, base))
-    paths = [each.path for each in world.store.held().segments]
+    paths = [each.path for each in world.store.snapshot().segments]
     world.gone = set(range(16 * 15)) | set(range(16 * 16 + 1, 16 * 17))
-    gain = world.store.look_for_worn(world.wants)
+    gain = world.store.find_sparse(world.wants)
     assert world.store.garbage == paths[:15]
     assert world.store.garbage_bytes == sum(len(world.files.disk[path]) for path in paths[:15])
     assert 0 < gain < len(world.files.disk[paths[16]])
     assert asyncio.run(world.store.rewrite(world.wanted, world.wants)), "the one that is mostly dead"
     assert world.store.garbage[15:] == [paths[16]]
-    assert world.store.look_for_worn(world.wants) == 0
+    assert world.store.find_sparse(world.wants) == 0
 
 
 def test_few_messages_that_keep_the_journal_are_found_by_what_it_costs_to_move_them():
@@ -251,13 +251,13 @@ def test_few_messages_that_keep_the_journal_are_found_by_what_it_costs_to_move_t
 def test_a_load_whose_segment_is_written_again_meanwhile_is_asked_anew():
     world = World()
     world.seal(world.put(32))
-    (old,) = world.store.held().segments
+    (old,) = world.store.snapshot().segments
     world.gone = set(range(32)) - {0, 30}
 
     async def main() -> None:
         looking = asyncio.create_task(world.look(0, 30))
         await asyncio.sleep(0)  # it has the blocks of the old segment in its hands now
-        world.store.look_for_worn(world.wants)
+        world.store.find_sparse(world.wants)
         assert await world.store.rewrite(world.wanted, world.wants)
         await world.files.remove(world.store.garbage)
         assert old.path not in world.files.disk
@@ -280,7 +280,7 @@ def test_a_body_that_no_block_has_is_lost_and_not_asked_for_for_ever():
 def test_sizes_are_told_of_as_many_as_the_read_cache_holds_in_order(blocks):
     world = World()
     world.seal(world.put(400))
-    each = int(world.store.held().segments[0].blocks[4].max())
+    each = int(world.store.snapshot().segments[0].blocks[4].max())
     world.store._read_bytes_max = int(blocks * each)
     left = np.random.default_rng(3).permutation(400).astype(np.int64)
     loads = 0

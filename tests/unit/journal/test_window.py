@@ -11,9 +11,9 @@ import pytest
 
 from wherry.journal.bodies import segment as segments
 from wherry.journal.bodies import window as windows
+from wherry.journal.bodies.partition import CachedBatch
 from wherry.journal.bodies.segment import Segment
-from wherry.journal.bodies.shelf import Cached
-from wherry.journal.bodies.store import Store
+from wherry.journal.bodies.store import BodyStore
 from wherry.journal.bodies.window import SegmentGone, Window
 from wherry.model.calls.where import Where
 from wherry.model.errors import Corrupt
@@ -42,8 +42,8 @@ def _messages(offsets: Iterable[int]) -> list[Message]:
     return [Message(payload=b"%d" % offset, key=f"k{offset % 7}") for offset in offsets]
 
 
-def in_memory(start: int, stop: int) -> Cached:
-    return Cached(1, 0, start, compact(_messages(range(start, stop))), 1, position=1, index=0, gate=0)
+def in_memory(start: int, stop: int) -> CachedBatch:
+    return CachedBatch(1, 0, start, compact(_messages(range(start, stop))), 1, position=1, index=0, gate=0)
 
 
 def blocks_of(*found: Segment) -> list[tuple[Segment, int]]:
@@ -126,7 +126,7 @@ def test_batches_without_a_row_that_is_wanted_say_how_far_they_go(disk: Disk):
 
 def test_a_window_holds_on_to_bounded_memory(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(windows, "PINNED_BYTES_MAX", 10_000)
-    store = Store(None)
+    store = BodyStore(None)
     for start in range(0, 100, 10):
         store.put(in_memory(start, start + 10))
     size = in_memory(0, 10).batch.nbytes + 1_024

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from wherry.broker.commit.shard import Shard
 from wherry.broker.waiting.slices import SLICE_BYTES, SLICE_MESSAGES
-from wherry.core.decide import deadletters
+from wherry.core.decide.dead_letters import select
 from wherry.core.inspect import by_id as messages_by_id
-from wherry.core.inspect.deadkinds import DeadGroup
+from wherry.core.inspect.dead_kinds import DeadGroup
 from wherry.core.state.bodies import Cold
 from wherry.core.state.partition import Partition
 from wherry.core.state.reader import DEAD
@@ -342,10 +342,10 @@ async def _graves(
     """Dead letters by partition, subscription and offset, each block with the number of its subscription."""
     shard.upkeep(shard.now())
     if after is None:
-        groups = deadletters.select(shard.state, topic, wanted)
+        groups = select(shard.state, topic, wanted)
     else:
         place = _place(after, DEAD_PLACE)
-        groups = _behind(topic, deadletters.select(shard.state, topic, replace(wanted, limit=COUNT_MAX)), place)
+        groups = _behind(topic, select(shard.state, topic, replace(wanted, limit=COUNT_MAX)), place)
     texts = np.array(shard.state.texts.texts, object)  # of now: their numbers may change while we wait for bodies
     for group in groups:
         share_of = topic.partitions[group.partition].directory.share_of

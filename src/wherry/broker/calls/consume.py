@@ -61,7 +61,7 @@ class ConsumeCalls(BrokerCalls):
         if state is None:
             raise NotFound("subscription", str(number))
         joined_as = leasing.join(state, consumer_id, None, None)
-        joined_as.is_ours = True
+        joined_as.is_internal = True
         return Consumer(self.shard, state, joined_as)
 
     async def leave(self, topic: str, subscription: str, consumer_id: str) -> None:

@@ -22,8 +22,7 @@ from wherry.core.decide.volatile import separate
 from wherry.core.index.offsets import distinct
 from wherry.core.state.bodies import Cold, together
 from wherry.core.state.lease import Lease
-from wherry.core.state.state import Consumer as ConsumerState
-from wherry.core.state.state import SubscriptionState
+from wherry.core.state.state import ConsumerState, SubscriptionState
 from wherry.model import check, ops
 from wherry.model.calls.lease import (
     PULL_BYTES_DEFAULT,
@@ -32,7 +31,7 @@ from wherry.model.calls.lease import (
     Received,
 )
 from wherry.model.catalog.subscription import BUFFER_MAX
-from wherry.model.errors import InvalidInput, NotFound, WherryError, error_text, is_by_the_message
+from wherry.model.errors import InvalidInput, NotFound, WherryError, error_text, may_be_message_fault
 from wherry.model.limits import TIME_MS_MAX
 from wherry.model.ops import AnyOp, to_ranges
 from wherry.model.schema import DELIVERED, completed
@@ -175,7 +174,7 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close(error_text(fault) if fault is not None and is_by_the_message(fault) else "")
+        await self.close(error_text(fault) if fault is not None and may_be_message_fault(fault) else "")
 
     async def close(self, error: str = "") -> None:
         """Leave the subscription: what this consumer held waits again, no attempt counted; with an `error`, as failed.
@@ -220,7 +219,7 @@ class Consumer:
         check.integer("messages", messages, 1, BUFFER_MAX)
         state = self._state
         state.credit = messages if state.credit > BUFFER_MAX else min(state.credit + messages, BUFFER_MAX)
-        self._shard.state.relieve(self._subscription, state.id)
+        self._shard.state.mark_room(self._subscription, state.id)
         self._shard.waiters.wake()
 
     async def pull(
@@ -320,7 +319,7 @@ class Consumer:
             delivery.take_back()
         else:  # settled and lost, which is what at most once means; the credit for it was not used
             self._state.credit += len(delivery)
-            self._shard.state.relieve(self._subscription, self.id)
+            self._shard.state.mark_room(self._subscription, self.id)
             self._shard.waiters.wake()
 
     def _settle_at_once(self, leases: list[Lease]) -> int:

@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from wherry.broker.calls import browse
 from wherry.broker.calls.calls import BrokerCalls
-from wherry.core.decide import deadletters, leasing, publishing
+from wherry.core.decide import dead_letters, leasing, publishing
 from wherry.core.decide.volatile import joined
-from wherry.core.inspect import deadkinds
-from wherry.core.inspect.deadkinds import DeadGroup
+from wherry.core.inspect import dead_kinds
+from wherry.core.inspect.dead_kinds import DeadGroup
 from wherry.model import check
-from wherry.model.calls.dead import DeadFilter, DeadKinds, Deed
+from wherry.model.calls.dead import DeadAction, DeadFilter, DeadKinds
 from wherry.model.calls.listing import Page
 from wherry.model.calls.publish import PublishOptions
 from wherry.model.errors import NotFound
@@ -48,9 +48,9 @@ class DeadLetterCalls(BrokerCalls):
         shard = self.shard
         known = shard.state.topic(topic)
         shard.upkeep(shard.now())
-        groups = deadletters.select(shard.state, known, wanted)
-        count, room = _total(groups), deadkinds.room(known)
-        return DeadKinds(count, room, await asyncio.to_thread(deadkinds.kinds, groups, list(shard.state.texts.texts)))
+        groups = dead_letters.select(shard.state, known, wanted)
+        count, room = _total(groups), dead_kinds.room(known)
+        return DeadKinds(count, room, await asyncio.to_thread(dead_kinds.kinds, groups, list(shard.state.texts.texts)))
 
     def each_dead(self, topic: str, wanted: DeadFilter | None = None) -> AsyncIterator[pa.RecordBatch]:
         """Yield dead letters in batches, however many there are."""
@@ -86,8 +86,8 @@ class DeadLetterCalls(BrokerCalls):
 
         def choose(now: leasing.Now) -> tuple[list[Entry], int]:
             known = state.topic(topic)
-            groups = deadletters.select(state, known, wanted)
-            return deadletters.redrive(state, known, groups, by, now.wall_us), _total(groups)
+            groups = dead_letters.select(state, known, wanted)
+            return dead_letters.redrive(state, known, groups, by, now.wall_us), _total(groups)
 
         return await self._durable(choose)
 
@@ -110,11 +110,11 @@ class DeadLetterCalls(BrokerCalls):
 
         def choose(now: leasing.Now) -> tuple[list[Entry], int]:
             known = state.topic(topic)
-            groups = deadletters.select(state, known, wanted)
+            groups = dead_letters.select(state, known, wanted)
             if not groups:  # another caller was first
                 return [], 0
             _check_all(topic, wanted, groups)
-            entries = deadletters.forward(state, known, groups, by, now.wall_us)
+            entries = dead_letters.forward(state, known, groups, by, now.wall_us)
             for name, batch, persistent in batches:
                 options = PublishOptions(persistent=persistent)
                 entries += publishing.decide(state, state.topic(name), batch, options, now.wall_us)[0]
@@ -123,9 +123,9 @@ class DeadLetterCalls(BrokerCalls):
 
         return await self._durable(choose)
 
-    def audit(self, topic: str) -> list[Deed]:
+    def audit(self, topic: str) -> list[DeadAction]:
         """Return who redrove or discarded dead letters of a topic, when and how many; the last actions, newest last."""
-        return list(self.shard.state.topic(topic).deeds)
+        return list(self.shard.state.topic(topic).actions)
 
     async def discard(self, topic: str, wanted: DeadFilter, *, by: str = "") -> int:
         """Discard dead letters; return how many."""
@@ -133,8 +133,8 @@ class DeadLetterCalls(BrokerCalls):
 
         def choose(now: leasing.Now) -> tuple[list[Entry], int]:
             known = state.topic(topic)
-            groups = deadletters.select(state, known, wanted)
-            return deadletters.discard(state, known, groups, by, now.wall_us), _total(groups)
+            groups = dead_letters.select(state, known, wanted)
+            return dead_letters.discard(state, known, groups, by, now.wall_us), _total(groups)
 
         return await self._durable(choose)
 

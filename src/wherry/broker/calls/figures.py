@@ -143,5 +143,5 @@ def _consumer(subscription: SubscriptionState, name: str) -> ConsumerStats:
         known.buffer_bytes,
         known.out_messages,
         known.out_bytes,
-        known.is_ours,
+        known.is_internal,
     )

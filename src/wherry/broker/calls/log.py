@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from wherry.broker.calls.calls import BrokerCalls
 from wherry.core.decide import span
-from wherry.core.decide.span import Budget, Way
+from wherry.core.decide.span import LogRange, ReadBudget
 from wherry.core.state.bodies import Cold, together
 from wherry.core.state.partition import Partition
 from wherry.core.state.state import TopicState
 from wherry.journal.bodies.nearby import Nearby, nearby
 from wherry.journal.bodies.segment import Segment
 from wherry.journal.bodies.window import SegmentGone, Window, window
-from wherry.journal.disk.realfiles import RealFiles
+from wherry.journal.disk.real_files import RealFiles
 from wherry.model import check, limits
 from wherry.model.calls.log import (
     BUDGET_MAX,
@@ -170,7 +170,7 @@ class LogCalls(BrokerCalls):
         while True:
             self.shard.committer.check()
             begin = {topic: await self._from(topic, given) for topic, given in start.items()}
-            result = await self._reach(begin, stop, Budget(messages_max, bytes_max))
+            result = await self._reach(begin, stop, ReadBudget(messages_max, bytes_max))
             left_ms = until_ms - self.shard.clock.steady_ms()
             if result != begin or left_ms <= 0:
                 await self.shard.committer.wait(self.shard.committer.submitted)
@@ -185,26 +185,28 @@ class LogCalls(BrokerCalls):
                 await self._check_kept(state, found, offset, found.released.floor)
         return {number: given.get(number, 0) for number in range(state.config.partitions)}
 
-    async def _reach(self, start: Positions, stop: Positions | None, budget: Budget) -> dict[str, dict[int, int]]:
+    async def _reach(self, start: Positions, stop: Positions | None, budget: ReadBudget) -> dict[str, dict[int, int]]:
         colds: list[Cold] = []
         while True:
-            ways = [way for topic, begin in start.items() for way in self._ways(topic, begin, stop)]
+            ranges = [wanted for topic, begin in start.items() for wanted in self._ranges(topic, begin, stop)]
             try:
-                ends = span.reach(self.shard.state.bodies, ways, budget)
+                ends = span.reach(self.shard.state.bodies, ranges, budget)
             except Cold as cold:
                 colds = together(colds, cold)
                 await self.shard.store.load(*colds)
                 continue
             result = {topic: dict(begin) for topic, begin in start.items()}
-            for way, end in zip(ways, ends, strict=True):
-                result[way.topic.config.name][way.partition.number] = end
+            for wanted, end in zip(ranges, ends, strict=True):
+                result[wanted.topic.config.name][wanted.partition.number] = end
             return result
 
-    def _ways(self, topic: str, start: Mapping[int, int], stop: Positions | None) -> list[Way]:
+    def _ranges(self, topic: str, start: Mapping[int, int], stop: Positions | None) -> list[LogRange]:
         state = self.shard.state.topic(topic)
         ends = None if stop is None else stop.get(topic, {})
         return [
-            Way(state, found, begin, found.next_offset if ends is None else min(found.next_offset, ends.get(number, 0)))
+            LogRange(
+                state, found, begin, found.next_offset if ends is None else min(found.next_offset, ends.get(number, 0))
+            )
             for number, begin in start.items()
             if (found := state.partitions.get(number)) is not None
         ]

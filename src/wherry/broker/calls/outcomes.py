@@ -154,7 +154,7 @@ class OutcomeCalls(BrokerCalls):
             return
         await shard.admit_settle(len(outcomes))
         steps: list[AnyOp] = [
-            ops.Told(
+            ops.Reported(
                 *place,
                 np.array([each.offset for each in group], np.int64),
                 np.array([FATES.index(each.fate) for each in group], np.int64),

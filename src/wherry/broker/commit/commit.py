@@ -12,8 +12,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from wherry.journal.bodies.body import Parts
-from wherry.journal.engine import Appended, Fenced, TooLarge, Writer
+from wherry.journal.bodies.body import Chunks
+from wherry.journal.engine import Appended, AppendFenced, EntryTooLarge, Writer
 from wherry.model import errors
 from wherry.model.errors import Closed, WherryError, WriterFailed
 
@@ -33,7 +33,7 @@ class Committer:
     def __init__(self, writer: Writer, on_failure: Callable[[WherryError], None]) -> None:
         self._writer = writer
         self._on_failure = on_failure
-        self._pending: deque[tuple[Parts, int]] = deque()
+        self._pending: deque[tuple[Chunks, int]] = deque()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         """Callers that wait for a position: each has a future of its own, so that one can give up alone."""
         self._task: asyncio.Task[None] | None = None
@@ -45,7 +45,7 @@ class Committer:
         self.closing = False
         self.metrics: Metrics | None = None
 
-    def submit(self, parts: Parts, size: int) -> int:
+    def submit(self, parts: Chunks, size: int) -> int:
         """Queue an entry; return its position. Entries of one turn of the loop are written together at its end."""
         self.check()
         self.submitted += 1
@@ -95,7 +95,7 @@ class Committer:
             self._task = None
 
     async def _write_group(self) -> None:
-        bodies: list[Parts] = []
+        bodies: list[Chunks] = []
         size = 0
         while self._pending and (size == 0 or size + self._pending[0][1] <= GROUP_BYTES):
             parts, length = self._pending.popleft()
@@ -109,9 +109,9 @@ class Committer:
                 self.metrics.synced(perf_counter() - began, len(bodies), size)
             self.durable = outcome.position
             self._release()
-        elif isinstance(outcome, Fenced):
+        elif isinstance(outcome, AppendFenced):
             raise errors.Fenced(f"another owner has written up to position {outcome.actual}")
-        elif isinstance(outcome, TooLarge):
+        elif isinstance(outcome, EntryTooLarge):
             raise WriterFailed(f"an entry above {outcome.bytes_max} bytes reached the journal")
         else:
             raise WriterFailed(f"the journal does not know whether a group was stored: {outcome.why}")

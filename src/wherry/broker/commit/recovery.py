@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from wherry.broker.clock import Clock
 from wherry.broker.commit.shard import Shard
-from wherry.core.apply.apply_runs import is_plain
+from wherry.core.apply.runs import is_plain
 from wherry.core.state import snapshot
 from wherry.core.state.state import State
 from wherry.journal import checkpoint as checkpoints
-from wherry.journal.bodies.shelf import Cached
-from wherry.journal.bodies.store import Store
+from wherry.journal.bodies.partition import CachedBatch
+from wherry.journal.bodies.store import BodyStore
 from wherry.journal.checkpoint import Checkpoint
 from wherry.journal.codec import Control, Packed, Undecodable, split
 from wherry.journal.disk.files import Bytes, Files
@@ -35,7 +35,7 @@ RUN_BYTES_MAX = 4 << 20
 """Plain publishes that are applied together: so many, or so many bytes. Memory is freed between such runs."""
 
 
-async def open_shard(engine: Engine, files: Files | None, store: Store, clock: Clock, owner: str) -> Shard:
+async def open_shard(engine: Engine, files: Files | None, store: BodyStore, clock: Clock, owner: str) -> Shard:
     """Open a shard and replay its journal to the end."""
     with _without_collection():
         return await _open_shard(engine, files, store, clock, owner)
@@ -53,7 +53,7 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-async def _open_shard(engine: Engine, files: Files | None, store: Store, clock: Clock, owner: str) -> Shard:
+async def _open_shard(engine: Engine, files: Files | None, store: BodyStore, clock: Clock, owner: str) -> Shard:
     point: Checkpoint | None = None
 
     async def vouched() -> int:
@@ -168,7 +168,7 @@ class _Bodies:
             (batch,) = _unpacked(position, [each])
             if row is not None:
                 topic, partition, base, published_us, _, _, gate = row
-                self._shard.store.put(Cached(topic, partition, base, batch, published_us, position, index, gate))
+                self._shard.store.put(CachedBatch(topic, partition, base, batch, published_us, position, index, gate))
             if stage is not None:
                 key, part = stage
                 parts = self._shard.state.stages.open[key].parts
@@ -181,7 +181,7 @@ class _Bodies:
             raise Corrupt("journal", position, f"entry {position}, which the checkpoint needs, is missing")
 
 
-async def _remove_orphans(files: Files, store: Store, point: Checkpoint | None) -> None:
+async def _remove_orphans(files: Files, store: BodyStore, point: Checkpoint | None) -> None:
     """Remove segments that no checkpoint names: their messages are in the journal."""
     used = store.segment_paths()
     orphans = [path for path in await files.list() if path.startswith("segments/") and path not in used]

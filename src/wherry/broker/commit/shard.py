@@ -26,16 +26,16 @@ from wherry.broker.waiting.slices import Slices
 from wherry.broker.waiting.waiters import Waiters
 from wherry.broker.waiting.watches import Watches
 from wherry.core.apply.apply import apply
-from wherry.core.apply.apply_runs import apply_plain
+from wherry.core.apply.runs import apply_plain
 from wherry.core.apply.step import Effects
 from wherry.core.decide import upkeep
 from wherry.core.decide.leasing import Now
 from wherry.core.state.bodies import Cold, together
 from wherry.core.state.lease import Lease
 from wherry.core.state.state import State, SubscriptionState, TopicState
-from wherry.journal.bodies.body import Parts, adopt
-from wherry.journal.bodies.shelf import Cached
-from wherry.journal.bodies.store import Store
+from wherry.journal.bodies.body import Chunks, adopt
+from wherry.journal.bodies.partition import CachedBatch
+from wherry.journal.bodies.store import BodyStore
 from wherry.journal.checkpoint import StagedAt
 from wherry.journal.codec import Packed, encode
 from wherry.journal.disk.files import Files
@@ -73,7 +73,7 @@ CUT_MAX = 10_000
 class Shard:
     """One journal, the state it led to, and the bodies."""
 
-    def __init__(self, state: State, store: Store, writer: Writer, files: Files | None, clock: Clock) -> None:
+    def __init__(self, state: State, store: BodyStore, writer: Writer, files: Files | None, clock: Clock) -> None:
         self.state = state
         self.store = store
         self.writer = writer
@@ -213,8 +213,8 @@ class Shard:
             raise DiskFull(size, left)
         return self._write(encoded)
 
-    def _encoded(self, entries: Sequence[Entry]) -> list[tuple[Parts, int, Entry]]:
-        encoded: list[tuple[Parts, int, Entry]] = []
+    def _encoded(self, entries: Sequence[Entry]) -> list[tuple[Chunks, int, Entry]]:
+        encoded: list[tuple[Chunks, int, Entry]] = []
         for entry in entries:
             if entry.volatile:
                 kept = [adopt(batch)[0] for batch in entry.batches]
@@ -226,7 +226,7 @@ class Shard:
             encoded.append((parts, size, own))
         return encoded
 
-    def _write(self, encoded: list[tuple[Parts, int, Entry]]) -> int:
+    def _write(self, encoded: list[tuple[Chunks, int, Entry]]) -> int:
         position = 0
         awake: dict[int, None] = {}
         for parts, size, entry in encoded:
@@ -246,7 +246,7 @@ class Shard:
             self._carry_out(effects, 0 if entry.volatile else position, gate)
             if self.tracing is not None:
                 self.tracing.written(entry, position)
-            awake |= effects.awake
+            awake |= effects.maybe_ready
         self.waiters.wake()
         for topic in awake:
             self._cut_off_laggards(topic)
@@ -261,7 +261,7 @@ class Shard:
         apply_plain(self.state, [(at_us, op) for _, at_us, op, _ in run])
         put = self.store.put
         for position, at_us, op, packed in run:
-            put(Cached(op.topic, op.partition, op.base, packed, at_us, position, 0, position, op.count))
+            put(CachedBatch(op.topic, op.partition, op.base, packed, at_us, position, 0, position, op.count))
 
     def _carry_out(self, effects: Effects, position: int, gate: int) -> None:
         """Do what an entry at a position (0: in none) leads to; nobody sees its messages before `gate` is durable."""
@@ -277,7 +277,7 @@ class Shard:
             if stored.staged is not None:
                 at, index = self.staged.pop(stored.staged)
             self.store.put(
-                Cached(
+                CachedBatch(
                     stored.topic,
                     stored.partition,
                     stored.base,
@@ -298,7 +298,7 @@ class Shard:
             self.arrivals.came(topic)
             self.pending_outcomes.forget_topic(topic)
         self._tell(effects, gate)
-        if self.store.is_over() or (effects.stored and self.state.mortal and self._is_due_before_wake()):
+        if self.store.is_over() or (effects.stored and self.state.expiry_times and self._is_due_before_wake()):
             self.pressure.set()
 
     def _tell(self, effects: Effects, position: int) -> None:
@@ -308,7 +308,7 @@ class Shard:
         if effects.outcomes:
             self.pending_outcomes.add(position, effects.outcomes)
         if self.on_push is not None:
-            for number in effects.pushed:
+            for number in effects.webhooks_changed:
                 self.on_push(number)
         if self.on_bury is not None:
             for number in effects.buried:

@@ -19,10 +19,10 @@ from wherry.core.decide import upkeep
 from wherry.core.state import snapshot
 from wherry.core.state.snapshot import StateImage
 from wherry.journal import checkpoint as checkpoints
-from wherry.journal.bodies.store import Held
+from wherry.journal.bodies.store import StoreSnapshot
 from wherry.journal.checkpoint import Checkpoint, StagedAt
 from wherry.journal.disk.files import Bytes
-from wherry.journal.disk.reserve import Reserve
+from wherry.journal.disk.reserve import SpaceReserve
 from wherry.model.errors import Fenced, StorageError, WherryError, WriterFailed
 
 TICK_MS = 1_000
@@ -53,7 +53,7 @@ class Housekeeper:
         self._last_checkpoint_ms = shard.clock.steady_ms()
         self._cost_ms = 0
         """The time that the last checkpoint took."""
-        self._reserve = None if shard.files is None else Reserve(shard.files, shard.writer.reserve_bytes)
+        self._reserve = None if shard.files is None else SpaceReserve(shard.files, shard.writer.reserve_bytes)
         self._reclaiming: asyncio.Task[bool] | None = None
         self._vain_until_ms = 0
         """No attempt to free journal before this time, since the last one failed or freed nothing."""
@@ -202,7 +202,7 @@ class Housekeeper:
         shard = self._shard
         if shard.files is None or self._reserve is None:
             return
-        gain = shard.store.look_for_worn(shard.wants)
+        gain = shard.store.find_sparse(shard.wants)
         until_ms = shard.clock.steady_ms() + TICK_MS // 2
         for _ in range(1 + gain // GAIN_BYTES):
             if not await shard.store.rewrite(shard.wanted, shard.wants):
@@ -242,7 +242,7 @@ class Housekeeper:
             garbage, shard.store.garbage = shard.store.garbage, []
             garbage_bytes, shard.store.garbage_bytes = shard.store.garbage_bytes, 0
             position = shard.committer.submitted
-            state, held, staged = snapshot.dump(shard.state), shard.store.held(), shard.staged_rows()
+            state, held, staged = snapshot.dump(shard.state), shard.store.snapshot(), shard.staged_rows()
             try:
                 floor, parts = await shard.files.compute(partial(_drawn_up, position, state, held, staged))
                 await shard.committer.wait(position)
@@ -297,7 +297,7 @@ def _look_away(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-def _drawn_up(position: int, state: StateImage, held: Held, staged: list[StagedAt]) -> tuple[int, list[Bytes]]:
+def _drawn_up(position: int, state: StateImage, held: StoreSnapshot, staged: list[StagedAt]) -> tuple[int, list[Bytes]]:
     """Return the lowest journal position that a checkpoint still needs, and its bytes. A thread runs this."""
     floor = min([position + 1, held.floor() or position + 1, *(row[2] for row in staged)])
     return floor, checkpoints.encode(Checkpoint(position, floor, state, held.image(), staged))

@@ -68,11 +68,11 @@ class PendingOutcomes:
         """Return durable outcomes, topic by topic, URL by URL."""
         self._forget_durable()
         found: list[Outcome] = []
-        for number in self._state.talkative:
+        for number in self._state.with_outcomes:
             topic = self._state.topics[number]
             hidden = [places for _, of, places in self._fresh if of == number]
             places = np.concatenate(hidden) if hidden else np.empty(0, np.int64)
-            found += topic.outbox.untold(topic.config.name, limit - len(found), places, without)
+            found += topic.outbox.unreported(topic.config.name, limit - len(found), places, without)
             if len(found) >= limit:
                 break
         return found

@@ -1,6 +1,6 @@
 """Pulls that wait for messages, and which of them to wake: as many as there is something for.
 
-The core notes in `SubscriptionState.calls` what may give a waiter messages: a partition got some, or a consumer got
+The core notes in `SubscriptionState.wakeups` what may give a waiter messages: a partition got some, or a consumer got
 room. Each such wake-up goes to one waiter, first come, first served, and that waiter tries to lease. A waiter that
 finds the partition empty uses the wake-up up. Else (it left messages there, had no room for them, was cancelled) the
 wake-up goes to the next waiter, and to no waiter twice. So none is lost, and a thousand waiters cost a publish no more
@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 from wherry.broker.clock import Clock
 from wherry.core.decide import leasing
 from wherry.core.state import assignment
-from wherry.core.state.state import Consumer, State, SubscriptionState
+from wherry.core.state.state import ConsumerState, State, SubscriptionState
 
 DUE_LOOK_MS = 1_000
 """Due times are by the wall clock, which may be set forward meanwhile: check again after a second."""
@@ -34,7 +34,7 @@ class WakeUp(NamedTuple):
 class Waiter:
     """One pull that waits. The result of its future is the wake-up, or None: try again, or the time is over."""
 
-    consumer: Consumer
+    consumer: ConsumerState
     missed: dict[int | str, int]
     """Wake-ups that gave this waiter nothing: their events, by cause."""
     future: asyncio.Future[WakeUp | None]
@@ -95,7 +95,7 @@ class Waiters:
 
     def wake(self) -> None:
         """Wake waiters by what has changed, at the end of this turn of the loop."""
-        if not self._state.called or self._waking:
+        if not self._state.to_wake or self._waking:
             return
         if self._lines:
             self._waking = True
@@ -110,7 +110,7 @@ class Waiters:
             self._wake_line(line)
 
     async def wait(
-        self, subscription: SubscriptionState, consumer: Consumer, wait_ms: int | None, missed: dict[int | str, int]
+        self, subscription: SubscriptionState, consumer: ConsumerState, wait_ms: int | None, missed: dict[int | str, int]
     ) -> WakeUp | None:
         """Wait for a wake-up, or until the time is over. Await nothing between the last try and this call."""
         loop = asyncio.get_running_loop()
@@ -142,24 +142,24 @@ class Waiters:
 
     def pass_on(self, subscription: SubscriptionState, call: WakeUp) -> None:
         """Give a wake-up to the next waiter, since there may be messages left."""
-        subscription.calls[call.cause] = max(call.event, subscription.calls.get(call.cause, call.event))
-        self._state.called[subscription.number] = None
+        subscription.wakeups[call.cause] = max(call.event, subscription.wakeups.get(call.cause, call.event))
+        self._state.to_wake[subscription.number] = None
         self.wake()
 
     def _wake(self) -> None:
         self._waking = False
-        called, self._state.called = self._state.called, {}
+        called, self._state.to_wake = self._state.to_wake, {}
         for number in called:
             line, subscription = self._lines.get(number), self._state.subscriptions.get(number)
             if line is None and subscription is not None:
-                subscription.calls = {}
+                subscription.wakeups = {}
             elif line is not None and subscription is None:
                 self._wake_line(line)
             elif line is not None and subscription is not None:
                 self._serve(line, subscription)
 
     def _serve(self, line: WaitLine, subscription: SubscriptionState) -> None:
-        calls, subscription.calls = subscription.calls, {}
+        calls, subscription.wakeups = subscription.wakeups, {}
         for cause, event in calls.items():
             if isinstance(cause, str):
                 waiter = self._with_room(line, subscription, cause)
@@ -171,7 +171,7 @@ class Waiters:
 
     def _taker(self, line: WaitLine, subscription: SubscriptionState, number: int, event: int) -> Waiter | None:
         """Return the first waiter that may pull from a partition, has room, and has not had this wake-up before."""
-        if number not in subscription.astir:
+        if number not in subscription.nonempty:
             return None
         strategy = subscription.assignment
         owner = assignment.owner(strategy, number)
@@ -199,11 +199,11 @@ class Waiters:
             elif known.has_room():
                 line.queue.setdefault(waiter)
                 found = found or (None if waiter.future.done() else waiter)
-        return found if len(subscription.astir) else None
+        return found if len(subscription.nonempty) else None
 
     def _watch(self, line: WaitLine, subscription: SubscriptionState) -> None:
         """Set one timer for all waiters: when the next message becomes due."""
-        first = subscription.astir.times.first()
+        first = subscription.nonempty.times.first()
         if first is None or not line.of:
             return
         loop = asyncio.get_running_loop()
@@ -219,7 +219,7 @@ class Waiters:
         line.timer = None
         if subscription.number not in self._state.subscriptions:
             return
-        leasing.stir_due(self._state, subscription, self._clock.wall_us() // 1000)
+        leasing.mark_due(self._state, subscription, self._clock.wall_us() // 1000)
         self._watch(line, subscription)
         self.wake()
 

@@ -53,7 +53,7 @@ class Watch:
         """Read the fates in a partition once; from then on `look` and `handed` update them."""
         rows = np.flatnonzero(self.partition == partition.number)
         given = self.offset[rows]
-        self.offset[rows] = at = fates.heirs(partition, given)
+        self.offset[rows] = at = fates.replacements(partition, given)
         self.code[rows] = code = self._come(partition, at)
         left = bitmap_of(np.sort(at[code == WAITING]))
         if left:
@@ -63,7 +63,7 @@ class Watch:
     def _come(self, partition: Partition, offset: Int64) -> Int64:
         code = fates.ended(partition, offset)
         if self.until == "delivered":
-            code[(code == WAITING) & fates.is_handed(partition, offset)] = DELIVERED
+            code[(code == WAITING) & fates.was_delivered(partition, offset)] = DELIVERED
         return code
 
     def look(self, partition: Partition, offset: Int64 | None) -> None:
@@ -201,7 +201,7 @@ class Watches:
         for number, at, old, new in effects.amended:
             for watch in self._near(number, at, np.array([old], np.int64)):
                 self._move(watch, at, old, new)
-        for number, at, offset in effects.over:
+        for number, at, offset in effects.maybe_ended:
             if number in self._by_topic and number in self._state.topics:
                 partition = self._state.topics[number].partitions[at]
                 for watch in self._near(number, at, None if offset is None else np.sort(offset)):

@@ -139,8 +139,8 @@ def discard(
 def audit(ctx: typer.Context, topic: TopicName, json: AsJson = False) -> None:
     """Who sent dead letters back or threw them away, when and how many."""
     here = session(ctx, json)
-    deeds = here.run(lambda link: link.call("GET", "topics", topic, "dead", "audit"))["deeds"]
-    rows = deeds if here.json else [deed | {"at": output.moment(deed["at_ms"])} for deed in deeds]
+    actions = here.run(lambda link: link.call("GET", "topics", topic, "dead", "audit"))["actions"]
+    rows = actions if here.json else [action | {"at": output.moment(action["at_ms"])} for action in actions]
     names = ("at", "what", "by", "subscription", "messages")
     output.show({name: name for name in names}, rows, json=here.json, empty=f"nobody did anything in {topic} yet")
 

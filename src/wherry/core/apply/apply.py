@@ -6,16 +6,16 @@ refuses: whether an entry is right was decided before it was written.
 
 from __future__ import annotations
 
-from wherry.core.apply import apply_catalog, apply_publishes, apply_settles
+from wherry.core.apply import catalog, publishes, settles
 from wherry.core.apply.step import Effects, Handler, Step
 from wherry.core.state.state import State
 from wherry.model import ops
 from wherry.model.ops import Entry
 
 _HANDLERS: dict[type[ops.Op], Handler] = {
-    **apply_catalog.HANDLERS,
-    **apply_publishes.HANDLERS,
-    **apply_settles.HANDLERS,
+    **catalog.HANDLERS,
+    **publishes.HANDLERS,
+    **settles.HANDLERS,
 }
 
 

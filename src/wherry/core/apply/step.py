@@ -39,20 +39,20 @@ class Effects:
 
     stored: list[Stored] = field(default_factory=list)
     touched: dict[tuple[int, int], Partition] = field(default_factory=dict)
-    awake: dict[int, None] = field(default_factory=dict)
+    maybe_ready: dict[int, None] = field(default_factory=dict)
     """Topics in which something may have become ready."""
     staged: list[tuple[str, int, int]] = field(default_factory=list)
     """Key, number of the part, and which batch of the entry it was."""
     ended: list[str] = field(default_factory=list)
     """Keys of stages that are over."""
     dropped_topics: list[int] = field(default_factory=list)
-    over: list[tuple[int, int, Int64 | None]] = field(default_factory=list)
+    maybe_ended: list[tuple[int, int, Int64 | None]] = field(default_factory=list)
     """Topic, partition and offsets (None: any) of messages that may have come to their end."""
     amended: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Topic, partition, and the offsets of a message and of the one that took its place."""
     outcomes: list[tuple[int, Int64]] = field(default_factory=list)
     """Topics, and the places of which there is something to tell."""
-    pushed: list[int] = field(default_factory=list)
+    webhooks_changed: list[int] = field(default_factory=list)
     """Subscriptions whose webhook came or changed."""
     buried: list[int] = field(default_factory=list)
     """Topics that have new dead letters."""
@@ -79,21 +79,21 @@ class Step(NamedTuple):
         return self.at_us // 1000
 
 
-def settled(step: Step, topic: TopicState, partition: Partition, offset: Int64) -> None:
+def release_settled(step: Step, topic: TopicState, partition: Partition, offset: Int64) -> None:
     """A durable subscription is done with messages: what nobody else waits for leaves the bounds and the log."""
     topic.give_back(partition.settled(offset))
     step.effects.touched[topic.number, partition.number] = partition
-    over(step, topic, partition, offset)
+    check_ended(step, topic, partition, offset)
 
 
-def over(step: Step, topic: TopicState, partition: Partition, offset: Int64 | None) -> None:
+def check_ended(step: Step, topic: TopicState, partition: Partition, offset: Int64 | None) -> None:
     """Messages (None: any) may have come to their end: whoever asked is told."""
-    step.effects.over.append((topic.number, partition.number, offset))
+    step.effects.maybe_ended.append((topic.number, partition.number, offset))
     if len(topic.outbox.watched):
-        _conclude(step, topic, partition, offset)
+        _record_outcomes(step, topic, partition, offset)
 
 
-def _conclude(step: Step, topic: TopicState, partition: Partition, offset: Int64 | None) -> None:
+def _record_outcomes(step: Step, topic: TopicState, partition: Partition, offset: Int64 | None) -> None:
     places = topic.outbox.among(partition.number, offset)
     at = places & ((1 << PARTITION_SHIFT) - 1)
     fate = fates.ending(partition, at)
@@ -104,7 +104,7 @@ def _conclude(step: Step, topic: TopicState, partition: Partition, offset: Int64
     news, untold = topic.outbox.conclude(places, fate, fates.is_dead(partition, at), step.now_ms)
     if len(news):
         step.effects.outcomes.append((topic.number, news))
-        step.state.talkative[topic.number] = None
+        step.state.with_outcomes[topic.number] = None
     if untold:
         topic.count("untold", untold)
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from wherry.core.index.runs import Pairs
 from wherry.core.state.bodies import Cold
 from wherry.core.state.lease import Lease
-from wherry.core.state.state import Consumer, State, SubscriptionState
+from wherry.core.state.state import ConsumerState, State, SubscriptionState
 from wherry.model import check, limits
 from wherry.model.catalog.subscription import BUFFER_MAX, LEASE_MS_MAX
 from wherry.model.errors import AlreadyExists, LimitReached, NotFound, StaleLease
@@ -42,7 +42,7 @@ def join(
     buffer_messages: int | None,
     buffer_bytes: int | None,
     seat: str | None = None,
-) -> Consumer:
+) -> ConsumerState:
     """A consumer declares its buffer and shares the subscription from now on.
 
     Those with the same `seat` have its partitions together, as one consumer would; each has a buffer of its own.
@@ -55,7 +55,7 @@ def join(
     count = len(subscription.consumers) + 1
     if count > limits.CONSUMERS_PER_SUBSCRIPTION_MAX:
         raise LimitReached("consumers of the subscription", limits.CONSUMERS_PER_SUBSCRIPTION_MAX, count)
-    joined = Consumer(consumer, buffer_messages or BUFFER_MESSAGES_DEFAULT, buffer_bytes or BUFFER_BYTES_DEFAULT)
+    joined = ConsumerState(consumer, buffer_messages or BUFFER_MESSAGES_DEFAULT, buffer_bytes or BUFFER_BYTES_DEFAULT)
     if seat is not None:
         joined.seat = f"seat {seat}"  # the name of a consumer has no space
     joined.turn = subscription.turn  # those who come for one pull only begin at different partitions too
@@ -70,19 +70,19 @@ def leave(state: State, subscription: SubscriptionState, consumer: str) -> None:
     left = subscription.consumers.pop(consumer, None)
     if left is None:
         return
-    moving = _astir_of(subscription, left.seat)
+    moving = _nonempty_of(subscription, left.seat)
     subscription.unseat(left)
     for lease in state.leases.of_consumer(subscription.number, consumer):
         subscription.readers[lease.partition].give_back(lease.rank, lease.offset)
         state.leases.end(lease)
-        state.stir(subscription, lease.partition)
-    state.relieve(subscription, consumer)
+        state.mark_nonempty(subscription, lease.partition)
+    state.mark_room(subscription, consumer)
     for number in moving:  # whoever has them now may wait already
-        state.stir(subscription, number)
+        state.mark_nonempty(subscription, number)
 
 
 @dataclass(slots=True)
-class Budget:
+class PullBudget:
     """How much one pull may still hand out. The first message may be as large as `first_bytes`."""
 
     messages: int
@@ -106,14 +106,14 @@ class Budget:
 
 
 def lease(
-    state: State, subscription: SubscriptionState, consumer: Consumer, messages: int, size: int, now: Now
+    state: State, subscription: SubscriptionState, consumer: ConsumerState, messages: int, size: int, now: Now
 ) -> list[Lease]:
     """Hand out messages in order, up to a number and to a size, and never beyond the consumer's buffer or credit.
 
     Raises `Cold` when bodies must be loaded first; then nothing was handed out.
     """
     room = consumer.buffer_bytes - consumer.out_bytes
-    budget = Budget(
+    budget = PullBudget(
         min(messages, consumer.buffer_messages - consumer.out_messages, consumer.credit),
         min(size, room),
         # One message above the buffer is handed to a consumer that holds nothing: else nobody would ever get it.
@@ -122,7 +122,7 @@ def lease(
     granted: list[Lease] = []
     if not consumer.has_room():
         return granted
-    stir_due(state, subscription, now.wall_ms)
+    mark_due(state, subscription, now.wall_ms)
     for partition, quota in _turns(state, subscription, consumer, budget, now.wall_ms):
         try:
             new = _lease_from(state, subscription, consumer, partition, (min(quota, budget.messages), budget), now)
@@ -143,9 +143,9 @@ def lease(
 def _lease_from(
     state: State,
     subscription: SubscriptionState,
-    consumer: Consumer,
+    consumer: ConsumerState,
     partition: int,
-    limit: tuple[int, Budget],
+    limit: tuple[int, PullBudget],
     now: Now,
 ) -> Lease | None:
     reader = subscription.readers[partition]
@@ -173,7 +173,7 @@ def _lease_from(
 
 
 def _turns(
-    state: State, subscription: SubscriptionState, consumer: Consumer, budget: Budget, now_ms: int
+    state: State, subscription: SubscriptionState, consumer: ConsumerState, budget: PullBudget, now_ms: int
 ) -> Iterator[tuple[int, int]]:
     """Partitions to pull from in turn, and at most how much from each."""
     own, before = _own(subscription, consumer), consumer.out_messages
@@ -188,26 +188,26 @@ def _turns(
                 return
 
 
-def _own(subscription: SubscriptionState, consumer: Consumer) -> list[int]:
+def _own(subscription: SubscriptionState, consumer: ConsumerState) -> list[int]:
     """Partitions of a consumer in which something may be ready, in the order to look."""
     if not subscription.assignment.rotates:
-        return [number for number in subscription.assignment.of(consumer.seat) if number in subscription.astir]
-    numbers = _astir_of(subscription, consumer.seat)
+        return [number for number in subscription.assignment.of(consumer.seat) if number in subscription.nonempty]
+    numbers = _nonempty_of(subscription, consumer.seat)
     first = bisect_left(numbers, consumer.turn % subscription.topic.config.partitions)
     return numbers[first:] + numbers[:first]
 
 
-def _astir_of(subscription: SubscriptionState, seat: str) -> list[int]:
+def _nonempty_of(subscription: SubscriptionState, seat: str) -> list[int]:
     """Partitions of a seat in which something may be ready, ascending; costs the fewer of its own and of those."""
-    own, astir = subscription.assignment.of(seat), subscription.astir
-    if len(own) < len(astir):
-        return sorted(number for number in own if number in astir)
+    own, nonempty = subscription.assignment.of(seat), subscription.nonempty
+    if len(own) < len(nonempty):
+        return sorted(number for number in own if number in nonempty)
     everything = len(own) == subscription.topic.config.partitions
-    return [number for number in astir.numbers() if everything or number in own]
+    return [number for number in nonempty.numbers() if everything or number in own]
 
 
 def _quotas(
-    state: State, subscription: SubscriptionState, numbers: list[int], budget: Budget, now_ms: int
+    state: State, subscription: SubscriptionState, numbers: list[int], budget: PullBudget, now_ms: int
 ) -> list[tuple[int, int]]:
     """For ranked orders: of the smallest ranks of all partitions that fit the budget, how many lie in each of them."""
     parts = _smallest(subscription, numbers, budget.messages, now_ms)
@@ -257,7 +257,7 @@ def _smallest(subscription: SubscriptionState, numbers: list[int], count: int, n
 def _most_lagging(subscription: SubscriptionState, now_ms: int) -> list[int]:
     """Partitions by how much is ready in them, most first."""
     lags = []
-    for number in subscription.astir.numbers():
+    for number in subscription.nonempty.numbers():
         reader = subscription.readers[number]
         reader.wake(now_ms)
         ready = reader.waiting.ready(now_ms)
@@ -273,20 +273,20 @@ def _note_look(subscription: SubscriptionState, number: int, now_ms: int) -> Non
     reader = subscription.readers[number]
     at_ms = reader.next_at_ms(now_ms)
     if at_ms is not None and at_ms > now_ms:
-        subscription.astir.times.note(number, at_ms)
+        subscription.nonempty.times.note(number, at_ms)
     if (at_ms is None or at_ms > now_ms) and reader.waiting.ready(now_ms) == 0:
-        subscription.astir.rest(number)
+        subscription.nonempty.remove(number)
 
 
-def stir_due(state: State, subscription: SubscriptionState, now_ms: int) -> None:
+def mark_due(state: State, subscription: SubscriptionState, now_ms: int) -> None:
     """Partitions in which a message waited for a time that has come."""
-    for number in subscription.astir.times.due(now_ms):
-        state.stir(subscription, number)
+    for number in subscription.nonempty.times.due(now_ms):
+        state.mark_nonempty(subscription, number)
 
 
 def offers(subscription: SubscriptionState, number: int, now_ms: int) -> bool:
     """Whether a partition has a message to hand out right now, as far as that can be told without loading bodies."""
-    if number not in subscription.astir:
+    if number not in subscription.nonempty:
         return False
     reader = subscription.readers[number]
     try:
@@ -314,7 +314,7 @@ def renew(state: State, lease: Lease, lease_ms: int | None, now: Now) -> None:
     state.leases.extend(lease, now.steady_ms + (lease_ms or config.lease_ms))
 
 
-def consumer_of(subscription: SubscriptionState, consumer: str) -> Consumer:
+def consumer_of(subscription: SubscriptionState, consumer: str) -> ConsumerState:
     """A connected consumer, or `NotFound`."""
     found = subscription.consumers.get(consumer)
     if found is None:

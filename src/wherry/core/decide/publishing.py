@@ -14,7 +14,7 @@ from wherry.core.decide.volatile import joined, separate
 from wherry.core.index.hashing import hash_strings, ranks_of
 from wherry.core.index.offsets import starts
 from wherry.core.inspect.by_id import candidates
-from wherry.core.state.producers import Call
+from wherry.core.state.producers import ProducerCall
 from wherry.core.state.state import State, TopicState
 from wherry.model import check, limits, ops
 from wherry.model.calls.publish import Published, PublishOptions
@@ -31,7 +31,7 @@ DEFAULT_ID = r"^[0-9]+-[0-9]+$"
 CONTROL = r"[\x00-\x1f\x7f]"
 
 
-class Part(NamedTuple):
+class PartitionBatch(NamedTuple):
     """Messages of one call for one partition: which rows, and the batch of them."""
 
     partition: int
@@ -82,19 +82,19 @@ def decide(
     return joined([*before, entry]) if before else [entry], answer
 
 
-def split(topic: TopicState, batch: pa.RecordBatch, partition: int | None) -> list[Part]:
+def split(topic: TopicState, batch: pa.RecordBatch, partition: int | None) -> list[PartitionBatch]:
     """Rows by partition: as told, else by key, else round the partitions, one step a call."""
     count = topic.config.partitions
     if partition is not None or count == 1:
-        return [Part(partition or 0, None, batch)]
+        return [PartitionBatch(partition or 0, None, batch)]
     topic.turn += 1
     return _split_by_key(batch, count, (topic.turn - 1) % count)
 
 
-def _split_by_key(batch: pa.RecordBatch, count: int, turn: int) -> list[Part]:
+def _split_by_key(batch: pa.RecordBatch, count: int, turn: int) -> list[PartitionBatch]:
     """Rows by key over `count` partitions; those without one go to partition `turn`."""
     if "key" not in batch.schema.names:
-        return [Part(turn, None, batch)]
+        return [PartitionBatch(turn, None, batch)]
     keys = batch.column("key")
     to = (hash_strings(keys) % np.uint64(count)).astype(np.int64)
     if keys.null_count:
@@ -104,7 +104,7 @@ def _split_by_key(batch: pa.RecordBatch, count: int, turn: int) -> list[Part]:
     begins = starts(to[order])
     stops = np.append(begins[1:], len(order))
     return [
-        Part(int(number), order[start:stop], grouped.slice(start, stop - start))
+        PartitionBatch(int(number), order[start:stop], grouped.slice(start, stop - start))
         for number, start, stop in zip(to[order[begins]].tolist(), begins.tolist(), stops.tolist(), strict=True)
     ]
 
@@ -146,7 +146,7 @@ def check_distinct(ids: pa.Array) -> None:
         raise DuplicateId(twice.to_pylist())
 
 
-def _place(topic: TopicState, parts: list[Part], sizes: list[int], live: int, entry: Entry) -> list[int]:
+def _place(topic: TopicState, parts: list[PartitionBatch], sizes: list[int], live: int, entry: Entry) -> list[int]:
     """Offsets for each part; rows beyond `live` go to the dead letters."""
     bases, left = [], live
     for part, size in zip(parts, sizes, strict=True):
@@ -185,11 +185,11 @@ def _add(
     entry.batches.append(batch)
 
 
-def _answer_again(topic: TopicState, batch: pa.RecordBatch, producer: str, earlier: Call) -> Published:
+def _answer_again(topic: TopicState, batch: pa.RecordBatch, producer: str, earlier: ProducerCall) -> Published:
     """The answer of the first call: its turn is not known any more, but only one turn leads to the same places."""
     placed = np.reshape(earlier.placed, (-1, 3)).tolist()
     if len(placed) == 1:
-        return _answer(batch.num_rows, [Part(placed[0][0], None, batch)], [placed[0][1]], repeated=True)
+        return _answer(batch.num_rows, [PartitionBatch(placed[0][0], None, batch)], [placed[0][1]], repeated=True)
     for turn, _, _ in placed:
         parts = _split_by_key(batch, earlier.partitions or topic.config.partitions, turn)
         if [(part.partition, part.batch.num_rows) for part in parts] == [(row[0], row[2]) for row in placed]:
@@ -197,7 +197,7 @@ def _answer_again(topic: TopicState, batch: pa.RecordBatch, producer: str, earli
     raise OutOfSequence(producer, earlier.first, "was used before with messages of other keys")
 
 
-def _answer(count: int, parts: list[Part], bases: list[int], *, repeated: bool) -> Published:
+def _answer(count: int, parts: list[PartitionBatch], bases: list[int], *, repeated: bool) -> Published:
     if len(parts) == 1 and parts[0].rows is None:
         return Published(np.full(count, parts[0].partition), np.arange(bases[0], bases[0] + count), repeated)
     partition, offset = np.empty(count, np.int64), np.empty(count, np.int64)

@@ -17,7 +17,7 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 _REASON: dict[Removed, str] = {"expired": "expired", "dropped": "overflow"}
 
 
-def going(
+def removal_ops(
     topic: TopicState, partition: Partition, offset: Int64, why: Removed, *, bury: bool, dying: int = 0
 ) -> list[AnyOp]:
     """The operations that take waiting messages out of a topic; with `bury` they are dead letters then.
@@ -26,12 +26,12 @@ def going(
     """
     if len(offset) == 0:
         return []
-    buried = _buried(topic, partition, offset, _REASON[why], dying) if bury else []
+    buried = _bury_ops(topic, partition, offset, _REASON[why], dying) if bury else []
     # What found no room among the dead letters goes; what did is not touched by a removal.
     return [*buried, ops.Remove(topic.number, partition.number, to_ranges(offset), why)]
 
 
-def _buried(topic: TopicState, partition: Partition, offset: Int64, reason: str, dying: int) -> list[AnyOp]:
+def _bury_ops(topic: TopicState, partition: Partition, offset: Int64, reason: str, dying: int) -> list[AnyOp]:
     """A dead letter of each subscription that had not settled it, or of nobody where there is no subscription."""
     room = max(0, topic.config.dead_messages_max - topic.dead - dying)
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wherry.core.decide.removing import going
+from wherry.core.decide.removing import removal_ops
 from wherry.core.index.directory import Directory
 from wherry.core.state.partition import Partition
 from wherry.core.state.state import TopicState
@@ -106,7 +106,7 @@ def _drop_oldest(
         old = _oldest(topic.partitions[number], int(rows.base[row]), int(rows.count[row]), spared)
         old = old[: _enough(rows, old, over_messages, over_bytes)]
         if len(old):
-            gone = going(topic, topic.partitions[number], old, "dropped", bury=bury, dying=dying)
+            gone = removal_ops(topic, topic.partitions[number], old, "dropped", bury=bury, dying=dying)
             dying += sum(len(op.offsets) for op in gone if isinstance(op, Bury))  # one for each subscription
             dropped += gone
             over_messages -= len(old)

@@ -229,7 +229,7 @@ def release(state: State, lease: Lease, rows: Int64 | None) -> None:
     offset, rank = columns_of(lease, rows)
     state.take_out(lease, rows)
     subscription.readers[lease.partition].give_back(rank, offset)
-    state.stir(subscription, lease.partition)
+    state.mark_nonempty(subscription, lease.partition)
 
 
 def take_back(state: State, lease: Lease) -> None:

@@ -34,7 +34,7 @@ ADVANCE_STEP = 65_536
 """Messages that one entry settles: others get their turn between two of them."""
 
 
-class Budget(NamedTuple):
+class ReadBudget(NamedTuple):
     """How much to read at most."""
 
     messages: int
@@ -86,14 +86,16 @@ def _lost_below(partition: Partition, start: int, stop: int) -> int | None:
     if len(gone) > ENDS_MAX:
         return int(gone.min())
     offset = offsets_of(gone)
-    why, heir = (partition.ends.get(offset, name, default) for name, default in (("why", 0), ("heir", -1)))
-    offset = offset[((why == 0) & (heir < 0)) | (why == DROPPED)]
+    why, replacement = (
+        partition.ends.get(offset, name, default) for name, default in (("why", 0), ("replacement", -1))
+    )
+    offset = offset[((why == 0) & (replacement < 0)) | (why == DROPPED)]
     if len(offset) and len(partition.ends):
-        offset = offset[~np.isin(offset, partition.ends.values("heir"))]
+        offset = offset[~np.isin(offset, partition.ends.values("replacement"))]
     return int(offset[0]) if len(offset) else None
 
 
-class Way(NamedTuple):
+class LogRange(NamedTuple):
     """What one reader has still ahead of it in a partition: `start..stop`."""
 
     topic: TopicState
@@ -102,28 +104,28 @@ class Way(NamedTuple):
     stop: int
 
 
-def reach(bodies: Bodies, ways: Sequence[Way], budget: Budget) -> list[int]:
-    """Where to read to on each way, all of them within the budget: evenly first, then whoever can use what is left.
+def reach(bodies: Bodies, ranges: Sequence[LogRange], budget: ReadBudget) -> list[int]:
+    """Where to read to on each wanted, all of them within the budget: evenly first, then whoever can use what is left.
 
     A single message above the budget is read alone. May raise `Cold`.
     """
-    ends = [way.start for way in ways]
-    far = [way.stop - way.start for way in ways]
-    ahead = sorted((n for n in range(len(ways)) if far[n] > 0), key=far.__getitem__)
+    ends = [wanted.start for wanted in ranges]
+    far = [wanted.stop - wanted.start for wanted in ranges]
+    ahead = sorted((n for n in range(len(ranges)) if far[n] > 0), key=far.__getitem__)
     left = budget
     for even in (True, False):
         waiting = len(ahead)
         for n in ahead:
-            share = Budget(left.messages // waiting, left.bytes // waiting) if even else left
-            ends[n], used = _reach_one(bodies, ways[n]._replace(start=ends[n]), share)
-            left, waiting = Budget(left.messages - used.messages, left.bytes - used.bytes), waiting - 1
+            share = ReadBudget(left.messages // waiting, left.bytes // waiting) if even else left
+            ends[n], used = _reach_one(bodies, ranges[n]._replace(start=ends[n]), share)
+            left, waiting = ReadBudget(left.messages - used.messages, left.bytes - used.bytes), waiting - 1
     if left.messages == budget.messages:
         for n in ahead:
-            first = _first_kept(ways[n].partition, ends[n], ways[n].stop)
+            first = _first_kept(ranges[n].partition, ends[n], ranges[n].stop)
             if first is not None:
                 ends[n] = first + 1
                 break
-            ends[n] = ways[n].stop
+            ends[n] = ranges[n].stop
     return ends
 
 
@@ -137,9 +139,9 @@ def _first_kept(partition: Partition, start: int, stop: int) -> int | None:
     return None
 
 
-def _reach_one(bodies: Bodies, way: Way, share: Budget) -> tuple[int, Budget]:
-    """How far the share goes on one way, and what it took of it: by batches, the last one message by message."""
-    topic, partition, start, stop = way
+def _reach_one(bodies: Bodies, wanted: LogRange, share: ReadBudget) -> tuple[int, ReadBudget]:
+    """How far the share goes on one wanted, and what it took of it: by batches, the last one message by message."""
+    topic, partition, start, stop = wanted
     directory = partition.directory
     low, high = np.searchsorted(directory.base, (start, stop))
     low = max(0, int(low) - 1)  # the batch that `start` lies in
@@ -149,11 +151,11 @@ def _reach_one(bodies: Bodies, way: Way, share: Budget) -> tuple[int, Budget]:
     messages = np.cumsum(_kept(partition, np.maximum(base, start), end))
     size = np.cumsum(directory.bytes[low:high][here])
     whole = int(np.argmin(np.append((messages <= share.messages) & (size <= share.bytes), False)))
-    used = Budget(int(messages[whole - 1]), int(size[whole - 1])) if whole else Budget(0, 0)
+    used = ReadBudget(int(messages[whole - 1]), int(size[whole - 1])) if whole else ReadBudget(0, 0)
     if whole == len(base):
         return stop, used
     at = int(end[whole - 1]) if whole else start
-    room = Budget(share.messages - used.messages, share.bytes - used.bytes)
+    room = ReadBudget(share.messages - used.messages, share.bytes - used.bytes)
     offset = partition.released.missing(max(at, int(base[whole])), int(end[whole]))[: room.messages]
     if len(offset) == 0:
         return at, used
@@ -161,7 +163,7 @@ def _reach_one(bodies: Bodies, way: Way, share: Budget) -> tuple[int, Budget]:
     fitting = int(np.searchsorted(np.cumsum(sizes), room.bytes, "right"))
     if fitting:
         at = int(offset[fitting - 1]) + 1
-        used = Budget(used.messages + fitting, used.bytes + int(sizes[:fitting].sum()))
+        used = ReadBudget(used.messages + fitting, used.bytes + int(sizes[:fitting].sum()))
     return at, used
 
 

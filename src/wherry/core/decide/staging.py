@@ -24,8 +24,8 @@ from wherry.core.state.lease import Lease
 from wherry.core.state.stages import (
     STAGE_BYTES_MAX,
     STAGES_MAX,
-    Part,
     Stage,
+    StagedBatch,
     StagedSettle,
 )
 from wherry.core.state.state import State, TopicState
@@ -161,7 +161,7 @@ def _open(state: State, key: str) -> Stage:
     return stage
 
 
-def _place(state: State, parts: list[Part]) -> tuple[list[AnyOp], list[int]]:
+def _place(state: State, parts: list[StagedBatch]) -> tuple[list[AnyOp], list[int]]:
     """A base for each part (-1 where its topic is gone), and what has to go to make room."""
     removals: list[AnyOp] = []
     nexts: dict[tuple[int, int], int] = {}

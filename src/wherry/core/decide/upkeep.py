@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wherry.core.decide.leasing import Now
-from wherry.core.decide.removing import going
+from wherry.core.decide.removing import removal_ops
 from wherry.core.decide.settling import (
     Ending,
     Entropy,
@@ -50,17 +50,17 @@ def due(state: State, now: Now, entropy: Entropy, admits: Admits = lambda _: Tru
         steps = failed(state, ending, lease, None, Failure("the lease expired", now.wall_ms, entropy))
         yield from separate(state, now.wall_us, steps)
         ending.carry_out(state)
-    places = state.mortal.due(now.wall_ms)
+    places = state.expiry_times.due(now.wall_ms)
     for place in places:
-        state.mortal.note(place, now.wall_ms)  # until it is done with: the journal may have no space for it
+        state.expiry_times.note(place, now.wall_ms)  # until it is done with: the journal may have no space for it
     for place in places:
         topic = state.topics[place[0]]
         partition = topic.partitions[place[1]]
         if (yield from _expire(state, topic, partition, now, admits)):
-            state.mortal.forget(place)
+            state.expiry_times.forget(place)
             first_ms = partition.expiry.first_rank()
             if first_ms is not None:
-                state.mortal.note(place, first_ms)
+                state.expiry_times.note(place, first_ms)
 
 
 def _expire(
@@ -83,7 +83,7 @@ def _expire(
             partition.overdue = distinct(np.concatenate((partition.overdue, taken)))
             offset, held = _expired(partition)
             bury = topic.config.expired == "dead-letter"
-            yield from separate(state, now.wall_us, going(topic, partition, offset, "expired", bury=bury))
+            yield from separate(state, now.wall_us, removal_ops(topic, partition, offset, "expired", bury=bury))
             partition.overdue = held
         if count < EXPIRE_STEP:
             return True
@@ -92,8 +92,8 @@ def _expire(
 def _expired(partition: Partition) -> tuple[Int64, Int64]:
     """Of messages whose time is over, those that go now and those that somebody holds."""
     offset = partition.overdue
-    offset = offset[~(partition.finished.contains(offset) | members(partition.immortal, offset))]
-    held = partition.leased(offset) | partition.on_the_way(offset)
+    offset = offset[~(partition.finished.contains(offset) | members(partition.expiry_exempt, offset))]
+    held = partition.leased(offset) | partition.in_backlog(offset)
     return offset[~held], offset[held]
 
 
@@ -104,7 +104,7 @@ def housekeeping(state: State, now_us: int) -> Iterator[Entry]:
         if topic.is_stream():
             result = [op for partition in topic.partitions.values() for op in _trim(topic, partition, now_us)]
             yield from separate(state, now_us, result)
-        _weed_ids(topic)
+        _prune_ids(topic)
     for key in state.stages.older_than(now_ms - STAGE_MS_MAX):
         yield Entry(now_us, [ops.Abort(key, ops.TOO_LATE)])
 
@@ -147,10 +147,10 @@ def _trim(topic: TopicState, partition: Partition, now_us: int) -> list[AnyOp]:
     return [ops.Remove(topic.number, partition.number, to_ranges(offset), "trimmed")]
 
 
-def _weed_ids(topic: TopicState) -> None:
+def _prune_ids(topic: TopicState) -> None:
     """Ids of messages that are gone are forgotten when they are half of the index; no operation depends on them."""
     if len(topic.ids) > 2 * sum(int(p.directory.live.sum()) for p in topic.partitions.values()) + IDS_SLACK:
-        topic.ids.weed(lambda places: _gone(topic, places))
+        topic.ids.prune(lambda places: _gone(topic, places))
 
 
 def _gone(topic: TopicState, places: Int64) -> npt.NDArray[np.bool_]:
@@ -169,7 +169,7 @@ def due_in_ms(state: State, now: Now) -> int | None:
     deadline_ms = state.leases.next_deadline_ms()
     if deadline_ms is not None:
         waits.append(deadline_ms - now.steady_ms)
-    first = state.mortal.first()
+    first = state.expiry_times.first()
     if first is not None:
         waits.append(first[0] - now.wall_ms)
     return max(0, min(waits)) if waits else None

@@ -23,7 +23,7 @@ RUN_MAX = 1 << 18
 """Runs are merged up to this size: about 8 ms, the longest pause this index makes. A question asks every run."""
 
 
-class Place:
+class PackedOffset:
     """A partition and an offset in one int64, so that an index can hold them."""
 
     @staticmethod
@@ -82,7 +82,7 @@ class IdIndex:
         by_row = np.argsort(row, kind="stable")
         return row[by_row], np.concatenate(places)[by_row]
 
-    def weed(self, gone: Callable[[Int64], Mask]) -> None:
+    def prune(self, gone: Callable[[Int64], Mask]) -> None:
         """Forget the places that are `gone`, over several calls: all at once would be a long pause.
 
         Each call takes a sixteenth of the runs, at least one, so that weeding keeps up with any rate of new ids.

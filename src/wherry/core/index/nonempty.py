@@ -7,7 +7,7 @@ from bisect import bisect_left
 from wherry.core.index.times import Times
 
 
-class Astir:
+class NonEmpty:
     """Partitions in which something may be ready, ascending; the others rest, some of them until a time.
 
     Whatever gives a reader messages must `stir` its partition. One too many costs a look; one too few loses messages.
@@ -31,12 +31,12 @@ class Astir:
         """All of them, ascending."""
         return self._numbers.copy()
 
-    def stir(self, number: int) -> None:
+    def add(self, number: int) -> None:
         """Something may be ready there."""
         if number not in self:
             self._numbers.insert(bisect_left(self._numbers, number), number)
 
-    def rest(self, number: int) -> None:
+    def remove(self, number: int) -> None:
         """Nothing is ready there."""
         if number in self:
             del self._numbers[bisect_left(self._numbers, number)]

@@ -28,13 +28,15 @@ def audit(state: State) -> None:
         _audit_outbox(state, topic)
     _audit_consumers(state)
     for subscription in state.subscriptions.values():
-        _audit_astir(subscription)
+        _audit_nonempty(subscription)
 
 
 def _audit_outbox(state: State, topic: TopicState) -> None:
     """Nothing is watched that is over for good, and where there is something to tell it is known."""
     outbox = topic.outbox
-    assert topic.number in state.talkative or not len(outbox.outcomes), f"{topic.config.name}: outcomes nobody tells"
+    assert topic.number in state.with_outcomes or not len(outbox.outcomes), (
+        f"{topic.config.name}: outcomes nobody tells"
+    )
     for number, partition in topic.partitions.items():
         at = outbox.among(number, None) & ((1 << PARTITION_SHIFT) - 1)
         fate = fates.ended(partition, at)
@@ -42,11 +44,11 @@ def _audit_outbox(state: State, topic: TopicState) -> None:
         assert len(wrong) == 0, f"{topic.config.name}/{number}: offset {wrong[:1]} is over, and still watched"
 
 
-def _audit_astir(subscription: SubscriptionState) -> None:
+def _audit_nonempty(subscription: SubscriptionState) -> None:
     """What may be handed out, now or at a time, is where a pull will look."""
-    astir = subscription.astir
+    nonempty = subscription.nonempty
     for number, reader in subscription.readers.items():
-        known = number in astir or number in astir.times
+        known = number in nonempty or number in nonempty.times
         waits = reader.waiting.ready(0) or reader.next_at_ms(0) is not None
         assert known or not waits, f"subscription {subscription.number}: nobody looks into partition {number}"
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wherry.core.index.hashing import hash_text, ranks_of
-from wherry.core.index.ids import PARTITION_SHIFT, Place
+from wherry.core.index.ids import PARTITION_SHIFT, PackedOffset
 from wherry.core.index.offsets import distinct
 from wherry.core.state import fates
 from wherry.core.state.state import State, TopicState
@@ -47,7 +47,7 @@ def find(state: State, topic: TopicState, message_id: str) -> Found:
     _, places = topic.ids.find(rank)
     for index, text in candidates(state, topic, np.arange(len(places), dtype=np.int64), places):
         if text == message_id:
-            return Found(*Place.unpack(int(places[index])))
+            return Found(*PackedOffset.unpack(int(places[index])))
     raise NotFound("message", message_id)
 
 
@@ -67,7 +67,7 @@ def fate_of(state: State, topic: TopicState, message_id: str, now_ms: int) -> Fa
     """What became of one message, by its id; by its default one also when it is gone. `NotFound`; may raise `Cold`."""
     found = _found(state, topic, message_id)
     partition = topic.partitions[found.partition]
-    at = fates.heirs(partition, np.array([found.offset], np.int64))
+    at = fates.replacements(partition, np.array([found.offset], np.int64))
     fate = FATES[int(fates.fates(state, topic, found.partition, at, now_ms)[0])]
     certain = int(partition.ends.get(at, "why", 0)[0]) == 0 and fate != "gone"
     states: dict[str, str] = {}

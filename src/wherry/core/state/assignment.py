@@ -76,11 +76,11 @@ class Ordered:
         if orphans is None:
             return
         if self._standby:
-            heir = next(iter(self._standby))
-            del self._standby[heir]
-            self._owned[heir] = orphans
-            self._owner.update(dict.fromkeys(orphans, heir))
-            self._note(heir)
+            replacement = next(iter(self._standby))
+            del self._standby[replacement]
+            self._owned[replacement] = orphans
+            self._owner.update(dict.fromkeys(orphans, replacement))
+            self._note(replacement)
         elif not self._owned:
             self._free = sorted(orphans, reverse=True)
             self._owner.clear()

@@ -34,10 +34,10 @@ def is_open(partition: Partition, offset: Int64) -> Mask:
     unsettled = np.zeros(len(offset), np.bool_)
     for reader in partition.readers.values():
         unsettled |= ~(reader.settled.contains(offset) | reader.dead.has(offset))
-    return unsettled | (_concerns_nobody(partition, offset) & ~partition.finished.contains(offset))
+    return unsettled | (_before_all_subscriptions(partition, offset) & ~partition.finished.contains(offset))
 
 
-def _concerns_nobody(partition: Partition, offset: Int64) -> Mask:
+def _before_all_subscriptions(partition: Partition, offset: Int64) -> Mask:
     """Which messages were there before every durable subscription."""
     return offset < min((reader.start for reader in partition.readers.values()), default=partition.next_offset)
 
@@ -53,7 +53,7 @@ def is_dead(partition: Partition, offset: Int64) -> Mask:
 def ended(partition: Partition, offset: Int64) -> Int64:
     """How messages came to their end; `WAITING` for all that have not."""
     why = partition.ends.get(offset, "why", 0)
-    unknown = (offset < partition.blurred) | members(partition.lost, offset)
+    unknown = (offset < partition.ends_unknown_below) | members(partition.lost, offset)
     unknown &= partition.released.contains(offset)
     done = np.where(why > 0, why, np.where(unknown, GONE, SETTLED))
     return np.where(is_open(partition, offset), WAITING, np.where(is_dead(partition, offset), DEAD, done))
@@ -68,7 +68,7 @@ def ending(partition: Partition, offset: Int64) -> Int64:
 def fates(state: State, topic: TopicState, number: int, offset: Int64, now_ms: int) -> Int64:
     """What became of messages of a partition. May raise `Cold`: what is scheduled in a timeline, only bodies tell."""
     partition = topic.partitions[number]
-    offset = heirs(partition, offset)
+    offset = replacements(partition, offset)
     code = ended(partition, offset)
     left = np.flatnonzero(code == WAITING)
     if len(left):
@@ -76,17 +76,17 @@ def fates(state: State, topic: TopicState, number: int, offset: Int64, now_ms: i
     return code
 
 
-def heirs(partition: Partition, offset: Int64) -> Int64:
+def replacements(partition: Partition, offset: Int64) -> Int64:
     """The messages that now stand in the place of these, amended as often as you like."""
     while len(partition.ends):
-        heir = partition.ends.get(offset, "heir", -1)
-        if (heir < 0).all():
+        replacement = partition.ends.get(offset, "replacement", -1)
+        if (replacement < 0).all():
             break
-        offset = np.where(heir < 0, offset, heir)
+        offset = np.where(replacement < 0, offset, replacement)
     return offset
 
 
-def is_handed(partition: Partition, offset: Int64) -> Mask:
+def was_delivered(partition: Partition, offset: Int64) -> Mask:
     """Which messages somebody holds, has failed with, or is done with (while another is not)."""
     handed = np.zeros(len(offset), np.bool_)
     anew = partition.versions.has(offset)  # who settled an amended message had the one before it
@@ -97,12 +97,12 @@ def is_handed(partition: Partition, offset: Int64) -> Mask:
 
 
 def _under_way(state: State, topic: TopicState, partition: Partition, offset: Int64, now_ms: int) -> Int64:
-    handed, later = is_handed(partition, offset), np.zeros(len(offset), np.bool_)
+    handed, later = was_delivered(partition, offset), np.zeros(len(offset), np.bool_)
     for reader in (*partition.readers.values(), *partition.ephemeral.values()):
         later |= members(reader.delayed.members, offset) & (reader.held.get(offset, "until_ms", 0) > now_ms)
     unsure = ~(handed | later)
     if topic.config.order != "timeline":
-        unsure &= partition.has_due & (partition.on_the_way(offset) | _concerns_nobody(partition, offset))
+        unsure &= partition.has_due & (partition.in_backlog(offset) | _before_all_subscriptions(partition, offset))
     if unsure.any():
         batch = state.bodies.take(topic.number, partition.number, offset[unsure], ("due",))
         later[unsure] = integers(batch, "due", -1) > now_ms

@@ -3,7 +3,7 @@
 A watched message that comes to its end leaves an outcome here, in the same step and as durable as the end itself; it
 stays until somebody says that it was told. A dead letter is watched on: people may send it back, and then its end is
 another. Rows go by place (partition and offset), outcomes by the place that the message was published at. Outcomes
-stand in a queue for each URL, so that those who cannot be told now cost the others nothing.
+stand in a queue for each URL, so that those who cannot be reported now cost the others nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from wherry.core.index.ids import Place
+from wherry.core.index.ids import PackedOffset
 from wherry.core.index.offsets import distinct, starts
 from wherry.core.index.table import OffsetTable
 from wherry.model.calls.fate import FATES, Outcome
@@ -24,21 +24,21 @@ from wherry.model.errors import LimitReached
 Int64: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-WATCHED = ("url", "first", "told")
+WATCHED = ("url", "first", "reported")
 OUTCOMES = ("url", "fate", "at_ms")
 
 OUTCOMES_MAX = 1_000_000
-"""For each topic; beyond that a sixteenth of them, the oldest, are let go untold."""
+"""For each topic; beyond that a sixteenth of them, the oldest, are let go unreported."""
 
 URLS_MAX = 16_384
 """Different callback URLs in use at a time, for each topic."""
 
 SLACK = 64
-"""Places of outcomes told since that may stand in any queue."""
+"""Places of outcomes reported since that may stand in any queue."""
 
 
 class _Queue:
-    """Places of the outcomes for one URL, in the order in which they came. Those told since are passed over."""
+    """Places of the outcomes for one URL, in the order in which they came. Those reported since are passed over."""
 
     __slots__ = ("_begin", "_places", "live")
 
@@ -54,7 +54,7 @@ class _Queue:
         self.live += len(places)
 
     def head(self) -> int:
-        """The first place, told or not."""
+        """The first place, reported or not."""
         return self._places[self._begin]
 
     def forget(self, count: int, outcomes: OffsetTable) -> None:
@@ -66,9 +66,9 @@ class _Queue:
         else:
             self._pass_over(outcomes.has(np.array(self._places[self._begin : self._begin + count + SLACK])))
 
-    def _pass_over(self, untold: Mask) -> None:
-        """What was told lies in front, as a rule: it is not looked at again."""
-        self._begin += int(np.argmax(untold)) if untold.any() else len(untold)
+    def _pass_over(self, unreported: Mask) -> None:
+        """What was reported lies in front, as a rule: it is not looked at again."""
+        self._begin += int(np.argmax(unreported)) if unreported.any() else len(unreported)
 
     def first(self, limit: int, outcomes: OffsetTable, hidden: Int64) -> list[int]:
         """The first places that have an outcome and are not hidden."""
@@ -76,10 +76,10 @@ class _Queue:
         at = self._begin
         while len(found) < limit and at < len(self._places):
             places = np.array(self._places[at : at + limit + SLACK])
-            untold = outcomes.has(places)
+            unreported = outcomes.has(places)
             if at == self._begin:
-                self._pass_over(untold)
-            found |= dict.fromkeys(places[untold & ~np.isin(places, hidden)].tolist())
+                self._pass_over(unreported)
+            found |= dict.fromkeys(places[unreported & ~np.isin(places, hidden)].tolist())
             at += len(places)
         return list(found)[:limit]
 
@@ -111,7 +111,7 @@ class Outbox:
                 self._sweep()
             number = next(reversed(self.urls), 0) + 1
             self.urls[number], self._numbers[url] = url, number
-        self.watched.put(places, url=number, first=places, told=0)
+        self.watched.put(places, url=number, first=places, reported=0)
 
     def _used(self) -> list[int]:
         rows = distinct(np.concatenate((self.watched.unordered()[1], self.outcomes.unordered()[1])))
@@ -162,22 +162,22 @@ class Outbox:
     def among(self, partition: int, offset: Int64 | None) -> Int64:
         """Watched places among some offsets of a partition; None for all of it."""
         if offset is not None:
-            places = Place.pack(partition, offset)
+            places = PackedOffset.pack(partition, offset)
             return places[self.watched.has(places)]
         places = self.watched.offsets()
-        first, end = Place.pack(partition, np.array([0])), Place.pack(partition + 1, np.array([0]))
+        first, end = PackedOffset.pack(partition, np.array([0])), PackedOffset.pack(partition + 1, np.array([0]))
         return places[np.searchsorted(places, first)[0] : np.searchsorted(places, end)[0]]
 
     def conclude(self, places: Int64, fates: Int64, may_return: Mask, at_ms: int) -> tuple[Int64, int]:
-        """Watched messages came to their end. What is to be told now (first places), and how many went untold.
+        """Watched messages came to their end. What is to be reported now (first places), and how many went unreported.
 
         `may_return` says which are dead letters that can be sent back.
         """
-        url, first, told = (self.watched.get(places, name, 0) for name in WATCHED)
+        url, first, reported = (self.watched.get(places, name, 0) for name in WATCHED)
         self.watched.remove(places)
         again = may_return
-        self.watched.put(places[again], url=url[again], first=first[again], told=fates[again])
-        news = fates != told
+        self.watched.put(places[again], url=url[again], first=first[again], reported=fates[again])
+        news = fates != reported
         new = news & ~self.outcomes.has(first)
         self._enqueue(first[new], url[new])
         self.outcomes.put(first[news], url=url[news], fate=fates[news], at_ms=at_ms)
@@ -193,7 +193,7 @@ class Outbox:
         self._dequeue(rows[1 + OUTCOMES.index("url"), oldest])
         return len(oldest)
 
-    def told(self, places: Int64, fates: Int64) -> None:
+    def reported(self, places: Int64, fates: Int64) -> None:
         """These were told; an outcome that has changed meanwhile stays."""
         places = places[self.outcomes.get(places, "fate", -1) == fates]
         url = self.outcomes.get(places, "url", 0)
@@ -202,7 +202,7 @@ class Outbox:
         if not len(self.outcomes) and not len(self.watched):
             self.load_urls({})
 
-    def untold(self, topic: str, limit: int, hidden: Int64, without: Collection[str]) -> list[Outcome]:
+    def unreported(self, topic: str, limit: int, hidden: Int64, without: Collection[str]) -> list[Outcome]:
         """What is to be told: neither what is `hidden` (places), nor to the URLs `without`.
 
         URL by URL, the one that has waited longest first, and for each in the order in which it came. There may be a
@@ -225,5 +225,5 @@ class Outbox:
 
     def outcome(self, topic: str, place: int, url: int, fate: str, at_ms: int) -> Outcome:
         """A row in words."""
-        partition, offset = Place.unpack(place)
+        partition, offset = PackedOffset.unpack(place)
         return Outcome(topic, partition, offset, f"{partition}-{offset}", self.urls[url], fate, at_ms)

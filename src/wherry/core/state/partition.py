@@ -21,7 +21,7 @@ from wherry.core.state.reader import DEAD, Reader
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-ENDS = ("why", "heir")
+ENDS = ("why", "replacement")
 ENDS_MAX = 65_536
 """Endings remembered for each partition: of messages that went in another way than by being settled."""
 
@@ -43,16 +43,16 @@ class Partition:
     """Messages of one partition."""
 
     __slots__ = (
-        "blurred",
         "dead",
         "directory",
         "emptied",
         "ends",
+        "ends_unknown_below",
         "ephemeral",
         "expiry",
+        "expiry_exempt",
         "finished",
         "has_due",
-        "immortal",
         "lost",
         "next_offset",
         "number",
@@ -77,14 +77,14 @@ class Partition:
         self.ephemeral: dict[int, Reader] = {}
         self.dead = OffsetTable(DEAD)
         self.expiry = SortedRuns()
-        self.immortal = BitMap64()
+        self.expiry_exempt = BitMap64()
         """Messages that came back from the dead: they do not expire a second time."""
         self.overdue = np.empty(0, np.int64)
         """Messages that expired while somebody held them: they go when they would come back."""
         self.versions = OffsetTable(("version",))
         self.ends = OffsetTable(ENDS)
         """How messages went that were not simply settled: a fate, and the offset of the message in their place."""
-        self.blurred = 0
+        self.ends_unknown_below = 0
         """Of what is gone below this offset nobody knows how it went, unless there is a row in `ends`."""
         self.lost = BitMap64()
         """Offsets of transient messages that went with an earlier life of the process: nobody knows how, either."""
@@ -160,7 +160,7 @@ class Partition:
     def _sweep_expiry(self) -> None:
         """Times of finished messages go when they are most of the index: memory follows the backlog.
 
-        They will not be wanted again: a message that a redrive brings back is immortal.
+        They will not be wanted again: a message that a redrive brings back is expiry_exempt.
         """
         if len(self.expiry) > 2 * (self.next_offset - len(self.finished)) + TAIL_MAX:
             offset = self.expiry.columns().offset
@@ -186,8 +186,8 @@ class Partition:
             self.versions.remove(offset)
         if self.transient:
             self.transient -= bitmap_of(offset)
-        if self.immortal:
-            self.immortal -= bitmap_of(offset)
+        if self.expiry_exempt:
+            self.expiry_exempt -= bitmap_of(offset)
 
     def unwanted(self, offset: Int64) -> Int64:
         """Those of the messages that are finished, and of which no subscription keeps a dead letter."""
@@ -219,29 +219,29 @@ class Partition:
         self.release(offset)
         return freed._replace(dead=dead)
 
-    def end(self, offset: Int64, why: int, heir: int = -1) -> None:
+    def end(self, offset: Int64, why: int, replacement: int = -1) -> None:
         """Remember how messages (sorted) went; of too many, those with the highest offsets."""
         kept = offset[-ENDS_MAX:]
         if len(kept) < len(offset):
-            self.blurred = max(self.blurred, int(kept[0]))
-        self.ends.put(kept, why=why, heir=heir)
+            self.ends_unknown_below = max(self.ends_unknown_below, int(kept[0]))
+        self.ends.put(kept, why=why, replacement=replacement)
         if len(self.ends) > ENDS_MAX:  # an eighth more than needed, so that it is done rarely
             low = self.ends.offsets()[: len(self.ends) - ENDS_MAX * 7 // 8]
             self.ends.remove(low)
-            self.blurred = max(self.blurred, int(low[-1]) + 1)
+            self.ends_unknown_below = max(self.ends_unknown_below, int(low[-1]) + 1)
 
     def _forget_lost(self) -> None:
         """Memory for the lost is bounded: a bit for each of the last offsets."""
         low = self.next_offset - LOST_SPAN
         if self.lost and int(self.lost.min()) < low:
             self.lost.remove_range(0, low)
-            self.blurred = max(self.blurred, low)
+            self.ends_unknown_below = max(self.ends_unknown_below, low)
 
     def leased(self, offset: Int64) -> npt.NDArray[np.bool_]:
         """Which messages a durable subscription holds right now; an ephemeral one never holds up the topic."""
         return _leased_by(self.readers, offset)
 
-    def on_the_way(self, offset: Int64) -> npt.NDArray[np.bool_]:
+    def in_backlog(self, offset: Int64) -> npt.NDArray[np.bool_]:
         """Which messages a new durable subscription has not got into its order yet."""
         out = np.zeros(len(offset), np.bool_)
         for reader in self.readers.values():

@@ -19,7 +19,7 @@ One with a single call, such as an idempotency key, takes about 360 bytes.
 """
 
 
-class Call(NamedTuple):
+class ProducerCall(NamedTuple):
     """One publish of a producer: its sequence numbers, and `partition, base, count` for each part.
 
     `fingerprint` is 0 where none was given. A checkpoint from before there were any has calls without it. `partitions`
@@ -39,16 +39,16 @@ class Producers:
     __slots__ = ("_calls",)
 
     def __init__(self) -> None:
-        self._calls: dict[str, Call | deque[Call]] = {}
+        self._calls: dict[str, ProducerCall | deque[ProducerCall]] = {}
         """A single call stands for itself: most who name a call once never come again, and a deque is 700 bytes."""
 
     def __len__(self) -> int:
         return len(self._calls)
 
-    def repeated(self, producer: str, first: int, count: int, fingerprint: int = 0) -> Call | None:
+    def repeated(self, producer: str, first: int, count: int, fingerprint: int = 0) -> ProducerCall | None:
         """The earlier call that this one repeats, None if it is new; `OutOfSequence` if it is neither."""
         known = self._calls.get(producer)
-        calls = (known,) if isinstance(known, Call) else known
+        calls = (known,) if isinstance(known, ProducerCall) else known
         if not calls or first >= calls[-1].first + calls[-1].messages:
             return None
         for call in calls:
@@ -62,7 +62,7 @@ class Producers:
             raise OutOfSequence(producer, first, f"is older than the last {len(calls)} calls, which are remembered")
         raise OutOfSequence(producer, first, "overlaps an earlier call")
 
-    def note(self, producer: str, call: Call) -> None:
+    def note(self, producer: str, call: ProducerCall) -> None:
         """A new call went through."""
         calls = self._calls.pop(producer, None)
         if calls is None:
@@ -70,16 +70,18 @@ class Producers:
                 del self._calls[next(iter(self._calls))]
             self._calls[producer] = call
             return
-        if isinstance(calls, Call):
+        if isinstance(calls, ProducerCall):
             calls = deque((calls,), PRODUCER_CALLS_MAX)
         calls.append(call)
         self._calls[producer] = calls
 
-    def dump(self) -> list[tuple[str, list[Call]]]:
+    def dump(self) -> list[tuple[str, list[ProducerCall]]]:
         """Everything, for a checkpoint. Calls are values, so nothing is done for each of them."""
-        return [(name, [calls] if isinstance(calls, Call) else list(calls)) for name, calls in self._calls.items()]
+        return [
+            (name, [calls] if isinstance(calls, ProducerCall) else list(calls)) for name, calls in self._calls.items()
+        ]
 
-    def load(self, rows: list[tuple[str, list[Call]]]) -> None:
+    def load(self, rows: list[tuple[str, list[ProducerCall]]]) -> None:
         """The way back from `dump`."""
         for name, calls in rows:
             for call in calls:

@@ -49,7 +49,7 @@ UNKNOWN_RANK = -1
 DEAD = ("attempts", "first_ms", "last_ms", "dead_ms", "rank", "reason", "error")
 
 
-class Counts(NamedTuple):
+class ReaderCounts(NamedTuple):
     """How many messages stand where."""
 
     ready: int
@@ -303,14 +303,14 @@ class Reader:
             return "scheduled"
         return "waiting"
 
-    def counts(self, now_ms: int, end: int) -> Counts:
+    def counts(self, now_ms: int, end: int) -> ReaderCounts:
         """How many stand where; `end` is the partition's next offset."""
         self.wake(now_ms)
         ready = self.waiting.ready(now_ms)
         unsettled = end - len(self.settled)
         leased, dead = len(self.leased), len(self.dead)
         pending = 0 if self.backlog is None else len(self.settled.missing(*self.backlog))
-        return Counts(ready, leased, max(0, unsettled - ready - leased - dead - pending), dead)
+        return ReaderCounts(ready, leased, max(0, unsettled - ready - leased - dead - pending), dead)
 
     def waiting_offsets(self) -> Int64:
         """Messages that may be handed out, now or at their rank's time."""

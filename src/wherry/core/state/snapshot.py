@@ -20,11 +20,11 @@ from wherry.core.index.runs import RUN_MAX, Pairs, SortedRuns
 from wherry.core.index.table import OffsetTable
 from wherry.core.state.outbox import OUTCOMES, WATCHED, Outbox
 from wherry.core.state.partition import Partition
-from wherry.core.state.producers import Call
+from wherry.core.state.producers import ProducerCall
 from wherry.core.state.reader import DEAD, HELD, Reader
-from wherry.core.state.stages import Part, Stage
+from wherry.core.state.stages import Stage, StagedBatch
 from wherry.core.state.state import State, SubscriptionState, TopicState
-from wherry.model.calls.dead import Deed
+from wherry.model.calls.dead import DeadAction
 from wherry.model.calls.stats import Removal
 from wherry.model.catalog.key import Key
 from wherry.model.catalog.route import Route
@@ -87,10 +87,10 @@ class PartitionImage(msgspec.Struct, frozen=True, array_like=True):
     expiry: Column
     versions: Int64
     transient: bytes
-    immortal: bytes
+    expiry_exempt: bytes
     readers: list[ReaderImage]
     ends: Int64 = msgspec.field(default_factory=lambda: _NONE)
-    blurred: int = -1
+    ends_unknown_below: int = -1
     """-1 in a checkpoint from before endings were kept: then nothing is known of any that is gone."""
     lost: bytes = BitMap64().serialize()
 
@@ -112,9 +112,9 @@ class TopicImage(msgspec.Struct, frozen=True, array_like=True):
     bytes: int
     dead: int
     counters: dict[str, int]
-    producers: list[tuple[str, list[Call]]]
+    producers: list[tuple[str, list[ProducerCall]]]
     ids: Column
-    deeds: list[Deed]
+    actions: list[DeadAction]
     partitions: list[PartitionImage]
     removals: list[Removal] = []
     outbox: OutboxImage | None = None
@@ -195,7 +195,7 @@ def _topic_image(topic: TopicState, leased: Leased) -> TopicImage:
         dict(topic.counters),
         topic.producers.dump(),
         Column(list(topic.ids.columns())),
-        list(topic.deeds),
+        list(topic.actions),
         [_partition_image(partition, leased) for partition in topic.partitions.values()],
         list(topic.removals),
         _outbox_image(topic.outbox),
@@ -209,7 +209,7 @@ def _outbox_image(outbox: Outbox) -> OutboxImage | None:
 
 
 def _partition_image(partition: Partition, leased: Leased) -> PartitionImage:
-    mortal, overdue = partition.expiry.parts(), partition.overdue.copy()
+    expiring, overdue = partition.expiry.parts(), partition.overdue.copy()
     return PartitionImage(
         partition.number,
         partition.next_offset,
@@ -219,16 +219,16 @@ def _partition_image(partition: Partition, leased: Leased) -> PartitionImage:
         _set_image(partition.finished),
         _set_image(partition.released),
         partition.dead.columns().ravel(),
-        Column([*(p.rank for p in mortal), np.zeros_like(overdue), *(p.offset for p in mortal), overdue]),
+        Column([*(p.rank for p in expiring), np.zeros_like(overdue), *(p.offset for p in expiring), overdue]),
         partition.versions.columns().ravel(),
         partition.transient.serialize(),
-        partition.immortal.serialize(),
+        partition.expiry_exempt.serialize(),
         [
             _reader_image(number, reader, leased.get((number, partition.number), []))
             for number, reader in partition.readers.items()
         ],
         partition.ends.columns().ravel(),
-        partition.blurred,
+        partition.ends_unknown_below,
         partition.lost.serialize(),
     )
 
@@ -260,7 +260,7 @@ def load(state: State, image: StateImage) -> None:
         state.catalog.put_topic(topic_image.number, topic_image.config)
         state.topics[topic_image.number] = _load_topic(topic_image)
         if topic_image.outbox is not None:
-            state.talkative[topic_image.number] = None
+            state.with_outcomes[topic_image.number] = None
     for each in image.subscriptions:
         topic = state.topics[each.topic]
         subscription = SubscriptionState(each.number, each.config, topic, each.starts)
@@ -283,7 +283,7 @@ def load(state: State, image: StateImage) -> None:
 
 
 def _load_stage(image: StageImage) -> Stage:
-    parts = [Part(*fields, pa.RecordBatch.from_pylist([], stored_schema(fields[3]))) for fields in image.parts]
+    parts = [StagedBatch(*fields, pa.RecordBatch.from_pylist([], stored_schema(fields[3]))) for fields in image.parts]
     return Stage(image.key, image.opened_ms, parts, image.held_settles)
 
 
@@ -292,7 +292,7 @@ def _load_topic(image: TopicImage) -> TopicState:
     topic.messages, topic.bytes, topic.dead = image.messages, image.bytes, image.dead
     topic.counters = dict(image.counters)
     topic.producers.load(image.producers)
-    topic.deeds.extend(image.deeds)
+    topic.actions.extend(image.actions)
     topic.removals.extend(image.removals)
     ids = image.ids.joined()
     half = len(ids) // 2
@@ -310,18 +310,18 @@ def _load_partition(state: State, topic: TopicState, image: PartitionImage) -> N
     partition = topic.partition(image.number)
     partition.next_offset, partition.reserved, partition.has_due = image.next_offset, image.reserved, image.has_due
     partition.directory.load(_table(image.directory, 6))
-    partition.immortal = BitMap64.deserialize(image.immortal)
+    partition.expiry_exempt = BitMap64.deserialize(image.expiry_exempt)
     partition.finished, partition.released = _load_set(image.finished), _load_set(image.released)
     _load_table(partition.dead, image.dead)
     _load_table(partition.versions, image.versions)
     _load_table(partition.ends, image.ends)
-    partition.blurred = image.next_offset if image.blurred < 0 else image.blurred
+    partition.ends_unknown_below = image.next_offset if image.ends_unknown_below < 0 else image.ends_unknown_below
     partition.lost = BitMap64.deserialize(image.lost)
     expiry = image.expiry.joined()
     half = len(expiry) // 2
     _insert_in_blocks(partition.expiry, expiry[:half], expiry[half:])
     if half:
-        state.mortal.note((topic.number, partition.number), int(expiry[:half].min()))
+        state.expiry_times.note((topic.number, partition.number), int(expiry[:half].min()))
     if len(partition.directory):
         topic.oldest.note(partition.number, int(partition.directory.published_us.min()))
     for reader_image in image.readers:
@@ -388,7 +388,7 @@ def digest(state: State) -> str:
 
 
 def _digest_partition(canon: hashlib.blake2b, image: PartitionImage, texts: Int64) -> None:
-    canon.update(repr((image.number, image.next_offset, image.has_due, image.blurred)).encode())
+    canon.update(repr((image.number, image.next_offset, image.has_due, image.ends_unknown_below)).encode())
     canon.update(image.ends.tobytes())
     canon.update(image.directory.tobytes())
     for offsets in (image.finished, image.released):

@@ -33,7 +33,7 @@ STAGE_BYTES_MAX = 1 << 30
 """All open stages together: they are held in memory until they are committed."""
 
 
-class Part(NamedTuple):
+class StagedBatch(NamedTuple):
     """Messages of one stage for one partition."""
 
     topic: int
@@ -51,17 +51,17 @@ class StagedSettle(NamedTuple):
     offsets: Int64
 
 
-class Parts(list[Part]):
+class StagedBatches(list[StagedBatch]):
     """Parts of a stage; only ever added to. Their bytes are counted here, and where the stage is open."""
 
     __slots__ = ("bytes", "within")
 
-    def __init__(self, parts: Iterable[Part] = ()) -> None:
+    def __init__(self, parts: Iterable[StagedBatch] = ()) -> None:
         super().__init__(parts)
         self.bytes = sum(part.bytes for part in self)
         self.within: Open | None = None
 
-    def append(self, part: Part) -> None:
+    def append(self, part: StagedBatch) -> None:
         super().append(part)
         self.bytes += part.bytes
         if self.within is not None:
@@ -73,9 +73,9 @@ class Stage:
 
     __slots__ = ("held_settles", "key", "lost", "opened_ms", "parts", "settles")
 
-    def __init__(self, key: str, opened_ms: int, parts: Iterable[Part] = (), held_settles: bool = False) -> None:
+    def __init__(self, key: str, opened_ms: int, parts: Iterable[StagedBatch] = (), held_settles: bool = False) -> None:
         self.key, self.opened_ms, self.held_settles = key, opened_ms, held_settles
-        self.parts = Parts(parts)
+        self.parts = StagedBatches(parts)
         self.settles: list[StagedSettle] = []
         self.lost = False
         """Whether a restart took settles from it."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from wherry.core.index.hashing import hash_strings
 from wherry.core.index.ids import IdIndex
-from wherry.core.index.nonempty import Astir
+from wherry.core.index.nonempty import NonEmpty
 from wherry.core.index.table import OffsetTable
 from wherry.core.index.times import Times
 from wherry.core.state import assignment
@@ -26,7 +26,7 @@ from wherry.core.state.producers import Producers
 from wherry.core.state.reader import Reader
 from wherry.core.state.stages import Stages
 from wherry.core.state.texts import Texts
-from wherry.model.calls.dead import Deed
+from wherry.model.calls.dead import DeadAction
 from wherry.model.calls.stats import Removal
 from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.topic import Topic
@@ -34,7 +34,7 @@ from wherry.model.errors import NotFound
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-DEEDS_MAX = 1_000
+DEAD_ACTIONS_MAX = 1_000
 """Redrives and discards of dead letters remembered for each topic."""
 
 REMOVALS_MAX = 100
@@ -42,7 +42,7 @@ REMOVALS_MAX = 100
 
 
 @dataclass(slots=True)
-class Consumer:
+class ConsumerState:
     """One of those who share a subscription, with the buffer it declared and what it holds."""
 
     id: str
@@ -53,7 +53,7 @@ class Consumer:
     out_bytes: int = 0
     turn: int = 0
     """The partition at or after which its next pull begins."""
-    is_ours: bool = False
+    is_internal: bool = False
     """Whether it is the broker's own, and nobody else's to send away."""
     seat: str = ""
     """Whose partitions it pulls from: its own, or those of a seat that several share."""
@@ -71,19 +71,19 @@ class SubscriptionState:
 
     __slots__ = (
         "assignment",
-        "astir",
         "backlog_bytes",
-        "calls",
         "config",
         "consumers",
         "counters",
         "events",
+        "nonempty",
         "number",
         "readers",
         "seats",
         "starts",
         "topic",
         "turn",
+        "wakeups",
     )
 
     def __init__(self, number: int, config: Subscription, topic: TopicState, starts: Int64) -> None:
@@ -92,11 +92,11 @@ class SubscriptionState:
         self.topic = topic
         self.starts = starts
         self.readers: dict[int, Reader] = {}
-        self.astir = Astir()
-        self.calls: dict[int | str, int] = {}
+        self.nonempty = NonEmpty()
+        self.wakeups: dict[int | str, int] = {}
         """Partitions that were stirred and consumers that got room since those who wait were last told, by event."""
         self.events = 0
-        self.consumers: dict[str, Consumer] = {}
+        self.consumers: dict[str, ConsumerState] = {}
         self.seats: dict[str, int] = {}
         """Seats that consumers share, and how many do."""
         self.assignment = assignment.make(config.assignment, topic.config.partitions)
@@ -111,7 +111,7 @@ class SubscriptionState:
         for seat in dict.fromkeys(consumer.seat for consumer in self.consumers.values()):
             self.assignment.join(seat)
 
-    def seat(self, consumer: Consumer) -> None:
+    def seat(self, consumer: ConsumerState) -> None:
         """Give a newcomer its place in the assignment."""
         if consumer.seat != consumer.id:
             self.seats[consumer.seat] = self.seats.get(consumer.seat, 0) + 1
@@ -119,7 +119,7 @@ class SubscriptionState:
                 return
         self.assignment.join(consumer.seat)
 
-    def unseat(self, consumer: Consumer) -> None:
+    def unseat(self, consumer: ConsumerState) -> None:
         """Take that place away; a seat that others share stays."""
         if consumer.seat != consumer.id:
             self.seats[consumer.seat] -= 1
@@ -153,11 +153,11 @@ class TopicState:
     """A topic: its partitions (made when first used), its subscriptions, and what counts against its bounds."""
 
     __slots__ = (
+        "actions",
         "bytes",
         "config",
         "counters",
         "dead",
-        "deeds",
         "ids",
         "messages",
         "number",
@@ -183,7 +183,7 @@ class TopicState:
         self.messages = 0
         self.bytes = 0
         self.dead = 0
-        self.deeds: deque[Deed] = deque(maxlen=DEEDS_MAX)
+        self.actions: deque[DeadAction] = deque(maxlen=DEAD_ACTIONS_MAX)
         self.removals: deque[Removal] = deque(maxlen=REMOVALS_MAX)
         self.turn = 0
         self.counters: dict[str, int] = {}
@@ -215,7 +215,7 @@ class TopicState:
         """Add to a counter that people look at (published, cancelled, expired, …)."""
         self.counters[what] = self.counters.get(what, 0) + by
 
-    def told(self) -> list[OffsetTable]:
+    def text_tables(self) -> list[OffsetTable]:
         """The tables that refer to texts and are not empty."""
         own = [partition.dead for partition in self.partitions.values()]
         readers = (reader for each in self.subscriptions.values() for reader in each.readers.values())
@@ -238,11 +238,11 @@ class State:
     stages: Stages = field(default_factory=Stages)
     texts: Texts = field(default_factory=Texts)
     leases: Leases = field(default_factory=lambda: Leases(0))
-    mortal: Times[tuple[int, int]] = field(default_factory=Times)
+    expiry_times: Times[tuple[int, int]] = field(default_factory=Times)
     """When messages may next expire, by topic and partition."""
-    talkative: dict[int, None] = field(default_factory=dict)
+    with_outcomes: dict[int, None] = field(default_factory=dict)
     """Topics that may have outcomes to tell."""
-    called: dict[int, None] = field(default_factory=dict)
+    to_wake: dict[int, None] = field(default_factory=dict)
     """Subscriptions that have calls for those who wait, or are gone."""
     last_ephemeral: int = 0
     """Ephemeral subscriptions have falling negative numbers: no operation in the journal names them."""
@@ -261,23 +261,23 @@ class State:
     def text_numbers(self, *texts: str) -> list[int]:
         """The numbers of texts that a table is about to refer to; a full table of texts is swept first."""
         if not self.texts.has_room():
-            self.texts.sweep([topic.told() for topic in self.topics.values()])
+            self.texts.sweep([topic.text_tables() for topic in self.topics.values()])
         return [self.texts.number(text) for text in texts]
 
-    def stir(self, subscription: SubscriptionState, number: int) -> None:
+    def mark_nonempty(self, subscription: SubscriptionState, number: int) -> None:
         """Messages came, or came back, to a subscription in a partition, or a key is free again."""
-        subscription.astir.stir(number)
-        self._call(subscription, number)
+        subscription.nonempty.add(number)
+        self._wake(subscription, number)
         self.end_hold(subscription.topic, number)
 
-    def relieve(self, subscription: SubscriptionState, consumer: str) -> None:
+    def mark_room(self, subscription: SubscriptionState, consumer: str) -> None:
         """A consumer has more room than before, or is gone."""
-        self._call(subscription, consumer)
+        self._wake(subscription, consumer)
 
-    def _call(self, subscription: SubscriptionState, cause: int | str) -> None:
+    def _wake(self, subscription: SubscriptionState, cause: int | str) -> None:
         subscription.events += 1
-        subscription.calls[cause] = subscription.events
-        self.called[subscription.number] = None
+        subscription.wakeups[cause] = subscription.events
+        self.to_wake[subscription.number] = None
 
     def take_out(self, lease: Lease, rows: Int64 | None) -> None:
         """Take rows (None: all) out of a lease and out of its consumer's buffer."""
@@ -288,7 +288,7 @@ class State:
             consumer.out_messages -= len(lease.offset[picked])
             consumer.out_bytes -= int(lease.size[picked].sum())
         if subscription is not None:
-            self.relieve(subscription, lease.consumer)
+            self.mark_room(subscription, lease.consumer)
             self.end_hold(subscription.topic, lease.partition)
         if rows is None or len(rows) == len(lease.offset):
             self.leases.end(lease)
@@ -300,14 +300,14 @@ class State:
     def end_hold(self, topic: TopicState, number: int) -> None:
         """Somebody let go of messages: those that expired meanwhile go now."""
         if len(topic.partitions[number].overdue):
-            self.mortal.note((topic.number, number), 0)
+            self.expiry_times.note((topic.number, number), 0)
 
     def reader(self, subscription: SubscriptionState, number: int, start: int) -> Reader:
         """The reader of a subscription in a partition, about to get messages; made at its first (`start`)."""
         reader = subscription.readers.get(number)
         if reader is None:
             return self.new_reader(subscription, number, start)
-        self.stir(subscription, number)
+        self.mark_nonempty(subscription, number)
         return reader
 
     def new_reader(self, subscription: SubscriptionState, number: int, start: int) -> Reader:
@@ -318,7 +318,7 @@ class State:
         subscription.readers[number] = reader
         partition = topic.partition(number)
         (partition.readers if subscription.config.durable else partition.ephemeral)[subscription.number] = reader
-        self.stir(subscription, number)
+        self.mark_nonempty(subscription, number)
         return reader
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from wherry.model import ipc
 from wherry.model.schema import raw_edges
 
-Parts: TypeAlias = ipc.Parts
+Chunks: TypeAlias = ipc.Chunks
 
 COPIED_BYTES_MAX = 32 << 10
 """A smaller batch is copied: cheaper than looking at its buffers."""
@@ -24,7 +24,7 @@ HELD_FACTOR = 2
 """A batch that holds on to more than so many times its payloads is copied: a few rows may be cut from a huge table."""
 
 
-def adopt(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Parts, int]:
+def adopt(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Chunks, int]:
     """The batch to keep, its bytes as parts to write, and their size."""
     if batch.nbytes < COPIED_BYTES_MAX or _held_bytes(batch.column("payload")) > HELD_FACTOR * batch.nbytes:
         body = batch.serialize()

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wherry.journal.bodies.shelf import Piece
+from wherry.journal.bodies.partition import BatchPiece
 from wherry.model.schema import MESSAGE, absent, expand
 
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -16,13 +16,13 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 _STAMPED = ("offset", "published")
 
 
-def full(pieces: list[Piece], offsets: Int64) -> pa.RecordBatch:
+def full(pieces: list[BatchPiece], offsets: Int64) -> pa.RecordBatch:
     """Pieces as one full batch of these offsets."""
     batch, published_us = one(pieces, len(offsets))
     return expand(batch, offsets, published_us)
 
 
-def one(pieces: list[Piece], count: int) -> tuple[pa.RecordBatch, int | Int64]:
+def one(pieces: list[BatchPiece], count: int) -> tuple[pa.RecordBatch, int | Int64]:
     """Pieces as one compact batch, rows in the order that was asked for, and when they were published."""
     if len(pieces) == 1 and isinstance(pieces[0].at, slice):
         return pieces[0].batch, pieces[0].published_us
@@ -35,11 +35,11 @@ def one(pieces: list[Piece], count: int) -> tuple[pa.RecordBatch, int | Int64]:
     return joined(pieces, schema, count), published
 
 
-def joined(pieces: list[Piece], schema: pa.Schema, count: int) -> pa.RecordBatch:
+def joined(pieces: list[BatchPiece], schema: pa.Schema, count: int) -> pa.RecordBatch:
     """Pieces as one batch of `schema`, rows in the order that was asked for."""
     if len(pieces) == 1 and isinstance(pieces[0].at, slice):
         return _shaped([pieces[0].batch], schema)
-    by_columns: dict[tuple[str, ...], list[Piece]] = {}
+    by_columns: dict[tuple[str, ...], list[BatchPiece]] = {}
     for piece in pieces:
         by_columns.setdefault(tuple(piece.batch.schema.names), []).append(piece)
     grouped = [piece for group in by_columns.values() for piece in group]

@@ -16,7 +16,7 @@ from wherry.journal.bodies.segment import BLOCK_COLUMNS, Segment
 from wherry.journal.bodies.window import Window
 
 
-class File(msgspec.Struct, frozen=True, array_like=True):
+class SegmentFile(msgspec.Struct, frozen=True, array_like=True):
     """A segment, and those of its blocks that are meant: for each the values of `BLOCK_COLUMNS`."""
 
     path: str
@@ -32,7 +32,7 @@ class Nearby(msgspec.Struct, frozen=True, kw_only=True):
     in_files: bool
     """Whether `files` hold all of it; else it is to be read with a ticket."""
     folder: str = ""
-    files: list[File] = []
+    files: list[SegmentFile] = []
     gone: bytes = b""
 
     def window(self) -> Window:
@@ -61,6 +61,6 @@ def nearby(view: Window, folder: Path | None) -> Nearby:
         stop=stop,
         in_files=True,
         folder=str(folder.absolute()),
-        files=[File(path, blocks) for path, blocks in found.items()],
+        files=[SegmentFile(path, blocks) for path, blocks in found.items()],
         gone=view.gone.serialize() if view.gone else b"",
     )

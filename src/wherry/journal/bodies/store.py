@@ -20,21 +20,21 @@ import pyarrow as pa
 from wherry.core.index.offsets import starts
 from wherry.core.state.bodies import Cold
 from wherry.journal.bodies import segment as segments
+from wherry.journal.bodies.compaction import SparseSegments, Wants
 from wherry.journal.bodies.joining import full, joined, one
-from wherry.journal.bodies.segment import Segment, SegmentImage
-from wherry.journal.bodies.shelf import (
+from wherry.journal.bodies.partition import (
+    BatchPiece,
     Block,
-    Cached,
-    Piece,
-    Shelf,
+    CachedBatch,
+    PartitionBodies,
 )
-from wherry.journal.bodies.worn import Wants, Worn
+from wherry.journal.bodies.segment import Segment, SegmentImage
 from wherry.journal.disk.files import Files
 from wherry.model.errors import Corrupt
 from wherry.model.schema import MESSAGE, content_sizes, delivered
 
 Int64: TypeAlias = npt.NDArray[np.int64]
-Place: TypeAlias = tuple[tuple[int, int], str, int]
+BlockKey: TypeAlias = tuple[tuple[int, int], str, int]
 """A block: topic and partition, path of its segment, number."""
 Wanted: TypeAlias = Callable[[int, int, Int64], npt.NDArray[np.bool_]]
 """Which messages of a partition somebody still wants."""
@@ -60,11 +60,11 @@ class StoreImage(msgspec.Struct, frozen=True, array_like=True):
     cached: Int64
 
 
-class Held(NamedTuple):
+class StoreSnapshot(NamedTuple):
     """Where all bodies that outlive the process are, at one moment. Nothing in it changes any more."""
 
     segments: list[Segment]
-    cached: list[Cached]
+    cached: list[CachedBatch]
 
     def floor(self) -> int | None:
         """The lowest journal position whose body is only there, None if there is none."""
@@ -80,24 +80,24 @@ class Held(NamedTuple):
         return StoreImage([segment.image() for segment in self.segments], np.array(rows, np.int64).ravel())
 
 
-class Store:
+class BodyStore:
     """Bodies by topic, partition and offset. Implements `Bodies` for the core."""
 
     def __init__(
         self, files: Files | None, *, cache_bytes_max: int = CACHE_BYTES_MAX, read_bytes_max: int = READ_BYTES_MAX
     ) -> None:
         self._files = files
-        self._shelves: dict[tuple[int, int], Shelf] = {}
-        self._order: dict[tuple[int, int, int], Cached] = {}
+        self._partitions: dict[tuple[int, int], PartitionBodies] = {}
+        self._order: dict[tuple[int, int, int], CachedBatch] = {}
         """Batches in memory, oldest first."""
-        self._recent: OrderedDict[Place, int] = OrderedDict()
+        self._recent: OrderedDict[BlockKey, int] = OrderedDict()
         """Blocks in memory and their bytes, those that were asked for last at the end."""
         self._loading = asyncio.Lock()
         self._sealing = asyncio.Lock()
         self._read_bytes = 0
         self._read_bytes_max = read_bytes_max
         self._next_segment = 1
-        self._worn = Worn()
+        self._sparse = SparseSegments()
         self.cached_bytes = 0
         """Of messages that a flush can move to a segment."""
         self.cached_messages = 0
@@ -109,26 +109,26 @@ class Store:
         """Segment files that nothing needs once the next checkpoint is durable."""
         self.garbage_bytes = 0
 
-    def put(self, cached: Cached) -> None:
+    def put(self, cached: CachedBatch) -> None:
         """A batch was published."""
-        self._shelf(cached.topic, cached.partition).put(cached)
+        self._bodies_of(cached.topic, cached.partition).put(cached)
         self._order[cached.topic, cached.partition, cached.base] = cached
         self._count(cached, cached.size)
 
     def drop(self, topic: int, partition: int, bases: list[int]) -> None:
         """Nobody wants these batches any more."""
-        shelf = self._shelves.get((topic, partition))
-        for base in bases if shelf is not None else ():
-            cached = shelf.drop(base) if shelf is not None else None
+        bodies = self._partitions.get((topic, partition))
+        for base in bases if bodies is not None else ():
+            cached = bodies.drop(base) if bodies is not None else None
             if cached is not None:
                 self._forget(cached)
 
-    def _forget(self, cached: Cached) -> None:
+    def _forget(self, cached: CachedBatch) -> None:
         cached.dropped = True
         del self._order[cached.topic, cached.partition, cached.base]
         self._count(cached, -cached.size)
 
-    def _count(self, cached: Cached, size: int) -> None:
+    def _count(self, cached: CachedBatch, size: int) -> None:
         if cached.position:
             self.cached_bytes += size
             self.cached_messages += cached.count if size > 0 else -cached.count
@@ -137,23 +137,23 @@ class Store:
 
     def drop_topic(self, topic: int) -> None:
         """A topic is gone with everything in it."""
-        for key in [key for key in self._shelves if key[0] == topic]:
-            shelf = self._shelves.pop(key)
-            self._discard(shelf.segments)
+        for key in [key for key in self._partitions if key[0] == topic]:
+            bodies = self._partitions.pop(key)
+            self._discard(bodies.segments)
         for cached in [cached for cached in self._order.values() if cached.topic == topic]:
             self._forget(cached)
 
-    def _shelf(self, topic: int, partition: int) -> Shelf:
-        shelf = self._shelves.get((topic, partition))
-        if shelf is None:
-            shelf = self._shelves[topic, partition] = Shelf()
-        return shelf
+    def _bodies_of(self, topic: int, partition: int) -> PartitionBodies:
+        bodies = self._partitions.get((topic, partition))
+        if bodies is None:
+            bodies = self._partitions[topic, partition] = PartitionBodies()
+        return bodies
 
-    def _pieces(self, topic: int, partition: int, offsets: Int64) -> list[Piece]:
-        shelf = self._shelves.get((topic, partition))
-        if shelf is None:
+    def _pieces(self, topic: int, partition: int, offsets: Int64) -> list[BatchPiece]:
+        bodies = self._partitions.get((topic, partition))
+        if bodies is None:
             raise Cold(topic, partition, offsets)
-        pieces, missing = shelf.pieces(offsets)
+        pieces, missing = bodies.pieces(offsets)
         if missing is not None:
             raise Cold(topic, partition, missing, offsets)
         return pieces
@@ -179,9 +179,9 @@ class Store:
         """How many of the first messages lie in blocks of so many bytes together; one at least."""
         order = np.argsort(offsets)
         ascending = offsets[order]
-        begins, sizes = [], []  # of each block: the first message that needs it, by its place in the question; bytes
-        shelf = self._shelves.get((topic, partition))
-        for segment in shelf.segments if shelf is not None else ():
+        begins, sizes = [], []  # of each block: the first message that needs it, by its block in the question; bytes
+        bodies = self._partitions.get((topic, partition))
+        for segment in bodies.segments if bodies is not None else ():
             low, high = np.searchsorted(ascending, (segment.first, segment.last + 1))
             if low < high:
                 numbers = np.searchsorted(segment.blocks[1], ascending[low:high])
@@ -218,10 +218,10 @@ class Store:
 
     def between(
         self, topic: int, partition: int, start: int, stop: int
-    ) -> tuple[list[Cached], list[tuple[Segment, int]]]:
+    ) -> tuple[list[CachedBatch], list[tuple[Segment, int]]]:
         """Where messages of `start..stop` are: batches in memory, blocks on disk."""
-        shelf = self._shelves.get((topic, partition))
-        return ([], []) if shelf is None else shelf.between(start, stop)
+        bodies = self._partitions.get((topic, partition))
+        return ([], []) if bodies is None else bodies.between(start, stop)
 
     async def load(self, *colds: Cold) -> None:
         """Bring bodies from segments into memory, so that the decision that wanted them can be made again at once.
@@ -230,28 +230,28 @@ class Store:
         caller at a time, who asks again in the turn in which this returns: nobody can push its blocks out before.
         """
         newest = colds[-1]
-        needed = {place: segment for cold in colds for place, segment in self._places(cold)}
-        if not self._places(newest):
+        needed = {block: segment for cold in colds for block, segment in self._blocks_needed(cold)}
+        if not self._blocks_needed(newest):
             raise _lost(newest, newest.offsets)
         async with self._loading:
-            for place in [place for place in needed if place in self._recent]:
-                self._recent.move_to_end(place)
-            for place, segment in needed.items():
-                if place not in self._recent and not await self._read(place, segment):
+            for block in [block for block in needed if block in self._recent]:
+                self._recent.move_to_end(block)
+            for block, segment in needed.items():
+                if block not in self._recent and not await self._read(block, segment):
                     return  # the segment was written again, or went: the decision asks anew
                 self._evict(len(needed))
             self._check_found(newest, list(needed))
 
-    def _places(self, cold: Cold) -> list[tuple[Place, Segment]]:
+    def _blocks_needed(self, cold: Cold) -> list[tuple[BlockKey, Segment]]:
         key = (cold.topic, cold.partition)
-        shelf = self._shelves.get(key)
-        blocks = shelf.blocks_for(np.sort(cold.asked)) if shelf is not None else []
+        bodies = self._partitions.get(key)
+        blocks = bodies.blocks_for(np.sort(cold.asked)) if bodies is not None else []
         return [((key, segment.path, number), segment) for segment, number in blocks]
 
-    async def _read(self, place: Place, segment: Segment) -> bool:
+    async def _read(self, block: BlockKey, segment: Segment) -> bool:
         """Bring a block into memory; whether it still belongs there."""
         assert self._files is not None
-        key, path, number = place
+        key, path, number = block
         try:
             batch = await segments.read_block(self._files, segment, number)
         except OSError:
@@ -262,34 +262,34 @@ class Store:
             return False
         offsets = batch.column("offset").to_numpy()
         published = batch.column("published").view(pa.int64()).to_numpy()
-        self._shelves[key].loaded[path, number] = Block(batch, offsets, published)
-        self._recent[place] = int(segment.blocks[4, number])
-        self._read_bytes += self._recent[place]
+        self._partitions[key].loaded[path, number] = Block(batch, offsets, published)
+        self._recent[block] = int(segment.blocks[4, number])
+        self._read_bytes += self._recent[block]
         return True
 
     def _has(self, segment: Segment) -> bool:
-        shelf = self._shelves.get((segment.topic, segment.partition))
-        return shelf is not None and segment in shelf.segments
+        bodies = self._partitions.get((segment.topic, segment.partition))
+        return bodies is not None and segment in bodies.segments
 
     def _evict(self, kept: int) -> None:
         """Forget the blocks over the budget that were not asked for the longest, but none of the last `kept`."""
         while self._read_bytes > self._read_bytes_max and len(self._recent) > kept:
             (key, path, number), size = self._recent.popitem(last=False)
             self._read_bytes -= size
-            shelf = self._shelves.get(key)
-            if shelf is not None:
-                shelf.loaded.pop((path, number), None)
+            bodies = self._partitions.get(key)
+            if bodies is not None:
+                bodies.loaded.pop((path, number), None)
 
-    def _check_found(self, cold: Cold, places: list[Place]) -> None:
+    def _check_found(self, cold: Cold, blocks: list[BlockKey]) -> None:
         """Every message that was missing is in a block now: to ask again without it would go on for ever."""
-        shelf = self._shelves.get((cold.topic, cold.partition))
-        if shelf is None:
+        bodies = self._partitions.get((cold.topic, cold.partition))
+        if bodies is None:
             return  # the topic went meanwhile
         wanted = np.sort(cold.offsets)
         found = np.zeros(len(wanted), np.bool_)
-        for key, path, number in places:
+        for key, path, number in blocks:
             if key == (cold.topic, cold.partition):
-                here = shelf.loaded[path, number].offsets
+                here = bodies.loaded[path, number].offsets
                 low, high = np.searchsorted(wanted, (here[0], here[-1] + 1))
                 mine = wanted[low:high]
                 found[low:high] |= here[np.searchsorted(here, mine)] == mine
@@ -300,7 +300,7 @@ class Store:
         """Whether memory holds more than its budget, so that a flush is due."""
         return self._files is not None and self.cached_bytes > self.cache_bytes_max
 
-    def overflow(self, durable: int, before: int = 0) -> list[list[Cached]]:
+    def overflow(self, durable: int, before: int = 0) -> list[list[CachedBatch]]:
         """What should move from memory to segments, each list to one of its own: the oldest half of the budget.
 
         And whatever lies in the journal up to `before`: one message that waits must not keep the whole journal.
@@ -308,7 +308,7 @@ class Store:
         A segment has no gate any more, so a batch that is not durable yet must stay where it has one.
         """
         target = self.cached_bytes - self.cache_bytes_max // 2 if self.is_over() else 0
-        picked: list[Cached] = []
+        picked: list[CachedBatch] = []
         for cached in self._order.values():
             if target <= 0 and cached.position > before:
                 break
@@ -322,12 +322,12 @@ class Store:
         """About the lowest journal position whose body is only there, None if there is none. It looks at a few only."""
         return next((each.position for each in islice(self._order.values(), OLDEST_LOOK_MAX) if each.position), None)
 
-    def few_before(self, edges: Sequence[int], durable: int, size_max: int) -> list[list[Cached]]:
+    def few_before(self, edges: Sequence[int], durable: int, size_max: int) -> list[list[CachedBatch]]:
         """What would have to move to segments for the journal to go up to the last of `edges` that this can buy.
 
         `edges` are ascending positions, `size_max` the bytes that may be moved.
         """
-        picked: list[Cached] = []
+        picked: list[CachedBatch] = []
         size = count = at = 0
         for cached in self._order.values():
             while at < len(edges) and cached.position >= edges[at]:
@@ -342,7 +342,7 @@ class Store:
             count = len(picked)
         return _groups(picked[:count])
 
-    async def seal(self, group: list[Cached], wanted: Wanted) -> None:
+    async def seal(self, group: list[CachedBatch], wanted: Wanted) -> None:
         """Move batches of one partition, ascending, to a segment: the messages that are wanted now.
 
         One caller at a time: what another has moved meanwhile is dropped by then, and must not be in two segments.
@@ -350,20 +350,20 @@ class Store:
         async with self._sealing:
             await self._seal(group, wanted)
 
-    async def _seal(self, group: list[Cached], wanted: Wanted) -> None:
+    async def _seal(self, group: list[CachedBatch], wanted: Wanted) -> None:
         group = [cached for cached in group if not cached.dropped]
-        shelf = self._shelves.get((group[0].topic, group[0].partition)) if group else None
-        if shelf is None:
+        bodies = self._partitions.get((group[0].topic, group[0].partition)) if group else None
+        if bodies is None:
             return
         topic, partition = group[0].topic, group[0].partition
         offsets = _offsets(group)
         kept = offsets[wanted(topic, partition, offsets)]
         if len(kept):
             sealed = await self._write(topic, partition, int(kept[0]), rows(group, kept))
-            if self._shelves.get((topic, partition)) is not shelf:
+            if self._partitions.get((topic, partition)) is not bodies:
                 self._discard([sealed])
                 return
-            shelf.segments.append(sealed)
+            bodies.segments.append(sealed)
         self.drop(topic, partition, [cached.base for cached in group if not cached.dropped])
 
     async def _write(self, topic: int, partition: int, first: int, batches: Iterable[pa.RecordBatch]) -> Segment:
@@ -373,11 +373,11 @@ class Store:
         return await segments.write(self._files, topic, partition, path, batches)
 
     async def rewrite(self, wanted: Wanted, wants: Wants) -> bool:
-        """Write a sparse segment again, without what nobody wants, and put it in its place; whether there was one.
+        """Write a sparse segment again, without what nobody wants, and put it in its block; whether there was one.
 
         The old file is garbage then, and stays until a checkpoint without it is durable.
         """
-        old = self._worn.take(self._has)
+        old = self._sparse.take(self._has)
         if old is None:
             return False
         topic, partition = old.topic, old.partition
@@ -385,7 +385,7 @@ class Store:
         whole = (pa.concat_batches(all_of_them) for all_of_them in (kept,))  # in the thread that goes through it
         new = [await self._write(topic, partition, old.first, whole)] if kept else []
         if self._has(old):
-            beside = self._shelves[topic, partition].segments
+            beside = self._partitions[topic, partition].segments
             at = beside.index(old)
             beside[at : at + 1] = new
             self._discard([old])
@@ -409,50 +409,50 @@ class Store:
                 kept.append(batch.filter(pa.array(wanted(topic, partition, batch.column("offset").to_numpy()))))
         return [batch for batch in kept if batch.num_rows]
 
-    def look_for_worn(self, wants: Wants) -> int:
+    def find_sparse(self, wants: Wants) -> int:
         """Look at the next segments: the dead become garbage; bytes that could be won by writing others again."""
-        self._remove(self._worn.look(self._segments(), wants))
-        return self._worn.gain_bytes
+        self._remove(self._sparse.scan(self._segments(), wants))
+        return self._sparse.gain_bytes
 
     def sweep(self, wants: Wants) -> None:
         """Segments in which nobody wants anything any more become garbage, wherever they are."""
         self._remove([s for s in self._segments() if not wants(s.topic, s.partition, s.first, s.last + 1)])
 
     def _segments(self) -> list[Segment]:
-        return [each for shelf in self._shelves.values() for each in shelf.segments]
+        return [each for bodies in self._partitions.values() for each in bodies.segments]
 
     def _remove(self, dead: list[Segment]) -> None:
         gone = {segment for segment in dead if self._has(segment)}
         for key in {(segment.topic, segment.partition): None for segment in dead if segment in gone}:
-            shelf = self._shelves[key]
-            self._discard(segment for segment in shelf.segments if segment in gone)
-            shelf.segments = [segment for segment in shelf.segments if segment not in gone]
+            bodies = self._partitions[key]
+            self._discard(segment for segment in bodies.segments if segment in gone)
+            bodies.segments = [segment for segment in bodies.segments if segment not in gone]
 
-    def held(self) -> Held:
+    def snapshot(self) -> StoreSnapshot:
         """What a checkpoint is made of, quickly taken."""
-        return Held(self._segments(), list(self._order.values()))
+        return StoreSnapshot(self._segments(), list(self._order.values()))
 
     def load_segments(self, image: StoreImage) -> None:
         """The segments of a checkpoint; the other bodies come from the journal."""
         for each in image.segments:
-            self._shelf(each.topic, each.partition).segments.append(segments.from_image(each))
+            self._bodies_of(each.topic, each.partition).segments.append(segments.from_image(each))
             self._next_segment = max(self._next_segment, int(each.path.rsplit("-", 1)[1].split(".")[0]) + 1)
 
     def segment_paths(self) -> set[str]:
         """Files that are in use."""
-        return {segment.path for shelf in self._shelves.values() for segment in shelf.segments}
+        return {segment.path for bodies in self._partitions.values() for segment in bodies.segments}
 
 
-def _groups(picked: list[Cached]) -> list[list[Cached]]:
+def _groups(picked: list[CachedBatch]) -> list[list[CachedBatch]]:
     """Batches as segments take them: of one partition, and not too many."""
-    by_place: dict[tuple[int, int], list[Cached]] = {}
+    by_partition: dict[tuple[int, int], list[CachedBatch]] = {}
     for cached in picked:
-        by_place.setdefault((cached.topic, cached.partition), []).append(cached)
-    return [group for batches in by_place.values() for group in _by_bytes(batches, SEGMENT_BYTES_MAX)]
+        by_partition.setdefault((cached.topic, cached.partition), []).append(cached)
+    return [group for batches in by_partition.values() for group in _by_bytes(batches, SEGMENT_BYTES_MAX)]
 
 
-def _by_bytes(batches: list[Cached], size_max: int) -> list[list[Cached]]:
-    groups: list[list[Cached]] = []
+def _by_bytes(batches: list[CachedBatch], size_max: int) -> list[list[CachedBatch]]:
+    groups: list[list[CachedBatch]] = []
     room = 0
     for cached in sorted(batches, key=lambda each: each.base):
         if room < cached.size or not groups or len(groups[-1]) >= SEGMENT_BATCHES_MAX:
@@ -463,14 +463,14 @@ def _by_bytes(batches: list[Cached], size_max: int) -> list[list[Cached]]:
     return groups
 
 
-def _offsets(group: list[Cached]) -> Int64:
+def _offsets(group: list[CachedBatch]) -> Int64:
     """Every offset of these batches, ascending as they are."""
     base, count = np.array([(cached.base, cached.count) for cached in group], np.int64).T
     ends = np.cumsum(count)
     return np.repeat(base - ends + count, count) + np.arange(ends[-1])
 
 
-def rows(group: list[Cached], kept: Int64, chunk_bytes: int = CHUNK_BYTES) -> Iterator[pa.RecordBatch]:
+def rows(group: list[CachedBatch], kept: Int64, chunk_bytes: int = CHUNK_BYTES) -> Iterator[pa.RecordBatch]:
     """The messages `kept` of these batches, as full batches. A thread runs this: what it reads never changes."""
     for chunk in _by_bytes(group, chunk_bytes):
         first = at = int(np.searchsorted(kept, chunk[0].base))
@@ -481,7 +481,7 @@ def rows(group: list[Cached], kept: Int64, chunk_bytes: int = CHUNK_BYTES) -> It
                 some = (
                     cached.batch.take(pa.array(kept[at:end] - cached.base)) if end - at < cached.count else cached.batch
                 )
-                pieces.append(Piece(np.arange(at - first, end - first), some, cached.published_us, 0))
+                pieces.append(BatchPiece(np.arange(at - first, end - first), some, cached.published_us, 0))
             at = end
         if pieces:
             yield full(pieces, kept[first:at])

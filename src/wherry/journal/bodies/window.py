@@ -16,9 +16,9 @@ from pyroaring import BitMap64
 
 from wherry.core.index.offsets import members
 from wherry.journal.bodies import segment as segments
+from wherry.journal.bodies.partition import CachedBatch
 from wherry.journal.bodies.segment import Segment
-from wherry.journal.bodies.shelf import Cached
-from wherry.journal.bodies.store import Store, rows
+from wherry.journal.bodies.store import BodyStore, rows
 from wherry.model.calls.log import projection
 from wherry.model.calls.where import Where
 from wherry.model.errors import Corrupt
@@ -53,7 +53,7 @@ class Window(NamedTuple):
     partition: int
     start: int
     stop: int
-    cached: Sequence[Cached] = ()
+    cached: Sequence[CachedBatch] = ()
     blocks: Sequence[tuple[Segment, int]] = ()
     gone: BitMap64 = _NONE
     """Messages in it that nobody is to see any more."""
@@ -103,12 +103,12 @@ class Window(NamedTuple):
                 waiting.add(self._from_disk(read, *place).select(columns))
         yield from waiting.below(self.stop)
 
-    def _places(self) -> Iterator[list[Cached] | tuple[Segment, int]]:
+    def _places(self) -> Iterator[list[CachedBatch] | tuple[Segment, int]]:
         """Blocks on disk, and runs of batches in memory, by their first offsets."""
-        places: list[tuple[Segment, int] | Cached] = [*self.blocks, *self.cached]
-        together: list[Cached] = []
+        places: list[tuple[Segment, int] | CachedBatch] = [*self.blocks, *self.cached]
+        together: list[CachedBatch] = []
         for place in sorted(places, key=_first):
-            if isinstance(place, Cached):
+            if isinstance(place, CachedBatch):
                 together.append(place)
                 continue
             if together:
@@ -118,7 +118,7 @@ class Window(NamedTuple):
         if together:
             yield together
 
-    def _from_memory(self, group: list[Cached]) -> Iterator[pa.RecordBatch]:
+    def _from_memory(self, group: list[CachedBatch]) -> Iterator[pa.RecordBatch]:
         offsets = np.concatenate([self._inside(cached.base, cached.base + cached.count) for cached in group])
         yield from rows(group, offsets[~members(self.gone, offsets)], JOIN_BYTES)
 
@@ -164,15 +164,15 @@ class _Waiting:
             yield ready
 
 
-def _first(place: tuple[Segment, int] | Cached) -> int:
-    return place.base if isinstance(place, Cached) else int(place[0].blocks[0, place[1]])
+def _first(place: tuple[Segment, int] | CachedBatch) -> int:
+    return place.base if isinstance(place, CachedBatch) else int(place[0].blocks[0, place[1]])
 
 
 def _last(batch: pa.RecordBatch) -> int:
     return int(batch.column("offset")[-1].as_py())
 
 
-def window(store: Store, topic: int, partition: int, start: int, stop: int, gone: BitMap64) -> Window:
+def window(store: BodyStore, topic: int, partition: int, start: int, stop: int, gone: BitMap64) -> Window:
     """Note where the bodies of the beginning of `start..stop` are, as far as memory that is held on to is bounded."""
     cached, blocks = store.between(topic, partition, start, stop)
     size = 0

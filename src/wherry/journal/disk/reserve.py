@@ -15,7 +15,7 @@ PATH: Final = "reserve"
 SLACK_FACTOR: Final = 2  # more than so many times what is wanted is too much
 
 
-class Reserve:
+class SpaceReserve:
     """The space set aside in one directory."""
 
     def __init__(self, files: Files, least_bytes: int) -> None:

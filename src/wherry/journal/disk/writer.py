@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from wherry.journal.disk.files import Bytes, File, Files
 from wherry.journal.disk.scan import JournalFile, journal_path
 from wherry.journal.disk.space import Spares
-from wherry.journal.engine import Appended, Fenced, Outcome, TooLarge
+from wherry.journal.engine import Appended, AppendFenced, AppendResult, EntryTooLarge
 from wherry.journal.format import (
     ALIGNMENT,
     FILE_HEADER_BYTES,
@@ -83,15 +83,15 @@ class DiskWriter:
                 return False
         return True
 
-    async def append(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> Outcome:
+    async def append(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> AppendResult:
         """See `Writer.append`. Cancelled in the middle of a write, the writer has failed: what is stored is unknown."""
         async with self._writing:
             self._check_usable()
             if expected != self.last:
-                return Fenced(self.last)
+                return AppendFenced(self.last)
             lengths = [byte_count(parts) for parts in bodies]
             if max(lengths, default=0) > self.entry_bytes_max:
-                return TooLarge(self.entry_bytes_max)
+                return EntryTooLarge(self.entry_bytes_max)
             sizes = [frame_bytes(length) for length in lengths]
             runs = self._split(sizes)
             if len(runs) > 1 and not await self._spares.grow(len(runs) - 1):

@@ -75,7 +75,7 @@ class DeadKinds:
     kinds: list[DeadKind]
 
 
-class Deed(NamedTuple):
+class DeadAction(NamedTuple):
     """Somebody sent dead letters back (`redriven`) or threw them away (`discarded`)."""
 
     at_ms: int

@@ -78,7 +78,7 @@ class ConsumerStats(NamedTuple):
     buffer_bytes: int
     out_messages: int
     out_bytes: int
-    is_ours: bool
+    is_internal: bool
     """Whether it is the broker's own, and nobody else's to send away."""
 
 

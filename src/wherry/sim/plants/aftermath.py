@@ -10,9 +10,9 @@ import numpy as np
 
 from wherry.broker.upkeep import backfill
 from wherry.broker.upkeep.housekeeping import Housekeeper
-from wherry.core.apply import apply_catalog
+from wherry.core.apply import catalog
 from wherry.core.decide import settling
-from wherry.journal.disk.reserve import Reserve
+from wherry.journal.disk.reserve import SpaceReserve
 from wherry.journal.disk.writer import DiskWriter
 from wherry.model import ops
 from wherry.sim.patch import patched
@@ -27,12 +27,12 @@ def set_nothing_aside() -> Any:
     """The space for a checkpoint is merely what is free, and others take it."""
 
     def make(_: Any) -> Any:
-        async def nothing(self: Reserve, size: int = 0) -> None:
+        async def nothing(self: SpaceReserve, size: int = 0) -> None:
             return None
 
         return nothing
 
-    return patched(Reserve, "keep", make)
+    return patched(SpaceReserve, "keep", make)
 
 
 def keep_the_only_file() -> Any:
@@ -55,7 +55,7 @@ def journal_what_is_in_memory() -> Iterator[None]:
     def trusting(_: Any) -> Any:
         return lambda partition, reader, offset: np.ones(len(offset), np.bool_)
 
-    with patched(backfill, "separate", make), patched(apply_catalog, "_known", trusting):
+    with patched(backfill, "separate", make), patched(catalog, "_known", trusting):
         yield
 
 

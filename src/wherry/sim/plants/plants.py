@@ -30,7 +30,7 @@ from wherry.core.state.lease import Lease, Leases
 from wherry.core.state.outbox import Outbox
 from wherry.core.state.producers import Producers
 from wherry.core.state.stages import Stage
-from wherry.journal.bodies.store import Store
+from wherry.journal.bodies.store import BodyStore
 from wherry.journal.disk.writer import DiskWriter
 from wherry.model import ops
 from wherry.model.calls.fate import SETTLED
@@ -227,7 +227,7 @@ def hand_out_too_soon() -> Iterator[None]:
     def make(deliver: Any) -> Any:
         return lambda self, *args: (deliver(self, *args)[0], 0)
 
-    with patched(Store, "deliver", make), patched(world, "DiskFaults", _slow):
+    with patched(BodyStore, "deliver", make), patched(world, "DiskFaults", _slow):
         yield
 
 
@@ -251,7 +251,7 @@ def lose_outcomes() -> Any:
 
         return all_of_them
 
-    return patched(Outbox, "told", make)
+    return patched(Outbox, "reported", make)
 
 
 def flatter() -> Any:
@@ -291,13 +291,13 @@ def skip_an_edge() -> Any:
     """Of several batches in a window, the log leaves out the last one."""
 
     def make(between: Any) -> Any:
-        def short(self: Store, *args: Any) -> Any:
+        def short(self: BodyStore, *args: Any) -> Any:
             cached, blocks = between(self, *args)
             return (cached[:-1] if len(cached) > 1 else cached), blocks
 
         return short
 
-    return patched(Store, "between", make)
+    return patched(BodyStore, "between", make)
 
 
 def advance_too_far() -> Any:

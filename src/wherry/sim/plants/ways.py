@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from wherry.broker.calls.dead_letters import DeadLetterCalls
 from wherry.broker.calls.publish import PublishCalls
 from wherry.core.apply import apply
-from wherry.core.decide import deadletters, room, settling
+from wherry.core.decide import dead_letters, room, settling
 from wherry.model import ops
 from wherry.model.catalog import routing
 from wherry.sim.patch import patched
@@ -76,7 +76,7 @@ def boast_of_a_purge() -> Any:
 
 def forward_and_keep() -> Any:
     """A dead letter that is forwarded stays a dead letter."""
-    return patched(deadletters, "forward", lambda _: lambda *args: [])
+    return patched(dead_letters, "forward", lambda _: lambda *args: [])
 
 
 def forward_nothing() -> Any:
@@ -94,7 +94,7 @@ def drop_the_oldest() -> Any:
     def make(going: Any) -> Any:
         return lambda *args, **options: going(*args, **{**options, "bury": False})
 
-    return patched(room, "going", make)
+    return patched(room, "removal_ops", make)
 
 
 WAY_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {

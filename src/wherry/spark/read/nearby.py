@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from wherry.journal.bodies.nearby import Nearby
 from wherry.journal.bodies.window import SegmentGone
-from wherry.journal.disk.realfiles import read_part
+from wherry.journal.disk.real_files import read_part
 from wherry.model.calls.where import Where
 from wherry.model.errors import Corrupt
 

@@ -157,7 +157,7 @@ class Consumers:
 
     async def leave(self, topic: str, subscription: str, name: str) -> None:
         """Somebody says goodbye: what it held waits again."""
-        if self._broker.consumer_stats(topic, subscription, name).is_ours:
+        if self._broker.consumer_stats(topic, subscription, name).is_internal:
             hint = "take the webhook away, or delete the subscription"
             raise HttpError("forbidden", f"consumer {name!r} is the broker's own and pushes to a webhook: {hint}")
         self._known.pop((topic, subscription, name), None)

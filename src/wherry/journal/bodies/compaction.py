@@ -16,7 +16,7 @@ LOOK_MAX = 1_024
 """Segments that one look goes through, at a few microseconds each: 64 GiB, if they are full."""
 
 
-class Worn:
+class SparseSegments:
     """Goes round all segments, and remembers those that are worth writing again."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Worn:
         """About what writing all known sparse segments again would win."""
         return sum(self._sparse.values())
 
-    def look(self, segments: Iterable[Segment], wants: Wants) -> list[Segment]:
+    def scan(self, segments: Iterable[Segment], wants: Wants) -> list[Segment]:
         """Go on with the round of `segments`; those met in which nobody wants anything any more."""
         if not self._round:
             self._round = list(segments)[::-1]

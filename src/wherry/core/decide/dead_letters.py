@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wherry.core.apply.apply_publishes import ranks
+from wherry.core.apply.publishes import ranks
 from wherry.core.decide.publishing import reserve
 from wherry.core.decide.volatile import joined, separate
 from wherry.core.index.offsets import members
 from wherry.core.index.table import OffsetTable
-from wherry.core.inspect.deadkinds import DeadGroup
+from wherry.core.inspect.dead_kinds import DeadGroup
 from wherry.core.state.partition import Partition
 from wherry.core.state.reader import DEAD, UNKNOWN_RANK
 from wherry.core.state.state import State, TopicState

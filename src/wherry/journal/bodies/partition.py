@@ -20,7 +20,7 @@ SLACK = 16
 """Rows of batches that left may stay, however few there are: a sweep costs more than a publish."""
 
 
-class Cached:
+class CachedBatch:
     """A compact batch in memory, and where the journal has it. One that was read back is unpacked when it is wanted."""
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Cached:
         return self._batch
 
 
-class Piece(NamedTuple):
+class BatchPiece(NamedTuple):
     """Messages of one batch that were asked for: which rows of the answer they are, and which of the batch."""
 
     at: Int64 | slice
@@ -83,13 +83,13 @@ class Block(NamedTuple):
     published_us: Int64
 
 
-class Shelf:
+class PartitionBodies:
     """Bodies of one partition by offset. Rows of batches that left are swept when they are more than half."""
 
     __slots__ = ("_base", "_empty", "_slots", "_stop", "loaded", "segments")
 
     def __init__(self) -> None:
-        self._slots: list[Cached | None] = []
+        self._slots: list[CachedBatch | None] = []
         self._base = np.zeros(16, np.int64)
         self._stop = np.zeros(16, np.int64)
         """Where the batch of each slot begins and ends; there is room for more than there are slots."""
@@ -97,7 +97,7 @@ class Shelf:
         self.segments: list[Segment] = []
         self.loaded: dict[tuple[str, int], Block] = {}
 
-    def put(self, cached: Cached) -> None:
+    def put(self, cached: CachedBatch) -> None:
         """A batch comes into memory.
 
         Bases only grow as messages are published. On recovery they come in the order of the journal, which has the
@@ -115,7 +115,7 @@ class Shelf:
         self._stop[row] = cached.base + cached.count
         self._slots.insert(row, cached)
 
-    def drop(self, base: int) -> Cached | None:
+    def drop(self, base: int) -> CachedBatch | None:
         """A batch leaves memory."""
         row = int(self._base[: len(self._slots)].searchsorted(base))
         cached = self._slots[row] if row < len(self._slots) and self._base[row] == base else None
@@ -136,7 +136,7 @@ class Shelf:
             fresh[: len(rows)] = getattr(self, name)[rows]
             setattr(self, name, fresh)
 
-    def pieces(self, offsets: Int64) -> tuple[list[Piece], Int64 | None]:
+    def pieces(self, offsets: Int64) -> tuple[list[BatchPiece], Int64 | None]:
         """What is in memory of these messages, and the offsets that are not, if any."""
         base, stop = self._base[: len(self._slots)], self._stop[: len(self._slots)]
         if len(base) == 0:
@@ -155,13 +155,13 @@ class Shelf:
         more, missing = self._from_blocks(offsets[lost], lost)
         return pieces + more, missing
 
-    def _slice(self, row: int, first: int, count: int) -> Piece:
+    def _slice(self, row: int, first: int, count: int) -> BatchPiece:
         cached = self._slots[row]
         assert cached is not None
         batch = cached.batch.slice(first - cached.base, count)
-        return Piece(slice(None), batch, cached.published_us, cached.gate)
+        return BatchPiece(slice(None), batch, cached.published_us, cached.gate)
 
-    def _cached_pieces(self, rows: Int64, offsets: Int64, at: Int64) -> list[Piece]:
+    def _cached_pieces(self, rows: Int64, offsets: Int64, at: Int64) -> list[BatchPiece]:
         pieces = []
         for row, mine in _groups(rows):
             cached = self._slots[row]
@@ -171,11 +171,11 @@ class Shelf:
                 batch = cached.batch.slice(int(wanted[0]), len(wanted))
             else:
                 batch = cached.batch.take(pa.array(wanted))
-            pieces.append(Piece(at[mine], batch, cached.published_us, cached.gate))
+            pieces.append(BatchPiece(at[mine], batch, cached.published_us, cached.gate))
         return pieces
 
-    def _from_blocks(self, offsets: Int64, at: Int64) -> tuple[list[Piece], Int64 | None]:
-        pieces: list[Piece] = []
+    def _from_blocks(self, offsets: Int64, at: Int64) -> tuple[list[BatchPiece], Int64 | None]:
+        pieces: list[BatchPiece] = []
         found = np.zeros(len(offsets), np.bool_)
         for segment, number in self.blocks_for(np.sort(offsets)):
             block = self.loaded.get((segment.path, number))
@@ -186,10 +186,10 @@ class Shelf:
             if len(mine):
                 rows = place[mine]
                 found[mine] = True
-                pieces.append(Piece(at[mine], block.batch.take(pa.array(rows)), block.published_us[rows], 0))
+                pieces.append(BatchPiece(at[mine], block.batch.take(pa.array(rows)), block.published_us[rows], 0))
         return pieces, None if found.all() else offsets[~found]
 
-    def between(self, start: int, stop: int) -> tuple[list[Cached], list[tuple[Segment, int]]]:
+    def between(self, start: int, stop: int) -> tuple[list[CachedBatch], list[tuple[Segment, int]]]:
         """Where messages of `start..stop` are: batches in memory, blocks on disk."""
         count = len(self._slots)
         low, high = np.searchsorted(self._stop[:count], start, "right"), np.searchsorted(self._base[:count], stop)

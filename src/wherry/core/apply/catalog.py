@@ -10,8 +10,8 @@ import numpy.typing as npt
 from wherry.core.apply.step import (
     Handler,
     Step,
-    over,
-    settled,
+    check_ended,
+    release_settled,
 )
 from wherry.core.index.offsets import members
 from wherry.core.state.lease import Leases
@@ -47,7 +47,7 @@ def _put_topic(step: Step, op: ops.PutTopic) -> None:
         for subscription in known.subscriptions.values() if grown else ():
             subscription.share_out()
             for number in subscription.readers:
-                step.state.stir(subscription, number)
+                step.state.mark_nonempty(subscription, number)
     step.state.catalog.put_topic(op.number, op.topic)
 
 
@@ -55,15 +55,15 @@ def _delete_topic(step: Step, op: ops.DeleteTopic) -> None:
     topic = step.state.topics.pop(op.number)
     for number in topic.subscriptions:
         del step.state.subscriptions[number]
-        step.state.called[number] = None
+        step.state.to_wake[number] = None
         for lease in step.state.leases.of_subscription(number):
             step.state.leases.end(lease)
     for number in topic.partitions:
-        step.state.mortal.forget((op.number, number))
-    step.state.talkative.pop(op.number, None)
+        step.state.expiry_times.forget((op.number, number))
+    step.state.with_outcomes.pop(op.number, None)
     step.state.catalog.delete_topic(op.number, topic.config.name)
     step.effects.dropped_topics.append(op.number)
-    step.effects.awake[op.number] = None
+    step.effects.maybe_ready[op.number] = None
 
 
 def _put_subscription(step: Step, op: ops.PutSubscription) -> None:
@@ -74,7 +74,7 @@ def _put_subscription(step: Step, op: ops.PutSubscription) -> None:
     if op.subscription.durable:
         step.state.catalog.put_subscription(op.number, op.topic, op.subscription)
     if op.subscription.webhook is not None:
-        step.effects.pushed.append(op.number)
+        step.effects.webhooks_changed.append(op.number)
     for partition in topic.partitions.values():
         _begin_reading(step, subscription, partition)
 
@@ -92,7 +92,7 @@ def _begin_reading(step: Step, subscription: SubscriptionState, partition: Parti
     if subscription.config.durable and start > 0 and not topic.is_stream():
         if len(partition.readers) == 1:  # what waited for a first subscription, and is not for this one
             partition.end(partition.finished.missing(0, start), DROPPED)
-        settled(step, topic, partition, partition.released.missing(0, start))
+        release_settled(step, topic, partition, partition.released.missing(0, start))
 
 
 def _settle_absent(reader: Reader, partition: Partition, start: int, end: int) -> None:
@@ -110,16 +110,16 @@ def _change_subscription(step: Step, op: ops.ChangeSubscription) -> None:
             for partition, reader in subscription.by_partition()
         )
     if op.subscription.webhook != subscription.config.webhook:
-        step.effects.pushed.append(op.number)
+        step.effects.webhooks_changed.append(op.number)
     subscription.config = op.subscription
-    step.effects.awake[subscription.topic.number] = None
+    step.effects.maybe_ready[subscription.topic.number] = None
 
 
 def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:
     subscription = step.state.subscriptions.pop(op.number)
     topic = subscription.topic
     del topic.subscriptions[op.number]
-    step.state.called[op.number] = None
+    step.state.to_wake[op.number] = None
     for lease in step.state.leases.of_subscription(op.number):
         step.state.leases.end(lease)
     if subscription.config.durable:
@@ -135,16 +135,16 @@ def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:
         topic.dead -= len(reader.dead) - (_orphan(partition, reader) if op.keep_dead else 0)
         _remember_endings(topic, partition, reader)
         if partition.readers and not topic.is_stream():
-            settled(step, topic, partition, reader.settled.missing(0, partition.next_offset))
+            release_settled(step, topic, partition, reader.settled.missing(0, partition.next_offset))
         elif not topic.is_stream():  # what waits stays for the next subscription, but dead letters go
             gone = reader.dead.offsets()
             partition.release(gone[~partition.dead.has(gone)])
             step.effects.touched[topic.number, number] = partition
-        over(step, topic, partition, None)
+        check_ended(step, topic, partition, None)
     if op.why:
         topic.count("cut_off", 1)
         topic.removals.append(Removal(step.now_ms, subscription.config.name, op.why[:ERROR_CHARS_MAX]))
-    step.effects.awake[topic.number] = None
+    step.effects.maybe_ready[topic.number] = None
 
 
 def _orphan(partition: Partition, reader: Reader) -> int:
@@ -177,7 +177,7 @@ def _admit(step: Step, op: ops.Admit) -> None:
     known = _known(partition, reader, offset)
     offset = offset[known]
     reader.admit_late(offset, op.ranks[known], op.due_ms[known], step.now_ms)
-    step.state.stir(subscription, op.partition)
+    step.state.mark_nonempty(subscription, op.partition)
     if reader.backlog is not None:
         start, end = reader.backlog
         gone = np.setdiff1d(reader.settled.missing(start, min(op.stop, end)), offset, assume_unique=True)
@@ -186,7 +186,7 @@ def _admit(step: Step, op: ops.Admit) -> None:
             gone = np.setdiff1d(gone, passing[members(partition.transient, passing)], assume_unique=True)
         reader.settled.add(gone)
         reader.backlog = (op.stop, end) if op.stop < end else None
-    step.effects.awake[subscription.topic.number] = None
+    step.effects.maybe_ready[subscription.topic.number] = None
 
 
 def _known(partition: Partition, reader: Reader, offset: Int64) -> npt.NDArray[np.bool_]:

@@ -12,15 +12,15 @@ from wherry.core.apply.step import (
     Handler,
     Step,
     Stored,
-    over,
+    check_ended,
     put_dead,
-    settled,
+    release_settled,
 )
 from wherry.core.index.hashing import hash_strings, ranks_of
-from wherry.core.index.ids import Place
+from wherry.core.index.ids import PackedOffset
 from wherry.core.state.partition import Partition
-from wherry.core.state.producers import Call
-from wherry.core.state.stages import Part, Stage
+from wherry.core.state.producers import ProducerCall
+from wherry.core.state.stages import Stage, StagedBatch
 from wherry.core.state.state import TopicState
 from wherry.model import ops
 from wherry.model.limits import PRIORITY_DEFAULT
@@ -48,7 +48,7 @@ def _add_batch(step: Step, op: ops.Publish, batch: pa.RecordBatch) -> None:
         _publish_dead(step, topic, partition, op)
     else:
         _admit_all(step, topic, partition, op, batch)
-    step.effects.awake[op.topic] = None
+    step.effects.maybe_ready[op.topic] = None
 
 
 def _admit_all(step: Step, topic: TopicState, partition: Partition, op: ops.Publish, batch: pa.RecordBatch) -> None:
@@ -58,10 +58,10 @@ def _admit_all(step: Step, topic: TopicState, partition: Partition, op: ops.Publ
     partition.has_due |= due is not None
     if "expires" in names:
         expires = integers(batch, "expires", -1)
-        mortal = np.flatnonzero(expires >= 0)
-        if len(mortal):
-            partition.expiry.insert(expires[mortal], op.base + mortal)
-            step.state.mortal.note((op.topic, op.partition), int(expires[mortal].min()))
+        expiring = np.flatnonzero(expires >= 0)
+        if len(expiring):
+            partition.expiry.insert(expires[expiring], op.base + expiring)
+            step.state.expiry_times.note((op.topic, op.partition), int(expires[expiring].min()))
     for subscription in topic.subscriptions.values():
         reader = step.state.reader(subscription, op.partition, op.base)
         reader.admit(op.base, rank, due, step.now_ms)
@@ -100,11 +100,11 @@ def _index_ids(topic: TopicState, op: ops.Publish, batch: pa.RecordBatch) -> Non
     ids = batch.column("id")
     given = np.flatnonzero(ids.is_valid().to_numpy(zero_copy_only=False))
     rank = ranks_of(hash_strings(ids))[given]
-    topic.ids.add(rank, Place.pack(op.partition, op.base + given))
+    topic.ids.add(rank, PackedOffset.pack(op.partition, op.base + given))
 
 
 def _sequenced(step: Step, op: ops.Sequenced) -> None:
-    call = Call(op.first, op.count, op.placed.tolist(), op.fingerprint, op.partitions)
+    call = ProducerCall(op.first, op.count, op.placed.tolist(), op.fingerprint, op.partitions)
     step.state.topics[op.topic].producers.note(op.producer, call)
 
 
@@ -131,7 +131,7 @@ def _replace(step: Step, op: ops.Replace) -> None:
     expires = int(integers(batch, "expires", -1)[0])
     if expires >= 0:
         partition.expiry.insert(np.array([expires], np.int64), np.array([publish.base], np.int64))
-        step.state.mortal.note((op.topic, op.partition), expires)
+        step.state.expiry_times.note((op.topic, op.partition), expires)
     for subscription in topic.subscriptions.values():
         reader = step.state.reader(subscription, op.partition, publish.base)
         reader.replace(op.old, publish.base, rank, due, step.now_ms)
@@ -142,20 +142,20 @@ def _replace(step: Step, op: ops.Replace) -> None:
     at_old = np.array([op.old], np.int64)
     topic.give_back(partition.remove(at_old))
     partition.end(at_old, 0, publish.base)
-    topic.outbox.move(Place.pack(op.partition, at_old), Place.pack(op.partition, at_new))
+    topic.outbox.move(PackedOffset.pack(op.partition, at_old), PackedOffset.pack(op.partition, at_new))
     step.effects.amended.append((op.topic, op.partition, op.old, publish.base))
     if partition.readers and not topic.is_stream():
-        settled(step, topic, partition, at_new)
+        release_settled(step, topic, partition, at_new)
     step.effects.touched[topic.number, partition.number] = partition
     step.effects.stored.append(Stored(op.topic, op.partition, publish.base, batch, step.at_us, index))
-    step.effects.awake[op.topic] = None
+    step.effects.maybe_ready[op.topic] = None
 
 
 def _watch(step: Step, op: ops.Watch) -> None:
     topic = step.state.topics[op.topic]
     offset = np.arange(op.base, op.base + op.count, dtype=np.int64)
-    topic.outbox.watch(Place.pack(op.partition, offset), op.url)
-    over(step, topic, topic.partitions[op.partition], offset)  # what did not fit has its end already
+    topic.outbox.watch(PackedOffset.pack(op.partition, offset), op.url)
+    check_ended(step, topic, topic.partitions[op.partition], offset)  # what did not fit has its end already
 
 
 def _stage(step: Step, op: ops.Stage) -> None:
@@ -167,7 +167,7 @@ def _stage(step: Step, op: ops.Stage) -> None:
         return
     batch, index = step.next_batch()
     step.effects.staged.append((op.key, len(stage.parts), index))
-    stage.parts.append(Part(op.topic, op.partition, op.count, op.columns, op.bytes, batch))
+    stage.parts.append(StagedBatch(op.topic, op.partition, op.count, op.columns, op.bytes, batch))
 
 
 def _commit(step: Step, op: ops.Commit) -> None:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wherry.core.state.bodies import Cold
-from wherry.journal.bodies.shelf import SLACK, Cached
-from wherry.journal.bodies.store import Store
+from wherry.journal.bodies.partition import SLACK, CachedBatch
+from wherry.journal.bodies.store import BodyStore
 from wherry.model.schema import Message, compact
 
 sizes = st.lists(st.integers(1, 4), min_size=1, max_size=12)
@@ -18,11 +18,11 @@ sizes = st.lists(st.integers(1, 4), min_size=1, max_size=12)
 def store_of(counts, order):
     """Batches in any order of arrival; the body of each message is its offset, some have a key."""
     bases = np.concatenate(([0], np.cumsum(counts)))[:-1].tolist()
-    store = Store(None)
+    store = BodyStore(None)
     for row in order:
         base, count = bases[row], counts[row]
         rows = [Message(payload=b"%d" % o, key=str(o) if row % 2 else None) for o in range(base, base + count)]
-        store.put(Cached(1, 0, base, compact(rows), base, base + 1, 0, base + 1))
+        store.put(CachedBatch(1, 0, base, compact(rows), base, base + 1, 0, base + 1))
     return store, bases
 
 
@@ -57,7 +57,7 @@ def test_bodies_are_found_in_any_order(counts, random, data):
         with pytest.raises(Cold) as cold:
             store.take(1, 0, np.array([lost, asked[0]], np.int64), ("payload",))
         assert cold.value.offsets.tolist() == [lost]
-    rows = store.held().image().cached.reshape(-1, 7)
+    rows = store.snapshot().image().cached.reshape(-1, 7)
     assert sorted(rows[:, 2].tolist()) == [base for row, base in enumerate(bases) if row not in dropped]
 
 
@@ -66,23 +66,23 @@ def test_memory_is_counted_and_given_back():
     full = store.cached_bytes
     store.drop(1, 0, bases[:20])
     assert 0 < store.cached_bytes < full
-    assert store.held().floor() == bases[20] + 1
+    assert store.snapshot().floor() == bases[20] + 1
     store.drop(1, 0, bases)
-    assert (store.cached_bytes, store.held().floor()) == (0, None)
+    assert (store.cached_bytes, store.snapshot().floor()) == (0, None)
     store.drop(1, 0, [7, 99])
     store.drop(2, 0, [0])
 
 
 def test_one_old_batch_does_not_keep_the_rows_behind_it():
     store, bases = store_of([2] * 100, range(100))
-    shelf = store._shelf(1, 0)
+    bodies = store._bodies_of(1, 0)
     for left, base in zip(range(99, 0, -1), bases[1:50] + bases[51:], strict=False):
         store.drop(1, 0, [base, base])
-        assert len(shelf._slots) <= 2 * left + SLACK
+        assert len(bodies._slots) <= 2 * left + SLACK
     here = np.array([1, 101, 0, 100], np.int64)
     assert store.take(1, 0, here, ("payload",)).column(0).to_pylist() == [b"1", b"101", b"0", b"100"]
     for gone in (2, 99, 102, 199):
         with pytest.raises(Cold):
             store.take(1, 0, np.array([gone], np.int64), ("payload",))
-    store.put(Cached(1, 0, 500, compact([Message(payload=b"new")]), 0, 501, 0, 501))
+    store.put(CachedBatch(1, 0, 500, compact([Message(payload=b"new")]), 0, 501, 0, 501))
     assert store.take(1, 0, np.array([500], np.int64), ("payload",)).column(0).to_pylist() == [b"new"]

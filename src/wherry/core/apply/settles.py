@@ -10,16 +10,16 @@ import numpy.typing as npt
 from wherry.core.apply.step import (
     Handler,
     Step,
-    over,
+    check_ended,
     put_dead,
 )
-from wherry.core.index.ids import Place
+from wherry.core.index.ids import PackedOffset
 from wherry.core.index.offsets import bitmap_of, members
 from wherry.core.state.fates import is_open
 from wherry.core.state.partition import Partition
 from wherry.core.state.state import SubscriptionState
 from wherry.model import ops
-from wherry.model.calls.dead import Deed
+from wherry.model.calls.dead import DeadAction
 from wherry.model.calls.fate import (
     CANCELLED,
     DEAD,
@@ -55,13 +55,13 @@ def _settle_reader(step: Step, subscription: SubscriptionState, partition: Parti
     step.effects.touched[topic.number, partition.number] = partition
     step.state.end_hold(topic, partition.number)
     if subscription.config.durable:
-        over(step, topic, partition, offset)
+        check_ended(step, topic, partition, offset)
 
 
 def _free_keys(step: Step, subscription: SubscriptionState, partition: Partition) -> None:
     """Messages left that may have held their keys: what waits behind them is free now."""
     if subscription.config.key_order and partition.number in subscription.readers:
-        step.state.stir(subscription, partition.number)
+        step.state.mark_nonempty(subscription, partition.number)
 
 
 def _fail(step: Step, op: ops.Fail) -> None:
@@ -69,9 +69,9 @@ def _fail(step: Step, op: ops.Fail) -> None:
     reader = subscription.readers[op.partition]
     (error,) = step.state.text_numbers(op.error)
     reader.fail(op.offsets, op.ranks, op.hashes, op.until_ms, step.now_ms, error)
-    step.state.stir(subscription, op.partition)
+    step.state.mark_nonempty(subscription, op.partition)
     subscription.count("failed", len(op.offsets))
-    step.effects.awake[subscription.topic.number] = None
+    step.effects.maybe_ready[subscription.topic.number] = None
 
 
 def _bury(step: Step, op: ops.Bury) -> None:
@@ -95,7 +95,7 @@ def _bury(step: Step, op: ops.Bury) -> None:
         topic.count("buried", len(op.offsets))
     topic.dead += len(op.offsets)
     step.effects.buried.append(topic.number)
-    over(step, topic, partition, op.offsets)
+    check_ended(step, topic, partition, op.offsets)
 
 
 def _redrive(step: Step, op: ops.Redrive) -> None:
@@ -103,15 +103,15 @@ def _redrive(step: Step, op: ops.Redrive) -> None:
     partition = topic.partitions[op.partition]
     subscription = step.state.subscriptions[op.subscription]
     subscription.readers[op.partition].redrive(op.offsets, op.ranks, op.due_ms, step.now_ms)
-    step.state.stir(subscription, op.partition)
-    partition.immortal |= bitmap_of(op.offsets)
+    step.state.mark_nonempty(subscription, op.partition)
+    partition.expiry_exempt |= bitmap_of(op.offsets)
     if not topic.is_stream():
         topic.take(partition.unfinish(op.offsets))
     topic.dead -= len(op.offsets)
     subscription.count("redriven", len(op.offsets))
     name = subscription.config.name
-    topic.deeds.append(Deed(step.now_ms, "redriven", op.by, name, op.partition, len(op.offsets)))
-    step.effects.awake[topic.number] = None
+    topic.actions.append(DeadAction(step.now_ms, "redriven", op.by, name, op.partition, len(op.offsets)))
+    step.effects.maybe_ready[topic.number] = None
 
 
 def _discard(step: Step, op: ops.Discard) -> None:
@@ -125,11 +125,11 @@ def _discard(step: Step, op: ops.Discard) -> None:
         topic.dead -= len(op.offsets)
         partition.release(partition.unwanted(op.offsets))
         step.effects.touched[topic.number, partition.number] = partition
-        over(step, topic, partition, op.offsets)
+        check_ended(step, topic, partition, op.offsets)
     what: Literal["redriven", "discarded"] = "redriven" if op.redriven else "discarded"
     topic.count(what, len(op.offsets))
     name = step.state.subscriptions[op.subscription].config.name if op.subscription else ""
-    topic.deeds.append(Deed(step.now_ms, what, op.by, name, op.partition, len(op.offsets)))
+    topic.actions.append(DeadAction(step.now_ms, what, op.by, name, op.partition, len(op.offsets)))
 
 
 def _remove(step: Step, op: ops.Remove) -> None:
@@ -143,7 +143,7 @@ def _remove(step: Step, op: ops.Remove) -> None:
         _free_keys(step, subscription, partition)
     topic.count(op.reason, len(offset))
     step.effects.touched[topic.number, partition.number] = partition
-    over(step, topic, partition, offset)
+    check_ended(step, topic, partition, offset)
 
 
 def _end_ephemeral_leases(step: Step, partition: Partition, offset: Int64) -> None:
@@ -157,11 +157,11 @@ def _end_ephemeral_leases(step: Step, partition: Partition, offset: Int64) -> No
                 step.state.take_out(lease, rows)
 
 
-def _told(step: Step, op: ops.Told) -> None:
+def _reported(step: Step, op: ops.Reported) -> None:
     topic = step.state.topics[op.topic]
-    topic.outbox.told(Place.pack(op.partition, op.offsets), op.fates)
+    topic.outbox.reported(PackedOffset.pack(op.partition, op.offsets), op.fates)
     if not len(topic.outbox.outcomes):
-        step.state.talkative.pop(op.topic, None)
+        step.state.with_outcomes.pop(op.topic, None)
 
 
 HANDLERS: dict[type[ops.Op], Handler] = {
@@ -171,5 +171,5 @@ HANDLERS: dict[type[ops.Op], Handler] = {
     ops.Redrive: _redrive,
     ops.Discard: _discard,
     ops.Remove: _remove,
-    ops.Told: _told,
+    ops.Reported: _reported,
 }
