@@ -17,7 +17,7 @@ class HeldEngine(MemoryEngine):
         self.free = asyncio.Event()
         self.free.set()
 
-    async def open(self, vouched=None):
+    async def open(self, proven=None):
         self.owner = HeldWriter(self)
         return self.owner
 

@@ -1,1 +1,1 @@
-"""The durable side: entry format, engines that keep the journal, segments, checkpoints and the message store."""
+"""The durable side: the format of entries, engines that store the journal, segments, checkpoints, bodies in memory."""

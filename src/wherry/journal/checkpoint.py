@@ -33,7 +33,7 @@ VERSION = 1
 FOLDER = "checkpoint/"
 
 LARGE_BYTES = 1 << 16
-"""Columns above this are written from where they lie. To copy them would double the memory and hold up the loop."""
+"""Larger columns are written without a copy, which would double the memory and block the event loop."""
 
 _HEAD = struct.Struct("<4sIQI")
 _CRC = struct.Struct("<I")
@@ -44,7 +44,7 @@ StagedAt: TypeAlias = tuple[str, int, int, int]
 
 
 class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
-    """Everything needed to go on after `position`, together with the journal from `floor` on.
+    """What recovery needs to continue after `position`, together with the journal from `floor` on.
 
     Entries from `floor` to `position` are read again for their bodies only.
     """
@@ -56,7 +56,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     staged: list[StagedAt]
 
 
-_BIN32 = struct.Struct(">BI")  # how msgpack begins bytes of this length: 0xC6, length
+_BIN32 = struct.Struct(">BI")  # how msgpack begins a byte string of this length: 0xC6, length
 
 
 def _unpack(kind: object, value: object) -> object:
@@ -68,7 +68,7 @@ _DECODER = msgspec.msgpack.Decoder(Checkpoint, dec_hook=_unpack)
 
 
 def encode(checkpoint: Checkpoint) -> list[Bytes]:
-    """A checkpoint as parts of a file."""
+    """Encode a checkpoint as chunks of a file."""
     body, length, crc = _body(checkpoint), 0, 0
     for part in body:
         length += len(part)
@@ -78,7 +78,7 @@ def encode(checkpoint: Checkpoint) -> list[Bytes]:
 
 
 def _body(image: object) -> list[bytes | pa.Buffer]:
-    mark = secrets.token_bytes(16)  # stands for each large column in turn; nothing in a state can guess it
+    mark = secrets.token_bytes(16)  # placeholder for each large column; random, so that it occurs nowhere else
     large: list[list[pa.Buffer]] = []
 
     def pack(value: object) -> bytes | msgspec.Raw:
@@ -96,7 +96,7 @@ def _body(image: object) -> list[bytes | pa.Buffer]:
 
 
 def decode(path: str, data: Bytes) -> Checkpoint:
-    """Bytes of a file as a checkpoint; `Corrupt` names what is wrong and where."""
+    """Decode the bytes of a file; raise `Corrupt`, with the byte, if they are no valid checkpoint."""
     view = memoryview(data)
     if len(view) < _HEAD_BYTES:
         raise Corrupt(path, len(view), "the checkpoint ends inside its header")
@@ -113,12 +113,12 @@ def decode(path: str, data: Bytes) -> Checkpoint:
 
 
 def path_of(position: int) -> str:
-    """The file of a checkpoint."""
+    """Return the path of a checkpoint."""
     return f"{FOLDER}{position:020d}"
 
 
 async def newest(files: Files) -> Checkpoint | None:
-    """The last checkpoint; a damaged one is an error, for the journal before it may be gone."""
+    """Return the last checkpoint. A damaged one is an error, because the journal before it may be gone."""
     paths = [path for path in await files.list() if path.startswith(FOLDER)]
     if not paths:
         return None
@@ -127,7 +127,7 @@ async def newest(files: Files) -> Checkpoint | None:
 
 
 async def write(files: Files, position: int, parts: list[Bytes]) -> None:
-    """Make an encoded checkpoint durable, then remove those before it."""
+    """Make an encoded checkpoint durable, then remove older ones."""
     path = path_of(position)
     await files.put(path, parts)
     older = [name for name in await files.list() if name.startswith(FOLDER) and name < path]

@@ -1,12 +1,12 @@
-"""Entries as bytes: what is inside a journal frame, whoever keeps the journal.
+"""Entries as bytes: the content of a journal frame, with any engine.
 
     ┌──────────────┬─────────────────────────────┬─────┬──────────────────┬─────┬───
     │ u32 length   │ control: msgpack            │ pad │ batch: Arrow IPC │ pad │ …
     │ of control   │ (at_us, ops, batch lengths) │ → 8 │ record batch     │ → 8 │
     └──────────────┴─────────────────────────────┴─────┴──────────────────┴─────┴───
 
-The control part is small and says everything but the messages; a batch has no schema of its own, since the `columns`
-of its operation name it. Batches are aligned to 8 bytes so that they are read in place.
+The control part is small and holds everything but the messages. A batch has no schema of its own: the `columns` of its
+operation define it. Batches are aligned to 8 bytes so that they can be read in place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ALIGN = 8
 
 
 class Control(msgspec.Struct, frozen=True, array_like=True):
-    """Everything of an entry but the batches."""
+    """An entry without its batches."""
 
     at_us: int
     ops: list[AnyOp]
@@ -37,18 +37,18 @@ class Control(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Undecodable(Exception):
-    """Bytes that passed their checksum and still are no entry: a newer version wrote them, or a bug."""
+    """Bytes with a valid checksum that are not an entry: written by a newer version, or by a bug."""
 
 
 def pack_array(value: object) -> bytes:
-    """Arrays travel as little-endian int64."""
+    """Encode an array as little-endian int64."""
     if isinstance(value, np.ndarray):
         return np.ascontiguousarray(value, "<i8").tobytes()
     raise NotImplementedError(f"{type(value)} has no place in the journal")
 
 
 def unpack_array(kind: object, value: object) -> object:
-    """The way back from `pack_array`."""
+    """Decode what `pack_array` encoded."""
     if isinstance(value, bytes):
         return np.frombuffer(value, np.int64)
     raise NotImplementedError(f"{kind} is not how arrays travel")
@@ -59,7 +59,7 @@ _DECODER = msgspec.msgpack.Decoder(Control, dec_hook=unpack_array)
 
 
 def columns_of(op: AnyOp) -> int | None:
-    """The columns of the batch that an operation carries, None if it carries none."""
+    """Return the columns of the batch that an operation carries, None if it carries none."""
     if isinstance(op, ops.Publish):
         return op.columns
     if isinstance(op, ops.Replace):
@@ -68,7 +68,7 @@ def columns_of(op: AnyOp) -> int | None:
 
 
 def encode(entry: Entry) -> tuple[Chunks, int, Entry]:
-    """An entry as parts to write, their size, and the same entry with the batches to keep."""
+    """Encode an entry: return chunks to write, their size, and the same entry with the batches to keep in memory."""
     bodies = [adopt(batch) for batch in entry.batches]
     control = _ENCODER.encode(Control(entry.at_us, entry.ops, [size for _, _, size in bodies]))
     head = _LENGTH.pack(len(control)) + control
@@ -84,7 +84,7 @@ def encode(entry: Entry) -> tuple[Chunks, int, Entry]:
 
 
 class Packed(NamedTuple):
-    """A batch that is still bytes: a message that waits, or is settled later in the journal, need not be more."""
+    """A batch that is not decoded yet: many messages are settled later in the journal and never need to be decoded."""
 
     body: Bytes
     at: int
@@ -92,13 +92,13 @@ class Packed(NamedTuple):
     columns: int
 
     def unpack(self) -> pa.RecordBatch:
-        """As a batch, which holds on to the bytes."""
+        """Decode the batch, which keeps the bytes in memory."""
         schema = stored_schema(self.columns)
         return pa.ipc.read_record_batch(pa.py_buffer(self.body).slice(self.at, self.size), schema)
 
 
 def split(body: Bytes) -> tuple[Control, list[Packed]]:
-    """Bytes as what they say and the batches they carry; `Undecodable` where they are no entry."""
+    """Split the bytes of an entry into its control part and its batches; raise `Undecodable` if they are no entry."""
     try:
         (length,) = _LENGTH.unpack_from(body)
         at = _LENGTH.size + length
@@ -117,7 +117,7 @@ def split(body: Bytes) -> tuple[Control, list[Packed]]:
 
 
 def decode(body: Bytes) -> Entry:
-    """Bytes as an entry; `Undecodable` where they are none."""
+    """Decode an entry; raise `Undecodable` if the bytes are no entry."""
     control, packed = split(body)
     try:
         return Entry(control.at_us, control.ops, [each.unpack() for each in packed])

@@ -1,7 +1,7 @@
-"""What a journal promises, whoever keeps it.
+"""What every journal engine promises.
 
-A journal is a dense sequence of opaque entries, positions 1, 2, 3, …. One writer at a time; the fence is the
-expected position on every append, the lease only decides who tries.
+A journal is a dense sequence of opaque entries at positions 1, 2, 3, …. There is one writer at a time. Every append
+names the position that it expects, and is refused if another writer has appended since: that is the fence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from wherry.journal.disk.files import Bytes
 
 
 class Record(NamedTuple):
-    """One entry as read back: its position and its bytes."""
+    """One entry that was read: its position and its bytes."""
 
     position: int
     body: Bytes
@@ -22,28 +22,28 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Durable up to and including `position`."""
+    """All entries up to and including `position` are durable."""
 
     position: int
 
 
 @dataclass(frozen=True, slots=True)
 class AppendFenced:
-    """Another writer was here: nothing of this group is stored."""
+    """Another writer has appended: nothing of this group is stored."""
 
     actual: int
 
 
 @dataclass(frozen=True, slots=True)
 class AppendUnknown:
-    """The group may or may not be stored. Never retry blindly: stop, `reconcile`, decide."""
+    """The group may or may not be stored. Do not repeat it: stop, and find out with `reconcile`."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class EntryTooLarge:
-    """One entry is above `bytes_max`: nothing of this group is stored."""
+    """One entry is larger than `bytes_max`: nothing of this group is stored."""
 
     bytes_max: int
 
@@ -52,78 +52,78 @@ AppendResult: TypeAlias = Appended | AppendFenced | AppendUnknown | EntryTooLarg
 
 
 class Writer(Protocol):
-    """The one appender of a shard."""
+    """The one writer of a shard."""
 
     last: int
-    """Position of the last entry that is durable."""
+    """Position of the last durable entry."""
 
     entry_bytes_max: int
 
     reserve_bytes: int
-    """Kept back for essential entries."""
+    """Space reserved for essential entries."""
 
     file_bytes: int
-    """What `trim` lets go at once: as long as it cannot, essential entries need room of their own."""
+    """The unit in which `trim` frees space. Until a whole unit can be freed, essential entries need reserved space."""
 
     def admit(self, new_bytes: int, *, essential: bool, entries: int = 1) -> int | None:
-        """None when `new_bytes` more, in `entries` entries, can be appended for sure, else how many bytes are left.
+        """Return None if `new_bytes` in `entries` entries can certainly be appended, else how many bytes can.
 
-        `new_bytes` counts everything that is not yet handed to `append`; what an `append` is writing at the moment
-        is known here. Space is kept back for `essential` entries (settles, checkpoint marks), so that consuming goes
-        on when publishing cannot.
+        `new_bytes` counts everything that was not yet given to `append`; the writer itself counts what an `append` is
+        writing. Space is reserved for `essential` entries (settles, checkpoint marks), so that consumers can continue
+        when publishing is refused.
         """
 
     async def make_room(self, new_bytes: int, entries: int = 1) -> bool:
-        """Try to get room for `new_bytes` of new messages, waiting for the disk where that helps; whether there is now.
+        """Try to get space for `new_bytes` of new messages, waiting for the disk if that helps; return the success.
 
-        Never raises for a full disk. Call it when `admit` said no, before refusing: a fast publisher may merely be
-        ahead of the allocation in the background.
+        Never raises for a full disk. Call it when `admit` returned a number, before a publish is refused: a fast
+        producer may only be ahead of the allocation in the background.
         """
 
     async def append(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> AppendResult:
-        """Append a group of entries with one sync; each entry is a list of parts. `expected` is the position before it.
+        """Append a group of entries with one sync. Each entry is a list of chunks; `expected` is the position before.
 
         Raises
         ------
         DiskFull
-            There is no room for the group, which `admit` would have said. Nothing of it is stored.
+            There is no space for the group, which `admit` would have reported. Nothing of it is stored.
         WriterFailed
-            The disk refused a write or a sync, now or earlier: open the journal again.
+            A write or a sync failed, now or earlier: open the journal again.
         """
 
     async def reconcile(self) -> int:
-        """The position that is really last, after `AppendUnknown`; raises `WriterFailed` where that cannot be known."""
+        """Return the real last position after `AppendUnknown`; raise `WriterFailed` where that cannot be known."""
 
     async def trim(self, before: int) -> None:
-        """Entries below `before` are not needed any more."""
+        """Drop entries below `before`, which are not needed any more."""
 
     def is_short(self) -> bool:
-        """Whether no more room can be had than there is: the disk has no space for another file."""
+        """Return whether the disk has no space for another file."""
 
     def reclaimable(self, before: int) -> int:
-        """Bytes of room that `trim(before)` would win."""
+        """Return the bytes that `trim(before)` would free."""
 
     def edges(self) -> list[int]:
-        """Positions, ascending, at which `trim` wins something."""
+        """Return the positions, ascending, at which `trim` frees something."""
 
     def stored_bytes(self) -> int:
-        """Bytes of entries written since the last trim took hold: what recovery would have to read."""
+        """Return the bytes of entries since the last trim: what recovery would have to read."""
 
     async def close(self) -> None: ...
 
 
-Vouched: TypeAlias = Callable[[], Awaitable[int]]
+ProvenPosition: TypeAlias = Callable[[], Awaitable[int]]
 
 
 class Engine(Protocol):
-    """Keeps journals."""
+    """Stores journals."""
 
-    async def open(self, vouched: Vouched | None = None) -> Writer:
-        """Take the shard: find the end of the journal, cut a torn tail, refuse a damaged middle with `Corrupt`.
+    async def open(self, proven: ProvenPosition | None = None) -> Writer:
+        """Take the shard: find the end of the journal, cut a torn tail, raise `Corrupt` for damage before the end.
 
-        `vouched` is asked, once the shard is taken, which position must be there: a checkpoint may know of entries
-        that nothing in the journal vouches for.
+        `proven` is called once the shard is taken. It returns the position that a checkpoint proves to have been
+        durable: the last entries of the journal cannot prove that themselves.
         """
 
     def read(self, start: int) -> AsyncIterator[Record]:
-        """Entries from position `start` (or the first kept one, if later) to the end, in order, checked."""
+        """Yield the checked entries from position `start` (or from the first one that is kept) to the end, in order."""

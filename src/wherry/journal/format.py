@@ -63,9 +63,9 @@ FRAME_CHECKSUM_AT: Final = FRAME_FIELDS.size
 FRAME_HEADER_BYTES: Final = FRAME_CHECKSUM_AT + 4
 FRAME_OVERHEAD_BYTES_MAX: Final = FRAME_HEADER_BYTES + ALIGNMENT - 1
 
-COPIED_BYTES_MAX: Final = 1 << 16  # bodies below this are copied out of the chunk they were read in
+COPIED_BYTES_MAX: Final = 1 << 16  # smaller bodies are copied out of the chunk that they were read in
 
-_WHOLE: Final = struct.Struct("<QQQII4xI")  # a frame header, the fields that never differ as one
+_WHOLE: Final = struct.Struct("<QQQII4xI")  # a frame header; the fields that never differ are read as one number
 _KIND: Final = int.from_bytes(FRAME_MAGIC + bytes([VERSION, 0, 0, 0]), "little")
 _CHECKSUM: Final = struct.Struct("<I")
 _ZEROS: Final = bytes(FILE_HEADER_BYTES)
@@ -73,7 +73,7 @@ _PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
 
 
 class NoHeader(Enum):
-    """No header here, and nothing wrong with that."""
+    """There is no header, and that is no error."""
 
     SHORT = "fewer bytes than a header has"
     EMPTY = "zeros"
@@ -81,14 +81,14 @@ class NoHeader(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Bytes that are not what a writer of this file wrote."""
+    """The bytes are not what a writer of this file wrote."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """A header that is whole but of a version or with flags unknown here: never to be taken for a torn write."""
+    """A valid header with an unknown version or unknown flags: it must not be treated as a torn write."""
 
     version: int
     flags: int
@@ -100,7 +100,7 @@ class Unsupported:
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """What a journal file says of itself."""
+    """The fields of a file header."""
 
     first: int
     size: int
@@ -109,7 +109,7 @@ class FileHeader:
 
 @dataclass(frozen=True, slots=True)
 class FrameHeader:
-    """What a frame says of itself; its body is still to be checked with `check_body`."""
+    """The fields of a frame header. The body still has to be checked with `check_body`."""
 
     position: int
     synced: int
@@ -122,7 +122,7 @@ class FrameHeader:
 
 
 def byte_count(parts: Sequence[Bytes]) -> int:
-    """Bytes of all parts together."""
+    """Return the bytes of all parts together."""
     total = 0
     for part in parts:
         total += len(part) if isinstance(part, bytes) else memoryview(part).nbytes
@@ -130,18 +130,18 @@ def byte_count(parts: Sequence[Bytes]) -> int:
 
 
 def frame_bytes(length: int) -> int:
-    """Bytes that a body of `length` takes in a file, header and zeros included."""
+    """Return the bytes that a body of `length` takes in a file, with header and padding."""
     return FRAME_HEADER_BYTES + length + -length % ALIGNMENT
 
 
 def encode_file_header(header: FileHeader) -> bytes:
-    """The first bytes of a file, `FILE_HEADER_BYTES` of them."""
+    """Return the first `FILE_HEADER_BYTES` bytes of a file."""
     fields = FILE_FIELDS.pack(FILE_MAGIC, VERSION, 0, 0, header.first, header.size, header.seed)
     return fields + _CHECKSUM.pack(_crc(0, fields))
 
 
 def parse_file_header(data: Bytes) -> FileHeader | NoHeader | Broken | Unsupported:
-    """The header at the beginning of `data`; more bytes may follow."""
+    """Parse the header at the beginning of `data`; more bytes may follow."""
     head = bytes(memoryview(data)[:FILE_HEADER_BYTES])
     if len(head) < FILE_HEADER_BYTES:
         return NoHeader.SHORT
@@ -156,7 +156,7 @@ def parse_file_header(data: Bytes) -> FileHeader | NoHeader | Broken | Unsupport
 
 
 def encode_header(position: int, synced: int, parts: Sequence[Bytes], length: int, seed: int) -> bytes:
-    """The frame header for a body given in parts of `length` bytes together, which are read and not joined."""
+    """Return the frame header for a body of `length` bytes, given in parts that are not joined."""
     body_crc = 0
     for part in parts:
         body_crc = _crc(body_crc, part)
@@ -165,7 +165,7 @@ def encode_header(position: int, synced: int, parts: Sequence[Bytes], length: in
 
 
 def encode_frame(position: int, synced: int, parts: Sequence[Bytes], seed: int) -> list[Bytes]:
-    """Header, the parts themselves, and the zeros behind them: what is to be written."""
+    """Return what to write for a frame: header, the parts themselves, padding."""
     length = byte_count(parts)
     frame = [encode_header(position, synced, parts, length, seed), *parts]
     if length % ALIGNMENT:
@@ -174,7 +174,7 @@ def encode_frame(position: int, synced: int, parts: Sequence[Bytes], seed: int) 
 
 
 def parse_header(data: Bytes, offset: int, seed: int) -> FrameHeader | NoHeader | Broken | Unsupported:
-    """The frame header at `offset` of `data`, in a file with this `seed`."""
+    """Parse the frame header at `offset` of `data`, in a file with this `seed`."""
     head = bytes(memoryview(data)[offset : offset + FRAME_HEADER_BYTES])
     if len(head) < FRAME_HEADER_BYTES:
         return NoHeader.SHORT
@@ -189,7 +189,7 @@ def parse_header(data: Bytes, offset: int, seed: int) -> FrameHeader | NoHeader 
 
 
 def parse_header_unseeded(data: Bytes, offset: int) -> FrameHeader | None:
-    """The fields at `offset` if they look like a frame of any file; for a file whose own header, and seed, is lost."""
+    """Return the fields at `offset` if they look like a frame of any file: for a file that lost its header and seed."""
     head = bytes(memoryview(data)[offset : offset + FRAME_HEADER_BYTES])
     if len(head) < FRAME_HEADER_BYTES or head[:4] != FRAME_MAGIC:
         return None
@@ -197,7 +197,7 @@ def parse_header_unseeded(data: Bytes, offset: int) -> FrameHeader | None:
 
 
 def check_body(header: FrameHeader, data: pa.Buffer) -> Broken | None:
-    """None when `data`, everything of the frame behind its header, is what was written."""
+    """Return None if `data`, the whole frame after its header, is what was written."""
     if data.size < header.frame_bytes - FRAME_HEADER_BYTES:
         return Broken(f"the body of {header.length} bytes goes beyond the end of the file")
     if _crc(0, data.slice(0, header.length)) != header.body_crc:
@@ -208,7 +208,7 @@ def check_body(header: FrameHeader, data: pa.Buffer) -> Broken | None:
 
 
 class WholeFrame(NamedTuple):
-    """A frame that is in its place and whole."""
+    """A complete frame with valid checksums and the expected position."""
 
     at: int
     position: int
@@ -217,12 +217,11 @@ class WholeFrame(NamedTuple):
 
 
 def whole_frames(data: pa.Buffer, base: int, at: int, due: int, seed: int) -> tuple[list[WholeFrame], int]:
-    """The whole frames from byte `at` of a file on, which continue at position `due`, and where they end.
+    """Return the complete frames from byte `at` of a file on, the first at position `due`, and where they end.
 
-    `data` is what is known of the file, from byte `base` on.
-
-    What comes then is for `parse_header` to explain: the rest of a frame that goes on behind `data`, or what is wrong.
-    Small bodies are copied, so that one that is kept does not keep all of `data`.
+    `data` is the part of the file that is in memory, from byte `base` on. `parse_header` explains what follows the last
+    frame: the rest of a frame that continues after `data`, or an error. Small bodies are copied, so that keeping one of
+    them does not keep all of `data`.
     """
     raw, crc, unpack = data.to_pybytes(), google_crc32c.extend, _WHOLE.unpack_from
     size, frames = len(raw), []
@@ -243,7 +242,7 @@ def whole_frames(data: pa.Buffer, base: int, at: int, due: int, seed: int) -> tu
 
 
 def frame_offsets(data: pa.Buffer) -> list[int]:
-    """Offsets in `data`, multiples of 8, where the magic of a frame stands: candidates, to be parsed."""
+    """Return the offsets in `data`, multiples of 8, at which the magic of a frame occurs: candidates to parse."""
     words = np.frombuffer(data, dtype="<u4", count=data.size // ALIGNMENT * 2)[::2]
     return [int(at) * ALIGNMENT for at in np.flatnonzero(words == int.from_bytes(FRAME_MAGIC, "little"))]
 

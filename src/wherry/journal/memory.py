@@ -1,7 +1,7 @@
-"""A journal in memory: transient topics, tests, the simulator.
+"""A journal in memory, for brokers without a directory, tests and the simulator.
 
-It forgets everything with the process, and must otherwise answer exactly like the engines that do not. The engine
-object is the shard: open it again and what was appended is there, and the writer before is fenced.
+It is lost with the process, but otherwise behaves exactly like a durable engine. The engine object is the shard: a
+second `open` finds the entries of the first, and fences its writer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from wherry.journal.disk.files import Bytes
-from wherry.journal.engine import Appended, AppendFenced, AppendResult, EntryTooLarge, Record, Vouched, Writer
+from wherry.journal.engine import Appended, AppendFenced, AppendResult, EntryTooLarge, Record, ProvenPosition, Writer
 from wherry.journal.format import byte_count
 from wherry.model.errors import Closed
 
@@ -26,8 +26,8 @@ class MemoryEngine:
     Parameters
     ----------
     bytes_max
-        Bodies kept before new messages are refused; None for no bound. Essential entries are always admitted: they
-        are what lets bodies go, and memory keeps no room back as a disk can.
+        Bytes of entries at which new messages are refused; None for no bound. Essential entries are always admitted:
+        they lead to trims, and there is no reserved space as on a disk.
     entry_bytes_max
         The largest entry.
     """
@@ -40,8 +40,8 @@ class MemoryEngine:
         self.stored_bytes = 0
         self.owner: MemoryWriter | None = None
 
-    async def open(self, vouched: Vouched | None = None) -> Writer:
-        """Take the shard from whoever had it."""
+    async def open(self, proven: ProvenPosition | None = None) -> Writer:
+        """Take the shard from its current writer."""
         self.owner = MemoryWriter(self)
         return self.owner
 
@@ -52,7 +52,7 @@ class MemoryEngine:
 
 
 class MemoryWriter:
-    """The appender of a `MemoryEngine`, until another is opened."""
+    """The writer of a `MemoryEngine`, until another one is opened."""
 
     def __init__(self, engine: MemoryEngine) -> None:
         self._engine = engine
@@ -62,14 +62,14 @@ class MemoryWriter:
         self.reserve_bytes = self.file_bytes = 0
 
     def admit(self, new_bytes: int, *, essential: bool, entries: int = 1) -> int | None:
-        """See `Writer.admit`; entries have no overhead here."""
+        """See `Writer.admit`. Entries have no overhead here."""
         if essential or self._engine.bytes_max is None:
             return None
         left = max(0, self._engine.bytes_max - self._engine.stored_bytes)
         return None if new_bytes <= left else left
 
     async def make_room(self, new_bytes: int, entries: int = 1) -> bool:
-        """Nothing to allocate ahead."""
+        """See `Writer.make_room`. There is nothing to allocate."""
         return self.admit(new_bytes, essential=False, entries=entries) is None
 
     async def append(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> AppendResult:
@@ -81,7 +81,7 @@ class MemoryWriter:
         if any(byte_count(parts) > self.entry_bytes_max for parts in bodies):
             return EntryTooLarge(self.entry_bytes_max)
         for parts in bodies:
-            # Joined, since a part may be a slice that would keep a much larger buffer alive.
+            # Joined, because a chunk may be a slice that would keep a much larger buffer alive.
             body = pa.py_buffer(b"".join(parts))
             engine.last += 1
             engine.stored_bytes += body.size
@@ -98,7 +98,7 @@ class MemoryWriter:
             self._engine.stored_bytes -= len(records.popleft().body)
 
     def is_short(self) -> bool:
-        """There is no disk that could be."""
+        """Return False: there is no disk."""
         return False
 
     def reclaimable(self, before: int) -> int:

@@ -127,4 +127,4 @@ def test_the_queues_are_what_the_outcomes_are(seed: int, monkeypatch: pytest.Mon
             others = [each for each in box.urls.values() if each != url]
             mine = rows[0, rows[1 + OUTCOMES.index("url")] == number]
             assert untold(box, without=others) == mine.tolist()
-        assert sum(len(queue._places) for queue in box._queues.values()) <= 2 * rows.shape[1] + 4 * outbox.SLACK
+        assert sum(len(queue._packed) for queue in box._queues.values()) <= 2 * rows.shape[1] + 4 * outbox.SLACK

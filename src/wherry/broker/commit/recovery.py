@@ -56,12 +56,12 @@ def _without_collection() -> Iterator[None]:
 async def _open_shard(engine: Engine, files: Files | None, store: BodyStore, clock: Clock, owner: str) -> Shard:
     point: Checkpoint | None = None
 
-    async def vouched() -> int:
+    async def proven() -> int:
         nonlocal point
         point = await checkpoints.newest(files) if files is not None else None
         return point.position if point is not None else 0
 
-    writer = await engine.open(vouched)
+    writer = await engine.open(proven)
     try:
         state = State(store)
         shard = Shard(state, store, writer, files, clock)

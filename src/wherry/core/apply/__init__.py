@@ -1,1 +1,1 @@
-"""Durable state changes here and nowhere else: an entry of the journal moves the state one step."""
+"""Apply journal entries. Durable state changes here and nowhere else."""

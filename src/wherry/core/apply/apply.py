@@ -1,7 +1,7 @@
-"""The one place where durable state changes: an entry goes in, the state moves one atomic step.
+"""Apply an entry: the state moves by one atomic step.
 
-Live, on recovery and on another node the same entries give the same state. Nothing here asks for bodies, waits, or
-refuses: whether an entry is right was decided before it was written.
+The same entries give the same state, live and on recovery. Nothing here reads a body, waits or refuses: whether an
+entry is allowed was decided before it was written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HANDLERS: dict[type[ops.Op], Handler] = {
 
 
 def apply(state: State, entry: Entry) -> Effects:
-    """Move the state by one entry."""
+    """Apply one entry, and return what the shell has to do after it."""
     step = Step(state, entry.at_us, entry.volatile, list(entry.batches), Effects(), len(entry.batches))
     for op in entry.ops:
         _HANDLERS[type(op)](step, op)

@@ -1,4 +1,4 @@
-"""Applying what changes the catalog: owners, topics, subscriptions and what they begin with, routes, keys."""
+"""Apply changes of the catalog: shard owners, topics, subscriptions and their first messages, routes, keys."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def _begin_reading(step: Step, subscription: SubscriptionState, partition: Parti
         else:
             reader.backlog = (start, end)
     if subscription.config.durable and start > 0 and not topic.is_stream():
-        if len(partition.readers) == 1:  # what waited for a first subscription, and is not for this one
+        if len(partition.readers) == 1:  # messages that waited for a first subscription, but come before its start
             partition.end(partition.finished.missing(0, start), DROPPED)
         release_settled(step, topic, partition, partition.released.missing(0, start))
 
 
 def _settle_absent(reader: Reader, partition: Partition, start: int, end: int) -> None:
-    """What is finished is nothing to a new reader: it may be kept still, but only as the dead letter of another."""
+    """Settle finished messages for a new subscription: if they are still kept, then as another's dead letters."""
     reader.settled.absorb(partition.finished, start, end)
 
 
@@ -104,7 +104,7 @@ def _change_subscription(step: Step, op: ops.ChangeSubscription) -> None:
     subscription = step.state.subscriptions[op.number]
     if op.subscription.buffer_bytes is None:
         subscription.backlog_bytes = 0
-    elif subscription.config.buffer_bytes is None:  # nobody has counted until now
+    elif subscription.config.buffer_bytes is None:  # the bytes were not counted until now
         subscription.backlog_bytes = sum(
             partition.directory.share_of(partition.kept(reader.settled.missing(0, partition.next_offset)))
             for partition, reader in subscription.by_partition()
@@ -132,11 +132,12 @@ def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:
             step.effects.touched[topic.number, number] = partition
             continue
         del partition.readers[op.number]
-        topic.dead -= len(reader.dead) - (_orphan(partition, reader) if op.keep_dead else 0)
+        topic.dead -= len(reader.dead) - (_detach_dead_letters(partition, reader) if op.keep_dead else 0)
         _remember_endings(topic, partition, reader)
         if partition.readers and not topic.is_stream():
             release_settled(step, topic, partition, reader.settled.missing(0, partition.next_offset))
-        elif not topic.is_stream():  # what waits stays for the next subscription, but dead letters go
+        # Without another subscription, waiting messages stay for the next one; dead letters are removed.
+        elif not topic.is_stream():
             gone = reader.dead.offsets()
             partition.release(gone[~partition.dead.has(gone)])
             step.effects.touched[topic.number, number] = partition
@@ -147,8 +148,8 @@ def _delete_subscription(step: Step, op: ops.DeleteSubscription) -> None:
     step.effects.maybe_ready[topic.number] = None
 
 
-def _orphan(partition: Partition, reader: Reader) -> int:
-    """Dead letters of a subscription that goes become those of nobody, with their story; how many were not so yet."""
+def _detach_dead_letters(partition: Partition, reader: Reader) -> int:
+    """Turn the dead letters of a deleted subscription into dead letters of no subscription; return how many are new."""
     rows = reader.dead.columns()
     rows = rows[:, ~partition.dead.has(rows[0])]
     partition.dead.put(rows[0], **dict(zip(DEAD_COLUMNS, rows[1:], strict=True)))
@@ -156,7 +157,10 @@ def _orphan(partition: Partition, reader: Reader) -> int:
 
 
 def _remember_endings(topic: TopicState, partition: Partition, reader: Reader) -> None:
-    """A subscription went: its dead letters stay dead, and what it alone was to get goes unread."""
+    """Record how messages ended when a subscription was deleted.
+
+    Its dead letters stay dead; messages that only this subscription was to get are dropped unread.
+    """
     if partition.readers and not topic.is_stream():
         first = min(other.start for other in partition.readers.values())
         partition.end(reader.settled.missing(0, first), DROPPED)
@@ -166,8 +170,8 @@ def _remember_endings(topic: TopicState, partition: Partition, reader: Reader) -
 def _admit(step: Step, op: ops.Admit) -> None:
     """Put messages from before a subscription into its order, and settle for it what is gone up to `stop`.
 
-    On replay transient messages are missing: perhaps nothing was there before the subscription, or nothing that has a
-    due time, so that all of it is in its order already. Older journals also name transient messages here.
+    Transient messages are missing on replay. Then there may be nothing before the subscription, or nothing with a due
+    time, so that everything is in its order already. Older journals also name transient messages here.
     """
     subscription = step.state.subscriptions[op.subscription]
     partition, reader = subscription.topic.partitions[op.partition], subscription.readers[op.partition]
@@ -181,7 +185,7 @@ def _admit(step: Step, op: ops.Admit) -> None:
     if reader.backlog is not None:
         start, end = reader.backlog
         gone = np.setdiff1d(reader.settled.missing(start, min(op.stop, end)), offset, assume_unique=True)
-        if partition.transient:  # those come with the other half of this operation, which is not journaled
+        if partition.transient:  # the volatile half of this operation admits them
             passing = partition.present(gone)
             gone = np.setdiff1d(gone, passing[members(partition.transient, passing)], assume_unique=True)
         reader.settled.add(gone)
@@ -190,7 +194,7 @@ def _admit(step: Step, op: ops.Admit) -> None:
 
 
 def _known(partition: Partition, reader: Reader, offset: Int64) -> npt.NDArray[np.bool_]:
-    """Which of these messages are there to be put into an order."""
+    """Return which of these messages are still to be put into the order of a subscription."""
     gone = partition.released.contains(offset) | reader.settled.contains(offset)
     return (offset < partition.next_offset) & ~gone
 

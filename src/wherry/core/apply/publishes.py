@@ -1,4 +1,4 @@
-"""Applying what adds messages: publishes, amends, stages and their commits, and what producers must not repeat."""
+"""Apply what adds messages: publishes, amends, stages and commits; and remember calls of idempotent producers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _admit_all(step: Step, topic: TopicState, partition: Partition, op: ops.Publ
 
 
 def ranks(topic: TopicState, base: int, batch: pa.RecordBatch, now_ms: int) -> Int64:
-    """The place of each new message in the topic's order."""
+    """Return the rank of each new message in the order of the topic."""
     if topic.config.order == "fifo":
         return np.arange(base, base + batch.num_rows, dtype=np.int64)
     if topic.config.order == "priority":
@@ -82,7 +82,7 @@ def ranks(topic: TopicState, base: int, batch: pa.RecordBatch, now_ms: int) -> I
 
 
 def _publish_dead(step: Step, topic: TopicState, partition: Partition, op: ops.Publish) -> None:
-    """Messages that did not fit: stored whole, dead for everybody, not counted against the bounds."""
+    """Store messages that did not fit as dead letters. They do not count against the bounds."""
     for subscription in topic.subscriptions.values():
         step.state.reader(subscription, op.partition, op.base).pass_over(op.base, op.count)
     offset = np.arange(op.base, op.base + op.count, dtype=np.int64)
@@ -114,7 +114,7 @@ def _reserve(step: Step, op: ops.Reserve) -> None:
 
 
 def _replace(step: Step, op: ops.Replace) -> None:
-    """The new message is not admitted like another: each reader puts it where the old one stood."""
+    """Apply an amend. Each subscription gets the new message in the place of the old one, not at the end."""
     topic = step.state.topics[op.topic]
     partition = topic.partitions[op.partition]
     publish = op.publish
@@ -155,7 +155,7 @@ def _watch(step: Step, op: ops.Watch) -> None:
     topic = step.state.topics[op.topic]
     offset = np.arange(op.base, op.base + op.count, dtype=np.int64)
     topic.outbox.watch(PackedOffset.pack(op.partition, offset), op.url)
-    check_ended(step, topic, topic.partitions[op.partition], offset)  # what did not fit has its end already
+    check_ended(step, topic, topic.partitions[op.partition], offset)  # messages that did not fit have already ended
 
 
 def _stage(step: Step, op: ops.Stage) -> None:

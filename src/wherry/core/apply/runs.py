@@ -1,7 +1,7 @@
-"""Applying many publishes in one step, on recovery: entries that each add one batch to a fifo, and nothing else.
+"""Apply a run of publishes in one step, on recovery: entries that each add one batch to a fifo and nothing else.
 
-They give the same state as `apply` does one by one. A publish of one message is mostly fixed price, and a journal may
-hold hundreds of thousands of them.
+The result is the same as that of `apply` for one entry after the other. Most of the cost of publishing one message is a
+fixed cost for each entry, and a journal may hold hundreds of thousands of such entries.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INDEXED = BIT["id"] | BIT["due"] | BIT["expires"]
 
 
 def is_plain(state: State, found: Sequence[ops.AnyOp]) -> bool:
-    """Whether an entry with these operations may be applied with others: it needs no look into its batch."""
+    """Return whether an entry with these operations can be applied in a run: its batch need not be read."""
     if len(found) != 1 or not isinstance(op := found[0], ops.Publish) or op.dead or op.columns & _INDEXED:
         return False
     topic = state.topics.get(op.topic)
@@ -30,7 +30,7 @@ def is_plain(state: State, found: Sequence[ops.AnyOp]) -> bool:
 
 
 def apply_plain(state: State, run: Sequence[Timed]) -> None:
-    """Move the state by entries that are all plain, in their order."""
+    """Apply plain entries in their order."""
     by_place: dict[tuple[int, int], list[Timed]] = {}
     for timed in run:
         by_place.setdefault((timed[1].topic, timed[1].partition), []).append(timed)
@@ -40,7 +40,7 @@ def apply_plain(state: State, run: Sequence[Timed]) -> None:
 
 
 def _without_gaps(members: list[Timed]) -> Iterator[list[Timed]]:
-    """Publishes of a partition, cut where offsets were jumped over."""
+    """Yield publishes of a partition in runs without a gap between their offsets."""
     start = 0
     for at in range(1, len(members)):
         before = members[at - 1][1]

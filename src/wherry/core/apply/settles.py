@@ -1,4 +1,4 @@
-"""Applying what ends messages, or their wait: settles, failures, dead letters, removals."""
+"""Apply what ends messages or changes their wait: settles, failures, dead letters, redrives, removals."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _settle_reader(step: Step, subscription: SubscriptionState, partition: Parti
 
 
 def _free_keys(step: Step, subscription: SubscriptionState, partition: Partition) -> None:
-    """Messages left that may have held their keys: what waits behind them is free now."""
+    """After messages ended that may have blocked their keys: let a pull look for messages with these keys."""
     if subscription.config.key_order and partition.number in subscription.readers:
         step.state.mark_nonempty(subscription, partition.number)
 
@@ -147,7 +147,7 @@ def _remove(step: Step, op: ops.Remove) -> None:
 
 
 def _end_ephemeral_leases(step: Step, partition: Partition, offset: Int64) -> None:
-    """Messages go although an ephemeral subscription holds them: its leases go on over what is left."""
+    """Take removed messages out of ephemeral leases, which continue with the remaining messages."""
     for number, reader in partition.ephemeral.items():
         if not members(reader.leased, offset).any():
             continue

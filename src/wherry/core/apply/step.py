@@ -1,4 +1,4 @@
-"""One entry on its way into the state, and what the shell must do after it."""
+"""The state of applying one entry, and what the shell must do after it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 
 
 class Stored(NamedTuple):
-    """A batch that became part of a partition."""
+    """A batch that was added to a partition."""
 
     topic: int
     partition: int
@@ -28,38 +28,38 @@ class Stored(NamedTuple):
     batch: pa.RecordBatch
     published_us: int
     batch_index: int
-    """Which batch of the entry it was, or"""
+    """The number of the batch in its entry; not used if `staged` is set."""
     staged: tuple[str, int] | None = None
-    """which part of a stage."""
+    """Key of the stage and number of the part, if the batch was staged before."""
 
 
 @dataclass(slots=True)
 class Effects:
-    """What the shell has to do after a step: keep bodies, look for emptied batches, wake consumers."""
+    """What the shell has to do after a step: store bodies, drop emptied batches, wake pulls, report outcomes."""
 
     stored: list[Stored] = field(default_factory=list)
     touched: dict[tuple[int, int], Partition] = field(default_factory=dict)
     maybe_ready: dict[int, None] = field(default_factory=dict)
-    """Topics in which something may have become ready."""
+    """Topics in which a message may have become ready."""
     staged: list[tuple[str, int, int]] = field(default_factory=list)
-    """Key, number of the part, and which batch of the entry it was."""
+    """Key, number of the part, and number of the batch in its entry."""
     ended: list[str] = field(default_factory=list)
-    """Keys of stages that are over."""
+    """Keys of stages that were committed or aborted."""
     dropped_topics: list[int] = field(default_factory=list)
     maybe_ended: list[tuple[int, int, Int64 | None]] = field(default_factory=list)
-    """Topic, partition and offsets (None: any) of messages that may have come to their end."""
+    """Topic, partition and offsets (None: any) of messages that may have ended."""
     amended: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Topic, partition, and the offsets of a message and of the one that took its place."""
+    """Topic, partition, and the offsets of a message and of its replacement."""
     outcomes: list[tuple[int, Int64]] = field(default_factory=list)
-    """Topics, and the places of which there is something to tell."""
+    """Topics, and the packed offsets of messages with a new outcome to report."""
     webhooks_changed: list[int] = field(default_factory=list)
-    """Subscriptions whose webhook came or changed."""
+    """Subscriptions that got another webhook."""
     buried: list[int] = field(default_factory=list)
     """Topics that have new dead letters."""
 
 
 class Step(NamedTuple):
-    """One entry on its way through the operations."""
+    """One entry that is being applied, operation by operation."""
 
     state: State
     at_us: int
@@ -69,39 +69,39 @@ class Step(NamedTuple):
     total: int
 
     def next_batch(self) -> tuple[pa.RecordBatch, int]:
-        """The next batch of the entry, and its number."""
+        """Return the next batch of the entry, and its number."""
         index = self.total - len(self.batches)
         return self.batches.pop(0), index
 
     @property
     def now_ms(self) -> int:
-        """The time of the entry."""
+        """The time of the entry in Unix milliseconds."""
         return self.at_us // 1000
 
 
 def release_settled(step: Step, topic: TopicState, partition: Partition, offset: Int64) -> None:
-    """A durable subscription is done with messages: what nobody else waits for leaves the bounds and the log."""
+    """After a durable subscription settled messages: release those that no other subscription needs."""
     topic.give_back(partition.settled(offset))
     step.effects.touched[topic.number, partition.number] = partition
     check_ended(step, topic, partition, offset)
 
 
 def check_ended(step: Step, topic: TopicState, partition: Partition, offset: Int64 | None) -> None:
-    """Messages (None: any) may have come to their end: whoever asked is told."""
+    """After messages (None: any) may have ended: note it for waiting calls, and record outcomes of watched messages."""
     step.effects.maybe_ended.append((topic.number, partition.number, offset))
     if len(topic.outbox.watched):
         _record_outcomes(step, topic, partition, offset)
 
 
 def _record_outcomes(step: Step, topic: TopicState, partition: Partition, offset: Int64 | None) -> None:
-    places = topic.outbox.among(partition.number, offset)
-    at = places & ((1 << PARTITION_SHIFT) - 1)
+    packed = topic.outbox.among(partition.number, offset)
+    at = packed & ((1 << PARTITION_SHIFT) - 1)
     fate = fates.ending(partition, at)
     done = fate != WAITING
-    places, at, fate = places[done], at[done], fate[done]
-    if len(places) == 0:
+    packed, at, fate = packed[done], at[done], fate[done]
+    if len(packed) == 0:
         return
-    news, untold = topic.outbox.conclude(places, fate, fates.is_dead(partition, at), step.now_ms)
+    news, untold = topic.outbox.conclude(packed, fate, fates.is_dead(partition, at), step.now_ms)
     if len(news):
         step.effects.outcomes.append((topic.number, news))
         step.state.with_outcomes[topic.number] = None
@@ -110,7 +110,7 @@ def _record_outcomes(step: Step, topic: TopicState, partition: Partition, offset
 
 
 def put_dead(step: Step, partition: Partition, offset: Int64, reason: str, error: str) -> None:
-    """Messages became dead letters of nobody: they died before there was a subscription to bury them."""
+    """Make messages dead letters of no subscription: they did not fit, or died where there was no subscription."""
     numbers = step.state.text_numbers(reason, error)
     partition.dead.put(
         offset,
@@ -125,4 +125,4 @@ def put_dead(step: Step, partition: Partition, offset: Int64, reason: str, error
 
 
 Handler: TypeAlias = Callable[[Step, Any], None]
-"""How one kind of operation moves the state."""
+"""Applies one kind of operation."""

@@ -1,1 +1,1 @@
-"""Decisions: from a call and the state to the operations of one journal entry, or an error. Nothing durable changes."""
+"""Decisions: functions from a call and the state to journal entries, or to an error. They change nothing durable."""

@@ -1,4 +1,7 @@
-"""Messages by id: find, cancel, amend. Cancel and deliver exclude each other: a leased message is not waiting."""
+"""Decide changes of one message by its id: cancel and amend.
+
+A message is either waiting or leased, so a cancel or an amend and a delivery exclude each other.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 
 
 def check_waiting(topic: TopicState, found: Found, message_id: str, now_ms: int) -> None:
-    """`NotWaiting` unless some subscription still waits for the message, and nobody holds it."""
+    """Raise `NotWaiting` unless some subscription still has to deliver the message and no consumer holds it."""
     partition = topic.partitions[found.partition]
     if partition.dead.has(np.array([found.offset], np.int64))[0] and found.offset in partition.finished:
         raise NotWaiting(message_id, "dead")
@@ -36,7 +39,7 @@ def check_waiting(topic: TopicState, found: Found, message_id: str, now_ms: int)
 
 
 def cancel(state: State, topic: TopicState, message_ids: list[str], now_us: int) -> list[Entry]:
-    """Waiting messages go; all of them or, if one is not waiting, none."""
+    """Decide to remove waiting messages: all of them or, if one of them is not waiting, none."""
     by_partition: dict[int, list[int]] = {}
     for message_id in dict.fromkeys(message_ids):
         found = find(state, topic, message_id)
@@ -52,9 +55,10 @@ def cancel(state: State, topic: TopicState, message_ids: list[str], now_us: int)
 def amend(
     state: State, topic: TopicState, message_id: str, change: Amendment, version: int | None, now_us: int
 ) -> tuple[list[Entry], Amended]:
-    """A new message takes the old one's place. The log is never rewritten; the id and the place in a fifo stay.
+    """Decide to replace a waiting message by a changed copy, which keeps the id and the place in a fifo.
 
-    `version` is what the caller read; None means: whatever it is now. May raise `Cold`.
+    The old message is not rewritten in the log: the copy is a new message at a new offset. `version` is the version
+    that the caller read; None accepts any version. May raise `Cold`.
     """
     if not isinstance(change, Amendment) or all(getattr(change, name) is None for name in change.__slots__):
         raise InvalidInput("change", change, "an Amendment with at least one field to change")
@@ -86,7 +90,7 @@ def amend(
 
 
 def _changed(state: State, topic: TopicState, found: Found, change: Amendment) -> pa.RecordBatch:
-    """The old body with the new fields; a message that had no id of its own gets its default one for keeps."""
+    """Return the old body with the changed fields. A message without an id of its own keeps its default id."""
     at = np.array([found.offset], np.int64)
     old = state.bodies.take(topic.number, found.partition, at, STORED)
     new = compact(

@@ -1,4 +1,7 @@
-"""Dead letters: a state of a message, not a place. Look at them, send them back, or throw them away."""
+"""Decide what happens to dead letters: select, redrive (send back), discard.
+
+A dead letter is a message in the state "dead". It stays in its partition; there is no separate queue.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 
 
 def select(state: State, topic: TopicState, wanted: DeadFilter) -> list[DeadGroup]:
-    """Dead letters that a filter means."""
+    """Return the dead letters that match a filter, grouped by subscription and partition."""
     if not isinstance(wanted, DeadFilter):
         raise InvalidInput("wanted", wanted, "a DeadFilter")
     wanted.checked()
@@ -50,6 +53,7 @@ def select(state: State, topic: TopicState, wanted: DeadFilter) -> list[DeadGrou
 
 
 def _tables(topic: TopicState, partition: Partition) -> list[tuple[int, str, OffsetTable]]:
+    # Subscription 0 stands for dead letters that belong to no subscription.
     subscriptions = topic.subscriptions
     own = [(n, subscriptions[n].config.name, reader.dead) for n, reader in partition.readers.items()]
     return [(0, "", partition.dead), *own]
@@ -71,7 +75,10 @@ def _matching(state: State, rows: Int64, wanted: DeadFilter) -> npt.NDArray[np.b
 
 
 def redrive(state: State, topic: TopicState, groups: list[DeadGroup], by: str, now_us: int) -> list[Entry]:
-    """Dead letters wait again. Those that died before any subscription are published anew. May raise `Cold`."""
+    """Decide to send dead letters back to their subscriptions. May raise `Cold`.
+
+    A dead letter that belongs to no subscription has no place to return to, so it is published again for all of them.
+    """
     by = check.text("by", by)[:ERROR_CHARS_MAX]
     _check_room(topic, groups)
     steps: list[AnyOp] = [
@@ -88,7 +95,11 @@ def redrive(state: State, topic: TopicState, groups: list[DeadGroup], by: str, n
 
 
 def _places(state: State, topic: TopicState, group: DeadGroup) -> tuple[Int64, Int64]:
-    """Rank and due time of each dead letter; asks the bodies where a message may have died while it waited."""
+    """Return the rank and the due time of each dead letter.
+
+    Reads the bodies where the rank is unknown, because the message died while it waited, or where a due time is
+    possible.
+    """
     rank = group.rows[1 + DEAD.index("rank")].copy()
     due_ms = np.full(len(rank), -1, np.int64)
     unknown = rank == UNKNOWN_RANK
@@ -105,7 +116,11 @@ def _places(state: State, topic: TopicState, group: DeadGroup) -> tuple[Int64, I
 def _published_anew(
     state: State, topic: TopicState, groups: list[DeadGroup], by: str, entry: Entry, ends: dict[int, int]
 ) -> Entry:
-    """The entry with those of the dead letters that are as lasting as it is, published once more."""
+    """Add to an entry a new publish of each dead letter, and the discard of the old message.
+
+    Takes transient messages if the entry is volatile, and journaled messages if it is not. `ends` collects the next
+    offset of each partition over several calls.
+    """
     for group in groups:
         partition = topic.partitions[group.partition]
         offsets = group.offsets[members(partition.transient, group.offsets) == entry.volatile]
@@ -122,7 +137,10 @@ def _published_anew(
 
 
 def _with_free_ids(batch: pa.RecordBatch, partition: Partition, offsets: Int64) -> pa.RecordBatch:
-    """The messages as they are published anew: an id stays with the old one where a subscription still has that."""
+    """Return the messages for a new publish, without those ids that are still taken.
+
+    The old message keeps its id while a subscription still has it to deliver or as a dead letter.
+    """
     gone = np.isin(offsets, partition.unwanted(offsets))
     place = batch.schema.get_field_index("id")
     if place >= 0 and not gone.all():
@@ -132,7 +150,7 @@ def _with_free_ids(batch: pa.RecordBatch, partition: Partition, offsets: Int64) 
 
 
 def _check_room(topic: TopicState, groups: list[DeadGroup]) -> None:
-    """A redrive must not push the topic over its bounds."""
+    """Raise `LimitReached` if a redrive would push the topic over its bounds."""
     config = topic.config
     count = sum(len(group.offsets) for group in groups)
     if config.messages_max is not None and topic.messages + count > config.messages_max:
@@ -143,7 +161,7 @@ def _check_room(topic: TopicState, groups: list[DeadGroup]) -> None:
 
 
 def forward(state: State, topic: TopicState, groups: list[DeadGroup], by: str, now_us: int) -> list[Entry]:
-    """Dead letters go: others are published in their place, in the same step."""
+    """Decide to discard dead letters whose copies are published elsewhere in the same entry."""
     by = check.text("by", by)[:ERROR_CHARS_MAX]
     steps: list[AnyOp] = [
         ops.Discard(topic.number, group.subscription, group.partition, group.offsets, by, redriven=True)
@@ -153,7 +171,7 @@ def forward(state: State, topic: TopicState, groups: list[DeadGroup], by: str, n
 
 
 def discard(state: State, topic: TopicState, groups: list[DeadGroup], by: str, now_us: int) -> list[Entry]:
-    """Dead letters are thrown away."""
+    """Decide to delete dead letters."""
     by = check.text("by", by)[:ERROR_CHARS_MAX]
     steps: list[AnyOp] = [
         ops.Discard(topic.number, group.subscription, group.partition, group.offsets, by) for group in groups

@@ -1,4 +1,4 @@
-"""Consumers come and go, and are handed messages. All volatile: nothing here is journaled."""
+"""Decide joins and leaves of consumers, and what a pull leases to a consumer. Volatile: nothing here is journaled."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ BUFFER_BYTES_DEFAULT = 64 << 20
 
 
 class Now(NamedTuple):
-    """Two clocks. Due times and retries go by the wall clock; leases by a steady one, which nobody sets back."""
+    """The time on two clocks.
+
+    Due times and retries use the wall clock. Leases use a steady clock, which a change of the system time cannot move.
+    """
 
     wall_us: int
     steady_ms: int
 
     @property
     def wall_ms(self) -> int:
-        """Unix milliseconds."""
+        """Wall clock time in Unix milliseconds."""
         return self.wall_us // 1000
 
 
@@ -43,9 +46,10 @@ def join(
     buffer_bytes: int | None,
     seat: str | None = None,
 ) -> ConsumerState:
-    """A consumer declares its buffer and shares the subscription from now on.
+    """Add a consumer, with its buffer, to those that share a subscription.
 
-    Those with the same `seat` have its partitions together, as one consumer would; each has a buffer of its own.
+    Consumers that give the same `seat` get the partitions of one consumer, and pull from them together. Each has a
+    buffer of its own.
     """
     check.graphic("consumer", consumer, limits.CONSUMER_ID_CHARS_MAX)
     check.optional_integer("buffer_messages", buffer_messages, 1, BUFFER_MAX)
@@ -57,8 +61,8 @@ def join(
         raise LimitReached("consumers of the subscription", limits.CONSUMERS_PER_SUBSCRIPTION_MAX, count)
     joined = ConsumerState(consumer, buffer_messages or BUFFER_MESSAGES_DEFAULT, buffer_bytes or BUFFER_BYTES_DEFAULT)
     if seat is not None:
-        joined.seat = f"seat {seat}"  # the name of a consumer has no space
-    joined.turn = subscription.turn  # those who come for one pull only begin at different partitions too
+        joined.seat = f"seat {seat}"  # a consumer id has no space, so a seat name cannot equal one
+    joined.turn = subscription.turn  # consumers that join for a single pull also begin at different partitions
     subscription.turn += 1
     subscription.consumers[consumer] = joined
     subscription.seat(joined)
@@ -66,7 +70,7 @@ def join(
 
 
 def leave(state: State, subscription: SubscriptionState, consumer: str) -> None:
-    """A consumer goes; what it held waits again, with no attempt counted."""
+    """Remove a consumer. The messages that it held wait again, and no attempt is counted."""
     left = subscription.consumers.pop(consumer, None)
     if left is None:
         return
@@ -77,27 +81,27 @@ def leave(state: State, subscription: SubscriptionState, consumer: str) -> None:
         state.leases.end(lease)
         state.mark_nonempty(subscription, lease.partition)
     state.mark_room(subscription, consumer)
-    for number in moving:  # whoever has them now may wait already
+    for number in moving:  # the consumer that owns them now may already be waiting for messages
         state.mark_nonempty(subscription, number)
 
 
 @dataclass(slots=True)
 class PullBudget:
-    """How much one pull may still hand out. The first message may be as large as `first_bytes`."""
+    """How much one pull may still lease. The first message alone may have up to `first_bytes`."""
 
     messages: int
     bytes: int
     first_bytes: int
 
     def fitting(self, sizes: Int64) -> int:
-        """How many of these fit, in order."""
+        """Return how many messages with these sizes fit, taken in order."""
         if int(sizes.sum()) <= self.bytes:
             return len(sizes)
         fit = int(np.searchsorted(np.cumsum(sizes), self.bytes, "right"))
         return 1 if fit == 0 and len(sizes) and sizes[0] <= self.first_bytes else fit
 
     def spend(self, sizes: Int64) -> int:
-        """Some were handed out; their bytes."""
+        """Subtract leased messages from the budget, and return their bytes."""
         spent = int(sizes.sum())
         self.messages -= len(sizes)
         self.bytes -= spent
@@ -108,15 +112,16 @@ class PullBudget:
 def lease(
     state: State, subscription: SubscriptionState, consumer: ConsumerState, messages: int, size: int, now: Now
 ) -> list[Lease]:
-    """Hand out messages in order, up to a number and to a size, and never beyond the consumer's buffer or credit.
+    """Lease messages to a consumer in order, up to a number and a size, within the consumer's buffer and credit.
 
-    Raises `Cold` when bodies must be loaded first; then nothing was handed out.
+    Raises `Cold` when bodies must be loaded first; nothing is leased then.
     """
     room = consumer.buffer_bytes - consumer.out_bytes
     budget = PullBudget(
         min(messages, consumer.buffer_messages - consumer.out_messages, consumer.credit),
         min(size, room),
-        # One message above the buffer is handed to a consumer that holds nothing: else nobody would ever get it.
+        # A consumer that holds nothing gets one message even if it is larger than its buffer: otherwise no consumer of
+        # this buffer size would ever get it.
         first_bytes=room if consumer.out_messages else BUFFER_MAX,
     )
     granted: list[Lease] = []
@@ -136,7 +141,8 @@ def lease(
         if budget.messages <= 0 or budget.bytes <= 0:
             break
     if granted:
-        consumer.turn = granted[0].partition + 1  # not before: a pull that had to load begins where it did
+        # Only now: a pull that stopped at `Cold` must begin at the same partition again.
+        consumer.turn = granted[0].partition + 1
     return granted
 
 
@@ -175,7 +181,7 @@ def _lease_from(
 def _turns(
     state: State, subscription: SubscriptionState, consumer: ConsumerState, budget: PullBudget, now_ms: int
 ) -> Iterator[tuple[int, int]]:
-    """Partitions to pull from in turn, and at most how much from each."""
+    """Yield the partitions to pull from, one after the other, with the largest number of messages to take from each."""
     own, before = _own(subscription, consumer), consumer.out_messages
     if subscription.topic.config.order == "fifo" or len(own) == 1:
         yield from ((number, budget.messages) for number in own)
@@ -189,7 +195,7 @@ def _turns(
 
 
 def _own(subscription: SubscriptionState, consumer: ConsumerState) -> list[int]:
-    """Partitions of a consumer in which something may be ready, in the order to look."""
+    """Return the non-empty partitions of a consumer in the order in which a pull tries them."""
     if not subscription.assignment.rotates:
         return [number for number in subscription.assignment.of(consumer.seat) if number in subscription.nonempty]
     numbers = _nonempty_of(subscription, consumer.seat)
@@ -198,7 +204,10 @@ def _own(subscription: SubscriptionState, consumer: ConsumerState) -> list[int]:
 
 
 def _nonempty_of(subscription: SubscriptionState, seat: str) -> list[int]:
-    """Partitions of a seat in which something may be ready, ascending; costs the fewer of its own and of those."""
+    """Return the partitions of a seat that are marked non-empty, ascending.
+
+    Iterates over the shorter of the two lists: the partitions of the seat or the non-empty partitions.
+    """
     own, nonempty = subscription.assignment.of(seat), subscription.nonempty
     if len(own) < len(nonempty):
         return sorted(number for number in own if number in nonempty)
@@ -209,13 +218,16 @@ def _nonempty_of(subscription: SubscriptionState, seat: str) -> list[int]:
 def _quotas(
     state: State, subscription: SubscriptionState, numbers: list[int], budget: PullBudget, now_ms: int
 ) -> list[tuple[int, int]]:
-    """For ranked orders: of the smallest ranks of all partitions that fit the budget, how many lie in each of them."""
+    """For ranked orders: return how many of the messages with the smallest ranks are in each partition.
+
+    Considers only as many messages as fit the budget, over all partitions together.
+    """
     parts = _smallest(subscription, numbers, budget.messages, now_ms)
     if not parts:
         return []
     owner = np.repeat(np.arange(len(parts)), [len(pairs.rank) for _, pairs in parts])
     order = np.argsort(np.concatenate([pairs.rank for _, pairs in parts]), kind="stable")[: budget.messages]
-    sizes = np.full(len(owner), BUFFER_MAX + 1)  # what cannot be told fits nowhere
+    sizes = np.full(len(owner), BUFFER_MAX + 1)  # a message of unknown size counts as too large
     starts = np.searchsorted(owner, np.arange(len(parts)))
     for (number, pairs), start, count in zip(
         parts, starts, np.bincount(owner[order], minlength=len(parts)), strict=True
@@ -228,7 +240,7 @@ def _quotas(
 
 
 def _smallest(subscription: SubscriptionState, numbers: list[int], count: int, now_ms: int) -> list[tuple[int, Pairs]]:
-    """Partitions by the rank of their first message, as many as hold the `count` smallest ranks, with their first."""
+    """Return the partitions that hold the `count` smallest ranks, each with its first messages."""
     heads = []
     for number in numbers:
         reader = subscription.readers[number]
@@ -242,20 +254,22 @@ def _smallest(subscription: SubscriptionState, numbers: list[int], count: int, n
     lowest: list[Int64] = []
     known, bound = 0, None
     for rank, number in sorted(heads):
-        if bound is not None and rank >= bound:  # `count` messages come before it; ties go to the partition before
+        # `count` messages come before this partition; equal ranks go to the partition with the lower number
+        if bound is not None and rank >= bound:
             break
         pairs = subscription.readers[number].waiting.peek(count, now_ms)
         parts.append((number, pairs))
         lowest.append(pairs.rank)
         known += len(pairs.rank)
-        if known >= (count if bound is None else 2 * count):  # seldom: else many short partitions cost a sort each
+        # Sorts rarely: with many short partitions a sort after each of them would be slow.
+        if known >= (count if bound is None else 2 * count):
             lowest = [np.sort(np.concatenate(lowest))[:count]]
             known, bound = count, int(lowest[0][-1])
     return parts
 
 
 def _most_lagging(subscription: SubscriptionState, now_ms: int) -> list[int]:
-    """Partitions by how much is ready in them, most first."""
+    """Return the non-empty partitions, the one with the most ready messages first."""
     lags = []
     for number in subscription.nonempty.numbers():
         reader = subscription.readers[number]
@@ -269,7 +283,7 @@ def _most_lagging(subscription: SubscriptionState, now_ms: int) -> list[int]:
 
 
 def _note_look(subscription: SubscriptionState, number: int, now_ms: int) -> None:
-    """After a look into a partition: it rests if nothing waits there, until a time if something will."""
+    """After a pull tried a partition: unmark it if nothing is ready there, and note when that changes."""
     reader = subscription.readers[number]
     at_ms = reader.next_at_ms(now_ms)
     if at_ms is not None and at_ms > now_ms:
@@ -279,13 +293,16 @@ def _note_look(subscription: SubscriptionState, number: int, now_ms: int) -> Non
 
 
 def mark_due(state: State, subscription: SubscriptionState, now_ms: int) -> None:
-    """Partitions in which a message waited for a time that has come."""
+    """Mark the partitions non-empty in which a delay or a due time has passed."""
     for number in subscription.nonempty.times.due(now_ms):
         state.mark_nonempty(subscription, number)
 
 
 def offers(subscription: SubscriptionState, number: int, now_ms: int) -> bool:
-    """Whether a partition has a message to hand out right now, as far as that can be told without loading bodies."""
+    """Return whether a partition has a message to lease now.
+
+    Returns True where that cannot be known without loading bodies.
+    """
     if number not in subscription.nonempty:
         return False
     reader = subscription.readers[number]
@@ -297,7 +314,7 @@ def offers(subscription: SubscriptionState, number: int, now_ms: int) -> bool:
 
 
 def held(state: State, token: int, consumer: str | None = None) -> Lease:
-    """The lease of a token, or `StaleLease`: the fence."""
+    """Return the lease of a token, or raise `StaleLease`: the fence against consumers whose lease has ended."""
     check.integer("token", token, 0, (1 << 63) - 1)
     lease = state.leases.get(token)
     if lease is None:
@@ -315,7 +332,7 @@ def renew(state: State, lease: Lease, lease_ms: int | None, now: Now) -> None:
 
 
 def consumer_of(subscription: SubscriptionState, consumer: str) -> ConsumerState:
-    """A connected consumer, or `NotFound`."""
+    """Return a connected consumer, or raise `NotFound`."""
     found = subscription.consumers.get(consumer)
     if found is None:
         raise NotFound("consumer", consumer)

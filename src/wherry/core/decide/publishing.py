@@ -1,4 +1,4 @@
-"""Deciding a publish: where each message goes, whether it was seen before, whether it fits."""
+"""Decide a publish: the partition and offset of each message, whether the call is a repeat, whether it fits."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from wherry.model.schema import content_bytes, presence
 Int64: TypeAlias = npt.NDArray[np.int64]
 
 TRANSIENT_RESERVE = 1 << 20
-"""Offsets reserved at a time for transient messages: one small journal entry per million of them."""
+"""Offsets reserved at a time for transient messages: one small journal entry for about a million messages."""
 
 DEFAULT_ID = r"^[0-9]+-[0-9]+$"
 CONTROL = r"[\x00-\x1f\x7f]"
 
 
 class PartitionBatch(NamedTuple):
-    """Messages of one call for one partition: which rows, and the batch of them."""
+    """Messages of one call that go to the same partition. `rows` are their rows in the call; None means all rows."""
 
     partition: int
     rows: Int64 | None
@@ -42,36 +42,45 @@ class PartitionBatch(NamedTuple):
 def decide(
     state: State, topic: TopicState, batch: pa.RecordBatch, options: PublishOptions, now_us: int
 ) -> tuple[list[Entry], Published]:
-    """The entries that a publish writes (none for a repeat), and the answer. Raises `Cold` when bodies are needed."""
+    """Return the entries that a publish writes (none for a repeat) and the answer to the producer.
+
+    Raises `Cold` when bodies are needed to compare ids. Changes nothing but the round-robin counter of the topic.
+    """
     options.checked(topic.config)
     if options.callback is not None:
         topic.outbox.check(options.callback)
     persistent = topic.config.persistent if options.persistent is None else options.persistent
+    # A repeat is answered before anything else is checked: by now the topic may be full, its ids are taken by the first
+    # call, and the producer only needs to know where its messages are.
     if options.producer is not None and options.sequence is not None:
         earlier = topic.producers.repeated(options.producer, options.sequence, batch.num_rows, options.fingerprint or 0)
         if earlier is not None:
             answer = _answer_again(topic, batch, options.producer, earlier)
             answer.durable = persistent
             return [], answer
+    # From here on the call is new. Ids are checked before room is made, so that a refused call removes nothing.
     parts = split(topic, batch, options.partition)
     check_ids(state, topic, batch)
     sizes = [content_bytes(part.batch) for part in parts]
+    # `live` messages fit and wait; the rest become dead letters (overflow "dead-letter"). `removals` delete older
+    # messages where the topic makes room for new ones (overflow "drop-oldest").
     removals: list[AnyOp] = []
     live = make_room(topic, removals, batch.num_rows, sum(sizes), [part.batch for part in parts])
     entry = Entry(now_us, [], volatile=not persistent)
+    # Removals may concern journaled messages although this publish is transient, and the other way round. So they are
+    # split by what they remove, and come first: the bounds must hold after every entry.
     before = separate(state, now_us, removals)
     bases = _place(topic, parts, sizes, live, entry)
+    # Transient messages are not in the journal. Their offsets are reserved there first, so that no offset is used again
+    # after a restart.
     if not persistent:
         ends = [(part.partition, base + part.batch.num_rows) for part, base in zip(parts, bases, strict=True)]
         before += reserve(topic, ends, now_us)
+    # In the same entry as the messages: after a crash the sequence numbers are known if and only if the messages are.
     if options.producer is not None and options.sequence is not None:
-        placed = [
-            n for part, base in zip(parts, bases, strict=True) for n in (part.partition, base, part.batch.num_rows)
-        ]
-        placed_at = np.array(placed, np.int64)
-        partitions = topic.config.partitions if len(parts) > 1 else 0
-        call = (options.sequence, batch.num_rows, placed_at, options.fingerprint or 0, partitions)
-        entry.ops.append(ops.Sequenced(topic.number, options.producer, *call))
+        call = (options.producer, options.sequence, batch.num_rows, options.fingerprint or 0)
+        entry.ops.append(_sequenced(topic, call, parts, bases))
+    # A callback watches every message of the call, also those that became dead letters: their outcome is sent at once.
     if options.callback is not None:
         entry.ops += [
             ops.Watch(topic.number, part.partition, base, part.batch.num_rows, options.callback)
@@ -82,8 +91,20 @@ def decide(
     return joined([*before, entry]) if before else [entry], answer
 
 
+def _sequenced(
+    topic: TopicState, call: tuple[str, int, int, int], parts: list[PartitionBatch], bases: list[int]
+) -> ops.Sequenced:
+    """Return the operation that remembers a call: producer, first sequence number, count and fingerprint."""
+    producer, first, count, fingerprint = call
+    placed = [n for part, base in zip(parts, bases, strict=True) for n in (part.partition, base, part.batch.num_rows)]
+    # A call of several parts is spread by key. The number of partitions is kept, because a repeat has to be spread in
+    # the same way, even if the topic has more partitions by then.
+    partitions = topic.config.partitions if len(parts) > 1 else 0
+    return ops.Sequenced(topic.number, producer, first, count, np.array(placed, np.int64), fingerprint, partitions)
+
+
 def split(topic: TopicState, batch: pa.RecordBatch, partition: int | None) -> list[PartitionBatch]:
-    """Rows by partition: as told, else by key, else round the partitions, one step a call."""
+    """Split a batch by partition: the given one, else by key, else one partition after the other, a step a call."""
     count = topic.config.partitions
     if partition is not None or count == 1:
         return [PartitionBatch(partition or 0, None, batch)]
@@ -92,7 +113,7 @@ def split(topic: TopicState, batch: pa.RecordBatch, partition: int | None) -> li
 
 
 def _split_by_key(batch: pa.RecordBatch, count: int, turn: int) -> list[PartitionBatch]:
-    """Rows by key over `count` partitions; those without one go to partition `turn`."""
+    """Split rows by key over `count` partitions; rows without a key go to partition `turn`."""
     if "key" not in batch.schema.names:
         return [PartitionBatch(turn, None, batch)]
     keys = batch.column("key")
@@ -110,7 +131,7 @@ def _split_by_key(batch: pa.RecordBatch, count: int, turn: int) -> list[Partitio
 
 
 def check_ids(state: State, topic: TopicState, batch: pa.RecordBatch) -> None:
-    """`DuplicateId` if an id is in the topic already, or twice in the batch."""
+    """Raise `DuplicateId` if an id of the batch is already in the topic, or twice in the batch."""
     if "id" not in batch.schema.names:
         return
     check_new_ids(batch)
@@ -122,7 +143,7 @@ def check_ids(state: State, topic: TopicState, batch: pa.RecordBatch) -> None:
 
 
 def check_new_ids(batch: pa.RecordBatch) -> None:
-    """`InvalidInput` or `DuplicateId` if the ids of a batch cannot be right, whatever is in the topic."""
+    """Raise `InvalidInput` or `DuplicateId` if the ids of a batch are wrong by themselves, whatever is in the topic."""
     if "id" not in batch.schema.names:
         return
     ids = batch.column("id")
@@ -139,7 +160,7 @@ def check_new_ids(batch: pa.RecordBatch) -> None:
 
 
 def check_distinct(ids: pa.Array) -> None:
-    """`DuplicateId` if an id is there twice."""
+    """Raise `DuplicateId` if an id occurs twice."""
     counts = pc.value_counts(ids.drop_null())
     twice = pc.filter(counts.field(0), pc.greater(counts.field(1), 1))
     if len(twice):
@@ -147,7 +168,10 @@ def check_distinct(ids: pa.Array) -> None:
 
 
 def _place(topic: TopicState, parts: list[PartitionBatch], sizes: list[int], live: int, entry: Entry) -> list[int]:
-    """Offsets for each part; rows beyond `live` go to the dead letters."""
+    """Add the publishes of each part to an entry, and return the base offset of each part.
+
+    The first `live` rows wait; the others are published as dead letters.
+    """
     bases, left = [], live
     for part, size in zip(parts, sizes, strict=True):
         base = topic.next_offset(part.partition)
@@ -165,9 +189,10 @@ def _place(topic: TopicState, parts: list[PartitionBatch], sizes: list[int], liv
 
 
 def reserve(topic: TopicState, ends: list[tuple[int, int]], now_us: int) -> list[Entry]:
-    """Transient messages leave no trace, so their offsets are reserved ahead, and never given twice.
+    """Return an entry that reserves offsets for transient messages, or nothing while the last reservation suffices.
 
-    `ends` are partitions, and the offset after the last new one in each.
+    Transient messages are not journaled, so without a reservation a restart would give their offsets to other messages.
+    `ends` holds partitions, each with the offset after its last new message.
     """
     reserves: list[AnyOp] = [
         ops.Reserve(topic.number, number, end + TRANSIENT_RESERVE)
@@ -186,7 +211,11 @@ def _add(
 
 
 def _answer_again(topic: TopicState, batch: pa.RecordBatch, producer: str, earlier: ProducerCall) -> Published:
-    """The answer of the first call: its turn is not known any more, but only one turn leads to the same places."""
+    """Return the answer of the first call.
+
+    The partition that rows without a key went to (the turn) was not recorded. Only one turn spreads the rows over the
+    recorded partitions in the recorded numbers, so it is searched for.
+    """
     placed = np.reshape(earlier.placed, (-1, 3)).tolist()
     if len(placed) == 1:
         return _answer(batch.num_rows, [PartitionBatch(placed[0][0], None, batch)], [placed[0][1]], repeated=True)

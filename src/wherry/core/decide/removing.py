@@ -1,4 +1,4 @@
-"""Messages that go while they wait, because their time or their place is needed: dropped, or buried first."""
+"""Operations that remove waiting messages, because they expired or to make room: drop them or bury them."""
 
 from __future__ import annotations
 
@@ -20,26 +20,30 @@ _REASON: dict[Removed, str] = {"expired": "expired", "dropped": "overflow"}
 def removal_ops(
     topic: TopicState, partition: Partition, offset: Int64, why: Removed, *, bury: bool, dying: int = 0
 ) -> list[AnyOp]:
-    """The operations that take waiting messages out of a topic; with `bury` they are dead letters then.
+    """Return the operations that take waiting messages out of a topic; with `bury` the messages become dead letters.
 
-    `dying` counts dead letters that this entry has made before: the dead letters have room for so many fewer.
+    `dying` is the number of dead letters that the same entry has already made: there is room for that many fewer.
     """
     if len(offset) == 0:
         return []
     buried = _bury_ops(topic, partition, offset, _REASON[why], dying) if bury else []
-    # What found no room among the dead letters goes; what did is not touched by a removal.
+    # The removal deletes what found no room among the dead letters; it leaves a message that was just buried.
     return [*buried, ops.Remove(topic.number, partition.number, to_ranges(offset), why)]
 
 
 def _bury_ops(topic: TopicState, partition: Partition, offset: Int64, reason: str, dying: int) -> list[AnyOp]:
-    """A dead letter of each subscription that had not settled it, or of nobody where there is no subscription."""
+    """Return operations that make a message a dead letter of each subscription that had not settled it.
+
+    In a topic without a subscription the dead letter belongs to no subscription.
+    """
     room = max(0, topic.config.dead_messages_max - topic.dead - dying)
 
     def bury(subscription: int, some: Int64, ranks: Int64) -> AnyOp:
         return ops.Bury(topic.number, subscription, partition.number, some, ranks, reason, "", failed=False)
 
     if not partition.readers:
-        new = offset[~partition.dead.has(offset)][:room]  # one may be the dead letter of a subscription that went
+        # Some may already be dead letters of a subscription that was deleted.
+        new = offset[~partition.dead.has(offset)][:room]
         return [bury(0, new, np.zeros(len(new), np.int64))] if len(new) else []
     buried: list[AnyOp] = []
     for number, reader in partition.readers.items():

@@ -1,4 +1,4 @@
-"""Bounds of a topic: how much of a publish fits, and what has to go to make room for it."""
+"""Bounds of a topic: how many messages of a publish fit, and which messages have to go to make room for it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ def make_room(
     batches: Sequence[pa.RecordBatch] = (),
     spared: tuple[int, int] | None = None,
 ) -> int:
-    """How many of the new messages may wait. Adds what has to go first; raises `LimitReached` for `refuse`.
+    """Return how many of the new messages may wait, and add to `removals` the operations that make room for them.
 
-    `batches` are the new messages, of which the first ones may wait and the others be dead letters: without them it is
-    all or none. `spared` (partition, offset) is never dropped. No new message and some bytes: one that waits grows.
+    Raises `LimitReached` where the topic refuses. `batches` are the new messages: the first ones may fit and the others
+    become dead letters; without `batches` all of them fit or none. `spared` (partition, offset) is never removed. A
+    call without new messages but with bytes is an amend that makes a waiting message larger.
     """
     config = topic.config
     there = _counted(topic)
@@ -65,7 +66,10 @@ class Counted(NamedTuple):
 
 
 def _counted(topic: TopicState) -> Counted:
-    """Everything that waits; without what consumers hold, where the topic says so, its bytes in proportion."""
+    """Return what counts against the bounds: all unsettled messages or, where the topic says so, those not leased.
+
+    Bytes are not known per message here, so the bytes of leased messages are subtracted in proportion.
+    """
     if topic.config.counted == "all" or topic.messages == 0:
         return Counted(topic.messages, topic.bytes)
     held = sum(
@@ -76,7 +80,7 @@ def _counted(topic: TopicState) -> Counted:
 
 
 def _fitting(topic: TopicState, there: Counted, messages: int, size: int, batches: Sequence[pa.RecordBatch]) -> int:
-    """How many of the first messages fit."""
+    """Return how many of the new messages fit, counted from the first."""
     fit = messages
     if topic.config.messages_max is not None:
         fit = min(fit, max(0, topic.config.messages_max - there.messages))
@@ -89,9 +93,9 @@ def _fitting(topic: TopicState, there: Counted, messages: int, size: int, batche
 def _drop_oldest(
     topic: TopicState, over_messages: int, over_bytes: int, spared: tuple[int, int] | None
 ) -> list[AnyOp] | None:
-    """What to remove: the oldest messages that nobody holds, batch by batch; None when there are not enough."""
+    """Return operations that remove the oldest messages that no consumer holds; None when they are not enough."""
     bury, dying = topic.config.overflow == "dead-letter-oldest", 0
-    heads: list[tuple[int, int, int]] = []  # published, partition and row of the next batch, where one was looked at
+    heads: list[tuple[int, int, int]] = []  # published, partition and row of the next batch of each partition looked at
     looked: list[int] = []
     dropped: list[AnyOp] = []
     while over_messages > 0 or over_bytes > 0:
@@ -107,12 +111,13 @@ def _drop_oldest(
         old = old[: _enough(rows, old, over_messages, over_bytes)]
         if len(old):
             gone = removal_ops(topic, topic.partitions[number], old, "dropped", bury=bury, dying=dying)
-            dying += sum(len(op.offsets) for op in gone if isinstance(op, Bury))  # one for each subscription
+            # One dead letter for each subscription.
+            dying += sum(len(op.offsets) for op in gone if isinstance(op, Bury))
             dropped += gone
             over_messages -= len(old)
             over_bytes -= rows.bytes_of(old)
         _push_next(heads, topic, number, row + 1)
-    for number in looked:  # nothing is dropped yet, so each is as old as before; but the times are true now
+    for number in looked:  # nothing is removed yet, so the oldest batch is unchanged; but its time is exact now
         rows = topic.partitions[number].directory
         if len(rows):
             topic.oldest.note(number, int(rows.published_us.min()))
@@ -120,7 +125,7 @@ def _drop_oldest(
 
 
 def _push_next(heads: list[tuple[int, int, int]], topic: TopicState, number: int, row: int) -> None:
-    """The next batch of a partition, from a row on, in which a message waits."""
+    """Push the next batch of a partition, from a row on, that has a waiting message."""
     rows = topic.partitions[number].directory
     waiting = rows.waiting[row:] > 0
     if waiting.any():
@@ -129,12 +134,12 @@ def _push_next(heads: list[tuple[int, int, int]], topic: TopicState, number: int
 
 
 def _oldest(partition: Partition, base: int, count: int, spared: tuple[int, int] | None) -> Int64:
-    """Messages of one batch that count against the bounds and that nobody holds."""
+    """Return the messages of one batch that count against the bounds and that no consumer holds."""
     old = partition.finished.missing(base, base + count)
     old = old[~partition.leased(old)]
     return old[old != spared[1]] if spared is not None and spared[0] == partition.number else old
 
 
 def _enough(rows: Directory, old: Int64, over_messages: int, over_bytes: int) -> int:
-    """How many of these have to go: bytes are given back in proportion, so the number is searched for."""
+    """Return how many of these messages have to go. Bytes are freed in proportion, so the number is searched for."""
     return bisect_left(range(len(old)), True, key=lambda n: n >= over_messages and rows.bytes_of(old[:n]) >= over_bytes)

@@ -1,4 +1,4 @@
-"""The end of a lease: ack, nack with back-off, dead letter, or the deadline."""
+"""Decide the end of a lease: ack, nack with a back-off, dead letter, expiry, release."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from wherry.model.ops import AnyOp, from_ranges, to_ranges
 Int64: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Entropy: TypeAlias = Callable[[int], npt.NDArray[np.float64]]
-"""So many numbers in 0..1: randomness is an argument."""
+"""Returns as many random numbers in 0..1 as asked for. Randomness is an argument, so that a run can be repeated."""
 
 
 def rows_of(lease: Lease, offsets: Int64 | None) -> Int64 | None:
-    """Rows of the lease for these offsets; None for all of them. `StaleLease` if it does not hold one of them."""
+    """Return the rows of a lease with these offsets (None: all rows); raise `StaleLease` if it lacks one of them."""
     if offsets is None:
         return None
     if len(offsets) == 0:
@@ -46,7 +46,7 @@ def _is_ascending(column: Int64) -> bool:
 
 
 def columns_of(lease: Lease, rows: Int64 | None) -> tuple[Int64, Int64]:
-    """Offsets (sorted) and ranks of some rows of a lease."""
+    """Return the offsets (sorted) and ranks of some rows of a lease."""
     picked = slice(None) if rows is None else rows
     offset, rank = lease.offset[picked], lease.rank[picked]
     if not _is_ascending(offset):
@@ -129,7 +129,7 @@ def ack(ending: Ending, lease: Lease, rows: Int64 | None) -> list[AnyOp]:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a delivery failed: why, when, how long until it may come back (None: by the policy), and chance."""
+    """How a delivery failed: error, time, delay before the next attempt (None: by the policy), random numbers."""
 
     error: str
     now_ms: int
@@ -137,13 +137,13 @@ class Failure:
     delay_ms: int | None = None
 
     def checked(self) -> Failure:
-        """This failure with its text cut to what is kept, or `InvalidInput`."""
+        """Return this failure with its text cut to what is stored, or raise `InvalidInput`."""
         check.optional_integer("delay_ms", self.delay_ms, 0, LEASE_MS_MAX)
         return replace(self, error=check.text("error", self.error)[:ERROR_CHARS_MAX])
 
 
 def failed(state: State, ending: Ending, lease: Lease, rows: Int64 | None, failure: Failure) -> list[AnyOp]:
-    """One more failed attempt for rows of a lease."""
+    """Return the operations for one more failed attempt of rows of a lease."""
     subscription = state.subscriptions[lease.subscription]
     policy, topic = subscription.config.retry, subscription.topic
     offset, rank = ending.add(lease, rows)
@@ -152,7 +152,7 @@ def failed(state: State, ending: Ending, lease: Lease, rows: Int64 | None, failu
     done = used_up(policy, attempts)
     dying = int(done.sum())
     if subscription.config.durable and ending.dead_after(topic, dying) > topic.config.dead_messages_max:
-        done[:] = False  # the dead letters are full: it stays in retry
+        done[:] = False  # no room among the dead letters: the message keeps being retried
     result: list[AnyOp] = []
     if done.any():
         ending.bury(topic, dying)
@@ -196,7 +196,7 @@ def dead_letter(state: State, ending: Ending, lease: Lease, rows: Int64 | None, 
 
 
 def _bury(state: State, lease: Lease, offset: Int64, rank: Int64, reason: str, error: str) -> AnyOp:
-    """A dead letter; of an ephemeral subscription nothing remains, so there the message is let go."""
+    """Return the operation that buries messages. Of an ephemeral subscription nothing is kept: they are settled."""
     subscription = state.subscriptions[lease.subscription]
     if not subscription.config.durable:
         return ops.Settle(lease.subscription, lease.partition, to_ranges(offset), "discarded")
@@ -205,9 +205,10 @@ def _bury(state: State, lease: Lease, offset: Int64, rank: Int64, reason: str, e
 
 
 def purge(subscription: SubscriptionState, ends: Mapping[int, int], limit: int, now_ms: int) -> tuple[list[AnyOp], int]:
-    """A step of settling what is ready, at most `limit` messages, and how many these are; nobody holds them.
+    """Decide to settle up to `limit` messages that are ready and not leased; return the operations and their number.
 
-    `ends` are partitions, and the offset in each before which a message is meant: what came later may be more urgent.
+    `ends` gives for each partition the offset below which messages are meant: later messages may rank before older
+    ones.
     """
     steps: list[AnyOp] = []
     left = limit

@@ -1,8 +1,8 @@
-"""How far a reader of the log may go: offsets by partition, bounded in messages and in bytes.
+"""Reading a topic as a log: ranges of offsets by partition, bounded in messages and in bytes.
 
-A reader of the log has positions, not leases: for each partition the offset that it reads next. What it is done with it
-says by `advance`, which settles everything below for its subscription: so lag and retention mean the same for a stream
-job as for consumers.
+A log reader is a client that has positions instead of leases: for each partition the offset that it reads next. With
+`advance` it settles everything below its positions for its subscription, so lag and retention mean the same for a
+stream job as for consumers.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from wherry.model.ops import AnyOp, Entry, to_ranges
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 Positions: TypeAlias = Mapping[int, int]
-"""The next offset to read of each partition."""
+"""For each partition the offset to read next."""
 
 ADVANCE_STEP = 65_536
-"""Messages that one entry settles: others get their turn between two of them."""
+"""Messages that one entry settles. Other calls are served between two such entries."""
 
 
 class ReadBudget(NamedTuple):
-    """How much to read at most."""
+    """The most messages and bytes to read."""
 
     messages: int
     bytes: int
 
 
 def extents(topic: TopicState) -> list[Extent]:
-    """What there is of every partition, also of those that never had a message."""
+    """Return the first and the next offset of every partition, also of partitions that never had a message."""
     result = []
     for number in range(topic.config.partitions):
         partition = topic.partitions.get(number)
@@ -52,7 +52,7 @@ def extents(topic: TopicState) -> list[Extent]:
 
 
 def at_time(topic: TopicState, at_us: int) -> dict[int, int]:
-    """For each partition the offset of the first message published at or after a time; its end if there is none."""
+    """Return for each partition the first offset published at or after a time, or its end if there is none."""
     result = {}
     for number, _, stop in extents(topic):
         partition = topic.partitions.get(number)
@@ -62,27 +62,28 @@ def at_time(topic: TopicState, at_us: int) -> dict[int, int]:
 
 
 def first_lost(partition: Partition, start: int, stop: int) -> int | None:
-    """The first message of `start..stop` that went before it was read: by retention, or settled by its reader before.
+    """Return the first message of `start..stop` that is gone and that the log reader should have seen; None if none is.
 
-    What was cancelled, amended, expired or transient is nobody's loss; nor is what an amend made: if that went unread,
-    its reader had settled the message before it.
+    Such a message was removed by retention, or its own subscription settled it earlier. Messages that were cancelled,
+    amended, expired or transient are not counted as lost. Neither is the replacement that an amend made: if it is gone
+    unread, the reader's subscription had settled the original.
     """
     floor = partition.released.floor
     lost = _lost_below(partition, start, min(floor, stop)) if start < floor else None
     if lost is not None or stop <= floor or not len(partition.ends):
         return lost
-    offset = partition.ends.offsets()  # above the floor messages stay, so only those that were dropped can be missed
+    offset = partition.ends.offsets()  # above the floor messages are kept, so only dropped ones can be missing
     offset = offset[np.searchsorted(offset, max(start, floor)) : np.searchsorted(offset, stop)]
     offset = offset[(partition.ends.get(offset, "why", 0) == DROPPED) & partition.released.contains(offset)]
     return int(offset[0]) if len(offset) else None
 
 
 def _lost_below(partition: Partition, start: int, stop: int) -> int | None:
-    if stop - start > ENDS_MAX + LOST_SPAN:  # more than endings are remembered for
+    if stop - start > ENDS_MAX + LOST_SPAN:  # longer than what is remembered about ended messages
         return start
     gone = BitMap64()
     gone.add_range(start, stop)
-    gone -= partition.lost  # whole ranges of transient messages, which a restart passes over
+    gone -= partition.lost  # whole ranges of transient messages, which a restart skips
     if len(gone) > ENDS_MAX:
         return int(gone.min())
     offset = offsets_of(gone)
@@ -96,7 +97,7 @@ def _lost_below(partition: Partition, start: int, stop: int) -> int | None:
 
 
 class LogRange(NamedTuple):
-    """What one reader has still ahead of it in a partition: `start..stop`."""
+    """What one log reader has still to read in a partition: `start..stop`."""
 
     topic: TopicState
     partition: Partition
@@ -105,9 +106,10 @@ class LogRange(NamedTuple):
 
 
 def reach(bodies: Bodies, ranges: Sequence[LogRange], budget: ReadBudget) -> list[int]:
-    """Where to read to on each wanted, all of them within the budget: evenly first, then whoever can use what is left.
+    """Return where to stop reading in each range so that all ranges together stay within the budget.
 
-    A single message above the budget is read alone. May raise `Cold`.
+    The budget is first shared evenly; what short ranges leave over goes to the others. A message larger than the whole
+    budget is read alone. May raise `Cold`.
     """
     ends = [wanted.start for wanted in ranges]
     far = [wanted.stop - wanted.start for wanted in ranges]
@@ -130,7 +132,7 @@ def reach(bodies: Bodies, ranges: Sequence[LogRange], budget: ReadBudget) -> lis
 
 
 def _first_kept(partition: Partition, start: int, stop: int) -> int | None:
-    """The first message of `start..stop` that is still there."""
+    """Return the first message of `start..stop` that is still in the partition."""
     while start < stop:
         here = partition.released.missing(start, min(start + ADVANCE_STEP, stop))
         if len(here):
@@ -140,11 +142,14 @@ def _first_kept(partition: Partition, start: int, stop: int) -> int | None:
 
 
 def _reach_one(bodies: Bodies, wanted: LogRange, share: ReadBudget) -> tuple[int, ReadBudget]:
-    """How far the share goes on one wanted, and what it took of it: by batches, the last one message by message."""
+    """Return how far a share of the budget reaches in one range, and how much of it was used.
+
+    Counts whole batches first, then single messages of the batch that does not fit.
+    """
     topic, partition, start, stop = wanted
     directory = partition.directory
     low, high = np.searchsorted(directory.base, (start, stop))
-    low = max(0, int(low) - 1)  # the batch that `start` lies in
+    low = max(0, int(low) - 1)  # the batch that contains `start`
     base, count = directory.base[low:high], directory.count[low:high]
     here = (directory.live[low:high] > 0) & (base + count > start)
     base, end = base[here], np.minimum(base[here] + count[here], stop)
@@ -168,7 +173,7 @@ def _reach_one(bodies: Bodies, wanted: LogRange, share: ReadBudget) -> tuple[int
 
 
 def _kept(partition: Partition, start: Int64, end: Int64) -> Int64:
-    """How many messages of each stretch, ascending, are still there."""
+    """Return how many messages of each range (ascending) are still in the partition."""
     if not partition.released.above or not len(start):
         return end - np.maximum(start, partition.released.floor)
     gone = partition.released.within(int(start[0]), int(end[-1]))
@@ -176,9 +181,9 @@ def _kept(partition: Partition, start: Int64, end: Int64) -> Int64:
 
 
 def _unsettled(reader: Reader, stop: int, count: int) -> Int64:
-    """Some of the first messages below `stop` that are neither settled nor dead letters; at most `count`.
+    """Return the first messages below `stop`, at most `count`, that are neither settled nor dead letters.
 
-    It looks in large steps, however few are wanted: hundreds of thousands may lie settled before the next one.
+    Searches in large steps even for a small `count`: hundreds of thousands of settled messages may come before one.
     """
     start = reader.settled.floor
     while start < stop:
@@ -192,16 +197,17 @@ def _unsettled(reader: Reader, stop: int, count: int) -> Int64:
 
 
 def check_positions(topic: TopicState, positions: Positions) -> None:
-    """Partitions that the topic has, and offsets that can be; else `InvalidInput`."""
+    """Raise `InvalidInput` for a partition that the topic does not have, or an impossible offset."""
     for number, offset in positions.items():
         check.integer("partition", number, 0, topic.config.partitions - 1)
         check.integer("offset", offset, 0, limits.OFFSET_MAX)
 
 
 def advance(state: State, subscription: SubscriptionState, positions: Positions, now_us: int) -> list[Entry]:
-    """The next step of settling everything below `positions`, at most `ADVANCE_STEP` messages; empty when it is done.
+    """Decide the next step of settling everything below `positions`; an empty list when nothing is left to do.
 
-    `NotWaiting` if somebody holds one of them on lease: a subscription is read by position, or by consumers.
+    A step has at most `ADVANCE_STEP` messages. Raises `NotWaiting` if a consumer holds one of them: a subscription is
+    read either by position or by consumers.
     """
     room = ADVANCE_STEP
     steps: list[AnyOp] = []

@@ -1,4 +1,4 @@
-"""Deciding transactions: put aside under a key, then all of it or nothing."""
+"""Decide transactions: publishes and settles are staged under a key, then committed or aborted as a whole."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 
 
 def check_key(key: str) -> str:
-    """A stage key, or `InvalidInput`."""
+    """Return a stage key, or raise `InvalidInput`."""
     return check.name("key", key, limits.STAGE_KEY_CHARS_MAX)
 
 
 def stage_publish(
     state: State, key: str, topic: TopicState, batch: pa.RecordBatch, partition: int | None, now_us: int
 ) -> list[Entry]:
-    """Put messages aside. They get offsets when the stage is committed."""
+    """Stage messages under a key. They get offsets when the stage is committed."""
     check.optional_integer("partition", partition, 0, topic.config.partitions - 1)
     _check_open(state, key)
     check_new_ids(batch)
@@ -63,7 +63,7 @@ def stage_publish(
 
 
 def stage_settle(state: State, key: str, token: int, offsets: Int64 | None, now_us: int) -> list[Entry]:
-    """Put an ack aside; the lease goes on until the commit, and must still hold then."""
+    """Stage an ack. The lease continues until the commit, and must still hold the messages then."""
     _check_open(state, key)
     lease = held(state, token)
     rows_of(lease, offsets)
@@ -75,7 +75,7 @@ def stage_settle(state: State, key: str, token: int, offsets: Int64 | None, now_
 
 
 def note_settle(state: State, key: str, token: int, offsets: Int64 | None) -> None:
-    """The volatile half of the first `stage_settle` of a stage, after its entry was applied."""
+    """Record the first staged ack of a stage, after the entry that opened the stage was applied. Volatile."""
     lease = held(state, token)
     state.stages.open[key].settles.append(StagedSettle(token, lease.offset if offsets is None else offsets))
 
@@ -102,23 +102,26 @@ def _check_whole(stage: Stage) -> None:
 
 
 class Committed(NamedTuple):
-    """What a commit leads to: `topic, partition, base, count` for each part, and the rows that leave each lease."""
+    """Result of a commit: `topic, partition, base, count` for each part, and the rows that leave each lease."""
 
     placed: Int64
     settled: list[tuple[Lease, Int64 | None]]
 
     def end_leases(self, state: State) -> None:
-        """After the entries were applied; the decision itself changes nothing, since it may be made again."""
+        """Take the settled rows out of their leases, after the entries were applied.
+
+        The decision itself changes nothing, because it may be made twice.
+        """
         for lease, rows in self.settled:
             if state.leases.get(lease.token) is lease:
                 state.take_out(lease, rows)
 
 
 def commit(state: State, key: str, now_us: int, stages: Sequence[str] | None = None) -> tuple[list[Entry], Committed]:
-    """Make everything under a key visible by one entry; or what lies under several, as one commit named `key`.
+    """Commit everything staged under a key by one entry; with `stages`, under several keys as one commit named `key`.
 
-    A key that was committed before is a success that does nothing, and `stages` that were made again for it go. May
-    raise `Cold`.
+    A key that was committed before succeeds and changes nothing; `stages` that were staged again for it are aborted.
+    May raise `Cold`.
     """
     check_key(key)
     keys = [key] if stages is None else list(dict.fromkeys(map(check_key, stages)))
@@ -145,14 +148,14 @@ def commit(state: State, key: str, now_us: int, stages: Sequence[str] | None = N
         for n in (part.topic, part.partition, base, part.messages)
         if base >= 0
     ]
-    # One list of steps: were the commit joined afterwards, a volatile settle would part it from the lasting ones.
+    # One list of operations: a commit appended later could be separated from the durable settles by a volatile one.
     last = ops.Commit(key, np.array(bases, np.int64), None if stages is None else keys)
     entries = separate(state, now_us, [*removals, *settles, last])
     return entries, Committed(np.array(placed, np.int64), settled)
 
 
 def _open(state: State, key: str) -> Stage:
-    """The stage under a key, whole."""
+    """Return the open stage of a key. Raises `NotFound`, or `StageLost` if it is incomplete."""
     _check_in_time(state, key)
     stage = state.stages.open.get(key)
     if stage is None:
@@ -162,7 +165,7 @@ def _open(state: State, key: str) -> Stage:
 
 
 def _place(state: State, parts: list[StagedBatch]) -> tuple[list[AnyOp], list[int]]:
-    """A base for each part (-1 where its topic is gone), and what has to go to make room."""
+    """Return a base offset for each part (-1 if its topic was deleted), and the operations that make room."""
     removals: list[AnyOp] = []
     nexts: dict[tuple[int, int], int] = {}
     bases, totals = [], dict[int, tuple[int, int]]()
@@ -191,7 +194,7 @@ def _place(state: State, parts: list[StagedBatch]) -> tuple[list[AnyOp], list[in
 
 
 def abort(state: State, key: str, now_us: int) -> list[Entry]:
-    """Throw away what lies under a key; a key that holds nothing is no error."""
+    """Abort a stage. A key under which nothing is staged is not an error."""
     check_key(key)
     if key not in state.stages.open:
         return []

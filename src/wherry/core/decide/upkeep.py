@@ -1,7 +1,7 @@
-"""What time does by itself: leases end, messages expire, streams are trimmed, stages are forgotten, laggards cut off.
+"""What happens by the passing of time: leases expire, messages expire, streams are trimmed, stages are aborted.
 
-`due` is asked before every decision with the same clock, so that nothing is decided on a state that is already late.
-It costs next to nothing when nothing is due.
+The shell calls `due` before every decision and with the same time, so that no decision is made on an outdated state. It
+costs next to nothing when nothing is due.
 """
 
 from __future__ import annotations
@@ -41,34 +41,36 @@ Admits: TypeAlias = Callable[[int], bool]
 
 
 def due(state: State, now: Now, entropy: Entropy, admits: Admits = lambda _: True) -> Iterator[Entry]:
-    """Entries that the time calls for; each must be applied before the next is asked for.
+    """Yield the entries that are due; each must be applied before the next is asked for.
 
-    `admits` says whether an entry about so many messages can be journaled; what it does not admit waits for space.
+    `admits` returns whether an entry about so many messages can be journaled. What it refuses stays due.
     """
     while (lease := state.leases.expired(now.steady_ms)) is not None and admits(len(lease.offset)):
         ending = Ending()
         steps = failed(state, ending, lease, None, Failure("the lease expired", now.wall_ms, entropy))
         yield from separate(state, now.wall_us, steps)
         ending.carry_out(state)
-    places = state.expiry_times.due(now.wall_ms)
-    for place in places:
-        state.expiry_times.note(place, now.wall_ms)  # until it is done with: the journal may have no space for it
-    for place in places:
-        topic = state.topics[place[0]]
-        partition = topic.partitions[place[1]]
+    partitions = state.expiry_times.due(now.wall_ms)
+    for at in partitions:
+        # Kept until the messages are removed: the journal may have no space for the entry.
+        state.expiry_times.note(at, now.wall_ms)
+    for at in partitions:
+        topic = state.topics[at[0]]
+        partition = topic.partitions[at[1]]
         if (yield from _expire(state, topic, partition, now, admits)):
-            state.expiry_times.forget(place)
+            state.expiry_times.forget(at)
             first_ms = partition.expiry.first_rank()
             if first_ms is not None:
-                state.expiry_times.note(place, first_ms)
+                state.expiry_times.note(at, first_ms)
 
 
 def _expire(
     state: State, topic: TopicState, partition: Partition, now: Now, admits: Admits
 ) -> Generator[Entry, None, bool]:
-    """Expired messages, at most `EXPIRE_STEP` in one entry: a million at once would not fit one. Whether all went.
+    """Yield entries that remove expired messages; return whether all of them were removed.
 
-    What somebody holds is overdue then, and looked at again when a hold ends (`State.end_hold`).
+    An entry has at most `EXPIRE_STEP` messages: a million would exceed the size of an entry. Leased messages stay in
+    `overdue` and are tried again when their lease ends (`State.end_hold`).
     """
     while True:
         first = partition.expiry.first_rank()
@@ -78,7 +80,8 @@ def _expire(
         if total and not admits(total * (1 + len(partition.readers))):
             return False
         if total:
-            # Out of the index before the entry is applied, which sweeps it; overdue, in case it is not written.
+            # Taken out of the index first, because applying the entry sweeps the index; kept in `overdue` in case the
+            # entry is not written.
             taken = partition.expiry.take(count, now.wall_ms).offset
             partition.overdue = distinct(np.concatenate((partition.overdue, taken)))
             offset, held = _expired(partition)
@@ -90,7 +93,7 @@ def _expire(
 
 
 def _expired(partition: Partition) -> tuple[Int64, Int64]:
-    """Of messages whose time is over, those that go now and those that somebody holds."""
+    """Split expired messages into those to remove now and those that a consumer holds."""
     offset = partition.overdue
     offset = offset[~(partition.finished.contains(offset) | members(partition.expiry_exempt, offset))]
     held = partition.leased(offset) | partition.in_backlog(offset)
@@ -98,7 +101,7 @@ def _expired(partition: Partition) -> tuple[Int64, Int64]:
 
 
 def housekeeping(state: State, now_us: int) -> Iterator[Entry]:
-    """Slower duties, asked for about once a second: retention, forgotten stages, laggards."""
+    """Yield entries for slower duties, about once a second: retention and stages that were not committed in time."""
     now_ms = now_us // 1000
     for topic in list(state.topics.values()):
         if topic.is_stream():
@@ -110,7 +113,7 @@ def housekeeping(state: State, now_us: int) -> Iterator[Entry]:
 
 
 def overrun(state: State, topic: TopicState) -> Iterator[SubscriptionState]:
-    """Subscriptions that fell further behind than the buffer they declared."""
+    """Yield subscriptions that are further behind than the buffer that they declared."""
     for subscription in list(topic.subscriptions.values()):
         config = subscription.config
         if config.buffer_messages is None and config.buffer_bytes is None:
@@ -122,12 +125,13 @@ def overrun(state: State, topic: TopicState) -> Iterator[SubscriptionState]:
 
 
 def _trim(topic: TopicState, partition: Partition, now_us: int) -> list[AnyOp]:
-    """Whole batches that are too old, or too many bytes, oldest first. Dead letters stay: they are kept whole."""
-    base, messages, _, _, size, published_us = partition.directory.columns()  # no empty ones, whose bytes are gone
+    """Remove whole batches that are too old, or beyond the byte limit, oldest first. Dead letters are kept."""
+    # Without empty batches, whose bytes are gone.
+    base, messages, _, _, size, published_us = partition.directory.columns()
     if len(base) == 0:
         return []
     if topic.config.keep_ms is not None:
-        # Stamps are by the wall clock: one from the future must not hold back all that came after it.
+        # Publish times are by the wall clock. A batch with a time in the future must not keep later batches.
         stamps = np.minimum.accumulate(published_us[::-1])[::-1]
         old = stamps + topic.config.keep_ms * 1000 <= now_us
         count = int(np.argmin(old)) if not old.all() else len(base)
@@ -148,15 +152,15 @@ def _trim(topic: TopicState, partition: Partition, now_us: int) -> list[AnyOp]:
 
 
 def _prune_ids(topic: TopicState) -> None:
-    """Ids of messages that are gone are forgotten when they are half of the index; no operation depends on them."""
+    """Drop ids of removed messages from the index once they are about half of it. No operation depends on them."""
     if len(topic.ids) > 2 * sum(int(p.directory.live.sum()) for p in topic.partitions.values()) + IDS_SLACK:
-        topic.ids.prune(lambda places: _gone(topic, places))
+        topic.ids.prune(lambda packed: _gone(topic, packed))
 
 
-def _gone(topic: TopicState, places: Int64) -> npt.NDArray[np.bool_]:
-    """Which places are of messages that are no longer in the topic."""
-    numbers, offsets = places >> PARTITION_SHIFT, places & ((1 << PARTITION_SHIFT) - 1)
-    gone = np.zeros(len(places), np.bool_)
+def _gone(topic: TopicState, packed: Int64) -> npt.NDArray[np.bool_]:
+    """Return which packed offsets belong to messages that are no longer in the topic."""
+    numbers, offsets = packed >> PARTITION_SHIFT, packed & ((1 << PARTITION_SHIFT) - 1)
+    gone = np.zeros(len(packed), np.bool_)
     for number in distinct(numbers).tolist():
         mine = np.flatnonzero(numbers == number)
         gone[mine] = topic.partitions[number].released.contains(offsets[mine])
@@ -164,7 +168,7 @@ def _gone(topic: TopicState, places: Int64) -> npt.NDArray[np.bool_]:
 
 
 def due_in_ms(state: State, now: Now) -> int | None:
-    """How long until `due` has something to do, or less; None for never."""
+    """Return the milliseconds until `due` may have something to do; None for never."""
     waits = []
     deadline_ms = state.leases.next_deadline_ms()
     if deadline_ms is not None:

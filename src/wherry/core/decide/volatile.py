@@ -1,6 +1,7 @@
-"""Which part of a step is journaled. What concerns transient messages or ephemeral subscriptions never is.
+"""Split operations into a journaled and a volatile entry.
 
-A journaled operation must not name an offset or a subscription that replay has never heard of.
+Operations about transient messages or ephemeral subscriptions are never journaled, because replay knows neither their
+offsets nor their subscriptions.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 OF_READERS = (ops.Settle, ops.Fail, ops.Admit)
 OF_TOPICS = (ops.Bury, ops.Redrive, ops.Discard, ops.Remove)
 RANGED = (ops.Settle, ops.Remove, ops.Admit)
-"""Operations that name messages: by subscription or by topic; and those that do it by ranges."""
+"""Operations that name messages: of a subscription, of a topic; and those that name them by ranges."""
 
 ALIGNED = ("offsets", "ranks", "hashes", "until_ms", "due_ms")
 """Columns of an operation with one value for each message."""
 
 
 def separate(state: State, at_us: int, steps: Sequence[AnyOp]) -> list[Entry]:
-    """The operations as a journaled entry and a volatile one, each only if it has something."""
+    """Return the operations as a journaled and a volatile entry, without empty ones."""
     lasting: list[AnyOp] = []
     passing: list[AnyOp] = []
     for op in steps:
@@ -41,7 +42,7 @@ def separate(state: State, at_us: int, steps: Sequence[AnyOp]) -> list[Entry]:
 
 
 def joined(entries: list[Entry]) -> list[Entry]:
-    """Neighbours of one kind as one atomic entry."""
+    """Merge neighbouring entries that are all journaled or all volatile, so that each run is one atomic entry."""
     result: list[Entry] = []
     for entry in entries:
         if result and result[-1].volatile == entry.volatile:
@@ -69,7 +70,8 @@ def _halves(state: State, op: AnyOp) -> tuple[list[AnyOp], list[AnyOp]]:
     passing = members(transient, offset)
     if not passing.any():
         return [op], []
-    if passing.all() and not isinstance(op, ops.Admit):  # whose lasting half says how far it came
+    # An `Admit` is always journaled: it records how far the backfill came.
+    if passing.all() and not isinstance(op, ops.Admit):
         return [], [op]
     return [_part(op, offset, ~passing)], [_part(op, offset, passing)]
 

@@ -1,7 +1,7 @@
-"""The batches of a partition: where each begins, how much of it is still wanted, when it was published.
+"""The batches of a partition: base offset, messages and bytes still needed, time of the publish.
 
-One row of columns a batch. Bytes wait in proportion to the messages of a batch that wait: exact for a batch of equal
-messages and for one that is wholly settled, and it needs no size per message.
+One row for each batch. The bytes that count are in proportion to the messages that count: exact for a batch of equal
+messages and for one that is wholly settled, and without a stored size for each message.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ COLUMNS = ("base", "count", "live", "waiting", "bytes", "published_us")
 class Directory:
     """Batches of one partition by base offset, ascending.
 
-    The row of a batch whose messages all went leaves at once from the front, and from behind a batch that is still
-    wanted when more than half of the rows are empty. No answer about messages depends on that.
+    The row of a batch whose messages are all gone is removed at once at the front, elsewhere when more than half of the
+    rows are empty. No result about messages depends on that.
     """
 
     __slots__ = ("_data", "_empty", "_end", "_start")
@@ -50,7 +50,7 @@ class Directory:
 
     @property
     def live(self) -> Int64:
-        """Messages of each batch whose bodies are still wanted."""
+        """Messages of each batch whose bodies are still needed."""
         return self._column(2)
 
     @property
@@ -69,14 +69,14 @@ class Directory:
         return self._column(5)
 
     def append(self, base: int, count: int, size: int, published_us: int) -> None:
-        """A new batch at the end."""
+        """Append a batch."""
         if self._end == self._data.shape[1]:
             self._make_room(1)
         self._data[:, self._end] = (base, count, count, count, size, published_us)
         self._end += 1
 
     def extend(self, base: Int64, count: Int64, size: Int64, published_us: Int64) -> None:
-        """New batches at the end, in this order."""
+        """Append batches in this order."""
         end = self._end + len(base)
         if end > self._data.shape[1]:
             self._make_room(len(base))
@@ -91,7 +91,7 @@ class Directory:
         self._data, self._start, self._end = fresh, 0, rows
 
     def release(self, offsets: Int64) -> list[tuple[int, int]]:
-        """Bodies of messages (sorted, distinct) are not wanted any more; returns (base, end) of batches now empty."""
+        """Release messages (sorted, distinct); return (base, end) of the batches that are empty now."""
         rows, gone = self._by_row(offsets)
         live = self._data[2, rows] - gone
         self._data[2, rows] = live
@@ -105,22 +105,22 @@ class Directory:
         return emptied
 
     def finish(self, offsets: Int64) -> int:
-        """Messages (sorted, distinct) stop counting against the bounds; returns the bytes that frees."""
+        """Stop counting messages (sorted, distinct) against the bounds; return the bytes that this frees."""
         return self._move_waiting(offsets, -1)
 
     def bytes_of(self, offsets: Int64) -> int:
-        """What `finish` of these would free."""
+        """Return the bytes that `finish` of these messages would free."""
         rows, gone = self._by_row(offsets)
         count, waiting, size = self._data[1, rows], self._data[3, rows], self._data[4, rows]
         return int((size * waiting // count - size * (waiting - gone) // count).sum())
 
     def share_of(self, offsets: Int64) -> int:
-        """Bytes of these messages by the proportional rule, rounded up, whether they wait or not."""
+        """Return the bytes of these messages by the proportional rule, rounded up, whether they count or not."""
         rows, some = self._by_row(offsets)
         return int((-(-self._data[4, rows] * some // self._data[1, rows])).sum())
 
     def unfinish(self, offsets: Int64) -> int:
-        """Messages count against the bounds again; returns the bytes that takes."""
+        """Count messages against the bounds again; return the bytes that this takes."""
         return self._move_waiting(offsets, 1)
 
     def _move_waiting(self, offsets: Int64, sign: int) -> int:
@@ -131,7 +131,10 @@ class Directory:
         return abs(int((size * after // count - size * before // count).sum()))
 
     def _by_row(self, offsets: Int64) -> tuple[int | slice, int | Int64]:
-        """The rows that the offsets lie in, and how many in each; mostly that is one, and then two plain numbers."""
+        """Return the rows of the offsets, and how many offsets are in each row.
+
+        Most calls have one row, and get plain numbers, which are faster than arrays.
+        """
         base = self.base
         last = int(base.searchsorted(offsets[-1], "right")) - 1 if len(offsets) and len(base) else -1
         if last < 0:
@@ -151,31 +154,31 @@ class Directory:
             self.load(self._data[:, self._start : self._end])
 
     def waiting_bytes(self) -> int:
-        """Bytes that count against the bounds."""
+        """Return the bytes that count against the bounds."""
         return int((self.bytes * self.waiting // np.maximum(self.count, 1)).sum())
 
     def published_at_us(self, offset: int) -> int | None:
-        """When the message at `offset`, or else the next batch after it that is still here, was published."""
+        """Return when the message at `offset`, or the next batch after it that is still here, was published."""
         here = np.flatnonzero((self.live > 0) & (self.base + self.count > offset))
         return int(self.published_us[here[0]]) if len(here) else None
 
     def published_of(self, offsets: Int64) -> Int64:
-        """When each of these messages, which are still here, was published."""
+        """Return when each of these messages, which must still be here, was published."""
         published: Int64 = self.published_us[np.searchsorted(self.base, offsets, "right") - 1]
         return published
 
     def first_published_from(self, at_us: int) -> int | None:
-        """The base of the first batch published at or after a time; None when there is none."""
+        """Return the base of the first batch published at or after a time; None if there is none."""
         here = np.flatnonzero((self.live > 0) & (self.published_us >= at_us))
         return int(self.base[here[0]]) if len(here) else None
 
     def columns(self) -> Int64:
-        """Every row that is not empty, for a checkpoint."""
+        """Return every row that is not empty, for a checkpoint."""
         rows = self._data[:, self._start : self._end]
         return rows[:, rows[2] > 0]
 
     def load(self, data: Int64) -> None:
-        """The way back from `columns`; also from earlier checkpoints, which have empty rows."""
+        """Load what `columns` returned. Older checkpoints also have empty rows."""
         data = data[:, data[2] > 0]
         rows = data.shape[1]
         self._data = np.zeros((len(COLUMNS), max(16, rows * 2)), np.int64)

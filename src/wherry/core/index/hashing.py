@@ -1,6 +1,6 @@
-"""A stable 64-bit hash of every string in a column at once: key to partition, key order, id lookup.
+"""A stable 64-bit hash of every string in a column at once, for key to partition, key order and ids.
 
-Stable for ever: partition of a key depends on it, so changing a constant here would move keys between partitions.
+It must never change: the partition of a key depends on it, so another constant would move keys to other partitions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _POWERS = _powers(1_025)
 
 
 def hash_strings(column: pa.Array) -> UInt64:
-    """One hash per row; a null hashes as an empty string."""
+    """Return one hash per row; a null hashes as an empty string."""
     bounds = edges(column)
     starts, lengths = bounds[:-1] - bounds[0], np.diff(bounds)
     if len(starts) == 0 or bounds[-1] == bounds[0]:
@@ -53,10 +53,10 @@ def hash_strings(column: pa.Array) -> UInt64:
 
 
 def hash_text(text: str) -> int:
-    """The hash of one string."""
+    """Return the hash of one string."""
     return int(hash_strings(pa.array([text], pa.string()))[0])
 
 
 def ranks_of(hashes: UInt64) -> Int64:
-    """Hashes cut to the 43 bits that an index rank may have."""
+    """Cut hashes to the 43 bits that the rank of an index may have."""
     return (hashes >> np.uint64(21)).astype(np.int64)

@@ -1,8 +1,8 @@
-"""Order per key with many consumers: a key's next message is not handed out while an earlier one is out.
+"""Order per key with many consumers: a message is not leased while an earlier message of its key is leased.
 
-A gate stands before the plain waiting order. Messages whose key is out are **parked**; the keys that are out are
-**busy**. When a key is free again its parked messages come first. At most `PARKED_MAX` messages are parked: one slow
-key then stops the look-ahead, not the memory.
+A gate in front of the plain waiting order. A key is **busy** while a message with it is leased or delayed after a
+failure. Messages that were read past the gate are **parked** until they are leased; those of a busy key stay parked. At
+most `PARKED_MAX` messages are parked, so one slow key stops the look-ahead instead of filling the memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wherry.core.index.waiting import Cut, Waiting
 Int64: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Hashes: TypeAlias = Callable[[Int64], Int64]
-"""Key hashes of offsets; 0 for a message without a key, which waits for nobody. May raise `Cold`."""
+"""Returns key hashes of offsets; 0 for a message without a key, which waits for no other. May raise `Cold`."""
 
 PARKED_MAX = 16_384
 WINDOW = 1_024
@@ -29,7 +29,7 @@ _NONE = np.empty(0, np.int64)
 
 
 class Busy:
-    """A multiset of key hashes, sorted."""
+    """A sorted multiset of the hashes of busy keys."""
 
     __slots__ = ("_hashes",)
 
@@ -40,12 +40,12 @@ class Busy:
         return len(self._hashes)
 
     def add(self, hashes: Int64) -> None:
-        """One more message out for each of these keys."""
+        """Add one message to each of these keys."""
         hashes = np.sort(hashes[hashes != 0])
         self._hashes = np.insert(self._hashes, np.searchsorted(self._hashes, hashes), hashes)
 
     def remove(self, hashes: Int64) -> None:
-        """One message fewer out for each; keys that are not here are passed over."""
+        """Remove one message from each of these keys; keys that are not busy are ignored."""
         hashes = np.sort(hashes[hashes != 0])
         if len(hashes) == 0 or len(self._hashes) == 0:
             return
@@ -56,7 +56,7 @@ class Busy:
         self._hashes = np.delete(self._hashes, place[real])
 
     def has(self, hashes: Int64) -> Mask:
-        """Which keys are out."""
+        """Return which keys are busy."""
         return _in_sorted(self._hashes, hashes)
 
 
@@ -69,7 +69,7 @@ def _in_sorted(known: Int64, hashes: Int64) -> Mask:
 
 
 class KeyGate:
-    """`Waiting` behind a gate that lets each key through one delivery at a time."""
+    """`Waiting` behind a gate that admits one delivery at a time for each key."""
 
     __slots__ = ("_behind", "_busy", "_hash", "_hashes_of", "_offset", "_out", "_rank")
 
@@ -85,7 +85,7 @@ class KeyGate:
         self._behind.admit(base, count, rank)
 
     def put_back(self, rank: Int64, offset: Int64) -> None:
-        """See `Waiting`; messages that were out go before later messages of their keys, the others hold nobody up."""
+        """See `Waiting`. Messages that held their keys come before later messages of these keys."""
         out = self._out.has(offset)
         if out.any():
             hashes = self._out.get(offset[out], "hash", 0)
@@ -125,23 +125,23 @@ class KeyGate:
         return pairs
 
     def hold(self, offset: Int64, hashes: Int64) -> None:
-        """These messages are out, and hold their keys; those that are out already stay as they are."""
+        """Let messages hold their keys. Messages that already do are left as they are."""
         new = ~self._out.has(offset)
         self._out.put(offset[new], hash=hashes[new])
         self._busy.add(hashes[new])
 
     def let_go(self, offset: Int64) -> None:
-        """These messages are no longer out."""
+        """Let messages no longer hold their keys."""
         out = offset[self._out.has(offset)]
         self._busy.remove(self._out.get(out, "hash", 0))
         self._out.remove(out)
 
     def hashes(self, offset: Int64) -> Int64:
-        """Key hashes of messages that are out."""
+        """Return the key hashes of messages that hold their keys."""
         return self._out.get(offset, "hash", 0)
 
     def ready(self, now_ms: int) -> int:
-        """See `Waiting`; parked messages count, they wait for their turn only."""
+        """See `Waiting`. Counts parked messages too, because they only wait for their key."""
         return len(self._rank) + self._behind.ready(now_ms)
 
     def next_at_ms(self, now_ms: int) -> int | None:
@@ -165,9 +165,10 @@ class KeyGate:
         return np.flatnonzero(~self._busy.has(self._hash)).astype(np.int64)
 
     def _look_ahead(self, n: int, now_ms: int) -> None:
-        """Move messages from behind the gate into the parking place, until the first `n` that are free are in it.
+        """Move messages from behind the gate to the parked ones until the first `n` with a free key are parked.
 
-        That `n` are free is not enough: something more urgent may have come behind the gate since they were parked.
+        It does not suffice that `n` such messages are parked: a message with a smaller rank may have arrived behind the
+        gate.
         """
         while len(self._rank) < PARKED_MAX:
             free = self._free()

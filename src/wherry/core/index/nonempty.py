@@ -1,4 +1,4 @@
-"""In which partitions a subscription may find something: a pull looks nowhere else."""
+"""In which partitions a subscription may have messages to lease: a pull tries no others."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from wherry.core.index.times import Times
 
 
 class NonEmpty:
-    """Partitions in which something may be ready, ascending; the others rest, some of them until a time.
+    """Partitions that may have a message to lease, ascending; and times at which others will.
 
-    Whatever gives a reader messages must `stir` its partition. One too many costs a look; one too few loses messages.
+    Whatever gives a reader messages must `add` its partition. A partition too many costs one try, one too few loses
+    messages.
     """
 
     __slots__ = ("_numbers", "times")
@@ -18,7 +19,7 @@ class NonEmpty:
     def __init__(self) -> None:
         self._numbers: list[int] = []
         self.times: Times[int] = Times()
-        """When a message that waits for a time may be handed out, or earlier."""
+        """A time no later than that at which a delayed message may be leased, by partition."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -28,15 +29,15 @@ class NonEmpty:
         return place < len(self._numbers) and self._numbers[place] == number
 
     def numbers(self) -> list[int]:
-        """All of them, ascending."""
+        """Return all of these partitions, ascending."""
         return self._numbers.copy()
 
     def add(self, number: int) -> None:
-        """Something may be ready there."""
+        """Mark a partition: it may have a message to lease."""
         if number not in self:
             self._numbers.insert(bisect_left(self._numbers, number), number)
 
     def remove(self, number: int) -> None:
-        """Nothing is ready there."""
+        """Unmark a partition: it has no message to lease now."""
         if number in self:
             del self._numbers[bisect_left(self._numbers, number)]

@@ -1,4 +1,4 @@
-"""Sets of offsets: a floor below which everything is in, and a roaring bitmap above it."""
+"""Sets of offsets: a floor below which every offset is a member, and a roaring bitmap above it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def bitmap_of(offsets: Int64) -> BitMap64:
-    """A bitmap of sorted or unsorted offsets; a run of neighbours costs nothing per message."""
+    """Return a bitmap of sorted or unsorted offsets; a run of consecutive offsets costs nothing per message."""
     bitmap = BitMap64()
     count = len(offsets)
     if count == 0:
@@ -27,25 +27,25 @@ def bitmap_of(offsets: Int64) -> BitMap64:
 
 
 def distinct(offsets: Int64) -> Int64:
-    """The offsets once each, ascending. Not `np.unique`: it hashes integers first, for many times the cost."""
+    """Return the offsets once each, ascending. Not `np.unique`, which hashes integers first at many times the cost."""
     ordered = np.sort(offsets)
     return ordered[starts(ordered)]
 
 
 def starts(ordered: Int64) -> Int64:
-    """Where in a sorted column each value stands first."""
+    """Return where in a sorted column each value occurs first."""
     first = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return np.flatnonzero(first)
 
 
 def offsets_of(bitmap: BitMap64) -> Int64:
-    """The members of a bitmap, ascending."""
+    """Return the members of a bitmap, ascending."""
     return np.frombuffer(bitmap.to_array(), np.uint64).astype(np.int64)
 
 
 def members(bitmap: BitMap64, offsets: Int64) -> Mask:
-    """Which of the offsets are in the bitmap."""
+    """Return which of the offsets are in the bitmap."""
     if not bitmap or len(offsets) == 0:
         return np.zeros(len(offsets), np.bool_)
     found = offsets_of(bitmap & bitmap_of(offsets))
@@ -77,7 +77,7 @@ class OffsetSet:
         return offset < self.floor or offset in self.above
 
     def contains(self, offsets: Int64) -> Mask:
-        """Which of the offsets are in the set."""
+        """Return which of the offsets are in the set."""
         inside: Mask = offsets < self.floor
         if self.above:
             rest = np.flatnonzero(~inside)
@@ -85,11 +85,11 @@ class OffsetSet:
         return inside
 
     def covers(self, offsets: Int64) -> bool:
-        """Whether all of the offsets (sorted) are below the floor: the common case, told at once."""
+        """Return whether all of the offsets (sorted) are below the floor: the common case, and a quick test."""
         return len(offsets) == 0 or int(offsets[-1]) < self.floor
 
     def add(self, offsets: Int64) -> None:
-        """Add offsets; the floor rises over them where it can."""
+        """Add offsets; the floor rises over consecutive ones."""
         if len(offsets) == 0:
             return
         first, last = int(offsets[0]), int(offsets[-1])
@@ -100,7 +100,7 @@ class OffsetSet:
         self._raise_floor()
 
     def remove(self, offsets: Int64) -> None:
-        """Take offsets out; the floor falls to the lowest of them."""
+        """Remove offsets; the floor falls to the lowest of them."""
         if len(offsets) == 0:
             return
         low = int(offsets.min())
@@ -116,7 +116,7 @@ class OffsetSet:
             self._raise_floor()
 
     def missing(self, start: int, stop: int) -> Int64:
-        """The offsets of `start..stop` that are not in the set."""
+        """Return the offsets of `start..stop` that are not in the set."""
         start = max(start, self.floor)
         if start >= stop:
             return np.empty(0, np.int64)
@@ -127,20 +127,20 @@ class OffsetSet:
         return offsets_of(gap - self.above)
 
     def within(self, start: int, stop: int) -> Int64:
-        """The offsets of `start..stop` that are in the set."""
+        """Return the offsets of `start..stop` that are in the set."""
         return offsets_of(self.inside(start, stop))
 
     def absorb(self, other: OffsetSet, start: int, stop: int) -> None:
-        """Add what another set has of `start..stop`; a long prefix costs nothing per offset."""
+        """Add the members of another set in `start..stop`; a long prefix costs nothing per offset."""
         self.above |= other.inside(start, stop)
         self._raise_floor()
 
     def copy(self) -> OffsetSet:
-        """A set of its own."""
+        """Return a copy."""
         return OffsetSet(self.floor, self.above.copy())
 
     def inside(self, start: int, stop: int) -> BitMap64:
-        """The offsets of `start..stop` that are in the set, as a bitmap of its own."""
+        """Return the offsets of `start..stop` that are in the set, as a new bitmap."""
         asked = BitMap64()
         asked.add_range(start, stop)
         inside = asked & self.above
@@ -149,13 +149,13 @@ class OffsetSet:
         return inside
 
     def count_below(self, stop: int) -> int:
-        """How many members are below `stop`."""
+        """Return how many members are below `stop`."""
         if stop <= self.floor:
             return stop
         return self.floor + int(self.above.range_cardinality(self.floor, stop))
 
     def first_missing(self, count: int, stop: int) -> Int64:
-        """The `count` lowest offsets below `stop` that are not in the set."""
+        """Return the `count` lowest offsets below `stop` that are not in the set."""
         width = max(count * 2, 1024)
         found = self.missing(self.floor, min(stop, self.floor + width))
         while len(found) < count and self.floor + width < stop:

@@ -29,7 +29,7 @@ TAIL_MAX = 1 << 15
 """Pairs collected before they are sorted into a run: about 2 ms of sorting."""
 
 RUN_MAX = 1 << 18
-"""Runs are merged up to this size: about 15 ms of sorting on a quiet machine, the longest pause this index makes."""
+"""Runs are merged up to this size: about 15 ms of sorting on an idle machine, the longest pause of this index."""
 
 MERGE_FAN = 4
 BLOCK = 1 << 15
@@ -53,7 +53,7 @@ NOTHING = Pairs(_EMPTY, _EMPTY)
 
 
 def sort_pairs(rank: Int64, offset: Int64) -> Pairs:
-    """The pairs by (rank, offset)."""
+    """Return the pairs sorted by (rank, offset)."""
     if len(offset) > _ROW_MASK:
         order = np.lexsort((offset, rank))
         return Pairs(rank[order], offset[order])
@@ -66,14 +66,14 @@ def sort_pairs(rank: Int64, offset: Int64) -> Pairs:
 
 
 def count_up_to(pairs: Pairs, bound: tuple[int, int]) -> int:
-    """How many of the sorted pairs are at or below `bound`."""
+    """Return how many of the sorted pairs are at or below `bound`."""
     low = int(np.searchsorted(pairs.rank, bound[0], "left"))
     high = int(np.searchsorted(pairs.rank, bound[0], "right"))
     return low + int(np.searchsorted(pairs.offset[low:high], bound[1], "right"))
 
 
 def _merge(old: Pairs, new: Pairs) -> Pairs:
-    """Two sorted sets of pairs as one. New messages mostly have the higher offsets, and then no sort is needed."""
+    """Merge two sorted sets of pairs. New messages mostly have the higher offsets, and then no sort is needed."""
     place = np.searchsorted(old.rank, new.rank, "right")
     before = np.maximum(place - 1, 0)
     if bool(((old.rank[before] == new.rank) & (old.offset[before] > new.offset)).any()):
@@ -98,9 +98,9 @@ class SortedRuns:
         return self._size - len(self._gone)
 
     def insert(self, rank: Int64, offset: Int64) -> None:
-        """Add messages that are not in the index. The arrays are kept as they are: do not change them afterwards.
+        """Add messages that are not in the index. The arrays are kept: do not change them afterwards.
 
-        A message that was discarded may come back with the rank it had: its old pair counts again.
+        A message that was discarded may be added again with the rank it had: its old pair becomes valid again.
         """
         if self._gone:
             back = members(self._gone, offset)
@@ -116,13 +116,13 @@ class SortedRuns:
             self._sort_tail()
 
     def discard(self, offset: Int64) -> None:
-        """Forget messages that are in the index now."""
+        """Remove messages that are in the index."""
         self._gone |= bitmap_of(offset)
         if self._size > TAIL_MAX and len(self._gone) * 2 > self._size:
             self._sweep()
 
     def peek(self, n: int, rank_max: int | None = None) -> Pairs:
-        """The `n` smallest pairs, at most `rank_max`, without taking them."""
+        """Return the `n` smallest pairs, with ranks of at most `rank_max`, without removing them."""
         self._fill(n, rank_max)
         pairs = Pairs(self._front.rank[:n], self._front.offset[:n])
         if rank_max is not None and len(pairs.rank) and pairs.rank[-1] > rank_max:
@@ -131,23 +131,23 @@ class SortedRuns:
         return pairs
 
     def take(self, n: int, rank_max: int | None = None) -> Pairs:
-        """The `n` smallest pairs, at most `rank_max`, no longer in the index."""
+        """Remove and return the `n` smallest pairs, with ranks of at most `rank_max`."""
         pairs = self.peek(n, rank_max)
         self.drop_first(len(pairs.rank))
         return pairs
 
     def drop_first(self, n: int) -> None:
-        """Take away the first `n` pairs that `peek` showed."""
+        """Remove the first `n` pairs that `peek` returned."""
         self._front = Pairs(self._front.rank[n:], self._front.offset[n:])
         self._size -= n
 
     def first_rank(self) -> int | None:
-        """The smallest rank, None when empty."""
+        """Return the smallest rank, None when empty."""
         pairs = self.peek(1)
         return int(pairs.rank[0]) if len(pairs.rank) else None
 
     def count_to(self, rank_max: int) -> int:
-        """How many messages have a rank of at most `rank_max`."""
+        """Return how many messages have a rank of at most `rank_max`."""
         if self._gone:
             self._sweep()
         total = 0
@@ -156,18 +156,21 @@ class SortedRuns:
         return total + sum(int((pairs.rank <= rank_max).sum()) for pairs in self._tail)
 
     def parts(self) -> list[Pairs]:
-        """Every pair, in no order, where it lies: a checkpoint may hold these arrays, for nobody writes to them."""
+        """Return every pair, in no order, without a copy.
+
+        A checkpoint may keep these arrays: they are never modified.
+        """
         if self._gone:
             self._sweep()
         return [self._front, *self._runs, *self._tail]
 
     def columns(self) -> Pairs:
-        """Every pair, in no order, copied."""
+        """Return every pair, in no order, as a copy."""
         parts = self.parts()
         return Pairs(np.concatenate([p.rank for p in parts]), np.concatenate([p.offset for p in parts]))
 
     def bytes(self) -> int:
-        """Memory that the columns hold, including what a slice keeps alive."""
+        """Return the memory that the columns take, including what a slice keeps alive."""
         seen: dict[int, int] = {}
         for pairs in (self._front, *self._runs, *self._tail):
             for column in pairs:
@@ -178,11 +181,12 @@ class SortedRuns:
         return sum(seen.values())
 
     def _fill(self, n: int, rank_max: int | None) -> None:
-        """Make the front hold the `n` smallest pairs (or all there are, or all up to `rank_max`), none of them gone."""
+        """Make the front hold the `n` smallest pairs (or all, or all up to `rank_max`), without discarded ones."""
         if self._tail:
             self._absorb_tail()
         self._refill(n, rank_max)
-        window = n  # doubled, since what was discarded often lies together: few copies of the front, whatever n is
+        # Doubled each time, since discarded pairs are often neighbours: the front is copied only a few times.
+        window = n
         while self._gone and self._drop_gone(window):
             self._refill(n, rank_max)
             window *= 2
@@ -197,7 +201,7 @@ class SortedRuns:
             self._front = block
 
     def _drop_gone(self, window: int) -> bool:
-        """Drop discarded pairs from the first `window` of the front; whether there were any."""
+        """Drop discarded pairs from the first `window` pairs of the front; return whether there were any."""
         head = self._front.offset[:window]
         dead = members(self._gone, head)
         if not dead.any():
@@ -210,7 +214,7 @@ class SortedRuns:
         return True
 
     def _absorb_tail(self) -> None:
-        """Sort the tail; what belongs before the end of the front goes there, the rest becomes a run."""
+        """Sort the tail: pairs that rank before the end of the front are merged into it, the rest becomes a run."""
         new = self._sorted_tail()
         if len(self._front.rank):
             bound = (int(self._front.rank[-1]), int(self._front.offset[-1]))
@@ -222,7 +226,7 @@ class SortedRuns:
         self._add_run(new)
 
     def _shorten_front(self) -> None:
-        """When ever more urgent messages come, the front would grow without end, and each merge with it."""
+        """Move most of a long front back to the runs: it would grow with every smaller rank, and slow down merges."""
         if len(self._front.rank) > 4 * BLOCK:
             self._add_run(Pairs(self._front.rank[BLOCK:].copy(), self._front.offset[BLOCK:].copy()))
             self._front = Pairs(self._front.rank[:BLOCK], self._front.offset[:BLOCK])
@@ -245,7 +249,7 @@ class SortedRuns:
         return new
 
     def _add_run(self, run: Pairs) -> None:
-        """Keep runs in falling size; merge the last few of like size, so that each pair moves O(log n) times."""
+        """Add a run. The last few runs of like size are merged, so that each pair moves O(log n) times."""
         if len(run.rank) == 0:
             return
         self._runs.append(run)
@@ -259,9 +263,10 @@ class SortedRuns:
             self._runs.append(merged)
 
     def _next_block(self) -> Pairs:
-        """Remove and return, sorted, all pairs up to a bound that is sure to hold at least one block of one run.
+        """Remove and return, sorted, all pairs up to a bound that covers at least one block of one run.
 
-        The heads of the runs are read; the smallest of the heads' last pairs is the bound: below it nothing was missed.
+        The first pairs of each run are considered. The bound is the smallest of their last pairs, so that no pair below
+        it is missed.
         """
         step = max(64, BLOCK // len(self._runs))
         bounds = [(int(run.rank[step - 1]), int(run.offset[step - 1])) for run in self._runs if len(run.rank) > step]
@@ -277,7 +282,7 @@ class SortedRuns:
         return sort_pairs(np.concatenate([h.rank for h in heads]), np.concatenate([h.offset for h in heads]))
 
     def _sweep(self) -> None:
-        """Drop discarded pairs from everywhere, when they are many or an exact count is wanted."""
+        """Drop discarded pairs everywhere, when they are many or when an exact count is needed."""
         self._front = next(self._kept([self._front]), NOTHING)
         self._runs = list(self._kept(self._runs))
         self._tail = list(self._kept(self._tail))

@@ -1,9 +1,9 @@
-"""A few int64 columns keyed by offset, for the messages that are not in their plain first wait.
+"""A few int64 columns keyed by offset, for messages that are not simply waiting for the first time.
 
-Failed, delayed and dead messages have state of their own; one Python object for each would cost 200 bytes, a row
-here costs 8 a column. Two sorted levels: new rows go into a small one, which is merged into the large one when full.
-Removal marks a row; marked rows are swept when they are half of a level, so that an ack costs the same however large
-the table is.
+Failed, delayed and dead messages have state of their own. A Python object for each would take 200 bytes, a row takes 8
+bytes a column. There are two sorted levels: new rows go into the small one, which is merged into the large one when it
+is full. A removed row is only marked; marked rows are swept when they are half of a level, so that an ack costs the
+same however large the table is.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OffsetTable:
             self._recent = _Level(rows[:, :0].copy())
 
     def get(self, offsets: Int64, name: str, default: Int64 | int) -> Int64:
-        """One column for these offsets, `default` where there is no row."""
+        """Return one column for these offsets, `default` where there is no row."""
         result = np.empty(len(offsets), np.int64)
         result[:] = default
         if len(self):
@@ -58,38 +58,38 @@ class OffsetTable:
         return result
 
     def has(self, offsets: Int64) -> Mask:
-        """Which of the offsets have a row."""
+        """Return which of the offsets have a row."""
         return self._main.find(offsets)[0] | self._recent.find(offsets)[0]
 
     def remove(self, offsets: Int64) -> None:
-        """Forget rows. Offsets are distinct; those without a row are passed over."""
+        """Remove rows. Offsets are distinct; those without a row are ignored."""
         self._main.remove(offsets)
         self._recent.remove(offsets)
 
     def offsets(self) -> Int64:
-        """Every offset that has a row, ascending."""
+        """Return every offset that has a row, ascending."""
         return np.sort(np.concatenate((self._main.rows()[0], self._recent.rows()[0])))
 
     def columns(self) -> Int64:
-        """Every row in the order of offsets, for a checkpoint: the offset, then the columns."""
+        """Return every row in the order of offsets, for a checkpoint: the offset, then the columns."""
         return _merged(self._main.rows(), self._recent.rows())
 
     def unordered(self) -> Int64:
-        """The same in no order, without the cost of a merge."""
+        """Return every row in no order, without the cost of a merge."""
         return np.concatenate((self._main.rows(), self._recent.rows()), axis=1)
 
     def values(self, name: str) -> Int64:
-        """One column in no order."""
+        """Return one column in no order."""
         column = 1 + self.names.index(name)
         return np.concatenate((self._main.values(column), self._recent.values(column)))
 
     def load(self, rows: Int64) -> None:
-        """The way back from `columns`."""
+        """Load what `columns` returned."""
         self._main, self._recent = _Level(rows), _Level(rows[:, :0].copy())
 
 
 class _Level:
-    """Rows sorted by offset, and which of them are gone. `all` is never written to: a checkpoint may hold it."""
+    """Rows sorted by offset, some marked as removed. `all` is never modified, because a checkpoint may keep it."""
 
     __slots__ = ("_gone", "all", "count")
 
@@ -100,17 +100,17 @@ class _Level:
         self.all = rows
         self._gone = np.zeros(rows.shape[1], np.bool_)
         self.count = int(rows.shape[1])
-        """Of the rows that are not gone."""
+        """Of the rows that are not removed."""
 
     def find(self, offsets: Int64) -> tuple[Mask, Int64]:
-        """Which of the offsets have a row here, and in which column of `all` it is."""
+        """Return which of the offsets have a row here, and in which column of `all` it is."""
         if self.count == 0:
             return np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.int64)
         place = np.minimum(np.searchsorted(self.all[0], offsets), self.all.shape[1] - 1)
         return (self.all[0, place] == offsets) & ~self._gone[place], place
 
     def remove(self, offsets: Int64) -> None:
-        """Mark rows as gone; sweep when they are more than half."""
+        """Mark rows as removed; sweep when more than half are."""
         if self.count == 0:
             return
         found, place = self.find(offsets)
@@ -120,11 +120,11 @@ class _Level:
             self._hold(self.rows())
 
     def values(self, column: int) -> Int64:
-        """One column of the rows that are not gone."""
+        """Return one column of the rows that are not removed."""
         return self.all[column, ~self._gone]
 
     def rows(self) -> Int64:
-        """The rows that are not gone."""
+        """Return the rows that are not removed."""
         return self.all[:, ~self._gone] if self.count < self.all.shape[1] else self.all
 
 

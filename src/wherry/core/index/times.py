@@ -1,6 +1,6 @@
-"""The first time at which each of many things is to be looked at: a heap that is put right lazily.
+"""The next time at which each of many keys has to be checked: a heap with lazy removal.
 
-Early is right, late is a bug: whoever looks too early finds nothing, and notes the next time.
+A time may be too early, but never too late: a check that comes too early finds nothing, and notes the next time.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ SLACK = 64
 
 
 class Times(Generic[K]):
-    """One time by key, the earliest that was noted since the key was last taken."""
+    """One time for each key: the earliest that was noted since the key was last taken."""
 
     __slots__ = ("_at", "_heap")
 
     def __init__(self) -> None:
         self._at: dict[K, int] = {}
-        self._heap: list[tuple[int, K]] = []  # rows that disagree with `_at` are stale, and passed over
+        self._heap: list[tuple[int, K]] = []  # rows that differ from `_at` are outdated, and skipped
 
     def __len__(self) -> int:
         return len(self._at)
@@ -29,7 +29,7 @@ class Times(Generic[K]):
         return key in self._at
 
     def note(self, key: K, at: int) -> None:
-        """Look at `key` by then; an earlier time that is known already stays."""
+        """Check `key` at this time at the latest; an earlier time that was noted stays."""
         known = self._at.get(key)
         if known is not None and known <= at:
             return
@@ -40,7 +40,7 @@ class Times(Generic[K]):
             heapq.heapify(self._heap)
 
     def first(self) -> tuple[int, K] | None:
-        """The earliest time and its key."""
+        """Return the earliest time and its key."""
         while self._heap:
             at, key = self._heap[0]
             if self._at.get(key) == at:
@@ -49,11 +49,11 @@ class Times(Generic[K]):
         return None
 
     def forget(self, key: K) -> None:
-        """Nothing of `key` is to be looked at."""
+        """Forget the time of `key`."""
         self._at.pop(key, None)
 
     def due(self, now: int) -> list[K]:
-        """Take out every key whose time has come, earliest first."""
+        """Remove and return every key whose time has come, earliest first."""
         taken: list[K] = []
         while (first := self.first()) is not None and first[0] <= now:
             taken.append(first[1])

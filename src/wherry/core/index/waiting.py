@@ -1,6 +1,6 @@
-"""Where messages of one reader wait: in arrival order (a cursor), by rank, or until a time.
+"""The waiting messages of one reader: in order of arrival (a cursor), by rank, or until a time.
 
-Each class here holds offsets only. What is leased, settled or dead is the reader's business.
+The classes here hold offsets only. Which messages are leased, settled or dead is known to the reader.
 """
 
 from __future__ import annotations
@@ -29,54 +29,54 @@ from wherry.core.index.table import OffsetTable
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 Cut: TypeAlias = Callable[[Int64], int]
-"""Given candidates in order, how many of them fit a budget of bytes. May raise `Cold`; then nothing moved."""
+"""Returns how many of the candidates, in order, fit a budget of bytes. May raise `Cold`; then nothing was moved."""
 
 
 _NONE = np.empty(0, np.int64)
 
 
 class Waiting(Protocol):
-    """Messages that a reader may hand out."""
+    """Messages that a reader may lease."""
 
     def admit(self, base: int, count: int, rank: Int64) -> None:
-        """Messages `base .. base+count` wait from now on."""
+        """Add messages `base .. base+count`."""
 
     def put_back(self, rank: Int64, offset: Int64) -> None:
-        """Messages wait again, at their old place."""
+        """Add messages again with the rank that they had."""
 
     def claim(self, offset: Int64) -> None:
-        """Messages just admitted do not wait here after all: they are held elsewhere until `put_back`."""
+        """Take out messages that were just admitted: they are kept elsewhere until `put_back`."""
 
     def discard(self, offset: Int64) -> None:
-        """Waiting messages leave without being handed out."""
+        """Remove waiting messages without leasing them."""
 
     def peek(self, n: int, now_ms: int) -> Pairs:
-        """The first `n` messages that may be handed out now."""
+        """Return the first `n` messages that may be leased now."""
 
     def pick(self, n: int, now_ms: int, cut: Cut) -> Pairs:
-        """Take the first `n`, or as many of them as `cut` allows."""
+        """Remove and return the first `n` messages, or as many of them as `cut` allows."""
 
     def ready(self, now_ms: int) -> int:
-        """How many may be handed out now."""
+        """Return how many messages may be leased now."""
 
     def next_at_ms(self, now_ms: int) -> int | None:
-        """When the next message that waits for a time may be handed out."""
+        """Return when the next message that waits for a time may be leased."""
 
     def parts(self) -> list[Pairs]:
-        """What a checkpoint must keep to put every waiting message back at its place, in arrays nobody writes to."""
+        """Return what a checkpoint needs to restore every waiting message, in arrays that are never modified."""
 
     def columns(self) -> Pairs:
-        """The same, copied."""
+        """Return the same as a copy."""
 
     def offsets(self) -> Int64:
-        """Every waiting message, in no order: for audits."""
+        """Return every waiting message, in no order: for audits."""
 
 
 class Fifo:
-    """Arrival order: a cursor over the log. Costs nothing per waiting message.
+    """Order of arrival: a cursor over the log, with no cost per waiting message.
 
-    `_claimed` holds every offset that does not come by the cursor any more; messages that returned are in `_back`,
-    ranked by the place that they had.
+    `_claimed` holds every offset that the cursor no longer returns. Messages that were put back are in `_back`, by the
+    rank that they had.
     """
 
     __slots__ = ("_back", "_claimed", "_end")
@@ -87,22 +87,22 @@ class Fifo:
         self._back = SortedRuns()
 
     def admit(self, base: int, count: int, rank: Int64) -> None:
-        """See `Waiting`; a gap before `base` is claimed, since nothing is there."""
+        """See `Waiting`. A gap before `base` is claimed, because there is no message in it."""
         if base > self._end:
             self._claimed.add_range(self._end, base)
         self._end = base + count
 
     def skip(self, base: int, count: int) -> None:
-        """Nothing of `base .. base+count` waits here, however much that is."""
+        """Claim `base .. base+count`, however many offsets that is."""
         self.admit(base, count, _NONE)
         self._claimed.add_range(base, base + count)
 
     def resume(self, claimed: OffsetSet, end: int) -> None:
-        """Begin with everything below `end` waiting, but what is `claimed`."""
+        """Begin with everything below `end` waiting except `claimed`."""
         self._claimed, self._end = claimed, end
 
     def put_back(self, rank: Int64, offset: Int64) -> None:
-        """See `Waiting`; also for messages that the cursor has not reached, which then no longer come by it."""
+        """See `Waiting`. Also takes messages that the cursor has not reached, which it then no longer returns."""
         self._claimed.add(offset[~self._claimed.contains(offset)])
         self._back.insert(rank, offset)
 
@@ -134,7 +134,7 @@ class Fifo:
         return pairs
 
     def _first(self, n: int) -> tuple[Pairs, npt.NDArray[np.bool_] | None]:
-        """The first `n`, and which of them came back (None: none did)."""
+        """Return the first `n` messages, and which of them were put back (None: none)."""
         ahead = self._claimed.first_missing(n, self._end)
         back = self._back.peek(n) if len(self._back) else NOTHING
         if len(back.rank) == 0:
@@ -149,11 +149,11 @@ class Fifo:
         return len(self._back) + self._end - self._claimed.count_below(self._end)
 
     def next_at_ms(self, now_ms: int) -> int | None:
-        """A fifo waits for no time."""
+        """Return None: in a fifo no message waits for a time."""
         return None
 
     def parts(self) -> list[Pairs]:
-        """Nothing: a fifo is rebuilt from what is not settled, held or dead."""
+        """Return nothing: a fifo is rebuilt from what is not settled, held or dead."""
         return []
 
     def columns(self) -> Pairs:
@@ -166,7 +166,7 @@ class Fifo:
 
 
 class Ranked:
-    """By priority, or by due time (`timed`): then nothing is handed out before its rank."""
+    """Order by priority, or by due time (`timed`): then no message is returned before the time of its rank."""
 
     __slots__ = ("_runs", "_timed")
 
@@ -222,15 +222,15 @@ class Ranked:
         return self._runs.columns().offset
 
     def bytes(self) -> int:
-        """Memory of the index."""
+        """Return the memory of the index."""
         return self._runs.bytes()
 
 
 class Delayed:
-    """Messages that wait until a time and then go back to their place: retries, and due times in any order.
+    """Messages that wait until a time and then get their place back: retries, and due times in any order.
 
-    `_until` may hold stale pairs of messages that were delayed anew or left; `held` (the reader's table) has the one
-    true time, and pairs that disagree with it are passed over.
+    `_until` may hold outdated pairs of messages that were delayed again or removed. `held` (the table of the reader)
+    has the valid time; pairs that differ from it are skipped.
     """
 
     __slots__ = ("_held", "_until", "members")
@@ -244,12 +244,12 @@ class Delayed:
         return len(self.members)
 
     def add(self, until_ms: Int64, offset: Int64) -> None:
-        """Hold messages until a time each; their rows in `held` say the same time."""
+        """Hold messages until a time each, which must be in their rows in `held` too."""
         self._until.insert(until_ms, offset)
         self.members |= bitmap_of(offset)
 
     def discard(self, leaving: BitMap64) -> None:
-        """Let go of some members."""
+        """Remove some members."""
         self.members -= leaving
         if len(self._until) > 2 * len(self.members) + TAIL_MAX:
             offset = offsets_of(self.members)
@@ -257,7 +257,7 @@ class Delayed:
             self._until.insert(self._held.get(offset, "until_ms", 0), offset)
 
     def due(self, now_ms: int) -> Int64:
-        """Take out everything whose time has come, ascending by offset."""
+        """Remove and return every message whose time has come, ascending by offset."""
         first = self._until.first_rank()
         if first is None or first > now_ms:
             return _NONE
@@ -268,5 +268,5 @@ class Delayed:
         return offset
 
     def next_at_ms(self) -> int | None:
-        """When the next one is due, or earlier."""
+        """Return when the next message is due, or an earlier time."""
         return self._until.first_rank() if self.members else None

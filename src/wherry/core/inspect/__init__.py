@@ -1,1 +1,1 @@
-"""Reads of the state that change nothing: statistics, fates, ranges of a log, the audit of the simulator."""
+"""Reads of the state that change nothing: statistics, messages by id, kinds of dead letters, the audit."""

@@ -1,4 +1,4 @@
-"""Checks of the whole state, for tests and the simulator: every message stands in exactly one place."""
+"""Checks of the whole state, for tests and the simulator: every message is in exactly one state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wherry.model.calls.fate import WAITING
 
 
 def audit(state: State) -> None:
-    """Raise `AssertionError` with the place if the state contradicts itself."""
+    """Raise `AssertionError`, with topic and partition, if the state contradicts itself."""
     for topic in state.topics.values():
         for partition in topic.partitions.values():
             _audit_partition(topic, partition)
@@ -32,7 +32,7 @@ def audit(state: State) -> None:
 
 
 def _audit_outbox(state: State, topic: TopicState) -> None:
-    """Nothing is watched that is over for good, and where there is something to tell it is known."""
+    """Check that no message with a final fate is watched, and that topics with outcomes are known."""
     outbox = topic.outbox
     assert topic.number in state.with_outcomes or not len(outbox.outcomes), (
         f"{topic.config.name}: outcomes nobody tells"
@@ -45,7 +45,7 @@ def _audit_outbox(state: State, topic: TopicState) -> None:
 
 
 def _audit_nonempty(subscription: SubscriptionState) -> None:
-    """What may be handed out, now or at a time, is where a pull will look."""
+    """Check that every partition with a message to lease, now or later, is marked non-empty or has a time."""
     nonempty = subscription.nonempty
     for number, reader in subscription.readers.items():
         known = number in nonempty or number in nonempty.times

@@ -1,4 +1,4 @@
-"""One message, by its id: where it is, and what became of it."""
+"""One message by its id: where it is, and what became of it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _DEFAULT_ID = re.compile(r"([0-9]{1,5})-([0-9]{1,13})")
 
 
 class Found(NamedTuple):
-    """Where a message is."""
+    """The partition and the offset of a message."""
 
     partition: int
     offset: int
 
 
-def default_place(topic: TopicState, message_id: str) -> Found | None:
-    """Where a default id points to, whether the message is still there or not."""
+def locate_default_id(topic: TopicState, message_id: str) -> Found | None:
+    """Return where a default id points to, whether the message is still there or not."""
     default = _DEFAULT_ID.fullmatch(message_id)
     if default is None or int(default[2]) >= topic.next_offset(int(default[1])):
         return None
@@ -38,23 +38,23 @@ def default_place(topic: TopicState, message_id: str) -> Found | None:
 
 
 def find(state: State, topic: TopicState, message_id: str) -> Found:
-    """The message with an id, its own or the default one; `NotFound` if it is not in the topic. May raise `Cold`."""
+    """Return where the message with an id (its own or the default one) is, or raise `NotFound`. May raise `Cold`."""
     check.name("id", message_id, limits.MESSAGE_ID_BYTES_MAX)
-    place = default_place(topic, message_id)
-    if place is not None and place.offset not in topic.partitions[place.partition].released:
-        return place
+    found = locate_default_id(topic, message_id)
+    if found is not None and found.offset not in topic.partitions[found.partition].released:
+        return found
     rank = ranks_of(np.array([hash_text(message_id)], np.uint64))
-    _, places = topic.ids.find(rank)
-    for index, text in candidates(state, topic, np.arange(len(places), dtype=np.int64), places):
+    _, packed = topic.ids.find(rank)
+    for index, text in candidates(state, topic, np.arange(len(packed), dtype=np.int64), packed):
         if text == message_id:
-            return Found(*PackedOffset.unpack(int(places[index])))
+            return Found(*PackedOffset.unpack(int(packed[index])))
     raise NotFound("message", message_id)
 
 
-def candidates(state: State, topic: TopicState, rows: Int64, places: Int64) -> list[tuple[int, str]]:
-    """Rows with the real id of each candidate place that is still in the topic."""
+def candidates(state: State, topic: TopicState, rows: Int64, packed: Int64) -> list[tuple[int, str]]:
+    """Return the rows, with the id read from the body, of each candidate that is still in the topic."""
     found: list[tuple[int, str]] = []
-    numbers, offsets = places >> PARTITION_SHIFT, places & ((1 << PARTITION_SHIFT) - 1)
+    numbers, offsets = packed >> PARTITION_SHIFT, packed & ((1 << PARTITION_SHIFT) - 1)
     for number in distinct(numbers).tolist():
         mine = np.flatnonzero(numbers == number)
         mine = mine[~topic.partitions[number].released.contains(offsets[mine])]
@@ -64,7 +64,10 @@ def candidates(state: State, topic: TopicState, rows: Int64, places: Int64) -> l
 
 
 def fate_of(state: State, topic: TopicState, message_id: str, now_ms: int) -> Fate:
-    """What became of one message, by its id; by its default one also when it is gone. `NotFound`; may raise `Cold`."""
+    """Return what became of one message. Raises `NotFound`; may raise `Cold`.
+
+    A message with a default id is found by that id even after it is gone.
+    """
     found = _found(state, topic, message_id)
     partition = topic.partitions[found.partition]
     at = fates.replacements(partition, np.array([found.offset], np.int64))
@@ -85,7 +88,7 @@ def _found(state: State, topic: TopicState, message_id: str) -> Found:
     try:
         return find(state, topic, message_id)
     except NotFound:
-        place = default_place(topic, message_id)
-        if place is None:
+        found = locate_default_id(topic, message_id)
+        if found is None:
             raise
-        return place
+        return found

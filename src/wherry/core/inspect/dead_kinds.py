@@ -1,4 +1,4 @@
-"""Dead letters by what they died of: how many, since when, with which errors. Counts columns, asks for no body."""
+"""Dead letters by reason: how many, since when, with which errors. Counts columns and reads no body."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from wherry.model.calls.dead import DeadKind
 Int64: TypeAlias = npt.NDArray[np.int64]
 
 KINDS_MAX = 1_000
-"""Kinds told, the largest ones."""
+"""Kinds returned, the largest ones."""
 
 ERRORS_MAX = 5
-"""Errors told of each kind, the most frequent ones."""
+"""Errors returned for each kind, the most frequent ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,18 @@ class DeadGroup:
     name: str
     partition: int
     rows: Int64
-    """The table's columns: the offset, then those of `DEAD`."""
+    """The columns of the table: the offset, then those of `DEAD`."""
 
     @property
     def offsets(self) -> Int64:
-        """Their offsets."""
+        """The offsets of the dead letters."""
         return self.rows[0]
 
 
 def kinds(groups: list[DeadGroup], texts: Sequence[str]) -> list[DeadKind]:
-    """The kinds of these dead letters, the largest first. `texts` are those of the moment in which they were selected.
+    """Return the kinds of dead letters, the largest first. `texts` are those of the time of the selection.
 
-    It touches no state, so that a thread may do it: there may be a million rows to sort.
+    Reads no state, so that it can run in a thread: there may be a million rows to sort.
     """
     rows: dict[str, list[Int64]] = {}
     for group in groups:
@@ -70,6 +70,6 @@ def _kinds(name: str, rows: Int64, texts: Sequence[str]) -> list[DeadKind]:
 
 
 def room(topic: TopicState) -> int | None:
-    """How many messages may be sent back before the topic is full; None where it has no such bound."""
+    """Return how many messages can be redriven before the topic is full; None if it has no bound."""
     most = topic.config.messages_max
     return None if most is None else max(0, most - topic.messages)

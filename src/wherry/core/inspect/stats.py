@@ -1,4 +1,4 @@
-"""What people look at: how much waits where, and how far behind it is."""
+"""Statistics of topics, subscriptions and partitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from wherry.model.calls.stats import PartitionStats, SubscriptionStats, TopicSta
 
 
 def of_partitions(topic: TopicState, first: int, limit: int) -> list[PartitionStats]:
-    """So many partitions of a topic from one on."""
+    """Return the statistics of up to `limit` partitions of a topic, from `first` on."""
     return [_partition(topic, number) for number in range(first, min(first + limit, topic.config.partitions))]
 
 
@@ -23,7 +23,7 @@ def _partition(topic: TopicState, number: int) -> PartitionStats:
 
 
 def of_topic(state: State, topic: TopicState, now_ms: int) -> TopicStats:
-    """A topic and its subscriptions, by name."""
+    """Return the statistics of a topic and its subscriptions, sorted by name."""
     subscriptions = sorted(topic.subscriptions.values(), key=lambda each: each.config.name)
     return TopicStats(
         topic.config.name,
@@ -39,7 +39,7 @@ def of_topic(state: State, topic: TopicState, now_ms: int) -> TopicStats:
 
 
 def of_subscription(subscription: SubscriptionState, now_ms: int) -> SubscriptionStats:
-    """One subscription."""
+    """Return the statistics of one subscription."""
     ready = leased = scheduled = dead = lag = 0
     oldest_us: int | None = None
     for number, reader in subscription.readers.items():
@@ -70,7 +70,10 @@ def of_subscription(subscription: SubscriptionState, now_ms: int) -> Subscriptio
 
 
 def _oldest(reader: Reader, end: int) -> int:
-    """The first offset neither settled nor dead: a dead letter at the floor must not make a subscription look late."""
+    """Return the first offset that is neither settled nor dead.
+
+    A dead letter at the floor must not make a subscription look late.
+    """
     if not len(reader.dead):
         return reader.settled.floor
     count = 64
@@ -83,9 +86,9 @@ def _oldest(reader: Reader, end: int) -> int:
 
 
 def ready_ms(state: SubscriptionState, found: SubscriptionStats, now_ms: int) -> int | None:
-    """Return how long the oldest message waits that may be handed out; None where only a look at all of them tells.
+    """Return how long the oldest message that may be leased has waited; None if only a full scan could tell.
 
-    A fifo and a timeline have their oldest in front; elsewhere it is known where nothing is scheduled.
+    In a fifo and a timeline the oldest message is at the front. Elsewhere it is known only if nothing is scheduled.
     """
     if not found.ready:
         return 0

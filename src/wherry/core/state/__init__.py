@@ -1,1 +1,1 @@
-"""What a shard knows: catalog, partitions, where each message stands for each subscription, leases."""
+"""What a shard knows: catalog, partitions, the state of each message for each subscription, leases."""

@@ -1,8 +1,8 @@
-"""Which consumer pulls from which partition, decided as consumers come and go.
+"""Which consumer pulls from which partition, as consumers join and leave.
 
-A strategy is told of joins and leaves and answers with partitions, most preferred first. Each change costs what it
-moves, not the number of consumers: a million of them may come one by one. Strategies are found by name; `register`
-adds one.
+A strategy gets every join and leave, and returns the partitions of a consumer, most preferred first. A join or leave
+costs as much as it moves, whatever the number of consumers: a million consumers may join one by one. Strategies are
+found by name; `register` adds one.
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ from wherry.model.errors import InvalidInput
 
 
 class Strategy(Protocol):
-    """How partitions are shared out.
+    """How partitions are divided among consumers.
 
-    A join takes partitions from others and gives them to the newcomer only; a leave gives away what was the leaver's.
+    A join moves partitions from other consumers to the new one only. A leave gives the partitions of the leaving
+    consumer to others.
     """
 
     helps: bool
-    """Whether an idle consumer may also pull from a lagging partition that is not its own."""
+    """Whether an idle consumer may also pull from a lagging partition of another consumer."""
 
     rotates: bool
-    """Whether a consumer of a fifo begins each pull at the next of its partitions, else at the most preferred one."""
+    """Whether a consumer of a fifo begins each pull at the next of its partitions; else at the most preferred one."""
 
     def join(self, consumer: str) -> None: ...
 
     def leave(self, consumer: str) -> None: ...
 
     def of(self, consumer: str) -> Collection[int]:
-        """Partitions of one consumer, most preferred first."""
+        """Return the partitions of one consumer, most preferred first."""
 
 
 class Ordered:
-    """Each partition has one owner, shares differ by one at most; consumers beyond the partitions stand by.
+    """Each partition has one owner; the numbers of partitions differ by one at most; extra consumers stand by.
 
     With one consumer per partition, messages of a partition are processed in their order.
     """
@@ -50,12 +51,12 @@ class Ordered:
         self._owner: dict[int, str] = {}
         self._free = list(range(partitions - 1, -1, -1))
         self._standby: dict[str, None] = {}
-        self._most: list[tuple[int, str]] = []  # heaps of (share, consumer), stale rows passed over
+        self._most: list[tuple[int, str]] = []  # heaps of (share, consumer); outdated rows are skipped
         self._fewest: list[tuple[int, str]] = []
         self._partitions = partitions
 
     def join(self, consumer: str) -> None:
-        """A newcomer takes free partitions, else some from the richest until it has its share."""
+        """Give a new consumer its share: free partitions, else some of the consumers that have the most."""
         if len(self._owned) >= self._partitions:
             self._standby[consumer] = None
             return
@@ -70,7 +71,7 @@ class Ordered:
         self._note(consumer)
 
     def leave(self, consumer: str) -> None:
-        """A stand-by takes over, else the partitions go to the poorest one by one."""
+        """Give the partitions of a consumer that leaves to a standby, else one by one to those that have the fewest."""
         self._standby.pop(consumer, None)
         orphans = self._owned.pop(consumer, None)
         if orphans is None:
@@ -95,7 +96,7 @@ class Ordered:
         return self._owned.get(consumer, ())
 
     def owner(self, partition: int) -> str | None:
-        """Who has a partition."""
+        """Return the consumer that owns a partition."""
         return self._owner.get(partition)
 
     def _give(self, partition: int, consumer: str) -> None:
@@ -106,7 +107,7 @@ class Ordered:
         share = len(self._owned[consumer])
         heapq.heappush(self._most, (-share, consumer))
         heapq.heappush(self._fewest, (share, consumer))
-        if len(self._most) + len(self._fewest) > 8 * len(self._owned) + 64:  # most rows are stale: begin anew
+        if len(self._most) + len(self._fewest) > 8 * len(self._owned) + 64:  # most rows are outdated: rebuild
             self._most = [(-len(owned), name) for name, owned in self._owned.items()]
             self._fewest = [(len(owned), name) for name, owned in self._owned.items()]
             heapq.heapify(self._most)
@@ -121,7 +122,7 @@ class Ordered:
 
 
 class Balanced:
-    """Owners as in `Ordered`; consumers beyond the partitions help one each, and the idle help where it lags.
+    """Owners as in `Ordered`. Extra consumers help with one partition each, idle consumers with the most lagging one.
 
     This is the competing-consumers queue: no consumer is without work while messages wait.
     """
@@ -180,19 +181,19 @@ class Shared:
 
 
 class Exclusive(Shared):
-    """The first consumer has everything; the next takes over when it leaves."""
+    """The first consumer has all partitions; the next one takes over when the first leaves."""
 
     def of(self, consumer: str) -> Collection[int]:
         """See `Strategy`."""
         return self._all if consumer == self.owner(0) else ()
 
     def owner(self, partition: int) -> str | None:
-        """Who has a partition."""
+        """Return the consumer that owns a partition."""
         return next(iter(self._consumers), None)
 
 
 def owner(strategy: Strategy, partition: int) -> str | None:
-    """The only consumer that may pull from a partition, where that is known without asking each of them."""
+    """Return the only consumer that may pull from a partition; None if there may be several."""
     return strategy.owner(partition) if isinstance(strategy, Ordered | Exclusive) else None
 
 
@@ -210,7 +211,7 @@ ASSIGNMENTS.extend(sorted(_STRATEGIES))
 
 
 def register(name: str, factory: Factory) -> None:
-    """Add a strategy of your own: `factory(partitions)` makes one for each subscription that asks for `name`."""
+    """Add a strategy: `factory(partitions)` makes one for each subscription whose assignment is `name`."""
     if name in _STRATEGIES:
         raise InvalidInput("assignment", name, "a name that is not taken: " + ", ".join(ASSIGNMENTS))
     _STRATEGIES[name] = factory
@@ -218,7 +219,7 @@ def register(name: str, factory: Factory) -> None:
 
 
 def make(name: str, partitions: int) -> Strategy:
-    """A strategy by name."""
+    """Return a new strategy by name, or raise `InvalidInput`."""
     factory = _STRATEGIES.get(name)
     if factory is None:
         raise InvalidInput("assignment", name, "one of " + ", ".join(ASSIGNMENTS))

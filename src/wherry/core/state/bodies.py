@@ -1,4 +1,4 @@
-"""What the core may ask about message bodies. They may lie on disk, and the core never waits."""
+"""What the core may ask about message bodies. They may be on disk, and the core never waits for the disk."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 
 
 class Cold(Exception):
-    """Bodies that a decision needs are not in memory: load them and ask again. Nothing was changed.
+    """A decision needs bodies that are not in memory: load them and decide again. Nothing was changed.
 
-    `offsets` are missing; `asked` was the whole question, which must be in memory together.
+    `offsets` are the missing ones; `asked` are all offsets of the question, which must be in memory together.
     """
 
     def __init__(self, topic: int, partition: int, offsets: Int64, asked: Int64 | None = None) -> None:
@@ -25,23 +25,24 @@ class Cold(Exception):
 
 
 def together(colds: list[Cold], cold: Cold) -> list[Cold]:
-    """What one decision has met so far, `cold` last: of each partition two questions, such as for keys and for sizes.
+    """Return what to load before a decision is made again: `cold`, and what the same decision asked before it.
 
-    All of it must be in memory when the decision is made again, else one question would push out another for ever.
+    A decision asks at most two questions about a partition, such as for keys and for sizes. All of them must be in
+    memory together, otherwise loading for one question could evict the bodies of another, without end.
     """
     same = [each for each in colds if (each.topic, each.partition) == (cold.topic, cold.partition)]
     return [*(each for each in colds if each not in same[:-1]), cold]
 
 
 class Bodies(Protocol):
-    """Bodies of messages in memory."""
+    """Bodies of messages that are in memory."""
 
     def sizes(self, topic: int, partition: int, offsets: Int64, *, share: int = 1) -> Int64:
-        """Content bytes of each message, headers and all; raises `Cold`.
+        """Return the content bytes of each message, headers included; raise `Cold` if one is not in memory.
 
-        Fewer than were asked for, but at least one, where memory cannot hold all of them at once; `share` is how many
-        such questions need their bodies together.
+        Returns fewer sizes than asked for, but at least one, where memory cannot hold all these bodies at once. `share`
+        is the number of such questions whose bodies must be in memory together.
         """
 
     def take(self, topic: int, partition: int, offsets: Int64, columns: Sequence[str]) -> pa.RecordBatch:
-        """Some stored columns of messages, in the order asked for; raises `Cold`."""
+        """Return some stored columns of messages, in the order of `offsets`; raise `Cold` if one is not in memory."""

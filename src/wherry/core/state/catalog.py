@@ -1,7 +1,7 @@
-"""The catalog: names and numbers of topics and subscriptions, routes, API keys. A state machine of its own.
+"""The catalog: names and numbers of topics and subscriptions, routes, API keys.
 
-Operations refer to topics and subscriptions by number; a number is never used again, so an operation can not reach
-a namesake that was created later.
+Operations refer to topics and subscriptions by number. A number is never used again, so an operation cannot reach a
+topic or subscription of the same name that was created later.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ CHANGEABLE = frozenset(
     {"messages_max", "bytes_max", "overflow", "dead_messages_max", "keep_ms", "keep_bytes", "payload_bytes_max"}
     | {"expired", "labels", "counted"}
 )
-"""Fields of a topic that may change while it lives; there may be more partitions, but not fewer."""
+"""Fields of a topic that may change after its creation. Partitions may be added, but not removed."""
 
 SUBSCRIPTION_CHANGEABLE = frozenset({"lease_ms", "retry", "buffer_messages", "buffer_bytes", "webhook"})
-"""Fields of a subscription that may change while it lives. The others say where it started and how it shares."""
+"""Fields of a subscription that may change after its creation; not where it started and how it assigns partitions."""
 
 KEY_CHANGEABLE = ("name", "rights", "expires_ms")
-"""Fields of an API key that may change. Another secret is another key."""
+"""Fields of an API key that may change. A key with another secret is another key."""
 
 
 class Catalog:
-    """What exists, by name and by number."""
+    """Topics, subscriptions, routes and keys, by name and by number."""
 
     __slots__ = (
         "_leading_to",
@@ -53,52 +53,52 @@ class Catalog:
         self.routes: dict[str, Route] = {}
         self.keys: dict[str, Key] = {}
         self.users: dict[str, str] = {}
-        """Public ids of the keys that are users, by name: follows from `keys`."""
+        """Public ids of the keys that are users, by name. Derived from `keys`."""
         self.next_number = 1
         self.changes = 0
-        """Rises with every change of topics and routes: whoever keeps what follows from them sees that it is old."""
+        """Grows with every change of topics and routes, so that a cache derived from them can see that it is old."""
         self._names_of: dict[int, dict[str, None]] = {}
-        """Names of the subscriptions of a topic, by its number: follows from `subscriptions`."""
+        """Names of the subscriptions of a topic, by its number. Derived from `subscriptions`."""
         self._leading_to: dict[str | None, set[str]] = {}
-        """Routes that have a binding to a topic, by its name; None for those to other routes. No set is empty."""
+        """Routes that have a binding to a topic, by its name; None for bindings to other routes. No set is empty."""
 
     def topic(self, name: str) -> int:
-        """The number of a topic, or `NotFound`."""
+        """Return the number of a topic, or raise `NotFound`."""
         number = self.topics.get(name) if isinstance(name, str) else None
         if number is None:
             raise NotFound("topic", name)
         return number
 
     def subscription(self, topic: str, name: str) -> int:
-        """The number of a subscription, or `NotFound`."""
+        """Return the number of a subscription, or raise `NotFound`."""
         number = self.subscriptions.get((self.topic(topic), name))
         if number is None:
             raise NotFound("subscription", f"{topic}/{name}")
         return number
 
     def route(self, name: str) -> Route:
-        """A route, or `NotFound`."""
+        """Return a route, or raise `NotFound`."""
         route = self.routes.get(name) if isinstance(name, str) else None
         if route is None:
             raise NotFound("route", name)
         return route
 
     def key(self, public_id: str) -> Key:
-        """An API key, or `NotFound`."""
+        """Return an API key, or raise `NotFound`."""
         key = self.keys.get(public_id) if isinstance(public_id, str) else None
         if key is None:
             raise NotFound("key", public_id)
         return key
 
     def put_key(self, key: Key) -> None:
-        """An API key is there, new or changed."""
+        """Add or replace an API key."""
         self._forget_user(key.id)
         self.keys[key.id] = key
         if key.user is not None:
             self.users[key.name] = key.id
 
     def delete_key(self, public_id: str) -> None:
-        """An API key is gone."""
+        """Delete an API key."""
         self._forget_user(public_id)
         del self.keys[public_id]
 
@@ -108,19 +108,19 @@ class Catalog:
             del self.users[known.name]
 
     def put_topic(self, number: int, topic: Topic) -> None:
-        """A topic is there."""
+        """Add or replace a topic."""
         self.topics[topic.name] = number
         self.changes += 1
         self._count_past(number)
 
     def put_subscription(self, number: int, topic: int, subscription: Subscription) -> None:
-        """A durable subscription is there."""
+        """Add a durable subscription."""
         self.subscriptions[topic, subscription.name] = number
         self._names_of.setdefault(topic, {})[subscription.name] = None
         self._count_past(number)
 
     def delete_topic(self, number: int, name: str) -> None:
-        """A topic is gone, and its subscriptions and the bindings to it with it."""
+        """Delete a topic with its subscriptions and the bindings to it."""
         del self.topics[name]
         self.changes += 1
         for subscription in self._names_of.pop(number, ()):
@@ -132,14 +132,14 @@ class Catalog:
                 self.routes[route] = msgspec.structs.replace(known, bindings=left)
 
     def delete_subscription(self, topic: int, name: str) -> None:
-        """A subscription is gone."""
+        """Delete a subscription."""
         del self.subscriptions[topic, name]
         del self._names_of[topic][name]
         if not self._names_of[topic]:
             del self._names_of[topic]
 
     def put_route(self, route: Route) -> None:
-        """A route is there, new or changed."""
+        """Add or replace a route."""
         self._forget_bindings(route.name)
         self.routes[route.name] = route
         self.changes += 1
@@ -147,20 +147,20 @@ class Catalog:
             self._leading_to.setdefault(binding.topic, set()).add(route.name)
 
     def delete_route(self, name: str) -> None:
-        """A route is gone."""
+        """Delete a route."""
         self._forget_bindings(name)
         del self.routes[name]
         self.changes += 1
 
     def bind(self, name: str, binding: Binding) -> None:
-        """A route has one binding more."""
+        """Add a binding to a route."""
         route = self.routes[name]
         self.routes[name] = msgspec.structs.replace(route, bindings=(*route.bindings, binding))
         self._leading_to.setdefault(binding.topic, set()).add(name)
         self.changes += 1
 
     def unbind(self, name: str, binding: Binding) -> None:
-        """A route has one binding less."""
+        """Remove a binding from a route."""
         route = self.routes[name]
         left = tuple(each for each in route.bindings if each != binding)
         self.routes[name] = msgspec.structs.replace(route, bindings=left)
@@ -169,7 +169,7 @@ class Catalog:
             self._leads_no_more(name, binding.topic)
 
     def leading_to(self, topic: str | None) -> list[str]:
-        """Routes that have a binding to a topic, by name; None for those to other routes."""
+        """Return the routes that have a binding to a topic, sorted by name; None for bindings to other routes."""
         return sorted(self._leading_to.get(topic, ()))
 
     def _forget_bindings(self, name: str) -> None:
@@ -184,7 +184,7 @@ class Catalog:
                 del self._leading_to[topic]
 
     def check_room(self) -> None:
-        """`LimitReached` when there are too many names already."""
+        """Raise `LimitReached` when there are too many topics, subscriptions or routes already."""
         for what, held, limit in (
             ("topics", len(self.topics), TOPICS_MAX),
             ("subscriptions", len(self.subscriptions), SUBSCRIPTIONS_MAX),
@@ -194,7 +194,7 @@ class Catalog:
                 raise LimitReached(what, limit, held + 1)
 
     def check_key_room(self) -> None:
-        """`LimitReached` when there are too many API keys already: they are counted apart, and hold up nothing else."""
+        """Raise `LimitReached` when there are too many API keys already. They do not count as names."""
         if len(self.keys) >= KEYS_MAX:
             raise LimitReached("keys", KEYS_MAX, len(self.keys) + 1)
 
@@ -203,13 +203,13 @@ class Catalog:
 
 
 def check_change(old: Topic, new: Topic) -> None:
-    """`AlreadyExists` unless `new` differs from `old` only where a living topic may change."""
+    """Raise `AlreadyExists` unless `new` differs from `old` only in fields that may change."""
     more = {"partitions"} if new.partitions > old.partitions else set()
     _check_change("topic", old.name, old, new, CHANGEABLE | more)
 
 
 def check_subscription_change(old: Subscription, new: Subscription) -> None:
-    """`AlreadyExists` unless `new` differs from `old` only where a living subscription may change."""
+    """Raise `AlreadyExists` unless `new` differs from `old` only in fields that may change."""
     _check_change("subscription", f"{old.topic}/{old.name}", old, new, SUBSCRIPTION_CHANGEABLE)
 
 

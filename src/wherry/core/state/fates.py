@@ -1,8 +1,8 @@
-"""What became of messages. Read from the state that is there anyway: a message that nobody asks about costs nothing.
+"""What became of messages, derived from the state. A message that no client asks about costs nothing.
 
-The fate of a message is that of its furthest way still to go: as long as one durable subscription has something to do
-with it, it is not over. What is over is `dead` while it is somebody's dead letter, else what `Partition.ends` says,
-else `settled`. An amended message shares the fate of the one in its place.
+A message has a final fate only when every durable subscription is done with it; until then its fate is that of the
+subscription that still has work with it. A final fate is `dead` while the message is a dead letter, else what
+`Partition.ends` records, else `settled`. An amended message has the fate of its replacement.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def is_open(partition: Partition, offset: Int64) -> Mask:
-    """Which messages a durable subscription has still to settle; or nobody has ended, where they concern none."""
+    """Return which messages still have to be settled by a durable subscription.
+
+    A message from before all durable subscriptions is open as long as it is not finished.
+    """
     unsettled = np.zeros(len(offset), np.bool_)
     for reader in partition.readers.values():
         unsettled |= ~(reader.settled.contains(offset) | reader.dead.has(offset))
@@ -38,12 +41,12 @@ def is_open(partition: Partition, offset: Int64) -> Mask:
 
 
 def _before_all_subscriptions(partition: Partition, offset: Int64) -> Mask:
-    """Which messages were there before every durable subscription."""
+    """Return which messages were published before every durable subscription started."""
     return offset < min((reader.start for reader in partition.readers.values()), default=partition.next_offset)
 
 
 def is_dead(partition: Partition, offset: Int64) -> Mask:
-    """Which messages are dead letters, of a subscription or of nobody."""
+    """Return which messages are dead letters, of a subscription or of none."""
     dead = partition.dead.has(offset)
     for reader in partition.readers.values():
         dead |= reader.dead.has(offset)
@@ -51,7 +54,7 @@ def is_dead(partition: Partition, offset: Int64) -> Mask:
 
 
 def ended(partition: Partition, offset: Int64) -> Int64:
-    """How messages came to their end; `WAITING` for all that have not."""
+    """Return the final fate of each message; `WAITING` for messages that are still open."""
     why = partition.ends.get(offset, "why", 0)
     unknown = (offset < partition.ends_unknown_below) | members(partition.lost, offset)
     unknown &= partition.released.contains(offset)
@@ -60,13 +63,13 @@ def ended(partition: Partition, offset: Int64) -> Int64:
 
 
 def ending(partition: Partition, offset: Int64) -> Int64:
-    """The same in the moment of the end, when nothing of it can be forgotten yet."""
+    """Return the final fates in the step in which messages end, when none of them can be forgotten yet."""
     code = ended(partition, offset)
     return np.where(code == GONE, SETTLED, code)
 
 
 def fates(state: State, topic: TopicState, number: int, offset: Int64, now_ms: int) -> Int64:
-    """What became of messages of a partition. May raise `Cold`: what is scheduled in a timeline, only bodies tell."""
+    """Return the fates of messages of a partition. May raise `Cold`: due times of a timeline are in the bodies only."""
     partition = topic.partitions[number]
     offset = replacements(partition, offset)
     code = ended(partition, offset)
@@ -77,7 +80,7 @@ def fates(state: State, topic: TopicState, number: int, offset: Int64, now_ms: i
 
 
 def replacements(partition: Partition, offset: Int64) -> Int64:
-    """The messages that now stand in the place of these, amended as often as you like."""
+    """Return for each message the one that replaced it, after any number of amends."""
     while len(partition.ends):
         replacement = partition.ends.get(offset, "replacement", -1)
         if (replacement < 0).all():
@@ -87,9 +90,9 @@ def replacements(partition: Partition, offset: Int64) -> Int64:
 
 
 def was_delivered(partition: Partition, offset: Int64) -> Mask:
-    """Which messages somebody holds, has failed with, or is done with (while another is not)."""
+    """Return which messages were delivered: leased, failed, or settled by one subscription but not by another."""
     handed = np.zeros(len(offset), np.bool_)
-    anew = partition.versions.has(offset)  # who settled an amended message had the one before it
+    anew = partition.versions.has(offset)  # a subscription that settled an amended message had the original
     for reader in (*partition.readers.values(), *partition.ephemeral.values()):
         done = (offset >= reader.start) & reader.settled.contains(offset) & ~anew
         handed |= done | members(reader.leased, offset) | (reader.attempts(offset) > 0) | reader.dead.has(offset)

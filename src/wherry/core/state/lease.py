@@ -1,4 +1,4 @@
-"""Leases: who holds which messages until when. Volatile: after a restart there are none, and old tokens are stale."""
+"""Leases: which consumer holds which messages until when. Volatile: a restart ends all of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 HEAP_SLACK = 64
 
 EPOCH_SHIFT = 40
-"""A token is the epoch of the owner and a counter, so a later owner's tokens are always higher."""
+"""A token is the epoch and a counter, so the tokens of a later owner of the shard are always higher."""
 
 
 @dataclass(slots=True)
 class Lease:
-    """Messages of one partition, handed to one consumer in one pull; rows leave as they are settled."""
+    """Messages of one partition, leased to one consumer by one pull. Rows leave it as they are settled."""
 
     token: int
     subscription: int
@@ -34,7 +34,7 @@ class Lease:
 
 
 class Leases:
-    """All leases of a shard, by fencing token, by deadline and by holder."""
+    """All leases of a shard, by fencing token, by deadline and by consumer."""
 
     __slots__ = ("_by_token", "_deadlines", "_held", "_next")
 
@@ -43,7 +43,7 @@ class Leases:
         self._by_token: dict[int, Lease] = {}
         self._deadlines: list[tuple[int, int]] = []
         self._held: dict[int, dict[str, dict[int, Lease]]] = {}
-        """By subscription, consumer and token; none of them empty."""
+        """By subscription, consumer and token; no inner dict is empty."""
 
     def __len__(self) -> int:
         return len(self._by_token)
@@ -51,7 +51,7 @@ class Leases:
     def grant(
         self, subscription: int, consumer: str, partition: int, columns: tuple[Int64, Int64, Int64], deadline_ms: int
     ) -> Lease:
-        """A new lease over (offset, rank, size) columns."""
+        """Return a new lease over the columns (offset, rank, size)."""
         self._next += 1
         offset, rank, size = columns
         lease = Lease(self._next, subscription, consumer, partition, offset, rank, size, deadline_ms)
@@ -61,20 +61,20 @@ class Leases:
         return lease
 
     def all(self) -> list[Lease]:
-        """Every lease."""
+        """Return every lease."""
         return list(self._by_token.values())
 
     def get(self, token: int) -> Lease | None:
-        """The lease, if it still holds anything."""
+        """Return the lease of a token if it still holds a message."""
         return self._by_token.get(token)
 
     def extend(self, lease: Lease, deadline_ms: int) -> None:
-        """A new deadline; the old one in the heap is passed over when its time comes."""
+        """Set a new deadline. The old one stays in the heap and is skipped when it comes up."""
         lease.deadline_ms = deadline_ms
         heapq.heappush(self._deadlines, (deadline_ms, lease.token))
 
     def end(self, lease: Lease) -> None:
-        """The lease is over."""
+        """End a lease."""
         if self._by_token.pop(lease.token, None) is not None:
             self._forget_holder(lease)
         if len(self._deadlines) > 2 * len(self._by_token) + HEAP_SLACK:
@@ -91,19 +91,19 @@ class Leases:
             del self._held[lease.subscription]
 
     def expired(self, now_ms: int) -> Lease | None:
-        """The lease whose deadline passed first, if one has; it is the answer until `end`."""
+        """Return the lease whose deadline passed first, if one has. It is returned again until `end`."""
         self._drop_stale()
         if not self._deadlines or self._deadlines[0][0] > now_ms:
             return None
         return self._by_token[self._deadlines[0][1]]
 
     def next_deadline_ms(self) -> int | None:
-        """When the next lease ends."""
+        """Return when the next lease expires."""
         self._drop_stale()
         return self._deadlines[0][0] if self._deadlines else None
 
     def _drop_stale(self) -> None:
-        """Deadlines of leases that are over or were renewed."""
+        """Drop deadlines of leases that have ended or were renewed."""
         while self._deadlines:
             deadline_ms, token = self._deadlines[0]
             lease = self._by_token.get(token)
@@ -112,10 +112,10 @@ class Leases:
             heapq.heappop(self._deadlines)
 
     def of_consumer(self, subscription: int, consumer: str) -> list[Lease]:
-        """What one consumer holds, oldest first."""
+        """Return the leases of one consumer, oldest first."""
         return list(self._held.get(subscription, {}).get(consumer, {}).values())
 
     def of_subscription(self, subscription: int) -> list[Lease]:
-        """What all consumers of a subscription hold, oldest first."""
+        """Return the leases of all consumers of a subscription, oldest first."""
         held = chain.from_iterable(mine.values() for mine in self._held.get(subscription, {}).values())
         return sorted(held, key=attrgetter("token"))

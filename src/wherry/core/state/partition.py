@@ -1,8 +1,9 @@
-"""One partition: its next offset, its batches, and what has become of its messages for all subscriptions together.
+"""One partition: its next offset, its batches, and the state of its messages over all subscriptions together.
 
-Two sets grow from the front. A message is **finished** when no durable subscription waits for it any more (settled or
-dead): it no longer counts against the topic's bounds. It is **released** when nobody wants its body either: no dead
-letter, no retention. `live` and `waiting` in the directory count what is not released and not finished, by batch.
+Two sets of offsets grow from the front. A message is **finished** when no durable subscription waits for it any more
+(it is settled or dead): it no longer counts against the bounds of the topic. It is **released** when its body is not
+needed either: it is no dead letter, and retention does not keep it. `live` and `waiting` in the directory count, by
+batch, what is not released and what is not finished.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 
 ENDS = ("why", "replacement")
 ENDS_MAX = 65_536
-"""Endings remembered for each partition: of messages that went in another way than by being settled."""
+"""Records of how messages ended, kept for each partition, for messages that ended otherwise than by being settled."""
 
 
 LOST_SPAN = 1 << 26
-"""Offsets back from the end in which lost transient messages are told from settled ones."""
+"""Offsets back from the end for which lost transient messages can be distinguished from settled ones."""
 
 
 class Freed(NamedTuple):
-    """What a step gave back to the topic's bounds."""
+    """What a step freed of the topic's bounds."""
 
     messages: int
     bytes: int
     dead: int = 0
-    """Dead letters that went with it."""
+    """Dead letters that were removed with it."""
 
 
 class Partition:
@@ -69,7 +70,7 @@ class Partition:
         self.next_offset = 0
         self.reserved = 0
         self.has_due = False
-        """Whether a message with a due time was ever here: then a late reader must look at each body."""
+        """Whether a message with a due time was ever here: then a late subscription must read each body."""
         self.directory = Directory()
         self.finished = OffsetSet()
         self.released = OffsetSet()
@@ -78,32 +79,32 @@ class Partition:
         self.dead = OffsetTable(DEAD)
         self.expiry = SortedRuns()
         self.expiry_exempt = BitMap64()
-        """Messages that came back from the dead: they do not expire a second time."""
+        """Messages that were redriven: they do not expire a second time."""
         self.overdue = np.empty(0, np.int64)
-        """Messages that expired while somebody held them: they go when they would come back."""
+        """Messages that expired while a consumer held them: they are removed when the lease ends."""
         self.versions = OffsetTable(("version",))
         self.ends = OffsetTable(ENDS)
-        """How messages went that were not simply settled: a fate, and the offset of the message in their place."""
+        """How messages ended that were not simply settled: a fate, and the offset of the message that replaced each."""
         self.ends_unknown_below = 0
-        """Of what is gone below this offset nobody knows how it went, unless there is a row in `ends`."""
+        """How a message below this offset ended is unknown if the message is gone and has no row in `ends`."""
         self.lost = BitMap64()
-        """Offsets of transient messages that went with an earlier life of the process: nobody knows how, either."""
+        """Offsets of transient messages that were lost in a restart. How they ended is unknown."""
         self.transient = BitMap64()
         """Messages that were never journaled, so no journaled operation may name them. Empty after a restart."""
         self.emptied: list[tuple[int, int]] = []
-        """Base and end of batches that no durable subscription wants; the shell drops their bodies."""
+        """Base and end of batches that no durable subscription needs; the shell drops their bodies."""
 
     def kept(self, offset: Int64) -> Int64:
-        """Those of the messages whose bodies are still here."""
+        """Return the messages whose bodies are still here."""
         return offset[~self.released.contains(offset)]
 
     def present(self, offset: Int64) -> Int64:
-        """Those of the messages that are still here, and not dead before any subscription."""
+        """Return the messages that are still here and are not dead letters of no subscription."""
         offset = self.kept(offset)
         return offset[~self.dead.has(offset)] if len(self.dead) else offset
 
     def skip_to(self, base: int) -> None:
-        """Offsets up to `base` belonged to transient messages that are gone."""
+        """Skip offsets up to `base`: they belonged to transient messages that are gone."""
         gap = base - self.next_offset
         if gap <= 0:
             return
@@ -116,17 +117,17 @@ class Partition:
         self._forget_lost()
 
     def append(self, base: int, count: int, size: int, published_us: int) -> None:
-        """A batch was published here."""
+        """Append a published batch."""
         self.directory.append(base, count, size, published_us)
         self.next_offset = base + count
 
     def extend(self, base: Int64, count: Int64, size: Int64, published_us: Int64) -> None:
-        """Batches, at least one, were published here one after the other."""
+        """Append published batches, at least one, in this order."""
         self.directory.extend(base, count, size, published_us)
         self.next_offset = int(base[-1] + count[-1])
 
     def settled(self, offset: Int64) -> Freed:
-        """After a subscription settled these: finish and release what no other durable one holds back."""
+        """After a subscription settled messages: finish and release those that no other durable subscription needs."""
         freed = self.finish(offset)
         if len(self.dead):
             offset = offset[~self.dead.has(offset)]
@@ -137,7 +138,7 @@ class Partition:
         return freed
 
     def finish(self, offset: Int64) -> Freed:
-        """These stop counting against the bounds if every durable subscription has settled or buried them."""
+        """Finish the messages that every durable subscription has settled or buried: they leave the topic's bounds."""
         for reader in self.readers.values():
             if reader.settled.covers(offset):
                 continue
@@ -158,16 +159,16 @@ class Partition:
         return Freed(len(offset), self.directory.finish(offset))
 
     def _sweep_expiry(self) -> None:
-        """Times of finished messages go when they are most of the index: memory follows the backlog.
+        """Remove expiry times of finished messages when they are most of the index, so that memory follows the backlog.
 
-        They will not be wanted again: a message that a redrive brings back is expiry_exempt.
+        They are not needed again: a message that a redrive brings back does not expire.
         """
         if len(self.expiry) > 2 * (self.next_offset - len(self.finished)) + TAIL_MAX:
             offset = self.expiry.columns().offset
             self.expiry.discard(offset[self.finished.contains(offset)])
 
     def unfinish(self, offset: Int64) -> Freed:
-        """Dead letters wait again; returns what they take from the bounds."""
+        """Put dead letters back among the unfinished messages; return what they take from the bounds."""
         again = offset[self.finished.contains(offset)]
         if len(again) == 0:
             return Freed(0, 0)
@@ -175,7 +176,7 @@ class Partition:
         return Freed(len(again), self.directory.unfinish(again))
 
     def release(self, offset: Int64) -> None:
-        """Nobody wants these bodies any more."""
+        """Release messages: their bodies are not needed any more."""
         if self.released.above or (len(offset) and int(offset[0]) < self.released.floor):
             offset = offset[~self.released.contains(offset)]
         if len(offset) == 0:
@@ -190,14 +191,17 @@ class Partition:
             self.expiry_exempt -= bitmap_of(offset)
 
     def unwanted(self, offset: Int64) -> Int64:
-        """Those of the messages that are finished, and of which no subscription keeps a dead letter."""
+        """Return the messages that are finished and are no subscription's dead letter."""
         offset = offset[self.finished.contains(offset)]
         for reader in self.readers.values():
             offset = offset[reader.settled.contains(offset)]
         return offset
 
     def remove(self, offset: Int64) -> Freed:
-        """These go from every subscription that waits for them. A dead letter stays: only people let it go."""
+        """Remove messages from every subscription that waits for them.
+
+        Dead letters stay until a client discards them.
+        """
         alive = ~self.dead.has(offset)
         for reader in (*self.readers.values(), *self.ephemeral.values()):
             dead = reader.dead.has(offset)
@@ -208,41 +212,41 @@ class Partition:
         return freed
 
     def forget(self, offset: Int64) -> Freed:
-        """These vanished with an earlier life of the process, dead letters and all."""
+        """Remove transient messages that a restart lost, dead letters included."""
         tables = [self.dead, *(reader.dead for reader in self.readers.values())]
         dead = sum(int(table.has(offset).sum()) for table in tables)
         self.dead.remove(offset)
         self.lost |= bitmap_of(offset)
         for reader in self.readers.values():
-            reader.settle(offset)  # takes its own dead letters along; they stand nowhere else
+            reader.settle(offset)  # removes the subscription's own dead letters as well
         freed = self._finish(offset)
         self.release(offset)
         return freed._replace(dead=dead)
 
     def end(self, offset: Int64, why: int, replacement: int = -1) -> None:
-        """Remember how messages (sorted) went; of too many, those with the highest offsets."""
+        """Record how messages (sorted) ended; of too many, only those with the highest offsets."""
         kept = offset[-ENDS_MAX:]
         if len(kept) < len(offset):
             self.ends_unknown_below = max(self.ends_unknown_below, int(kept[0]))
         self.ends.put(kept, why=why, replacement=replacement)
-        if len(self.ends) > ENDS_MAX:  # an eighth more than needed, so that it is done rarely
+        if len(self.ends) > ENDS_MAX:  # drops an eighth more than necessary, so that it happens rarely
             low = self.ends.offsets()[: len(self.ends) - ENDS_MAX * 7 // 8]
             self.ends.remove(low)
             self.ends_unknown_below = max(self.ends_unknown_below, int(low[-1]) + 1)
 
     def _forget_lost(self) -> None:
-        """Memory for the lost is bounded: a bit for each of the last offsets."""
+        """Bound the memory for lost messages: a bit for each of the last `LOST_SPAN` offsets."""
         low = self.next_offset - LOST_SPAN
         if self.lost and int(self.lost.min()) < low:
             self.lost.remove_range(0, low)
             self.ends_unknown_below = max(self.ends_unknown_below, low)
 
     def leased(self, offset: Int64) -> npt.NDArray[np.bool_]:
-        """Which messages a durable subscription holds right now; an ephemeral one never holds up the topic."""
+        """Return which messages a durable subscription has leased. Ephemeral leases never hold up the topic."""
         return _leased_by(self.readers, offset)
 
     def in_backlog(self, offset: Int64) -> npt.NDArray[np.bool_]:
-        """Which messages a new durable subscription has not got into its order yet."""
+        """Return which messages are in the backlog of a new durable subscription, not yet in its order."""
         out = np.zeros(len(offset), np.bool_)
         for reader in self.readers.values():
             if reader.backlog is not None:
@@ -251,11 +255,11 @@ class Partition:
         return out
 
     def leased_by_anyone(self, offset: Int64) -> npt.NDArray[np.bool_]:
-        """Which messages somebody holds right now, readers that live in memory only included."""
+        """Return which messages are leased, by durable or ephemeral subscriptions."""
         return self.leased(offset) | _leased_by(self.ephemeral, offset)
 
     def droppable(self) -> list[int]:
-        """Bases of emptied batches that no ephemeral reader is still on its way to; they are forgotten here."""
+        """Return the bases of emptied batches that no ephemeral subscription still has to read, and forget them."""
         if not self.emptied:
             return []
         emptied, self.emptied = self.emptied, []
@@ -266,7 +270,7 @@ class Partition:
         return [base for base, end in emptied if end <= low]
 
     def version(self, offset: int) -> int:
-        """How often the message was amended, plus one."""
+        """Return the version of a message: how often it was amended, plus one."""
         return int(self.versions.get(np.array([offset], np.int64), "version", 1)[0])
 
 

@@ -1,7 +1,7 @@
-"""Idempotent producers: a repeat of a call is answered with the offsets of the first.
+"""Idempotent producers: the repeat of a call is answered with the offsets of the first call.
 
-For each producer of a topic the last calls are remembered. A call is known by its first sequence number, its count
-and, where the producer gave one, its fingerprint; sequence numbers only grow, gaps are allowed.
+The last calls of each producer of a topic are remembered. A call is identified by its first sequence number, its number
+of messages and, where the producer gave one, its fingerprint. Sequence numbers only grow; gaps are allowed.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from wherry.model.errors import OutOfSequence
 from wherry.model.limits import PRODUCER_CALLS_MAX
 
 PRODUCERS_MAX = 100_000
-"""Producers remembered for each topic; the one that was silent longest is forgotten first.
+"""Producers remembered for each topic. The one that has not published for the longest time is forgotten first.
 
-One with a single call, such as an idempotency key, takes about 360 bytes.
+A producer with a single call, such as an idempotency key, takes about 360 bytes.
 """
 
 
 class ProducerCall(NamedTuple):
     """One publish of a producer: its sequence numbers, and `partition, base, count` for each part.
 
-    `fingerprint` is 0 where none was given. A checkpoint from before there were any has calls without it. `partitions`
-    is how many the topic had, for a call of several parts: it may have more when the call is repeated.
+    `fingerprint` is 0 where none was given; calls in older checkpoints have none. `partitions` is the number of
+    partitions that the topic had, for a call of several parts: the topic may have more when the call is repeated.
     """
 
     first: int
@@ -40,13 +40,13 @@ class Producers:
 
     def __init__(self) -> None:
         self._calls: dict[str, ProducerCall | deque[ProducerCall]] = {}
-        """A single call stands for itself: most who name a call once never come again, and a deque is 700 bytes."""
+        """A single call is stored without a deque, which takes 700 bytes: most producers make one call only."""
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def repeated(self, producer: str, first: int, count: int, fingerprint: int = 0) -> ProducerCall | None:
-        """The earlier call that this one repeats, None if it is new; `OutOfSequence` if it is neither."""
+        """Return the earlier call that this one repeats, None for a new call; raise `OutOfSequence` for neither."""
         known = self._calls.get(producer)
         calls = (known,) if isinstance(known, ProducerCall) else known
         if not calls or first >= calls[-1].first + calls[-1].messages:
@@ -63,7 +63,7 @@ class Producers:
         raise OutOfSequence(producer, first, "overlaps an earlier call")
 
     def note(self, producer: str, call: ProducerCall) -> None:
-        """A new call went through."""
+        """Remember a new call."""
         calls = self._calls.pop(producer, None)
         if calls is None:
             if len(self._calls) >= PRODUCERS_MAX:
@@ -76,13 +76,13 @@ class Producers:
         self._calls[producer] = calls
 
     def dump(self) -> list[tuple[str, list[ProducerCall]]]:
-        """Everything, for a checkpoint. Calls are values, so nothing is done for each of them."""
+        """Return everything, for a checkpoint. Calls are immutable, so they are not copied."""
         return [
             (name, [calls] if isinstance(calls, ProducerCall) else list(calls)) for name, calls in self._calls.items()
         ]
 
     def load(self, rows: list[tuple[str, list[ProducerCall]]]) -> None:
-        """The way back from `dump`."""
+        """Load what `dump` returned."""
         for name, calls in rows:
             for call in calls:
                 self.note(name, call)

@@ -1,14 +1,14 @@
-"""One subscription's view of one partition: where every message stands for it.
+"""The state of the messages of one partition for one subscription.
 
     waiting ──lease──► leased ──ack──► settled
        ▲                 │
-       │              fail (nack, lease lost)
+       │              fail (nack, lease expired)
        │                 ▼
        ├──────────── delayed          attempts used up ──► dead ──redrive──► waiting
        └── due
 
-A message is in exactly one of these. Settled, delayed, dead and the attempts are durable: they change only by
-operations, live and on replay alike. Leases are not: after a restart what was leased waits again.
+A message is in exactly one of these states. Settled, delayed, dead and the attempts are durable: they change only by
+operations, live and on replay alike. Leases are not durable: after a restart, leased messages wait again.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ HELD = ("attempts", "first_ms", "last_ms", "until_ms", "rank", "hash", "error")
 _NONE = np.empty(0, np.int64)
 
 UNKNOWN_RANK = -1
-"""Of a message that died while it waited: its body says where it belongs."""
+"""The rank of a message that died while it waited: its body has the rank."""
 
 DEAD = ("attempts", "first_ms", "last_ms", "dead_ms", "rank", "reason", "error")
 
 
 class ReaderCounts(NamedTuple):
-    """How many messages stand where."""
+    """How many messages are in which state."""
 
     ready: int
     leased: int
@@ -59,7 +59,7 @@ class ReaderCounts(NamedTuple):
 
 
 class Reader:
-    """Where the messages of a partition stand for one subscription, from `start` on."""
+    """The state of the messages of a partition for one subscription, from offset `start` on."""
 
     __slots__ = (
         "_fifo",
@@ -80,7 +80,7 @@ class Reader:
         self.start = start
         self.settled = OffsetSet(start)
         self.backlog: tuple[int, int] | None = None
-        """Offsets from..to that were there before this reader and are not in its order yet."""
+        """Offsets from..to that were published before this subscription and are not in its order yet."""
         self.leased = BitMap64()
         self.held = OffsetTable(HELD)
         self.delayed = Delayed(self.held)
@@ -96,7 +96,7 @@ class Reader:
         return self._order != "fifo"
 
     def load(self, rank: Int64, offset: Int64, delayed: BitMap64, end: int) -> None:
-        """Rebuild what is derived, from a checkpoint: `settled`, `held`, `dead` and `backlog` are loaded already."""
+        """Rebuild what is derived after a checkpoint was loaded into `settled`, `held`, `dead` and `backlog`."""
         held = self.held.offsets()
         if self.ranked:
             for start in range(0, len(rank), RUN_MAX):
@@ -110,7 +110,7 @@ class Reader:
             self.gate.hold(until[hashes != 0], hashes[hashes != 0])
 
     def begin(self, end: int) -> None:
-        """In a fifo: everything below `end` that is not settled waits."""
+        """In a fifo: let everything below `end` wait that is not settled."""
         assert self._fifo is not None
         self._fifo.resume(self.settled.copy(), end)
 
@@ -125,7 +125,7 @@ class Reader:
         self.waiting.put_back(self.held.get(again, "rank", 0), again)
 
     def admit(self, base: int, rank: Int64, due_ms: Int64 | None, now_ms: int) -> None:
-        """New messages. In a timeline the due time is the rank; elsewhere a future due time delays the message."""
+        """Add new messages. In a timeline the due time is the rank; elsewhere a future due time delays the message."""
         self.waiting.admit(base, len(rank), rank)
         if due_ms is None:
             return
@@ -139,20 +139,20 @@ class Reader:
         self.delayed.add(until_ms, offset)
 
     def admit_late(self, offset: Int64, rank: Int64, due_ms: Int64, now_ms: int) -> None:
-        """Messages from before this reader take their place in its order."""
+        """Put messages from before this subscription into its order."""
         later = due_ms > now_ms if self._order != "timeline" else np.zeros(len(offset), np.bool_)
         self.waiting.put_back(rank[~later], offset[~later])
         if later.any():
             self._hold(offset[later], rank[later], due_ms[later])
 
     def pass_over(self, base: int, count: int) -> None:
-        """Messages that are not for this reader: they count as settled."""
+        """Count messages as settled that this subscription is not to get."""
         if self._fifo is not None:
             self._fifo.skip(base, count)
         self.settled.add_range(base, base + count)
 
     def wake(self, now_ms: int) -> None:
-        """Messages whose delay is over wait at their place again."""
+        """Let messages wait again whose delay is over."""
         if not self.delayed.members:
             return
         offset = self.delayed.due(now_ms)
@@ -160,22 +160,22 @@ class Reader:
             self.waiting.put_back(self.held.get(offset, "rank", 0), offset)
 
     def lease(self, n: int, now_ms: int, cut: Cut) -> Pairs:
-        """Hand out up to `n` messages in order."""
+        """Lease up to `n` messages in order."""
         pairs = self.waiting.pick(n, now_ms, cut)
         self.leased |= bitmap_of(pairs.offset)
         return pairs
 
     def give_back(self, rank: Int64, offset: Int64) -> None:
-        """Leased messages wait again, as if they had never been handed out."""
+        """Let leased messages wait again, as if they had never been leased."""
         self.leased -= bitmap_of(offset)
         self.waiting.put_back(rank, offset)
 
     def key_hashes(self, offset: Int64) -> Int64:
-        """Key hashes of messages that are out, where keys keep their order; else nothing."""
+        """Return the key hashes of leased messages in a subscription with key order; else an empty array."""
         return self.gate.hashes(offset) if self.gate is not None else _NONE
 
     def settle(self, offset: Int64) -> Int64:
-        """Messages (sorted) are done with; returns those that were not settled before."""
+        """Settle messages (sorted); return those that were not settled before."""
         if self.settled.above or (len(offset) and int(offset[0]) < self.settled.floor):
             offset = offset[~self.settled.contains(offset)]
         if len(offset) == 0:
@@ -194,7 +194,7 @@ class Reader:
             self.held.remove(offset)
 
     def _withdraw(self, offset: Int64) -> None:
-        """Take messages from wherever they stand."""
+        """Take messages out of whatever state they are in."""
         rest = bitmap_of(offset)
         out = rest & self.leased
         if out:
@@ -213,7 +213,7 @@ class Reader:
             self.waiting.discard(offsets_of(rest))
 
     def fail(self, offset: Int64, rank: Int64, hashes: Int64, until_ms: Int64, now_ms: int, error: int) -> None:
-        """Deliveries failed: one more attempt each; they come back at `until_ms`."""
+        """Record failed deliveries: one more attempt each; the messages are delayed until `until_ms`."""
         attempts, first_ms = self._tries(offset, now_ms)
         self._withdraw(offset)
         keyed = self.gate is not None and len(hashes) == len(offset)
@@ -233,12 +233,12 @@ class Reader:
         self.wake(now_ms)
 
     def _tries(self, offset: Int64, now_ms: int) -> tuple[Int64, Int64]:
-        """Attempts with this one, and when the first one failed."""
+        """Return the attempts including this one, and when the first attempt failed."""
         attempts = self.held.get(offset, "attempts", 0) + 1
         return attempts, np.where(attempts == 1, now_ms, self.held.get(offset, "first_ms", 0))
 
     def bury(self, offset: Int64, rank: Int64, now_ms: int, reason: int, error: int, *, failed: bool) -> None:
-        """Messages become dead letters; `failed` says whether by one more failed delivery."""
+        """Make messages dead letters; `failed` counts one more failed delivery."""
         attempts, first_ms = self._tries(offset, now_ms)
         self._withdraw(offset)
         self._leave(offset)
@@ -254,20 +254,20 @@ class Reader:
         )
 
     def ranks(self, offset: Int64) -> Int64:
-        """Places of waiting messages as far as they are known without their bodies, else `UNKNOWN_RANK`."""
+        """Return the ranks of waiting messages where they are known without their bodies, else `UNKNOWN_RANK`."""
         return self.held.get(offset, "rank", offset if self._order == "fifo" else UNKNOWN_RANK)
 
     def redrive(self, offset: Int64, rank: Int64, due_ms: Int64, now_ms: int) -> None:
-        """Dead letters wait again, with no attempts against them."""
+        """Let dead letters wait again, with no attempts counted."""
         self.dead.remove(offset)
         self.admit_late(offset, rank, due_ms, now_ms)
-        if self._order == "fifo":  # an amended message does not stand at its offset: the row remembers where
+        if self._order == "fifo":  # an amended message is not ordered by its offset: the row keeps its rank
             moved = (rank != offset) & ~self.held.has(offset)
             zeros = dict.fromkeys(("attempts", "first_ms", "last_ms", "until_ms", "hash", "error"), 0)
             self.held.put(offset[moved], rank=rank[moved], **zeros)
 
     def replace(self, old: int, new: int, rank: int, due_ms: int | None, now_ms: int) -> None:
-        """`new` takes the place of the waiting message `old`; where `old` was settled, `new` is too."""
+        """Put message `new` into the place of the waiting message `old`; settle `new` if `old` was settled."""
         if old in self.settled:
             self.pass_over(new, 1)
             return
@@ -278,7 +278,7 @@ class Reader:
         if self._order == "fifo":
             self.waiting.admit(new, 1, at_new)
             self.waiting.claim(at_new)
-        # The row remembers the place: in a fifo it is not the offset of an amended message.
+        # The row keeps the rank: in a fifo an amended message is not ordered by its offset.
         until = due_ms if due_ms is not None and due_ms > now_ms else 0
         self.held.put(at_new, attempts=0, first_ms=0, last_ms=0, until_ms=until, rank=place, hash=0, error=0)
         if until:
@@ -287,11 +287,11 @@ class Reader:
             self.waiting.put_back(at_place, at_new)
 
     def attempts(self, offset: Int64) -> Int64:
-        """Failed deliveries of each message so far."""
+        """Return the failed deliveries of each message so far."""
         return self.held.get(offset, "attempts", 0)
 
     def state_of(self, offset: int, now_ms: int) -> str:
-        """Where one message stands: ready, scheduled, leased, dead or settled."""
+        """Return the state of one message: waiting, scheduled, leased, dead or settled."""
         at = np.array([offset], np.int64)
         if offset in self.settled:
             return "settled"
@@ -304,7 +304,7 @@ class Reader:
         return "waiting"
 
     def counts(self, now_ms: int, end: int) -> ReaderCounts:
-        """How many stand where; `end` is the partition's next offset."""
+        """Return how many messages are in which state; `end` is the partition's next offset."""
         self.wake(now_ms)
         ready = self.waiting.ready(now_ms)
         unsettled = end - len(self.settled)
@@ -313,11 +313,11 @@ class Reader:
         return ReaderCounts(ready, leased, max(0, unsettled - ready - leased - dead - pending), dead)
 
     def waiting_offsets(self) -> Int64:
-        """Messages that may be handed out, now or at their rank's time."""
+        """Return the messages that may be leased, now or at the time of their rank."""
         return np.sort(self.waiting.offsets())
 
     def scheduled(self, from_ms: int, to_ms: int) -> Pairs:
-        """Messages that wait for a time in `from_ms..to_ms`, as (time, offset), ascending."""
+        """Return messages that wait for a time in `from_ms..to_ms`, as (time, offset), ascending."""
         offset = offsets_of(self.delayed.members)
         pairs = [Pairs(self.held.get(offset, "until_ms", 0), offset)]
         if self._order == "timeline":
@@ -327,6 +327,6 @@ class Reader:
         return sort_pairs(rank[wanted], offset[wanted])
 
     def next_at_ms(self, now_ms: int) -> int | None:
-        """When a message that waits for a time may be handed out."""
+        """Return when the next message that waits for a time may be leased."""
         times = [at for at in (self.delayed.next_at_ms(), self.waiting.next_at_ms(now_ms)) if at is not None]
         return min(times, default=None)

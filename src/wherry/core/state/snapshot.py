@@ -1,6 +1,6 @@
 """The durable state as plain columns, and back: what a checkpoint holds, and what replay must equal.
 
-`dump` takes references to immutable arrays and copies of small ones, so it is quick even when much is waiting.
+`dump` takes references to immutable arrays and copies small ones, so it is quick even with a large backlog.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Leased: TypeAlias = dict[tuple[int, int], list[Pairs]]
 
 
 class Column:
-    """An int64 column in pieces that nobody writes to: a checkpoint writes them from where they lie."""
+    """An int64 column in several arrays that are never modified, so that a checkpoint writes them without a copy."""
 
     __slots__ = ("pieces",)
 
@@ -45,7 +45,7 @@ class Column:
         self.pieces = pieces
 
     def joined(self) -> Int64:
-        """As one array."""
+        """Return the column as one array."""
         return self.pieces[0] if len(self.pieces) == 1 else np.concatenate([_NONE, *self.pieces])
 
 
@@ -60,7 +60,7 @@ class SetImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReaderImage(msgspec.Struct, frozen=True, array_like=True):
-    """A `Reader` without its leases: what was leased is among the waiting."""
+    """A `Reader` without its leases: leased messages are saved as waiting."""
 
     subscription: int
     start: int
@@ -91,7 +91,7 @@ class PartitionImage(msgspec.Struct, frozen=True, array_like=True):
     readers: list[ReaderImage]
     ends: Int64 = msgspec.field(default_factory=lambda: _NONE)
     ends_unknown_below: int = -1
-    """-1 in a checkpoint from before endings were kept: then nothing is known of any that is gone."""
+    """-1 in a checkpoint from before `ends` was recorded: then the fate of messages that are gone is unknown."""
     lost: bytes = BitMap64().serialize()
 
 
@@ -132,7 +132,7 @@ class SubscriptionImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StageImage(msgspec.Struct, frozen=True, array_like=True):
-    """An open `Stage`; its parts are `topic, partition, count, columns, bytes` each, their bodies in the journal."""
+    """An open `Stage`: `topic, partition, count, columns, bytes` for each part. The bodies are in the journal."""
 
     key: str
     opened_ms: int
@@ -156,7 +156,7 @@ class StateImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 def dump(state: State) -> StateImage:
-    """The durable state. What is leased counts as waiting: a lease does not outlive the process."""
+    """Return the durable state. Leased messages count as waiting, because a restart ends all leases."""
     leased: Leased = {}
     for lease in state.leases.all():
         leased.setdefault((lease.subscription, lease.partition), []).append(Pairs(lease.rank, lease.offset))
@@ -253,7 +253,7 @@ def _set_image(offsets: OffsetSet) -> SetImage:
 
 
 def load(state: State, image: StateImage) -> None:
-    """The way back from `dump`, into a fresh state. Bodies of open stages are added by the shell."""
+    """Load what `dump` returned into a fresh state. The shell adds the bodies of open stages."""
     state.epoch = image.epoch
     state.texts.load(list(image.texts))
     for topic_image in image.topics:
@@ -357,20 +357,20 @@ def _insert_in_blocks(runs: SortedRuns, rank: Int64, offset: Int64) -> None:
 
 
 VOLATILE_COUNTERS = frozenset({"cut_off"})
-"""Counted also for ephemeral subscriptions, which no journal knows."""
+"""Also counted for ephemeral subscriptions, which are not in the journal."""
 
 
 def digest(state: State) -> str:
-    """A fingerprint of the durable state: equal after replay, whatever order it was indexed in.
+    """Return a fingerprint of the durable state: equal after replay, in whatever order it was indexed.
 
-    Topics that ever had transient messages are left out: those are in one life of the state only.
+    Leaves out topics that ever had transient messages, because a restart loses those.
     """
     canon = hashlib.blake2b(digest_size=16)
     image = dump(state)
     texts = np.array([zlib.crc32(text.encode()) for text in image.texts], np.int64)
     lasting = [topic for topic in image.topics if not any(partition.reserved for partition in topic.partitions)]
     for topic in sorted(lasting, key=lambda each: each.number):
-        # An ephemeral subscription that was cut off is counted, and leaves no other trace.
+        # An ephemeral subscription that was cut off is counted, although it is not in the journal.
         counters = sorted((name, count) for name, count in topic.counters.items() if name not in VOLATILE_COUNTERS)
         head = (topic.number, topic.config, topic.messages, topic.bytes, topic.dead, counters)
         canon.update(repr(head).encode())
@@ -403,7 +403,7 @@ def _digest_partition(canon: hashlib.blake2b, image: PartitionImage, texts: Int6
 
 
 def _digest_outbox(canon: hashlib.blake2b, image: OutboxImage) -> None:
-    """URLs by what they say, too; and not those that no row refers to."""
+    """Hash URLs by their text instead of their number, and only those that a row refers to."""
     for flat, names in ((image.watched, WATCHED), (image.outcomes, OUTCOMES)):
         rows = _table(flat, 1 + len(names))
         rows[1] = [zlib.crc32(image.urls[number].encode()) for number in rows[1].tolist()]
@@ -411,7 +411,7 @@ def _digest_outbox(canon: hashlib.blake2b, image: OutboxImage) -> None:
 
 
 def _digest_table(canon: hashlib.blake2b, flat: Int64, names: tuple[str, ...], texts: Int64) -> None:
-    """Texts by what they say: their numbers depend on what else was said in this life."""
+    """Hash texts themselves instead of their numbers, which depend on what else happened since the start."""
     rows = _table(flat, 1 + len(names))
     for index, name in enumerate(names, 1):
         if name in ("reason", "error"):

@@ -1,8 +1,8 @@
-"""Transactions: publishes and settles put aside under a key until one operation makes all of them visible.
+"""Transactions: publishes and settles staged under a key until one operation makes all of them visible.
 
-Staged messages are durable. Staged settles are not: they name leases, and a lease does not outlive the process, so
-a stage that held settles when the process ended can only be aborted. The keys of committed stages are remembered, so
-that a repeated commit is a success that does nothing.
+Staged messages are durable. Staged settles are not: they refer to leases, and a restart ends all leases. So a stage
+that had settles when the process ended can only be aborted. The keys of committed stages are remembered, so that a
+repeated commit succeeds and changes nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ COMMITTED_MAX = 100_000
 """Committed keys remembered; the oldest is forgotten first."""
 
 BATCHES_MAX = 100
-"""Of them for one streaming query of Spark, which repeats its last micro-batch at most: else it would, at five a
-second, push out what everybody else committed within hours."""
+"""Committed keys remembered for one streaming query of Spark, which repeats its last micro-batch at most.
+
+Without this bound a query with five micro-batches a second would push out the keys of all others within hours.
+"""
 
 _MICRO_BATCH = re.compile(r"((?:[^:]*:)?spark/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/[0-9]{1,19}", re.ASCII)
-"""`spark/<id of the query>/<number>`, with whoever commits in front: how the sink names micro-batches."""
+"""How the Spark sink names micro-batches: `spark/<id of the query>/<number>`, after an optional `<client>:`."""
 
 STAGES_MAX = 10_000
 STAGE_BYTES_MAX = 1 << 30
-"""All open stages together: they are held in memory until they are committed."""
+"""Of all open stages together: they are held in memory until they are committed."""
 
 
 class StagedBatch(NamedTuple):
@@ -45,14 +47,14 @@ class StagedBatch(NamedTuple):
 
 
 class StagedSettle(NamedTuple):
-    """A settle that waits for the commit: the whole lease, or some offsets of it."""
+    """A settle that waits for the commit: some offsets of a lease."""
 
     token: int
     offsets: Int64
 
 
 class StagedBatches(list[StagedBatch]):
-    """Parts of a stage; only ever added to. Their bytes are counted here, and where the stage is open."""
+    """The parts of a stage; only ever added to. Keeps the sum of their bytes, also in the `Open` that has the stage."""
 
     __slots__ = ("bytes", "within")
 
@@ -69,7 +71,7 @@ class StagedBatches(list[StagedBatch]):
 
 
 class Stage:
-    """What lies under one key. `held_settles` is durable; `settles` itself is not."""
+    """What is staged under one key. `held_settles` is durable; `settles` itself is not."""
 
     __slots__ = ("held_settles", "key", "lost", "opened_ms", "parts", "settles")
 
@@ -78,11 +80,11 @@ class Stage:
         self.parts = StagedBatches(parts)
         self.settles: list[StagedSettle] = []
         self.lost = False
-        """Whether a restart took settles from it."""
+        """Whether the stage lost its settles in a restart."""
 
 
 class Open(UserDict[str, Stage]):
-    """Stages by key, and the content bytes of all of them: asked for with each batch, so never summed up."""
+    """Open stages by key, with the sum of their content bytes: it is needed for each batch, so it is kept."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,14 +111,17 @@ class Stages:
     def __init__(self) -> None:
         self.open = Open()
         self.expired: dict[str, None] = {}
-        """Keys of stages that were not committed in time: what they held is gone, so the key is never good again."""
+        """Keys of stages that were not committed in time.
+
+        Their messages are gone, so the key is refused from then on.
+        """
         self._committed: dict[str, Int64] = {}
         self._batches: dict[str, deque[str]] = {}
-        """Micro-batches among them by query, oldest first: follows from the keys and their order."""
+        """Micro-batches among the committed keys by query, oldest first. Derived from the keys and their order."""
 
     @property
     def committed(self) -> dict[str, Int64]:
-        """Key to `topic, partition, base, count` for each part, oldest first."""
+        """`topic, partition, base, count` for each part, by key, oldest key first."""
         return self._committed
 
     @committed.setter
@@ -130,7 +135,7 @@ class Stages:
         return self.open.bytes
 
     def remember(self, key: str, placed: Int64) -> None:
-        """A key was committed."""
+        """Remember a committed key."""
         if len(self._committed) >= COMMITTED_MAX:
             self._drop(next(iter(self._committed)))
         self._committed[key] = placed
@@ -142,7 +147,7 @@ class Stages:
                 self._drop(batches[0])
 
     def _drop(self, key: str) -> None:
-        """The oldest key, of all or of its query."""
+        """Forget a key, which is the oldest of all or the oldest of its query."""
         self._committed.pop(key, None)
         query = _query(key)
         if query is not None:
@@ -151,17 +156,17 @@ class Stages:
                 del self._batches[query]
 
     def forget(self, key: str) -> None:
-        """A stage was not committed in time."""
+        """Remember that a stage was not committed in time."""
         if len(self.expired) >= COMMITTED_MAX:
             del self.expired[next(iter(self.expired))]
         self.expired[key] = None
 
     def older_than(self, opened_ms: int) -> list[str]:
-        """Keys of stages that were opened at or before a time."""
+        """Return the keys of stages that were opened at or before a time."""
         return [key for key, stage in self.open.items() if stage.opened_ms <= opened_ms]
 
 
 def _query(key: str) -> str | None:
-    """The query of Spark that a key is a micro-batch of."""
+    """Return the Spark query of which a key names a micro-batch; None for other keys."""
     found = _MICRO_BATCH.fullmatch(key)
     return None if found is None else found[1]

@@ -1,4 +1,4 @@
-"""Everything a shard knows. Durable parts change only in `apply`; consumers and leases change as people pull."""
+"""The state of a shard. Its durable parts change only in `apply`; consumers and leases change with each pull."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REMOVALS_MAX = 100
 
 @dataclass(slots=True)
 class ConsumerState:
-    """One of those who share a subscription, with the buffer it declared and what it holds."""
+    """A consumer of a subscription: the buffer it declared, and how much it holds."""
 
     id: str
     buffer_messages: int
@@ -54,20 +54,20 @@ class ConsumerState:
     turn: int = 0
     """The partition at or after which its next pull begins."""
     is_internal: bool = False
-    """Whether it is the broker's own, and nobody else's to send away."""
+    """Whether it belongs to the broker itself, so that no client may remove it."""
     seat: str = ""
-    """Whose partitions it pulls from: its own, or those of a seat that several share."""
+    """Whose partitions it pulls from: its own, or those of a seat that several consumers share."""
 
     def __post_init__(self) -> None:
         self.seat = self.seat or self.id
 
     def has_room(self) -> bool:
-        """Whether its buffer and its credit allow for a message more."""
+        """Return whether its buffer and its credit allow one more message."""
         return self.out_messages < self.buffer_messages and self.out_bytes < self.buffer_bytes and self.credit > 0
 
 
 class SubscriptionState:
-    """A subscription: its readers by partition, its consumers, and how they share."""
+    """A subscription: its readers by partition, its consumers, and how they share the partitions."""
 
     __slots__ = (
         "assignment",
@@ -94,25 +94,25 @@ class SubscriptionState:
         self.readers: dict[int, Reader] = {}
         self.nonempty = NonEmpty()
         self.wakeups: dict[int | str, int] = {}
-        """Partitions that were stirred and consumers that got room since those who wait were last told, by event."""
+        """Partitions that became non-empty and consumers that got room since pulls were last woken, by event."""
         self.events = 0
         self.consumers: dict[str, ConsumerState] = {}
         self.seats: dict[str, int] = {}
-        """Seats that consumers share, and how many do."""
+        """Seats that consumers share, and how many consumers share each."""
         self.assignment = assignment.make(config.assignment, topic.config.partitions)
         self.turn = 0
         self.backlog_bytes = 0
-        """Content bytes not settled, kept only where the subscription declared a buffer of bytes."""
+        """Content bytes not settled, kept only if the subscription declared a buffer of bytes."""
         self.counters: dict[str, int] = {}
 
     def share_out(self) -> None:
-        """There are more partitions: all consumers join anew, in the order in which they came."""
+        """Divide the partitions anew after some were added: all consumers join again in their order."""
         self.assignment = assignment.make(self.config.assignment, self.topic.config.partitions)
         for seat in dict.fromkeys(consumer.seat for consumer in self.consumers.values()):
             self.assignment.join(seat)
 
     def seat(self, consumer: ConsumerState) -> None:
-        """Give a newcomer its place in the assignment."""
+        """Add a new consumer to the assignment."""
         if consumer.seat != consumer.id:
             self.seats[consumer.seat] = self.seats.get(consumer.seat, 0) + 1
             if self.seats[consumer.seat] > 1:
@@ -120,7 +120,7 @@ class SubscriptionState:
         self.assignment.join(consumer.seat)
 
     def unseat(self, consumer: ConsumerState) -> None:
-        """Take that place away; a seat that others share stays."""
+        """Remove a consumer from the assignment. A seat that other consumers share stays."""
         if consumer.seat != consumer.id:
             self.seats[consumer.seat] -= 1
             if self.seats[consumer.seat]:
@@ -129,23 +129,23 @@ class SubscriptionState:
         self.assignment.leave(consumer.seat)
 
     def start_of(self, partition: int) -> int:
-        """Where this subscription starts in a partition."""
+        """Return the offset at which this subscription starts in a partition."""
         return int(self.starts[partition if len(self.starts) > 1 else 0])
 
     def by_partition(self) -> Iterator[tuple[Partition, Reader]]:
-        """Each partition that it reads, with its reader there."""
+        """Yield each partition that the subscription reads, with its reader."""
         for number, reader in self.readers.items():
             yield self.topic.partitions[number], reader
 
     def behind(self) -> int:
-        """Messages that it has neither settled nor buried."""
+        """Return the number of messages that are neither settled nor dead letters."""
         return sum(
             self.topic.partitions[number].next_offset - len(reader.settled) - len(reader.dead)
             for number, reader in self.readers.items()
         )
 
     def count(self, what: str, by: int) -> None:
-        """Add to a counter that people look at (settled, failed, dead, redriven, …)."""
+        """Add to a counter that is shown in statistics (settled, failed, dead, redriven, …)."""
         self.counters[what] = self.counters.get(what, 0) + by
 
 
@@ -176,7 +176,7 @@ class TopicState:
         self.partitions: dict[int, Partition] = {}
         self.subscriptions: dict[int, SubscriptionState] = {}
         self.oldest: Times[int] = Times()
-        """By partition, no later than the earliest time (microseconds) at which a batch in it was published."""
+        """By partition: a time (microseconds) no later than that of its oldest batch."""
         self.producers = Producers()
         self.ids = IdIndex()
         self.outbox = Outbox()
@@ -189,40 +189,40 @@ class TopicState:
         self.counters: dict[str, int] = {}
 
     def partition(self, number: int) -> Partition:
-        """A partition, made with its readers when it is first used."""
+        """Return a partition; make it when it is first used."""
         partition = self.partitions.get(number)
         if partition is None:
             partition = self.partitions[number] = Partition(number)
         return partition
 
     def next_offset(self, number: int) -> int:
-        """The next offset of a partition, for a decision: those change nothing, so none is made here."""
+        """Return the next offset of a partition without making the partition: decisions change nothing."""
         partition = self.partitions.get(number)
         return 0 if partition is None else partition.next_offset
 
     def give_back(self, freed: Freed) -> None:
-        """Messages, bytes and dead letters no longer count against the bounds."""
+        """Subtract messages, bytes and dead letters from what counts against the bounds."""
         self.messages -= freed.messages
         self.bytes -= freed.bytes
         self.dead -= freed.dead
 
     def take(self, taken: Freed) -> None:
-        """Messages and bytes count against the bounds again."""
+        """Add messages and bytes again to what counts against the bounds."""
         self.messages += taken.messages
         self.bytes += taken.bytes
 
     def count(self, what: str, by: int) -> None:
-        """Add to a counter that people look at (published, cancelled, expired, …)."""
+        """Add to a counter that is shown in statistics (published, cancelled, expired, …)."""
         self.counters[what] = self.counters.get(what, 0) + by
 
     def text_tables(self) -> list[OffsetTable]:
-        """The tables that refer to texts and are not empty."""
+        """Return the tables that refer to texts, without empty ones."""
         own = [partition.dead for partition in self.partitions.values()]
         readers = (reader for each in self.subscriptions.values() for reader in each.readers.values())
         return [table for table in (*own, *(t for r in readers for t in (r.held, r.dead))) if len(table)]
 
     def is_stream(self) -> bool:
-        """Whether messages stay after they are settled."""
+        """Return whether messages stay after they are settled."""
         return self.config.keep != "settled"
 
 
@@ -241,37 +241,37 @@ class State:
     expiry_times: Times[tuple[int, int]] = field(default_factory=Times)
     """When messages may next expire, by topic and partition."""
     with_outcomes: dict[int, None] = field(default_factory=dict)
-    """Topics that may have outcomes to tell."""
+    """Topics that may have outcomes to report."""
     to_wake: dict[int, None] = field(default_factory=dict)
-    """Subscriptions that have calls for those who wait, or are gone."""
+    """Subscriptions that have wakeups for waiting pulls, or were deleted."""
     last_ephemeral: int = 0
     """Ephemeral subscriptions have falling negative numbers: no operation in the journal names them."""
 
     def topic(self, name: str) -> TopicState:
-        """A topic by name, or `NotFound`."""
+        """Return a topic by name, or raise `NotFound`."""
         return self.topics[self.catalog.topic(name)]
 
     def subscription(self, topic: str, name: str) -> SubscriptionState:
-        """A subscription by names, ephemeral ones included, or `NotFound`."""
+        """Return a subscription by names, durable or ephemeral, or raise `NotFound`."""
         for subscription in self.topic(topic).subscriptions.values():
             if subscription.config.name == name:
                 return subscription
         raise NotFound("subscription", f"{topic}/{name}")
 
     def text_numbers(self, *texts: str) -> list[int]:
-        """The numbers of texts that a table is about to refer to; a full table of texts is swept first."""
+        """Return numbers for texts that a table is about to refer to. Sweeps a full table of texts first."""
         if not self.texts.has_room():
             self.texts.sweep([topic.text_tables() for topic in self.topics.values()])
         return [self.texts.number(text) for text in texts]
 
     def mark_nonempty(self, subscription: SubscriptionState, number: int) -> None:
-        """Messages came, or came back, to a subscription in a partition, or a key is free again."""
+        """Note that a partition may have a message to lease: one arrived or came back, or its key is free."""
         subscription.nonempty.add(number)
         self._wake(subscription, number)
         self.end_hold(subscription.topic, number)
 
     def mark_room(self, subscription: SubscriptionState, consumer: str) -> None:
-        """A consumer has more room than before, or is gone."""
+        """Note that a consumer has more room than before, or was removed."""
         self._wake(subscription, consumer)
 
     def _wake(self, subscription: SubscriptionState, cause: int | str) -> None:
@@ -280,7 +280,7 @@ class State:
         self.to_wake[subscription.number] = None
 
     def take_out(self, lease: Lease, rows: Int64 | None) -> None:
-        """Take rows (None: all) out of a lease and out of its consumer's buffer."""
+        """Take rows (None: all) out of a lease and out of the buffer of its consumer."""
         subscription = self.subscriptions.get(lease.subscription)
         consumer = subscription.consumers.get(lease.consumer) if subscription is not None else None
         picked = slice(None) if rows is None else rows
@@ -298,12 +298,12 @@ class State:
         lease.offset, lease.rank, lease.size = lease.offset[keep], lease.rank[keep], lease.size[keep]
 
     def end_hold(self, topic: TopicState, number: int) -> None:
-        """Somebody let go of messages: those that expired meanwhile go now."""
+        """After a lease let go of messages: let those be removed that expired meanwhile."""
         if len(topic.partitions[number].overdue):
             self.expiry_times.note((topic.number, number), 0)
 
     def reader(self, subscription: SubscriptionState, number: int, start: int) -> Reader:
-        """The reader of a subscription in a partition, about to get messages; made at its first (`start`)."""
+        """Return the reader of a subscription in a partition that is about to get messages. Make it if missing."""
         reader = subscription.readers.get(number)
         if reader is None:
             return self.new_reader(subscription, number, start)
@@ -311,7 +311,7 @@ class State:
         return reader
 
     def new_reader(self, subscription: SubscriptionState, number: int, start: int) -> Reader:
-        """A reader that begins at `start`."""
+        """Make a reader that begins at `start`."""
         topic = subscription.topic
         hashes_of = KeyHasher(self.bodies, topic.number, number) if subscription.config.key_order else None
         reader = Reader(topic.config.order, start, hashes_of)
@@ -323,7 +323,7 @@ class State:
 
 
 class KeyHasher:
-    """Key hashes of messages of one partition, asked from the bodies."""
+    """Returns key hashes of messages of one partition, read from their bodies."""
 
     __slots__ = ("_bodies", "_partition", "_topic")
 
@@ -336,9 +336,9 @@ class KeyHasher:
 
 
 def key_hashes(keys: pa.Array) -> Int64:
-    """Hashes of keys as int64, 0 for a message without a key."""
+    """Return the hashes of keys as int64, 0 for a message without a key."""
     hashes = hash_strings(keys).view(np.int64)
-    hashes = np.where(hashes == 0, 1, hashes)  # an empty key hashes to 0, and is a key nevertheless
+    hashes = np.where(hashes == 0, 1, hashes)  # an empty key hashes to 0, but is a key
     if keys.null_count:
         hashes = np.where(keys.is_null().to_numpy(zero_copy_only=False), 0, hashes)
     return hashes

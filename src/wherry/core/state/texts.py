@@ -1,8 +1,9 @@
-"""Reasons and errors, each kept once and referred to by number; bounded, since clients choose them.
+"""Reasons and errors of failed messages, each stored once and referred to by number.
 
-When the table is full it is swept: texts that no message refers to any more leave it. If nearly all are still referred
-to, the topics that have the most give way, each down to the same share: one that fails in a new way each time takes
-nothing from the others. What gives way are errors before reasons, then what few messages say, then what is oldest.
+Their number is bounded, because clients choose them. A full table is swept: texts that no message refers to are
+removed. If nearly all are still in use, the topics that use the most lose some, each down to the same share, so that a
+topic with a new error text for each message takes nothing from the others. Errors are removed before reasons, then
+texts of few messages before texts of many, then older ones before newer ones.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 TEXTS_MAX = 65_536
 
 LOST = 1
-"""The number of what could not be kept."""
+"""The number that stands for texts that could not be kept."""
 
 COLUMNS = ("reason", "error")
 
 
 class Texts:
-    """Texts by number. `texts` only grows, until a sweep puts another list in its place."""
+    """Texts by number. `texts` only grows, until a sweep replaces the list."""
 
     __slots__ = ("_numbers", "texts")
 
@@ -36,7 +37,7 @@ class Texts:
         self._numbers: dict[str, int] = {"": 0}
 
     def number(self, text: str) -> int:
-        """The number of a text."""
+        """Return the number of a text; a new text gets one, or `LOST` if the table is full."""
         text = text[:ERROR_CHARS_MAX]
         known = self._numbers.get(text)
         if known is not None:
@@ -48,16 +49,16 @@ class Texts:
         return self._numbers[text]
 
     def has_room(self) -> bool:
-        """Whether a reason and an error fit."""
+        """Return whether a reason and an error fit."""
         return len(self.texts) + len(COLUMNS) <= TEXTS_MAX
 
     def load(self, texts: list[str]) -> None:
-        """From a checkpoint."""
+        """Load the texts of a checkpoint."""
         self.texts = texts
         self._numbers = {text: number for number, text in enumerate(texts) if number != LOST}
 
     def sweep(self, topics: Sequence[Sequence[OffsetTable]]) -> None:
-        """Keep what the tables, topic by topic, refer to, and leave a part of the room free; numbers change."""
+        """Keep what the tables of each topic refer to, and leave a sixteenth free. Numbers change."""
         count = len(self.texts)
         ranked = [self._ranked(tables) for tables in topics]
         room = TEXTS_MAX - TEXTS_MAX // 16 - (LOST + 1) - len(COLUMNS)
@@ -71,7 +72,7 @@ class Texts:
         self.load([*self.texts[: LOST + 1], *(self.texts[number] for number in kept.tolist())])
 
     def _ranked(self, tables: Iterable[OffsetTable]) -> Int64:
-        """The numbers that tables refer to, first those to be kept first."""
+        """Return the numbers that tables refer to, those to keep first."""
         used = {name: np.zeros(len(self.texts), np.int64) for name in COLUMNS}
         for table in tables:
             for name in _texts_of(table):
@@ -98,7 +99,7 @@ def _renumber(table: OffsetTable, numbers: Int64) -> None:
 
 
 def _fair_share(sizes: list[int], room: int) -> int:
-    """The largest share at which all fit, those with less taking only what they need."""
+    """Return the largest share at which all fit, where topics with less take only what they need."""
     share = room
     for done, size in enumerate(sorted(sizes)):
         share = room // (len(sizes) - done)

@@ -1,1 +1,1 @@
-"""The bodies of messages: recent ones in memory, older ones in segments that Arrow readers open."""
+"""The bodies of messages: recent ones in memory, older ones in segments, which any Arrow reader can open."""

@@ -1,9 +1,9 @@
 """Batches as Arrow IPC bytes, without a copy of the payloads.
 
-Fresh memory is the dearest thing on the way of a message: touching it first costs more than writing it to disk. So the
-journal writes payloads from where the producer put them, and memory keeps that same batch until it is flushed. Arrow
-data is immutable, so this is safe. All numbers are copied (the other columns, and where each payload begins), since
-they often lie in the memory of a numpy array, which its owner may fill again.
+Allocating memory is the largest cost of a message: touching fresh pages takes longer than writing them to disk. So the
+journal writes payloads from the memory where the producer put them, and the store keeps that same batch until it is
+flushed. That is safe because Arrow data is immutable. All numbers (the other columns, and where each payload begins)
+are copied, because they are often in the memory of a numpy array that its owner may change.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from wherry.model.schema import raw_edges
 Chunks: TypeAlias = ipc.Chunks
 
 COPIED_BYTES_MAX = 32 << 10
-"""A smaller batch is copied: cheaper than looking at its buffers."""
+"""A smaller batch is copied: that is cheaper than examining its buffers."""
 
 HELD_FACTOR = 2
-"""A batch that holds on to more than so many times its payloads is copied: a few rows may be cut from a huge table."""
+"""A batch that keeps more than so many times its size in memory is copied: it may be a few rows of a huge table."""
 
 
 def adopt(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Chunks, int]:
-    """The batch to keep, its bytes as parts to write, and their size."""
+    """Return the batch to keep, its bytes as chunks to write, and their size."""
     if batch.nbytes < COPIED_BYTES_MAX or _held_bytes(batch.column("payload")) > HELD_FACTOR * batch.nbytes:
         body = batch.serialize()
         return pa.ipc.read_record_batch(body, batch.schema), [body], body.size
@@ -35,7 +35,7 @@ def adopt(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Chunks, int]:
 
 
 def _with_own_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with everything its own but the bytes of its payloads."""
+    """Return the batch with copies of everything but the bytes of the payloads."""
     small = batch.drop_columns(["payload"])
     copied = pa.ipc.read_record_batch(small.serialize(), small.schema) if small.num_columns else small
     columns = {name: copied.column(name) for name in small.schema.names}
@@ -44,13 +44,13 @@ def _with_own_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_own_edges(column: pa.Array) -> pa.Array:
-    """Where each payload begins is a number too; it must not move once it was checked."""
+    """Copy where each payload begins: these numbers must not change after they were checked."""
     own = pa.py_buffer(raw_edges(column).tobytes())
     return pa.Array.from_buffers(column.type, len(column), [None, own, column.buffers()[2]], 0)
 
 
 def _held_bytes(column: pa.Array) -> int:
-    """Memory that a column keeps from being freed."""
+    """Return the memory that a column keeps from being freed."""
     roots: dict[int, int] = {}
     for buffer in filter(None, column.buffers()):
         root = buffer

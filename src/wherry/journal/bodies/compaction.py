@@ -1,4 +1,4 @@
-"""Segments that are dead, or mostly: found a few at a time, so that no look takes long however many there are."""
+"""Finds segments to delete or to compact, a few at a time, so that no call takes long however many there are."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import TypeAlias
 from wherry.journal.bodies.segment import Segment
 
 Wants: TypeAlias = Callable[[int, int, int, int], int]
-"""How many messages of a partition (topic, partition, from, to) are wanted at most; 0 means none."""
+"""Returns an upper bound of the messages of a partition (topic, partition, from, to) that are needed; 0: none."""
 
 SPARSE_FACTOR = 4
-"""A segment is written again when less than one in so many of its messages is wanted."""
+"""A segment is compacted when less than one in so many of its messages is needed."""
 LOOK_MAX = 1_024
-"""Segments that one look goes through, at a few microseconds each: 64 GiB, if they are full."""
+"""Segments that one scan examines, at a few microseconds each: 64 GiB, if they are full."""
 
 
 class SparseSegments:
-    """Goes round all segments, and remembers those that are worth writing again."""
+    """Goes over all segments again and again, and keeps those that are worth compacting."""
 
     def __init__(self) -> None:
         self._round: list[Segment] = []
-        """Still to be looked at in this round, the next one last."""
+        """Segments still to be examined in this round, the next one last."""
         self._sparse: dict[Segment, int] = {}
-        """Mostly dead, and the bytes that writing each again would win."""
+        """Segments with few needed messages, and the bytes that compacting each would free."""
 
     @property
     def gain_bytes(self) -> int:
-        """About what writing all known sparse segments again would win."""
+        """Return about how many bytes compacting all known sparse segments would free."""
         return sum(self._sparse.values())
 
     def scan(self, segments: Iterable[Segment], wants: Wants) -> list[Segment]:
-        """Go on with the round of `segments`; those met in which nobody wants anything any more."""
+        """Examine the next segments of the round; return those without a needed message."""
         if not self._round:
             self._round = list(segments)[::-1]
             self._sparse = {}
@@ -46,7 +46,7 @@ class SparseSegments:
         return dead
 
     def take(self, has: Callable[[Segment], bool]) -> Segment | None:
-        """The sparse segment that wins the most and is still there, for good."""
+        """Remove and return the sparse segment that would free the most and is still in use."""
         while self._sparse:
             segment = max(self._sparse, key=self._sparse.__getitem__)
             del self._sparse[segment]

@@ -1,4 +1,4 @@
-"""Pieces of batches, of different columns and in any order, as one batch."""
+"""Join pieces of batches, of different columns and in any order, to one batch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _STAMPED = ("offset", "published")
 
 
 def full(pieces: list[BatchPiece], offsets: Int64) -> pa.RecordBatch:
-    """Pieces as one full batch of these offsets."""
+    """Join pieces to one full batch of these offsets."""
     batch, published_us = one(pieces, len(offsets))
     return expand(batch, offsets, published_us)
 
 
 def one(pieces: list[BatchPiece], count: int) -> tuple[pa.RecordBatch, int | Int64]:
-    """Pieces as one compact batch, rows in the order that was asked for, and when they were published."""
+    """Join pieces to one compact batch in the requested order of rows; return it and when each row was published."""
     if len(pieces) == 1 and isinstance(pieces[0].at, slice):
         return pieces[0].batch, pieces[0].published_us
     published = np.empty(count, np.int64)
@@ -36,7 +36,7 @@ def one(pieces: list[BatchPiece], count: int) -> tuple[pa.RecordBatch, int | Int
 
 
 def joined(pieces: list[BatchPiece], schema: pa.Schema, count: int) -> pa.RecordBatch:
-    """Pieces as one batch of `schema`, rows in the order that was asked for."""
+    """Join pieces to one batch of `schema` in the requested order of rows."""
     if len(pieces) == 1 and isinstance(pieces[0].at, slice):
         return _shaped([pieces[0].batch], schema)
     by_columns: dict[tuple[str, ...], list[BatchPiece]] = {}

@@ -1,7 +1,7 @@
-"""Where messages lie in files, for a reader on this machine: what need not go through the broker need not wait for it.
+"""Which segment files hold a range of a partition, so that a log reader on the same machine can read them itself.
 
-The broker says which blocks of which segments hold a stretch of a partition, and which of their messages are gone. What
-it has in memory alone it does not say: that is read with a ticket, as is all that a reader cannot open.
+The broker returns the blocks of a range, and which of their messages are gone. Messages that are only in memory are not
+in files: the reader fetches them with a ticket, as it does when it cannot open the files.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from wherry.journal.bodies.window import Window
 
 
 class SegmentFile(msgspec.Struct, frozen=True, array_like=True):
-    """A segment, and those of its blocks that are meant: for each the values of `BLOCK_COLUMNS`."""
+    """A segment file, and the blocks of it to read: the values of `BLOCK_COLUMNS` for each."""
 
     path: str
     blocks: list[list[int]]
 
 
 class Nearby(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is of `start..stop`."""
+    """Where the messages of `start..stop` are."""
 
     partition: int
     start: int
     stop: int
     in_files: bool
-    """Whether `files` hold all of it; else it is to be read with a ticket."""
+    """Whether `files` hold all of it; else it has to be fetched with a ticket."""
     folder: str = ""
     files: list[SegmentFile] = []
     gone: bytes = b""
 
     def window(self) -> Window:
-        """To be read with the files of `folder`."""
+        """Return a window over the files, to be read from `folder`."""
         blocks = []
         for path, rows in ((file.path, file.blocks) for file in self.files):
             table = np.array(rows, np.int64).reshape(-1, len(BLOCK_COLUMNS)).T
@@ -47,7 +47,7 @@ class Nearby(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def nearby(view: Window, folder: Path | None) -> Nearby:
-    """The beginning of a window that lies in files; all of it, to be read with a ticket, if it begins in memory."""
+    """Return the first part of a window that is in files; the whole of it, without files, if it begins in memory."""
     stop = min((cached.base for cached in view.cached), default=view.stop)
     if folder is None or stop <= view.start:
         return Nearby(partition=view.partition, start=view.start, stop=view.stop, in_files=False)

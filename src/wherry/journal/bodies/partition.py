@@ -17,11 +17,11 @@ OVERHEAD_BYTES = 1_024
 """What a batch in memory costs beside its columns."""
 
 SLACK = 16
-"""Rows of batches that left may stay, however few there are: a sweep costs more than a publish."""
+"""Rows of dropped batches that may stay however few batches there are: a sweep costs more than a publish."""
 
 
 class CachedBatch:
-    """A compact batch in memory, and where the journal has it. One that was read back is unpacked when it is wanted."""
+    """A compact batch in memory, and its position in the journal. A batch read on recovery is decoded when needed."""
 
     __slots__ = (
         "_batch",
@@ -55,19 +55,19 @@ class CachedBatch:
         self.count = self.batch.num_rows if count is None else count
         """Messages of the batch."""
         self.size = OVERHEAD_BYTES + (batch.size if isinstance(batch, Packed) else int(batch.nbytes))
-        """Bytes of memory it counts for."""
+        """Bytes of memory that count for it."""
         self.dropped = False
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """Its messages. A thread may ask too: to unpack twice does no harm."""
+        """The messages. Threads may read this as well: decoding twice does no harm."""
         if isinstance(self._batch, Packed):
             self._batch = self._batch.unpack()
         return self._batch
 
 
 class BatchPiece(NamedTuple):
-    """Messages of one batch that were asked for: which rows of the answer they are, and which of the batch."""
+    """Requested messages of one batch: `at` are their rows in the result, `batch` has only these messages."""
 
     at: Int64 | slice
     batch: pa.RecordBatch
@@ -84,7 +84,7 @@ class Block(NamedTuple):
 
 
 class PartitionBodies:
-    """Bodies of one partition by offset. Rows of batches that left are swept when they are more than half."""
+    """Bodies of one partition by offset. Rows of dropped batches are swept when they are more than half."""
 
     __slots__ = ("_base", "_empty", "_slots", "_stop", "loaded", "segments")
 
@@ -92,16 +92,16 @@ class PartitionBodies:
         self._slots: list[CachedBatch | None] = []
         self._base = np.zeros(16, np.int64)
         self._stop = np.zeros(16, np.int64)
-        """Where the batch of each slot begins and ends; there is room for more than there are slots."""
+        """First and end offset of the batch in each slot; the arrays are longer than the list of slots."""
         self._empty = 0
         self.segments: list[Segment] = []
         self.loaded: dict[tuple[str, int], Block] = {}
 
     def put(self, cached: CachedBatch) -> None:
-        """A batch comes into memory.
+        """Add a batch.
 
-        Bases only grow as messages are published. On recovery they come in the order of the journal, which has the
-        body of a staged batch where it was staged and not where it was committed.
+        Bases grow as messages are published. On recovery batches come in the order of the journal, which has a staged
+        batch where it was staged and not where it was committed.
         """
         end = len(self._slots)
         if end == len(self._base):
@@ -116,7 +116,7 @@ class PartitionBodies:
         self._slots.insert(row, cached)
 
     def drop(self, base: int) -> CachedBatch | None:
-        """A batch leaves memory."""
+        """Drop a batch."""
         row = int(self._base[: len(self._slots)].searchsorted(base))
         cached = self._slots[row] if row < len(self._slots) and self._base[row] == base else None
         if cached is not None:
@@ -137,7 +137,7 @@ class PartitionBodies:
             setattr(self, name, fresh)
 
     def pieces(self, offsets: Int64) -> tuple[list[BatchPiece], Int64 | None]:
-        """What is in memory of these messages, and the offsets that are not, if any."""
+        """Return the pieces in memory of these messages, and the offsets that are not in memory, if any."""
         base, stop = self._base[: len(self._slots)], self._stop[: len(self._slots)]
         if len(base) == 0:
             return self._from_blocks(offsets, np.arange(len(offsets), dtype=np.int64))
@@ -190,7 +190,7 @@ class PartitionBodies:
         return pieces, None if found.all() else offsets[~found]
 
     def between(self, start: int, stop: int) -> tuple[list[CachedBatch], list[tuple[Segment, int]]]:
-        """Where messages of `start..stop` are: batches in memory, blocks on disk."""
+        """Return where the messages of `start..stop` are: batches in memory, blocks on disk."""
         count = len(self._slots)
         low, high = np.searchsorted(self._stop[:count], start, "right"), np.searchsorted(self._base[:count], stop)
         cached = [each for each in self._slots[int(low) : int(high)] if each is not None]
@@ -198,7 +198,7 @@ class PartitionBodies:
         return cached, blocks
 
     def blocks_for(self, offsets: Int64) -> list[tuple[Segment, int]]:
-        """Blocks that may hold these offsets (sorted)."""
+        """Return the blocks that may hold these offsets (sorted)."""
         wanted = []
         for segment in self.segments:
             low, high = np.searchsorted(offsets, (segment.first, segment.last + 1))
@@ -208,12 +208,12 @@ class PartitionBodies:
 
 
 def _is_run(rows: Int64) -> bool:
-    """Whether each is one more than the one before."""
+    """Return whether each number is one more than the number before."""
     return len(rows) == 1 or (int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all()))
 
 
 def _groups(rows: Int64) -> list[tuple[int, Int64]]:
-    """Each row with the places where it stands, in order."""
+    """Return each row with the positions at which it occurs, in order."""
     if len(rows) == 0:
         return []
     order = np.argsort(rows, kind="stable")

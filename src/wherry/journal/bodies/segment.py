@@ -1,7 +1,7 @@
-"""Segments: sealed Arrow IPC files of one partition, which pyarrow, pandas, polars and DuckDB open as they are.
+"""Segments: immutable Arrow IPC files of one partition, which pyarrow, pandas, polars and DuckDB can open.
 
-A segment is written once, whole. Its **blocks** (record batches) are found by offset from a small table kept with the
-checkpoint, and each is checked by its CRC32C when it is read.
+A segment is written once, as a whole. Its **blocks** (record batches) are found by offset in a small table that is
+stored in the checkpoint. Each block is checked by its CRC32C when it is read.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ BLOCK_BYTES = 1 << 20
 BLOCK_ROWS_MAX = 8_192
 
 _HEAD_BYTES = 8 + MESSAGE.serialize().size
-"""What an Arrow file begins with: its magic, padded, and the schema. Blocks follow without gaps."""
+"""How an Arrow file begins: its magic, padded, and the schema. Blocks follow without gaps."""
 
 BLOCK_COLUMNS = ("first", "last", "rows", "at", "length", "crc")
 
 
 class SegmentImage(msgspec.Struct, frozen=True, array_like=True):
-    """A segment as a checkpoint remembers it; `blocks` is `BLOCK_COLUMNS` one after another."""
+    """A segment as a checkpoint stores it; `blocks` is the columns `BLOCK_COLUMNS` one after another."""
 
     topic: int
     partition: int
@@ -45,7 +45,10 @@ class SegmentImage(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """A sealed file of messages, ascending by offset, with gaps where settled ones were left out; one object a file."""
+    """An immutable file of messages, ascending by offset, with gaps where settled messages were left out.
+
+    There is one object for each file, so that segments can be compared by identity.
+    """
 
     topic: int
     partition: int
@@ -55,43 +58,43 @@ class Segment:
 
     @property
     def first(self) -> int:
-        """Lowest offset."""
+        """The lowest offset."""
         return int(self.blocks[0, 0])
 
     @property
     def last(self) -> int:
-        """Highest offset."""
+        """The highest offset."""
         return int(self.blocks[1, -1])
 
     @property
     def rows(self) -> int:
-        """How many messages it holds."""
+        """The number of messages."""
         return int(self.blocks[2].sum())
 
     def blocks_for(self, offsets: Int64) -> Int64:
-        """Numbers of the blocks that may hold these offsets (sorted)."""
+        """Return the numbers of the blocks that may hold these offsets (sorted)."""
         at = np.searchsorted(self.blocks[1], offsets)
         at = at[at < self.blocks.shape[1]]
         return at[starts(at)]
 
     def blocks_between(self, start: int, stop: int) -> range:
-        """Numbers of the blocks that may hold offsets of `start..stop`."""
+        """Return the numbers of the blocks that may hold offsets of `start..stop`."""
         first, last = self.blocks[0], self.blocks[1]
         return range(int(np.searchsorted(last, start)), int(np.searchsorted(first, stop)))
 
     def image(self) -> SegmentImage:
-        """For a checkpoint."""
+        """Return what a checkpoint stores."""
         return SegmentImage(self.topic, self.partition, self.path, self.bytes, self.blocks.ravel())
 
 
 def from_image(image: SegmentImage) -> Segment:
-    """The way back from `Segment.image`."""
+    """Return the segment of an image."""
     blocks = image.blocks.reshape(len(BLOCK_COLUMNS), -1)
     return Segment(image.topic, image.partition, image.path, image.bytes, blocks)
 
 
 def cut_blocks(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """A full batch in pieces of about `BLOCK_BYTES`: what one cold read costs."""
+    """Cut a full batch into blocks of about `BLOCK_BYTES`: the smallest unit of a read."""
     if batch.num_rows == 0:
         return []
     ends = edges(batch.column("payload"))[1:]
@@ -102,14 +105,14 @@ def cut_blocks(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
 
 
 async def write(files: Files, topic: int, partition: int, path: str, batches: Iterable[pa.RecordBatch]) -> Segment:
-    """Seal full batches, ascending by offset, into a file that is durable on return. A thread goes through them."""
+    """Write full batches, ascending by offset, to a file that is durable on return. A thread encodes them."""
     data, blocks = await files.compute(partial(_sealed, batches))
     await files.put(path, [data])
     return Segment(topic, partition, path, data.size, blocks)
 
 
 def _sealed(batches: Iterable[pa.RecordBatch]) -> tuple[pa.Buffer, Int64]:
-    """The bytes of a segment, and its blocks as `BLOCK_COLUMNS`."""
+    """Return the bytes of a segment, and its blocks as `BLOCK_COLUMNS`."""
     sink = pa.BufferOutputStream()
     rows: list[tuple[int, int, int, int, int]] = []
     at = _HEAD_BYTES
@@ -125,13 +128,13 @@ def _sealed(batches: Iterable[pa.RecordBatch]) -> tuple[pa.Buffer, Int64]:
 
 
 async def read_block(files: Files, segment: Segment, number: int) -> pa.RecordBatch:
-    """One block, checked."""
+    """Read and check one block."""
     at, length = (int(value) for value in segment.blocks[3:5, number])
     return decode_block(await files.read(segment.path, at, length), segment, number)
 
 
 def decode_block(data: pa.Buffer, segment: Segment, number: int) -> pa.RecordBatch:
-    """A block from its bytes; `Corrupt` names the file and the byte."""
+    """Decode a block; raise `Corrupt`, with file and byte, if it is not what was written."""
     at, length, crc = (int(value) for value in segment.blocks[3:6, number])
     if data.size != length or google_crc32c.value(data) != crc:
         raise Corrupt(segment.path, at, f"block {number} of the segment is not what was written")

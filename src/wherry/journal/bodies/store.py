@@ -1,7 +1,8 @@
 """The bodies of all messages: recent ones in memory, older ones in segments.
 
-Publishing puts a batch into memory; it leaves when nobody wants it, or when the memory budget moves it to a segment.
-Batches that were settled in the meantime never reach a segment: short-lived traffic is written once, to the journal.
+A publish puts its batch into memory. The batch leaves memory when its messages are no longer needed, or when the memory
+budget moves it to a segment. Batches that were settled meanwhile are never written to a segment, so short-lived traffic
+is written once, to the journal.
 """
 
 from __future__ import annotations
@@ -35,23 +36,23 @@ from wherry.model.schema import MESSAGE, content_sizes, delivered
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 BlockKey: TypeAlias = tuple[tuple[int, int], str, int]
-"""A block: topic and partition, path of its segment, number."""
+"""A block: topic and partition, path of its segment, number of the block."""
 Wanted: TypeAlias = Callable[[int, int, Int64], npt.NDArray[np.bool_]]
-"""Which messages of a partition somebody still wants."""
+"""Returns which messages of a partition are still needed."""
 
 CACHE_BYTES_MAX = 256 << 20
 READ_BYTES_MAX = 128 << 20
 SEGMENT_BYTES_MAX = 64 << 20
 SEGMENT_BATCHES_MAX = 16_384
-"""Batches leave memory in one turn of the loop, at a few microseconds each."""
+"""Batches leave memory in one turn of the event loop, at a few microseconds each."""
 OLDEST_LOOK_MAX = 64
-"""Batches that the search for the oldest one in the journal goes through: transient ones may be before it."""
+"""Batches that the search for the oldest journaled batch goes through: transient batches may come before it."""
 CHUNK_BYTES = 8 << 20
-"""What is joined at once on the way to a segment."""
+"""Bytes that are joined at once when a segment is written."""
 
 
 class StoreImage(msgspec.Struct, frozen=True, array_like=True):
-    """What a checkpoint remembers: the segments, and where in the journal the other bodies are.
+    """What a checkpoint stores: the segments, and where in the journal the other bodies are.
 
     `cached` holds `topic, partition, base, published_us, position, index, gate` for each batch.
     """
@@ -61,17 +62,17 @@ class StoreImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StoreSnapshot(NamedTuple):
-    """Where all bodies that outlive the process are, at one moment. Nothing in it changes any more."""
+    """Where all journaled bodies are, at one moment. Immutable, so that a thread can encode it."""
 
     segments: list[Segment]
     cached: list[CachedBatch]
 
     def floor(self) -> int | None:
-        """The lowest journal position whose body is only there, None if there is none."""
+        """Return the lowest journal position that is the only copy of a body, None if there is none."""
         return min((each.position for each in self.cached if each.position), default=None)
 
     def image(self) -> StoreImage:
-        """For a checkpoint."""
+        """Return what a checkpoint stores."""
         rows = [
             (c.topic, c.partition, c.base, c.published_us, c.position, c.index, c.gate)
             for c in self.cached
@@ -91,7 +92,7 @@ class BodyStore:
         self._order: dict[tuple[int, int, int], CachedBatch] = {}
         """Batches in memory, oldest first."""
         self._recent: OrderedDict[BlockKey, int] = OrderedDict()
-        """Blocks in memory and their bytes, those that were asked for last at the end."""
+        """Blocks in memory and their bytes, the most recently used last."""
         self._loading = asyncio.Lock()
         self._sealing = asyncio.Lock()
         self._read_bytes = 0
@@ -99,24 +100,24 @@ class BodyStore:
         self._next_segment = 1
         self._sparse = SparseSegments()
         self.cached_bytes = 0
-        """Of messages that a flush can move to a segment."""
+        """Bytes of batches that a flush can move to a segment."""
         self.cached_messages = 0
-        """In their batches; some may be settled."""
+        """Messages of these batches; some may be settled."""
         self.transient_bytes = 0
-        """Of messages that must stay in memory."""
+        """Bytes of transient batches, which must stay in memory."""
         self.cache_bytes_max = cache_bytes_max
         self.garbage: list[str] = []
         """Segment files that nothing needs once the next checkpoint is durable."""
         self.garbage_bytes = 0
 
     def put(self, cached: CachedBatch) -> None:
-        """A batch was published."""
+        """Add a published batch."""
         self._bodies_of(cached.topic, cached.partition).put(cached)
         self._order[cached.topic, cached.partition, cached.base] = cached
         self._count(cached, cached.size)
 
     def drop(self, topic: int, partition: int, bases: list[int]) -> None:
-        """Nobody wants these batches any more."""
+        """Drop batches that no subscription needs any more."""
         bodies = self._partitions.get((topic, partition))
         for base in bases if bodies is not None else ():
             cached = bodies.drop(base) if bodies is not None else None
@@ -136,7 +137,7 @@ class BodyStore:
             self.transient_bytes += size
 
     def drop_topic(self, topic: int) -> None:
-        """A topic is gone with everything in it."""
+        """Drop everything of a deleted topic."""
         for key in [key for key in self._partitions if key[0] == topic]:
             bodies = self._partitions.pop(key)
             self._discard(bodies.segments)
@@ -159,7 +160,10 @@ class BodyStore:
         return pieces
 
     def sizes(self, topic: int, partition: int, offsets: Int64, *, share: int = 1) -> Int64:
-        """See `Bodies`: of the first messages only, where the read cache could not hold the others beside them."""
+        """See `Bodies`.
+
+        Returns the sizes of the first messages only, if the read cache cannot hold the others as well.
+        """
         try:
             pieces = self._pieces(topic, partition, offsets)
         except Cold:
@@ -176,10 +180,10 @@ class BodyStore:
         return sizes
 
     def _fitting(self, topic: int, partition: int, offsets: Int64, size_max: int) -> int:
-        """How many of the first messages lie in blocks of so many bytes together; one at least."""
+        """Return how many of the first messages are in blocks of at most `size_max` bytes together; at least one."""
         order = np.argsort(offsets)
         ascending = offsets[order]
-        begins, sizes = [], []  # of each block: the first message that needs it, by its block in the question; bytes
+        begins, sizes = [], []  # for each block: the index of the first message that needs it, and its bytes
         bodies = self._partitions.get((topic, partition))
         for segment in bodies.segments if bodies is not None else ():
             low, high = np.searchsorted(ascending, (segment.first, segment.last + 1))
@@ -205,13 +209,13 @@ class BodyStore:
         return joined(self._pieces(topic, partition, offsets), schema, len(offsets))
 
     def deliver(self, topic: int, partition: int, offsets: Int64, attempts: int | Int64) -> tuple[pa.RecordBatch, int]:
-        """Messages as `delivered` has them, and the journal position that must be durable before a consumer does."""
+        """Return messages as a consumer gets them, and the position that must be durable before they are sent."""
         pieces = self._pieces(topic, partition, offsets)
         batch, published_us = one(pieces, len(offsets))
         return delivered(batch, offsets, published_us, partition, attempts), max(piece.gate for piece in pieces)
 
     def messages(self, topic: int, partition: int, offsets: Int64) -> pa.RecordBatch:
-        """Messages as a full batch."""
+        """Return messages as a full batch."""
         if len(offsets) == 0:
             return pa.RecordBatch.from_pylist([], MESSAGE)
         return full(self._pieces(topic, partition, offsets), offsets)
@@ -219,15 +223,16 @@ class BodyStore:
     def between(
         self, topic: int, partition: int, start: int, stop: int
     ) -> tuple[list[CachedBatch], list[tuple[Segment, int]]]:
-        """Where messages of `start..stop` are: batches in memory, blocks on disk."""
+        """Return where the messages of `start..stop` are: batches in memory, blocks on disk."""
         bodies = self._partitions.get((topic, partition))
         return ([], []) if bodies is None else bodies.between(start, stop)
 
     async def load(self, *colds: Cold) -> None:
-        """Bring bodies from segments into memory, so that the decision that wanted them can be made again at once.
+        """Read bodies from segments into memory, so that the decision that needed them can be made again at once.
 
-        `colds` are all that the decision has met so far: what it has found before must be there beside the rest. One
-        caller at a time, who asks again in the turn in which this returns: nobody can push its blocks out before.
+        `colds` are all questions that the decision has asked so far: their bodies must be in memory together. One
+        caller at a time loads, and decides again in the same turn of the event loop in which this returns, so that no
+        other caller can evict its blocks before.
         """
         newest = colds[-1]
         needed = {block: segment for cold in colds for block, segment in self._blocks_needed(cold)}
@@ -238,7 +243,7 @@ class BodyStore:
                 self._recent.move_to_end(block)
             for block, segment in needed.items():
                 if block not in self._recent and not await self._read(block, segment):
-                    return  # the segment was written again, or went: the decision asks anew
+                    return  # the segment was compacted or deleted: the decision has to ask again
                 self._evict(len(needed))
             self._check_found(newest, list(needed))
 
@@ -249,7 +254,7 @@ class BodyStore:
         return [((key, segment.path, number), segment) for segment, number in blocks]
 
     async def _read(self, block: BlockKey, segment: Segment) -> bool:
-        """Bring a block into memory; whether it still belongs there."""
+        """Read a block into memory; return False if its segment is no longer in use."""
         assert self._files is not None
         key, path, number = block
         try:
@@ -272,7 +277,7 @@ class BodyStore:
         return bodies is not None and segment in bodies.segments
 
     def _evict(self, kept: int) -> None:
-        """Forget the blocks over the budget that were not asked for the longest, but none of the last `kept`."""
+        """Evict the least recently used blocks over the budget, but none of the last `kept`."""
         while self._read_bytes > self._read_bytes_max and len(self._recent) > kept:
             (key, path, number), size = self._recent.popitem(last=False)
             self._read_bytes -= size
@@ -281,10 +286,10 @@ class BodyStore:
                 bodies.loaded.pop((path, number), None)
 
     def _check_found(self, cold: Cold, blocks: list[BlockKey]) -> None:
-        """Every message that was missing is in a block now: to ask again without it would go on for ever."""
+        """Raise `Corrupt` if a missing message is in no loaded block: asking again would never end."""
         bodies = self._partitions.get((cold.topic, cold.partition))
         if bodies is None:
-            return  # the topic went meanwhile
+            return  # the topic was deleted meanwhile
         wanted = np.sort(cold.offsets)
         found = np.zeros(len(wanted), np.bool_)
         for key, path, number in blocks:
@@ -297,15 +302,14 @@ class BodyStore:
             raise _lost(cold, wanted[~found])
 
     def is_over(self) -> bool:
-        """Whether memory holds more than its budget, so that a flush is due."""
+        """Return whether memory holds more than its budget, so that a flush is due."""
         return self._files is not None and self.cached_bytes > self.cache_bytes_max
 
     def overflow(self, durable: int, before: int = 0) -> list[list[CachedBatch]]:
-        """What should move from memory to segments, each list to one of its own: the oldest half of the budget.
+        """Return the batches to move from memory to segments, one list for each segment: the oldest half of the budget.
 
-        And whatever lies in the journal up to `before`: one message that waits must not keep the whole journal.
-
-        A segment has no gate any more, so a batch that is not durable yet must stay where it has one.
+        Also takes batches in the journal up to position `before`: one waiting message must not keep the whole journal.
+        A batch in a segment has no gate, so a batch that is not durable yet stays in memory.
         """
         target = self.cached_bytes - self.cache_bytes_max // 2 if self.is_over() else 0
         picked: list[CachedBatch] = []
@@ -319,13 +323,16 @@ class BodyStore:
         return _groups(picked)
 
     def oldest(self) -> int | None:
-        """About the lowest journal position whose body is only there, None if there is none. It looks at a few only."""
+        """Return about the lowest journal position that is the only copy of a body, None if there is none.
+
+        Looks at the first few batches only.
+        """
         return next((each.position for each in islice(self._order.values(), OLDEST_LOOK_MAX) if each.position), None)
 
     def few_before(self, edges: Sequence[int], durable: int, size_max: int) -> list[list[CachedBatch]]:
-        """What would have to move to segments for the journal to go up to the last of `edges` that this can buy.
+        """Return what to move to segments so that the journal can be trimmed up to the highest possible of `edges`.
 
-        `edges` are ascending positions, `size_max` the bytes that may be moved.
+        `edges` are ascending positions; `size_max` bounds the bytes that are moved.
         """
         picked: list[CachedBatch] = []
         size = count = at = 0
@@ -343,9 +350,10 @@ class BodyStore:
         return _groups(picked[:count])
 
     async def seal(self, group: list[CachedBatch], wanted: Wanted) -> None:
-        """Move batches of one partition, ascending, to a segment: the messages that are wanted now.
+        """Move batches of one partition, ascending, to a segment: those of their messages that are needed now.
 
-        One caller at a time: what another has moved meanwhile is dropped by then, and must not be in two segments.
+        One caller at a time: a batch that another caller has moved meanwhile is dropped by then, and must not be in two
+        segments.
         """
         async with self._sealing:
             await self._seal(group, wanted)
@@ -373,16 +381,17 @@ class BodyStore:
         return await segments.write(self._files, topic, partition, path, batches)
 
     async def rewrite(self, wanted: Wanted, wants: Wants) -> bool:
-        """Write a sparse segment again, without what nobody wants, and put it in its block; whether there was one.
+        """Compact a sparse segment: write its needed messages to a new one. Return whether there was one to compact.
 
-        The old file is garbage then, and stays until a checkpoint without it is durable.
+        The old file becomes garbage and stays until a checkpoint without it is durable.
         """
         old = self._sparse.take(self._has)
         if old is None:
             return False
         topic, partition = old.topic, old.partition
         kept = await self._wanted_of(old, wanted, wants)
-        whole = (pa.concat_batches(all_of_them) for all_of_them in (kept,))  # in the thread that goes through it
+        # A generator, so that the thread that writes the segment joins the batches.
+        whole = (pa.concat_batches(all_of_them) for all_of_them in (kept,))
         new = [await self._write(topic, partition, old.first, whole)] if kept else []
         if self._has(old):
             beside = self._partitions[topic, partition].segments
@@ -399,7 +408,7 @@ class BodyStore:
             self.garbage_bytes += segment.bytes
 
     async def _wanted_of(self, segment: Segment, wanted: Wanted, wants: Wants) -> list[pa.RecordBatch]:
-        """What is wanted of a segment, past the read cache; blocks without any of it are not read."""
+        """Return the needed messages of a segment, bypassing the read cache; blocks without any are not read."""
         assert self._files is not None
         topic, partition = segment.topic, segment.partition
         kept = []
@@ -410,12 +419,15 @@ class BodyStore:
         return [batch for batch in kept if batch.num_rows]
 
     def find_sparse(self, wants: Wants) -> int:
-        """Look at the next segments: the dead become garbage; bytes that could be won by writing others again."""
+        """Examine the next segments: those without needed messages become garbage.
+
+        Returns about how many bytes compacting the sparse ones would free.
+        """
         self._remove(self._sparse.scan(self._segments(), wants))
         return self._sparse.gain_bytes
 
     def sweep(self, wants: Wants) -> None:
-        """Segments in which nobody wants anything any more become garbage, wherever they are."""
+        """Turn all segments without needed messages into garbage."""
         self._remove([s for s in self._segments() if not wants(s.topic, s.partition, s.first, s.last + 1)])
 
     def _segments(self) -> list[Segment]:
@@ -429,22 +441,22 @@ class BodyStore:
             bodies.segments = [segment for segment in bodies.segments if segment not in gone]
 
     def snapshot(self) -> StoreSnapshot:
-        """What a checkpoint is made of, quickly taken."""
+        """Return what a checkpoint is made of; quick, because nothing is copied but two lists."""
         return StoreSnapshot(self._segments(), list(self._order.values()))
 
     def load_segments(self, image: StoreImage) -> None:
-        """The segments of a checkpoint; the other bodies come from the journal."""
+        """Load the segments of a checkpoint. The other bodies are read from the journal."""
         for each in image.segments:
             self._bodies_of(each.topic, each.partition).segments.append(segments.from_image(each))
             self._next_segment = max(self._next_segment, int(each.path.rsplit("-", 1)[1].split(".")[0]) + 1)
 
     def segment_paths(self) -> set[str]:
-        """Files that are in use."""
+        """Return the paths of the segments in use."""
         return {segment.path for bodies in self._partitions.values() for segment in bodies.segments}
 
 
 def _groups(picked: list[CachedBatch]) -> list[list[CachedBatch]]:
-    """Batches as segments take them: of one partition, and not too many."""
+    """Group batches for segments: one partition each, and not too many bytes or batches."""
     by_partition: dict[tuple[int, int], list[CachedBatch]] = {}
     for cached in picked:
         by_partition.setdefault((cached.topic, cached.partition), []).append(cached)
@@ -464,14 +476,14 @@ def _by_bytes(batches: list[CachedBatch], size_max: int) -> list[list[CachedBatc
 
 
 def _offsets(group: list[CachedBatch]) -> Int64:
-    """Every offset of these batches, ascending as they are."""
+    """Return every offset of these batches, ascending as the batches are."""
     base, count = np.array([(cached.base, cached.count) for cached in group], np.int64).T
     ends = np.cumsum(count)
     return np.repeat(base - ends + count, count) + np.arange(ends[-1])
 
 
 def rows(group: list[CachedBatch], kept: Int64, chunk_bytes: int = CHUNK_BYTES) -> Iterator[pa.RecordBatch]:
-    """The messages `kept` of these batches, as full batches. A thread runs this: what it reads never changes."""
+    """Yield the messages `kept` of these batches as full batches. Runs in a thread: its input is immutable."""
     for chunk in _by_bytes(group, chunk_bytes):
         first = at = int(np.searchsorted(kept, chunk[0].base))
         pieces = []

@@ -1,7 +1,7 @@
-"""A stretch of a partition as it was at one moment, to be read in any thread: nothing in it changes any more.
+"""An immutable view of a range of a partition at one moment, which can be read in any thread.
 
-The loop only notes where the bodies are. Whoever reads does the rest, block by block, and holds up nobody: files are
-read, checked and cut to size outside the loop.
+The event loop only notes where the bodies are. The reading thread does the rest, block by block: files are read,
+checked and filtered outside the event loop.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from wherry.model.schema import MESSAGE
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 Read: TypeAlias = Callable[[str, int, int], pa.Buffer]
-"""Bytes of a file: path, offset, length. It waits for the disk."""
+"""Returns bytes of a file (path, offset, length). Waits for the disk."""
 
 JOIN_BYTES = 2 << 20
-"""Small batches are joined up to this size: whoever reads pays for each batch."""
+"""Small batches are joined up to this size, because each batch has a cost for the client."""
 ROWS_MAX = 16_384
-"""Messages of one batch that is read."""
+"""Messages in one batch at most."""
 PINNED_BYTES_MAX = 32 << 20
-"""Batches in memory that one window holds on to, however slowly it is read; one batch may be larger alone."""
+"""Batches in memory that one window keeps there, however slowly it is read; a single batch may be larger."""
 
 
 _NONE = BitMap64()
 
 
 class SegmentGone(Exception):
-    """The file of a segment is not there any more: it was written again since, or it is lost."""
+    """The file of a segment is missing: the segment was compacted since, or the file is lost."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
@@ -48,7 +48,7 @@ class SegmentGone(Exception):
 
 
 class Window(NamedTuple):
-    """What there is of `start..stop` of a partition."""
+    """The messages of `start..stop` of a partition."""
 
     partition: int
     start: int
@@ -56,15 +56,15 @@ class Window(NamedTuple):
     cached: Sequence[CachedBatch] = ()
     blocks: Sequence[tuple[Segment, int]] = ()
     gone: BitMap64 = _NONE
-    """Messages in it that nobody is to see any more."""
+    """Messages in the range that must not be returned any more."""
     gate: int = 0
-    """The journal position that must be durable before anybody sees it."""
+    """The journal position that must be durable before any of these messages is sent."""
 
     def batches(self, read: Read, columns: list[str], where: Where) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """The messages that are wanted, in batches of some thousand, ascending by offset, and how far each batch goes.
+        """Yield the matching messages in batches of a few thousand, ascending, and the offset after each batch.
 
-        A batch is empty where nothing is wanted of what was read, so that whoever reads can give up between any two.
-        Raises `SegmentGone` where a segment was written again since: then ask for a new window from there.
+        A batch is empty where nothing matched, so that the caller can stop between any two batches. Raises
+        `SegmentGone` if a segment was compacted since: ask for a new window from there on.
         """
         kept = [name for name in MESSAGE.names if name == "offset" or name in columns]
         looked_at = [name for name in MESSAGE.names if name in kept or name in where.columns()]
@@ -78,7 +78,7 @@ class Window(NamedTuple):
                 yield self._projected(piece, columns), _last(piece) + 1
 
     def check_without(self, gone: Segment | None) -> None:
-        """`Corrupt` if a segment whose file was not there is in this newer window still: it is lost."""
+        """Raise `Corrupt` if a segment whose file was missing is still in this newer window: the file is lost."""
         for segment, number in self.blocks if gone is not None else ():
             if segment is gone:
                 raise Corrupt(segment.path, int(segment.blocks[3, number]), "the file of this segment is missing")
@@ -91,10 +91,10 @@ class Window(NamedTuple):
         return pa.RecordBatch.from_arrays(arrays, schema=projection(columns))
 
     def _ascending(self, read: Read, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns of all rows, by offset. Places may lie in each other: only there rows are sorted together."""
+        """Yield some columns of all rows, by offset. Rows of blocks that overlap are sorted together."""
         waiting = _Waiting()
         for place in self._places():
-            if isinstance(place, list):  # dense, so whatever comes later begins behind it
+            if isinstance(place, list):  # without gaps, so whatever comes later begins after it
                 for batch in self._from_memory(place):
                     yield from waiting.below(int(batch.column("offset")[0].as_py()))
                     waiting.add(batch.select(columns))
@@ -104,7 +104,7 @@ class Window(NamedTuple):
         yield from waiting.below(self.stop)
 
     def _places(self) -> Iterator[list[CachedBatch] | tuple[Segment, int]]:
-        """Blocks on disk, and runs of batches in memory, by their first offsets."""
+        """Yield blocks on disk, and runs of batches in memory, by their first offsets."""
         places: list[tuple[Segment, int] | CachedBatch] = [*self.blocks, *self.cached]
         together: list[CachedBatch] = []
         for place in sorted(places, key=_first):
@@ -140,13 +140,13 @@ class Window(NamedTuple):
 
 
 class _Waiting:
-    """Rows, ascending, that stay until nothing before them can come any more."""
+    """Rows, ascending, that are held until no row before them can come any more."""
 
     def __init__(self) -> None:
         self._rows: pa.RecordBatch | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows of one place, ascending; sorted in among those that wait, if there are any."""
+        """Add rows of one block or batch, ascending; merge them with the rows that are held."""
         if not batch.num_rows:
             return
         if self._rows is not None:
@@ -155,7 +155,7 @@ class _Waiting:
         self._rows = batch
 
     def below(self, offset: int) -> Iterator[pa.RecordBatch]:
-        """The rows before an offset; they wait no longer."""
+        """Yield the rows below an offset, and stop holding them."""
         if self._rows is None:
             return
         cut = int(np.searchsorted(self._rows.column("offset").to_numpy(), offset))
@@ -173,7 +173,7 @@ def _last(batch: pa.RecordBatch) -> int:
 
 
 def window(store: BodyStore, topic: int, partition: int, start: int, stop: int, gone: BitMap64) -> Window:
-    """Note where the bodies of the beginning of `start..stop` are, as far as memory that is held on to is bounded."""
+    """Note where the bodies of `start..stop` are; end earlier if the window would keep too much memory."""
     cached, blocks = store.between(topic, partition, start, stop)
     size = 0
     for number, each in enumerate(cached):

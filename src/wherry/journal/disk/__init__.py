@@ -1,1 +1,1 @@
-"""The journal on a local disk: the files, who writes and who scans them, and the room kept for them."""
+"""The journal on a local disk: its files, the writer, the scan at opening, and space reserved for checkpoints."""

@@ -1,22 +1,23 @@
 """The journal on a local disk: the default engine.
 
-Decides what is written where and what counts as durable. Files are made ahead at full size and written in place front
-to back, one write and one sync per group: the size never changes, and a sync in a reused file has no metadata to write
-at all. Rolling takes a file made ahead (`disk_space`); opening finds the end and tells a torn tail
-from damage (`disk_scan`).
+Decides what is written where, and what counts as durable. Files are allocated ahead at full size and written in place
+from front to back, with one write and one sync for each group of entries: their size never changes, so a sync in a
+reused file has no metadata to write. Rolling over takes a spare file (`space`). Opening finds the end of the journal
+and distinguishes a torn tail from damage (`scan`).
 
-It must never confirm what is not synced, never write again after a write or sync failed (the kernel may have dropped
-the pages and reported it once), never change anything on a disk with damage in the middle, and never touch the disk
-but through `Files`: the simulator runs this code.
+It must never confirm what is not synced; never write again after a write or sync failed, because the kernel may have
+dropped the pages and reports that once; never change anything on a disk with damage before the end of the journal; and
+never access the disk except through `Files`, because the simulator runs this code.
 
-When a disk has no space for a second file and nothing in the first is needed any more, it is begun again in its place.
+When a disk has no space for a second file and nothing in the only file is needed any more, that file is begun again.
 
-Two things keep stale frames dead. A reused file gets a new seed in its header, durable before it is used, and its old
-frames have lower positions anyway. The remains of a torn group are overwritten with zeros when the journal is opened,
-since a new frame of the same length would otherwise lead straight to them.
+Two things keep old frames from being read as new ones. A reused file gets a new seed in its header, durable before the
+file is used, and its old frames have lower positions anyway. The remains of a torn group are overwritten with zeros
+when the journal is opened, because a new frame of the same length would end exactly where they begin.
 
-Known limits. Damage inside the very last synced group cannot be told from a torn write, since nothing after it vouches
-for it: it is cut. A sector of 512 bytes is taken to be written whole or not at all, as every journal in place must.
+Known limits. Damage inside the last synced group cannot be distinguished from a torn write, because nothing after it
+proves that it was durable: it is cut off. A sector of 512 bytes is assumed to be written completely or not at all, as
+every journal written in place must assume.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from wherry.journal.disk.scan import (
 )
 from wherry.journal.disk.space import Spares
 from wherry.journal.disk.writer import DiskWriter, Layout, begin_file
-from wherry.journal.engine import Record, Vouched, Writer
+from wherry.journal.engine import Record, ProvenPosition, Writer
 from wherry.journal.format import FILE_HEADER_BYTES
 from wherry.model.errors import Closed, Corrupt, DiskFull
 
@@ -46,7 +47,7 @@ ENTRY_BYTES_MAX: Final = 32 << 20
 
 
 def random_seed() -> int:
-    """32 bits that nobody who sends a payload can know."""
+    """Return 32 bits that a producer cannot know, so that no payload can imitate a frame."""
     return secrets.randbits(32)
 
 
@@ -58,13 +59,13 @@ class DiskEngine:
     files
         The directory.
     file_bytes
-        Size of a journal file. Files of another size from earlier are read and used up as they are.
+        Size of a journal file. Existing files of another size are read, and filled up as they are.
     reserve_bytes
-        Kept back twice: inside the journal's files for essential entries, and free on the disk for checkpoints.
+        Reserved twice: inside the journal files for essential entries, and free on the disk for checkpoints.
     entry_bytes_max
         The largest entry; it must fit into a file.
     new_seed
-        Gives 32 random bits for each file; see `format`.
+        Returns 32 random bits for each file; see `format`.
     """
 
     def __init__(
@@ -81,12 +82,12 @@ class DiskEngine:
         self._layout.check()
         self._writer: DiskWriter | None = None
 
-    async def open(self, vouched: Vouched | None = None) -> Writer:
-        """Lock, survey, and only then repair: a damaged journal is left as it was found."""
+    async def open(self, proven: ProvenPosition | None = None) -> Writer:
+        """Lock and survey the directory, and only then repair it: a damaged journal is left as it was found."""
         self._files.lock()
         try:
             found = await survey(self._files)
-            _check_complete(found, await vouched() if vouched is not None else 0)
+            _check_complete(found, await proven() if proven is not None else 0)
             self._writer = await self._repair(found)
         except BaseException:
             self._files.unlock()
@@ -95,13 +96,14 @@ class DiskEngine:
         return self._writer
 
     async def read(self, start: int) -> AsyncIterator[Record]:
-        """Entries from `start` on, for recovery right after `open`.
+        """Yield entries from `start` on, for recovery right after `open`.
 
-        Large bodies are slices of the chunk that was read, and keep it in memory (some MB) as long as they live.
+        Large bodies are slices of the chunk that was read, and keep that chunk (some MB) in memory as long as they
+        live.
         """
         if self._writer is None:
             raise Closed("the journal is not open")
-        # Taken down at once: appending and trimming may go on while this waits for the disk.
+        # Copied first: appends and trims may happen while this waits for the disk.
         ends = [(file, file.end) for file in self._writer.kept]
         firsts = [file.header.first for file, _ in ends] + [self._writer.last + 1]
         for (file, end), due, until in zip(ends, firsts, firsts[1:], strict=False):
@@ -136,7 +138,7 @@ class DiskEngine:
         return DiskWriter(self._files, self._layout, [begun], file, found.last, spares)
 
     async def _begin(self, found: Survey, spares: Spares) -> tuple[JournalFile, File]:
-        """Begin the only file. One without its header stays in its place: its name says where the journal goes on."""
+        """Begin the only file. A file without a header keeps its name, which says where the journal continues."""
         lone = next(iter(found.unused), None)
         if lone is None and not await spares.grow(1):
             raise DiskFull(self._layout.file_bytes, self._files.free_bytes())
@@ -148,14 +150,14 @@ class DiskEngine:
             raise
 
     async def _settle_tail(self, file: File, found: Survey) -> None:
-        """Make what was found durable, and the remains of a torn group impossible, in one write.
+        """Make the found frames durable, and overwrite the remains of a torn group, in one write.
 
-        The frames nobody vouches for are written again, not merely synced: after a failed sync the page cache shows
-        bytes that are not on the disk, and takes them for clean.
+        Frames that nothing proves to be durable are written again, not just synced: after a failed sync the page cache
+        shows bytes that are not on the disk, and considers them clean.
         """
-        start, end = found.unvouched_at, found.kept[-1].end
+        start, end = found.unproven_at, found.kept[-1].end
         if start == FILE_HEADER_BYTES:
-            start = 0  # no frame that counts follows the file header, so nothing vouches for that either
+            start = 0  # no frame follows that proves the file header to be durable, so it is written again too
         parts: list[Bytes] = [await self._files.read(file.path, start, end - start)] if start < end else []
         if end < found.leftover_end:
             parts.append(bytes(found.leftover_end - end))
@@ -163,11 +165,13 @@ class DiskEngine:
             await file.write(start, parts)
 
 
-def _check_complete(found: Survey, vouched: int) -> None:
-    if found.last < vouched:
+def _check_complete(found: Survey, proven: int) -> None:
+    if found.last < proven:
         path, at = (found.kept[-1].path, found.kept[-1].end) if found.kept else ("journal", 0)
-        raise Corrupt(path, at, f"the journal ends with entry {found.last}, and a checkpoint vouches for {vouched}")
-    if not found.kept and found.last != vouched:
+        raise Corrupt(
+            path, at, f"the journal ends with entry {found.last}, but a checkpoint was made after entry {proven}"
+        )
+    if not found.kept and found.last != proven:
         (path,) = found.unused
         why = "the file header is missing or of another file, and no file before it is left to go on from"
         raise Corrupt(path, 0, why)

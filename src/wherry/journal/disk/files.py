@@ -1,7 +1,7 @@
-"""What the journal does to a disk, and nothing more: the seam where the simulator puts its own disk.
+"""The file operations that the journal needs. The simulator implements them with a simulated disk.
 
-Paths are relative to the directory that was opened, with `/` between parts. Every method that can wait for the
-device is async; the real implementation (`RealFiles`) runs them in worker threads, the simulated one in virtual time.
+Paths are relative to the directory that was opened, with `/` between parts. Every method that can wait for the device
+is async: `RealFiles` runs it in a worker thread, the simulator in virtual time.
 """
 
 from __future__ import annotations
@@ -34,44 +34,44 @@ class File(Protocol):
 
 
 class Files(Protocol):
-    """One directory of one shard."""
+    """The directory of one shard."""
 
     def lock(self) -> None:
-        """Take the directory for this process until `unlock` or death; raise `InUse` if another has it."""
+        """Lock the directory until `unlock` or the end of the process; raise `InUse` if another process has it."""
 
     def unlock(self) -> None: ...
 
     async def list(self) -> dict[str, int]:
-        """Every file below the directory with its size in bytes, sorted by path."""
+        """Return every file below the directory with its size in bytes, sorted by path."""
 
     async def read(self, path: str, offset: int = 0, length: int | None = None) -> pa.Buffer:
-        """Bytes of a file; fewer than `length` where the file ends."""
+        """Return bytes of a file; fewer than `length` where the file ends."""
 
     def read_blocking(self, path: str, offset: int, length: int) -> pa.Buffer:
-        """The same in the caller's own thread, which waits for the disk. Never call it on the loop."""
+        """Read in the thread of the caller, which waits for the disk. Never call it in the event loop."""
 
     async def preallocate(self, path: str, size: int, recycled: str | None = None) -> File:
-        """Make `path` with `size` bytes of real disk space, durable in its folder, and open it.
+        """Make `path` with `size` bytes of real disk space, durable in its directory, and open it.
 
-        With `recycled`, that file is renamed into place and reused (its bytes stay: overwriting synced blocks is the
-        cheapest write there is). Raises OSError(ENOSPC) and leaves nothing behind when there is no room.
+        With `recycled`, that file is renamed and reused with its old bytes: overwriting allocated blocks is the
+        cheapest write. Raises OSError(ENOSPC), and leaves no file behind, if there is no space.
         """
 
     async def open(self, path: str) -> File:
         """Open an existing file for writing in place; its name is durable on return.
 
-        A process that was killed between renaming a file and syncing the folder leaves a name that is seen but could
-        still be lost to a power cut, and with it everything written to the file since.
+        A process that was killed between the rename of a file and the sync of its directory leaves a name that a power
+        cut could still undo, together with everything written to the file since.
         """
 
     async def put(self, path: str, parts: Sequence[Bytes]) -> None:
-        """Write a whole file: after a crash it is there complete or not at all (temporary, sync, rename, sync)."""
+        """Write a whole file: after a crash it is complete or missing (temporary name, sync, rename, sync)."""
 
     async def remove(self, paths: Sequence[str]) -> None:
-        """Remove files, and make their absence durable."""
+        """Remove files, durably."""
 
     async def compute(self, work: Callable[[], T]) -> T:
-        """Do long work on what is to be written away from the event loop; `work` reads only what nobody changes."""
+        """Run long work outside the event loop. `work` must read only data that is not modified meanwhile."""
 
     def free_bytes(self) -> int:
-        """Bytes that this process may still allocate."""
+        """Return the bytes that this process may still allocate."""

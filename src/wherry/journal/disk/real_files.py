@@ -1,11 +1,11 @@
-"""The journal's files on a real directory of a local disk.
+"""The journal's files in a real directory of a local disk.
 
-Decides how bytes become durable here: which call is synced when, and in which thread it waits. It must never report
-success before the device did, never retry a sync that failed (the kernel may have dropped the pages and would say yes
-the second time), and never map a file into memory (a disk error would then be a signal and not an exception).
+Decides how bytes become durable: what is synced when, and in which thread. It must never report success before the
+device did; never retry a sync that failed, because the kernel may have dropped the pages and would report success the
+second time; and never map a file into memory, because a disk error would then be a signal and not an exception.
 
-Threads: writes go through one thread (`worker`), so that the writes and the closing of a file happen in the order asked
-for, and one write with its sync is one hop. Everything else shares a small pool.
+Threads: writes go through one thread (`worker`), so that writes to a file and its closing happen in the order of the
+calls, and a write with its sync is one job. Everything else shares a small pool.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from wherry.journal.worker import Worker
 from wherry.model.errors import Closed, InUse
 
 LOCK_NAME: Final = "lock"
-PARTIAL_SUFFIX: Final = ".partial"  # a file on its way to its name; removed when the directory is taken
+PARTIAL_SUFFIX: Final = ".partial"  # a file that does not have its final name yet; removed when the directory is locked
 IOV_PARTS_MAX: Final = min(1024, os.sysconf("SC_IOV_MAX"))
 POOL_THREADS: Final = 2
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
-"""Messages, secrets of webhooks and URLs of callbacks lie there: nobody else reads them."""
+"""The files contain messages, secrets of webhooks and URLs of callbacks: no other user may read them."""
 
 
 class RealFile:
@@ -48,20 +48,20 @@ class RealFile:
         self._writer = writer
 
     async def write(self, offset: int, parts: Sequence[Bytes]) -> None:
-        """Write and fdatasync in one hop; see `File.write`."""
+        """Write and fdatasync as one job; see `File.write`."""
         if self._fd is None:
             raise Closed(f"{self.path} is closed")
         await self._writer.do(partial(_write_and_sync, self._fd, offset, parts))
 
     def close(self) -> None:
-        """Close behind the writes under way: their descriptor must not be given to another file meanwhile."""
+        """Close after the writes under way: their descriptor must not be reused for another file before."""
         if self._fd is not None:
             self._writer.post(partial(os.close, self._fd))
             self._fd = None
 
 
 class RealFiles:
-    """One directory of one shard, on a local file system with working `flock`, made if it is missing."""
+    """The directory of one shard, on a local file system with working `flock`; made if it is missing."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -71,7 +71,7 @@ class RealFiles:
         self._pool: ThreadPoolExecutor | None = None
 
     def lock(self) -> None:
-        """Take the directory; the lock belongs to the open file, so a second taker in this process is refused too."""
+        """Lock the directory. The lock belongs to the open file, so a second `lock` in this process is refused too."""
         _make_folder(self.root)
         fd = os.open(self.root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
@@ -89,7 +89,7 @@ class RealFiles:
             left.unlink()
 
     def unlock(self) -> None:
-        """Let the directory go, after whatever is still under way in the threads: the next owner must not meet it."""
+        """Unlock the directory after all jobs in the threads are done: the next owner must not meet one."""
         if self._writer is not None:
             self._writer.stop()
         if self._pool is not None:
@@ -133,7 +133,7 @@ class RealFiles:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def _in_pool_to_file(self, path: str, work: Callable[[], int]) -> File:
-        """Run `work`, which opens a descriptor; close it when nobody waits for it any more."""
+        """Run `work`, which opens a descriptor; close the descriptor if the caller was cancelled meanwhile."""
         if self._pool is None or self._writer is None:
             raise Closed(f"{self.root} is not locked by this process")
         opening = self._pool.submit(work)
@@ -150,7 +150,10 @@ class RealFiles:
         return {name: names[name] for name in sorted(names) if name != LOCK_NAME and not name.endswith(PARTIAL_SUFFIX)}
 
     def _preallocate(self, path: str, size: int, recycled: str | None) -> int:
-        """A reused file keeps its own name until it has its size, a new one is partial until then."""
+        """Allocate a file.
+
+        A reused file keeps its old name until it has its size, a new one has a partial name until then.
+        """
         target = self.root / path
         _make_folder(target.parent)
         source = target.with_name(target.name + PARTIAL_SUFFIX) if recycled is None else self.root / recycled
@@ -172,7 +175,7 @@ class RealFiles:
     def _put(self, path: str, parts: Sequence[Bytes]) -> None:
         target = self.root / path
         _make_folder(target.parent)
-        # A name of its own: whoever gave up waiting for a write has not stopped it, and may begin the same one again.
+        # A name of its own: a caller that was cancelled has not stopped its write, and may begin the same one again.
         source = target.with_name(f"{target.name}.{next(self._numbers)}{PARTIAL_SUFFIX}")
         fd = os.open(source, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
@@ -199,7 +202,7 @@ def _write_and_sync(fd: int, offset: int, parts: Sequence[Bytes]) -> None:
 
 
 def _write_all(fd: int, offset: int, parts: Sequence[Bytes]) -> None:
-    """Every byte of every part: the kernel takes a bounded number of parts at once, and may take less than all."""
+    """Write every byte of every part: the kernel takes a limited number of parts at once, and may write only some."""
     views = [memoryview(part).cast("B") for part in parts if len(part)]
     at = 0
     while at < len(views):
@@ -215,7 +218,7 @@ def _write_all(fd: int, offset: int, parts: Sequence[Bytes]) -> None:
 
 
 def read_part(path: Path, offset: int, length: int | None) -> pa.Buffer:
-    """Bytes of a file, as many as there are; up to its end without `length`."""
+    """Return bytes of a file, as many as there are; without `length` up to its end."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         rest = max(0, os.fstat(fd).st_size - offset)
@@ -242,7 +245,7 @@ def _close_opened(opening: Future[int]) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make what is missing, each level durable in the one above."""
+    """Make the missing directories, each durable in its parent."""
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir(FOLDER_MODE, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Disk space kept for the next checkpoint, as a file: what is merely free, others can take.
+"""Disk space reserved for the next checkpoint by a file, because other processes can take space that is free.
 
-A checkpoint is what lets journal files and segments go, so on a full disk there must be space for it. The file holds
-nothing; it is removed when a checkpoint finds no other space, and made again when there is some.
+A checkpoint allows journal files and segments to be deleted, so on a full disk there must be space for it. The file has
+no content. It is deleted when a checkpoint finds no other space, and made again when there is some.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from typing import Final
 from wherry.journal.disk.files import Files
 
 PATH: Final = "reserve"
-SLACK_FACTOR: Final = 2  # more than so many times what is wanted is too much
+SLACK_FACTOR: Final = 2  # more than this many times the wanted size is given back
 
 
 class SpaceReserve:
-    """The space set aside in one directory."""
+    """The space reserved in one directory."""
 
     def __init__(self, files: Files, least_bytes: int) -> None:
         self._files = files
         self._least_bytes = least_bytes
-        self._known: int | None = None  # bytes set aside, None until the first look
-        self._wanted: int | None = None  # bytes that somebody asked for, None before that
-        self._changing = asyncio.Lock()  # a checkpoint may be written beside the look that comes now and then
+        self._known: int | None = None  # bytes reserved, None until the first look at the disk
+        self._wanted: int | None = None  # bytes last asked for, None before that
+        self._changing = asyncio.Lock()  # a checkpoint may be written while the periodic check runs
 
     async def spare_bytes(self) -> int:
-        """Bytes set aside above the least that there always are: what a smaller checkpoint might give back."""
+        """Return the bytes reserved above the minimum: what a smaller checkpoint might free."""
         return await self._kept() - SLACK_FACTOR * self._least_bytes
 
     async def keep(self, size: int | None = None) -> None:
-        """Set aside `size` bytes (without it: as before), or the least; not now if the disk has no room.
+        """Reserve `size` bytes (None: as before), at least the minimum; do nothing if the disk has no space.
 
-        Where it is more than twice as much, the rest goes back to the disk: a large state may be long gone.
+        If more than twice as much is reserved, the rest is freed: the large state that needed it may be gone.
         """
         if size is not None:
             self._wanted = size
@@ -40,7 +40,7 @@ class SpaceReserve:
             async with self._changing:
                 await self._resize(max(self._wanted or 0, self._least_bytes))
         except OSError:
-            return  # asked again before long
+            return  # tried again soon
 
     async def _resize(self, wanted: int) -> None:
         kept = await self._kept()
@@ -50,7 +50,7 @@ class SpaceReserve:
             self._known = wanted
 
     async def spend(self) -> bool:
-        """Give the space back to the disk; whether there was any."""
+        """Free the reserved space; return whether there was any."""
         async with self._changing:
             if not await self._kept():
                 return False
@@ -64,7 +64,7 @@ class SpaceReserve:
         return self._known
 
     async def _found(self) -> int:
-        """What an earlier process set aside."""
+        """Return the bytes that an earlier process reserved."""
         try:
             file = await self._files.open(PATH)
         except FileNotFoundError:

@@ -1,17 +1,18 @@
-"""Reads journal files: which there are, where the journal ends, and whether what is wrong is a torn tail or damage.
+"""Read journal files: which there are, where the journal ends, and whether an error is a torn tail or damage.
 
-Nothing here changes the disk. `survey` says what is to be done, `disk` does it.
+Nothing here changes the disk. `survey` finds out what has to be done, and `disk` does it.
 
-What may be relied on, because the writer keeps to it:
+The writer guarantees:
 
 1. A file gets its header, durable, before its first frame, and only after the last frame of the file before it is
-   durable. So the header of a later file vouches for every frame before it.
-2. One group is written at a time, and its frames say in `synced` what was durable before it. So a frame whose `synced`
-   is X or more vouches for every frame up to X.
-3. The pages of a group that was not synced reach the disk in any order, or not at all. So a hole at X with frames of
-   the same group behind it is a torn write, and none of that group was ever confirmed.
+   durable. So the header of a later file proves that every frame before it was durable.
+2. One group is written at a time, and its frames record in `synced` what was durable before it. So a frame whose
+   `synced` is X or more proves that every frame up to X was durable.
+3. The pages of a group that was not synced reach the disk in any order, or not at all. So a gap at X with frames of
+   the same group after it is a torn write, and none of that group was ever confirmed.
 
-From these: a frame that is wrong and vouched for is damage (`Corrupt`); one that nobody vouches for is a torn tail.
+It follows: an invalid frame that is proven to have been durable is damage (`Corrupt`); one without proof is a torn
+tail.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ from wherry.journal.format import (
 from wherry.model.errors import Corrupt
 
 FOLDER: Final = "journal"
-CHUNK_BYTES: Final = 4 << 20  # read at once; memory in use is this or one entry, whichever is larger
+CHUNK_BYTES: Final = 4 << 20  # bytes read at once; memory in use is this or one entry, whichever is larger
 _JOURNAL_NAME: Final = re.compile(rf"{FOLDER}/(\d{{20}})\.log")
 _SPARE_NAME: Final = re.compile(rf"{FOLDER}/spare-(\d+)\.log")
 
 
 def journal_path(first: int) -> str:
-    """The file whose first frame has this position; 20 digits, so that names sort like positions."""
+    """Return the path of the file whose first frame has this position; 20 digits, so that names sort like positions."""
     return f"{FOLDER}/{first:020d}.log"
 
 
 def spare_path(number: int) -> str:
-    """A file of full size that is not in the journal."""
+    """Return the path of a file of full size that is not part of the journal."""
     return f"{FOLDER}/spare-{number}.log"
 
 
@@ -74,7 +75,7 @@ class JournalFile:
 
 
 class SpareFile(NamedTuple):
-    """A spare that an earlier process left."""
+    """A spare file that an earlier process left."""
 
     number: int
     path: str
@@ -82,7 +83,7 @@ class SpareFile(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Where the whole frames end, and why."""
+    """Where the valid frames end, and why."""
 
     at: int
     why: str
@@ -94,17 +95,17 @@ class Survey:
 
     kept: list[JournalFile] = field(default_factory=list)
     last: int = 0
-    unvouched_at: int = FILE_HEADER_BYTES
-    """In the last file, where the frames begin that nothing vouches for: whole, but perhaps only in the page cache."""
+    unproven_at: int = FILE_HEADER_BYTES
+    """In the last file, where the frames begin that are not proven durable: perhaps they are in the page cache only."""
     leftover_end: int = 0
     """In the last file, where the remains of a torn group end; they begin where its frames end."""
     unused: dict[str, int] = field(default_factory=dict)
-    """Files that were never used, and their sizes: a crash came between their making and their header."""
+    """Files that were never used, with their sizes: a crash came between their allocation and their header."""
     spares: list[SpareFile] = field(default_factory=list)
 
 
 async def survey(files: Files) -> Survey:
-    """Look at everything; raise `Corrupt` on damage."""
+    """Examine all files; raise `Corrupt` for damage."""
     sizes = await files.list()
     found = Survey()
     for path, size in sizes.items():
@@ -123,7 +124,7 @@ async def survey(files: Files) -> Survey:
 
 
 async def walk(files: Files, file: JournalFile, limit: int) -> AsyncIterator[list[WholeFrame] | Stop]:
-    """The frames of one file in order, each checked, up to the byte `limit`; the last item is the Stop."""
+    """Yield the checked frames of one file in order, up to byte `limit`; the last item is the `Stop`."""
     window = _Window(files, file.path, limit)
     at, position, seed = FILE_HEADER_BYTES, file.header.first, file.header.seed
     while True:
@@ -142,7 +143,7 @@ async def walk(files: Files, file: JournalFile, limit: int) -> AsyncIterator[lis
 
 
 async def _next_frame(window: _Window, file: JournalFile, at: int, position: int) -> WholeFrame | Stop:
-    """One frame, wherever the chunks that are read end; or why there is none."""
+    """Read one frame that may cross the end of a chunk; or return why there is none."""
     header = parse_header(await window.read(at, FRAME_HEADER_BYTES), 0, file.header.seed)
     if isinstance(header, Unsupported):
         raise Corrupt(file.path, at, header.why)
@@ -154,7 +155,7 @@ async def _next_frame(window: _Window, file: JournalFile, at: int, position: int
     if broken := check_body(header, rest):
         return Stop(at, broken.why)
     body = rest.slice(0, header.length)
-    small = header.length < COPIED_BYTES_MAX  # as in `whole_frames`: it must not keep the chunk in memory
+    small = header.length < COPIED_BYTES_MAX  # as in `whole_frames`: a small body must not keep the chunk in memory
     return WholeFrame(at, header.position, header.synced, body.to_pybytes() if small else body)
 
 
@@ -162,19 +163,19 @@ _NOTHING: Final = pa.py_buffer(b"")
 
 
 class _Window:
-    """The part of a file that is in memory; slices of it are given out without a copy."""
+    """The chunk of a file that is in memory; slices of it are returned without a copy."""
 
     def __init__(self, files: Files, path: str, limit: int) -> None:
         self._files, self._path, self._limit = files, path, limit
         self._base, self._chunk = 0, pa.py_buffer(b"")
 
     def rest(self, at: int) -> tuple[int, pa.Buffer]:
-        """What is in memory from about `at` on, and where that begins; nothing of it may be."""
+        """Return the chunk in memory if it contains `at`, and where it begins; else an empty one."""
         inside = self._base <= at < self._base + self._chunk.size
         return (self._base, self._chunk) if inside else (at, _NOTHING)
 
     async def read(self, at: int, length: int) -> pa.Buffer:
-        """Bytes from `at`, fewer than `length` where the limit is."""
+        """Return bytes from `at`; fewer than `length` at the limit."""
         length = min(length, self._limit - at)
         if length and not self._base <= at <= at + length <= self._base + self._chunk.size:
             wanted = min(max(length, CHUNK_BYTES), self._limit - at)
@@ -185,8 +186,8 @@ class _Window:
 async def _read_file_headers(files: Files, sizes: dict[str, int], found: Survey) -> None:
     """Fill `kept` and `unused`. Only the newest file may lack its header.
 
-    Without one before it, it is the very first, or was begun again in its place when a checkpoint had all before it:
-    its name says where the journal ends, and `open` compares that with the checkpoint.
+    If there is no file before it, it is the very first one, or it was begun again after a checkpoint that covered all
+    entries before it. Its name says where the journal ends, and `open` compares that with the checkpoint.
     """
     for path, size in sizes.items():
         named = int(path[len(FOLDER) + 1 : -len(".log")])
@@ -205,7 +206,7 @@ async def _read_file_headers(files: Files, sizes: dict[str, int], found: Survey)
 
 
 async def _check_sealed(files: Files, file: JournalFile, following: JournalFile) -> None:
-    """Every frame up to the next file must be there: that file's header vouches for them."""
+    """Check that every frame up to the next file is there: the header of that file proves that they were durable."""
     position, until = file.header.first, following.header.first
     async for step in walk(files, file, file.header.size):
         if isinstance(step, Stop):
@@ -222,10 +223,10 @@ async def _check_sealed(files: Files, file: JournalFile, following: JournalFile)
 
 
 async def _find_end(files: Files, found: Survey) -> None:
-    """Walk the last file to its end X, then look behind it for somebody who vouches for X."""
+    """Find the end X of the last file, then search the bytes after it for a frame that proves X to be durable."""
     file = found.kept[-1]
-    due, vouched = file.header.first, file.header.first - 1
-    starts: dict[int, int] = {}  # offsets of the frames not vouched for yet, at most one group
+    due, proven = file.header.first, file.header.first - 1
+    starts: dict[int, int] = {}  # offsets of the frames that are not proven yet, at most one group
     stop = Stop(FILE_HEADER_BYTES, "")
     async for step in walk(files, file, file.header.size):
         if isinstance(step, Stop):
@@ -233,12 +234,12 @@ async def _find_end(files: Files, found: Survey) -> None:
             break
         for frame in step:
             starts[due] = frame.at
-            while vouched < frame.synced and vouched < due:
-                vouched += 1
-                del starts[vouched]
+            while proven < frame.synced and proven < due:
+                proven += 1
+                del starts[proven]
             due += 1
     found.last, file.end = due - 1, stop.at
-    found.unvouched_at = starts.get(vouched + 1, stop.at)
+    found.unproven_at = starts.get(proven + 1, stop.at)
     found.leftover_end = stop.at
     async for at, header in _frames_behind(files, file, stop.at):
         if header.position >= due and header.synced >= due:
@@ -249,7 +250,7 @@ async def _find_end(files: Files, found: Survey) -> None:
 
 
 async def _frames_behind(files: Files, file: JournalFile, at: int) -> AsyncIterator[tuple[int, FrameHeader]]:
-    """Every frame header of this file that holds, from `at` to the end of the file, whatever its position."""
+    """Yield every valid frame header of this file from `at` to its end, whatever its position."""
     async for base, chunk in _chunks(files, file.path, at, file.header.size):
         for offset in frame_offsets(chunk):
             header = parse_header(chunk, offset, file.header.seed)
@@ -260,7 +261,7 @@ async def _frames_behind(files: Files, file: JournalFile, at: int) -> AsyncItera
 
 
 async def _check_unused(files: Files, path: str, size: int, last: int) -> None:
-    """A file without its header was never used, unless a frame in it goes on where the journal ends."""
+    """Raise `Corrupt` if a file without a header holds a frame that continues the journal: then it was in use."""
     frames_max = size // FRAME_HEADER_BYTES
     async for base, chunk in _chunks(files, path, 0, size):
         for offset in frame_offsets(chunk):
@@ -274,7 +275,7 @@ async def _check_unused(files: Files, path: str, size: int, last: int) -> None:
 
 
 async def _chunks(files: Files, path: str, at: int, size: int) -> AsyncIterator[tuple[int, pa.Buffer]]:
-    """The rest of a file in pieces that overlap by less than a header, so that each header is whole in one of them."""
+    """Yield the rest of a file in chunks that overlap by almost a header, so that each header is complete in one."""
     while at < size:
         chunk = await files.read(path, at, min(CHUNK_BYTES, size - at))
         yield at, chunk

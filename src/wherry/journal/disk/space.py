@@ -1,8 +1,9 @@
-"""Files made ahead: the room a journal has for sure, and how it gets more.
+"""Spare journal files: space that the journal certainly has, and how it gets more.
 
-Decides when disk space is asked for and which files of the past are used again. A spare is a file of full size that is
-on the disk but not in the journal; rolling takes one, trimming gives one back. It must never take the last of the disk
-(checkpoints, which free journal files, need some), and never hammer a disk that is full.
+A spare is a file of full size on the disk that is not part of the journal. Rolling over takes one; trimming returns
+one. This module decides when a spare is allocated and which trimmed files are reused. It must never take the last space
+of the disk, because checkpoints, which free journal files, need some; and it must not try again and again on a full
+disk.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Final
 from wherry.journal.disk.files import Files
 from wherry.journal.disk.scan import SpareFile, spare_path
 
-SPARES_KEPT_MAX: Final = 2  # of trimmed files; further ones are removed
-SPARES_AHEAD_MAX: Final = 4  # however much room is asked for
-RETRY_S: Final = 1.0  # loop time between attempts on a disk that said no
+SPARES_KEPT_MAX: Final = 2  # trimmed files beyond this are deleted
+SPARES_AHEAD_MAX: Final = 4  # whatever space is asked for
+RETRY_S: Final = 1.0  # event loop time between attempts on a full disk
 
 
 class Spares:
@@ -27,7 +28,7 @@ class Spares:
         self._file_bytes = file_bytes
         self._keep_free_bytes = keep_free_bytes
         self._ready: list[str] = []
-        self._number = 0  # of the last spare; numbers are used once
+        self._number = 0  # of the last spare; each number is used once
         self._growing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._retry_at_s = 0.0
@@ -35,13 +36,13 @@ class Spares:
 
     @property
     def count(self) -> int:
-        """Spares that can be taken at once."""
+        """How many spares can be taken at once."""
         return len(self._ready)
 
     async def adopt(self, left: Sequence[SpareFile]) -> None:
-        """Take over the spares an earlier process left; those too many or of another size go.
+        """Take over the spares of an earlier process; delete those that are too many or of another size.
 
-        Each is allocated again under a new number: the crash may have come in the middle of its making.
+        Each is allocated again under a new number, because a crash may have interrupted its allocation.
         """
         self._number = max((spare.number for spare in left), default=0)
         for spare in left:
@@ -49,15 +50,15 @@ class Spares:
                 await self._files.remove([spare.path])
 
     def has_space(self) -> bool:
-        """Whether the disk has space for one more."""
+        """Return whether the disk has space for one more spare."""
         return self._files.free_bytes() >= self._file_bytes + self._keep_free_bytes
 
     def take(self) -> str:
-        """The path of a spare, for good; there must be one."""
+        """Take a spare, which must exist, and return its path."""
         return self._ready.pop(0)
 
     async def give(self, path: str, size: int) -> bool:
-        """Make a spare of a file; False when there are enough or it does not fit, and the file is the caller's."""
+        """Turn a file into a spare; return False if there are enough or its size is wrong, and the caller keeps it."""
         if size != self._file_bytes or self.count >= SPARES_KEPT_MAX:
             return False
         try:
@@ -67,7 +68,7 @@ class Spares:
         return True
 
     async def grow(self, count: int) -> bool:
-        """Try to have `count` spares ready; whether they are."""
+        """Try to have `count` spares ready; return whether they are."""
         async with self._growing:
             while self.count < min(count, SPARES_AHEAD_MAX):
                 if not await self._allocate():
@@ -75,17 +76,17 @@ class Spares:
         return self.count >= count
 
     def grow_in_background(self) -> None:
-        """Have one spare ready soon, if the disk allows."""
+        """Start to allocate one spare if none is ready and the disk allows it."""
         waiting = asyncio.get_running_loop().time() < self._retry_at_s
         if not waiting and not self.count and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._grow_one(), name="journal spare")
 
     def space_returned(self) -> None:
-        """Something was removed: the next attempt need not wait."""
+        """Allow the next attempt at once, because files were deleted."""
         self._retry_at_s = 0.0
 
     async def stop(self) -> None:
-        """Allow no more allocations, and wait for one under way: the next owner must not meet it."""
+        """Stop allocating, and wait for an allocation under way: the next owner of the directory must not meet it."""
         self._stopped = True
         async with self._growing:
             pass
@@ -104,7 +105,7 @@ class Spares:
                 await self._make(recycled=None)
                 return True
         except OSError:
-            # Whatever the reason (ENOSPC, EDQUOT, EIO), no byte of the journal was touched: there is just no room.
+            # Whatever the reason (ENOSPC, EDQUOT, EIO), the journal itself was not touched: there is just no space.
             pass
         self._retry_at_s = now_s + RETRY_S
         return False

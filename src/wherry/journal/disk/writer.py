@@ -1,6 +1,6 @@
-"""Appends to the journal on a disk: rolls, admits, trims, and stops for good at the first failure.
+"""Appends to the journal on a disk: rolls over, admits, trims, and stops for good at the first failure.
 
-The promises, and why stale bytes stay dead, are told in `disk`.
+What it promises, and why old bytes are never read as frames, is explained in `disk`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from wherry.model.errors import Closed, DiskFull, InvalidInput, StorageError, Wr
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The sizes of one journal, and where the seeds of its files come from."""
+    """The sizes of one journal, and the source of seeds for its files."""
 
     file_bytes: int
     reserve_bytes: int
@@ -38,7 +38,7 @@ class Layout:
 
     @property
     def capacity(self) -> int:
-        """Bytes of frames in an empty file."""
+        """Bytes of frames that fit into an empty file."""
         return self.file_bytes - FILE_HEADER_BYTES
 
     def check(self) -> None:
@@ -51,7 +51,7 @@ class Layout:
 
 
 class DiskWriter:
-    """The one appender, from `DiskEngine.open` until `close` or the first failure."""
+    """The one writer, from `DiskEngine.open` until `close` or the first failure."""
 
     def __init__(
         self, files: Files, layout: Layout, kept: list[JournalFile], file: File, last: int, spares: Spares
@@ -62,14 +62,14 @@ class DiskWriter:
         self.file_bytes = layout.file_bytes
         self.kept = kept
         self._files, self._layout, self._file, self._spares = files, layout, file, spares
-        self._writing = asyncio.Lock()  # one group at a time, or `synced` would mean nothing
+        self._writing = asyncio.Lock()  # one group at a time, otherwise `synced` in a frame would mean nothing
         self._trimming = asyncio.Lock()
-        self._writing_bytes = 0  # frames of the group under way that are not yet behind `end`
+        self._writing_bytes = 0  # frames of the group being written that `end` does not include yet
         self._failed: str | None = None
         self._closed = False
 
     def admit(self, new_bytes: int, *, essential: bool, entries: int = 1) -> int | None:
-        """See `Writer.admit`. Counts only room that is on the disk by now."""
+        """See `Writer.admit`. Counts only space that is already allocated."""
         kept_back = self._writing_bytes + entries * FRAME_OVERHEAD_BYTES_MAX
         if not essential:
             kept_back += self._layout.reserve_bytes
@@ -84,7 +84,7 @@ class DiskWriter:
         return True
 
     async def append(self, bodies: Sequence[Sequence[Bytes]], expected: int) -> AppendResult:
-        """See `Writer.append`. Cancelled in the middle of a write, the writer has failed: what is stored is unknown."""
+        """See `Writer.append`. If it is cancelled during a write, the writer has failed: what is stored is unknown."""
         async with self._writing:
             self._check_usable()
             if expected != self.last:
@@ -109,20 +109,20 @@ class DiskWriter:
             return Appended(self.last)
 
     def look_ahead(self) -> None:
-        """Have the next file made once this one is half full, so that rolling does not wait for it."""
+        """Have the next file allocated once this one is half full, so that rolling over does not wait for it."""
         if self.kept[-1].end > self.kept[-1].header.size // 2:
             self._spares.grow_in_background()
 
     async def reconcile(self) -> int:
-        """The last position; never unknown here, since a writer that failed never goes on."""
+        """Return the last position. It is always known here, because a writer that failed is never used again."""
         self._check_usable()
         return self.last
 
     async def trim(self, before: int) -> None:
-        """Let whole files go, oldest first and one by one, so that a crash in between leaves no hole.
+        """Drop whole files, oldest first and one by one, so that a crash in between leaves no gap.
 
-        The last one is begun again in its place when all of it may go and the disk has no space for another: else a
-        disk with space for one file only would stay full for ever.
+        The last file is begun again if all of it may go and the disk has no space for another one. Otherwise a disk
+        with space for a single file would stay full for ever.
         """
         async with self._trimming:
             while len(self.kept) > 1 and self.kept[1].header.first <= before:
@@ -137,13 +137,13 @@ class DiskWriter:
                 await self._begin_again(before)
 
     def _begins_again(self, before: int) -> bool:
-        """Whether the only file is worth beginning again: nothing in it is needed, and it is half full."""
+        """Return whether the only file should be begun again: nothing in it is needed, and it is half full."""
         file = self.kept[-1]
         roomy = file.end <= file.header.size // 2 or file.header.size < self._layout.file_bytes
         return len(self.kept) == 1 and self.last < before and not roomy and self.is_short()
 
     async def _begin_again(self, before: int) -> None:
-        """Rename the only file and give it a new header. Cut in between, its name says where the journal goes on."""
+        """Rename the only file and give it a new header. After a crash in between, its name says where to continue."""
         async with self._writing:
             self._check_usable()
             if not self._begins_again(before):
@@ -177,7 +177,7 @@ class DiskWriter:
         return sum(file.end - FILE_HEADER_BYTES for file in self.kept)
 
     async def close(self) -> None:
-        """Everything confirmed is synced already, so this only lets go."""
+        """Stop and unlock. Everything that was confirmed is already synced."""
         async with self._trimming, self._writing:
             if not self._closed:
                 self._closed = True
@@ -188,10 +188,10 @@ class DiskWriter:
                     self._files.unlock()
 
     def _room_bytes(self) -> int:
-        """Bytes of frames that fit for sure, however they are cut into entries.
+        """Return the bytes of frames that certainly fit, however they are divided into entries.
 
-        An entry that does not fit into the rest of a file leaves that rest unused, at most one entry's worth; this can
-        happen at the end of the current file and of each spare but the last.
+        An entry that does not fit into the rest of a file leaves that rest unused, which is less than the largest
+        entry. This can happen at the end of the current file and of each spare but the last.
         """
         rest, spares = self.kept[-1].rest_bytes, self._spares.count
         if not spares:
@@ -201,7 +201,7 @@ class DiskWriter:
         return max(rest, behind + max(0, rest - waste))
 
     def _split(self, sizes: list[int]) -> list[int]:
-        """How many frames go to the current file, and to each file after it."""
+        """Return how many frames go to the current file, and to each file after it."""
         runs, rest = [0], self.kept[-1].rest_bytes
         for size in sizes:
             if size > rest:
@@ -212,7 +212,10 @@ class DiskWriter:
         return runs
 
     async def _write(self, bodies: Sequence[Sequence[Bytes]], sizes: list[int], runs: list[int]) -> None:
-        """One write per file. The next file begins only when this one is durable: its header vouches for it."""
+        """Write the frames with one write per file.
+
+        The next file begins only when this one is durable, because the header of the next file proves that.
+        """
         done = 0
         for number, count in enumerate(runs):
             if number:
@@ -235,7 +238,7 @@ class DiskWriter:
 
     async def _drop(self, file: JournalFile) -> None:
         if not await self._spares.give(file.path, file.header.size):
-            # A spare whose making failed half-way may have moved the file already.
+            # A failed attempt to make a spare of it may have renamed the file already.
             with suppress(FileNotFoundError):
                 await self._files.remove([file.path])
             self._spares.space_returned()
