@@ -1,1 +1,1 @@
-"""Pure decisions: order, lease, retry, dead letter, bounds, assignment, routing. No IO, clock, chance or asyncio."""
+"""Pure decisions: order, leases, retries, dead letters, bounds, assignment. No IO, clock, randomness or asyncio."""

@@ -103,7 +103,7 @@ def decode(path: str, data: Bytes) -> Checkpoint:
     head = bytes(view[: _HEAD.size])
     magic, version, length, crc = _HEAD.unpack(head)
     if magic != MAGIC or _CRC.unpack(view[_HEAD.size : _HEAD_BYTES])[0] != google_crc32c.value(head):
-        raise Corrupt(path, 0, "this is no checkpoint header")
+        raise Corrupt(path, 0, "this is not a checkpoint header")
     if version != VERSION:
         raise Corrupt(path, 4, f"checkpoint version {version} is newer than this Wherry reads ({VERSION})")
     body = view[_HEAD_BYTES:]

@@ -1,38 +1,39 @@
 """The bytes of a journal file, version 1. All integers are little endian.
 
-A file begins with one file header, then frames follow densely, each beginning at a multiple of 8. What lies behind the
-last frame is zeros (a fresh file) or anything at all (a reused one): a frame counts only when its checksums hold, made
-with the seed of this very file, and when its position is exactly the one that is due.
+A file begins with one file header. Frames follow without gaps, each beginning at a multiple of 8. The bytes after the
+last frame are zeros (a new file) or anything (a reused file): a frame is valid only if its checksums, which start from
+the seed of this file, are right, and if its position is the expected one.
 
 File header, 64 bytes:
 
     offset size field     why it is there
-    0      4    magic     `WHJF`: this is a journal file at all
+    0      4    magic     `WHJF`: marks a journal file
     4      1    version   which of these tables applies
     5      1    flags     0; for later versions
     6      2    reserved  0
-    8      8    first     position of the first frame: the files of a journal must join without a hole
-    16     8    size      bytes of the whole file: tells a truncated file
-    24     4    seed      where the checksum of each frame header starts: a frame left from an earlier life of a reused
-                          file, or one that travels as a payload inside another frame, is not a frame of this file
+    8      8    first     position of the first frame: the files of a journal must join without a gap
+    16     8    size      bytes of the whole file: shows that a file was truncated
+    24     4    seed      start value of the checksum of each frame header: a frame from an earlier use of the file,
+                          or inside the payload of another frame, is not a frame of this file
     28     32   reserved  0
     60     4    checksum  crc32c of bytes 0..59
 
 Frame: header of 40 bytes, body, zeros up to a multiple of 8:
 
     offset size field     why it is there
-    0      4    magic     `WHJ1`: lets a search behind damage find the next frame
+    0      4    magic     `WHJ1`: lets a search after damage find the next frame
     4      1    version   which of these tables applies
     5      1    flags     0; for compression and encryption to come
     6      2    reserved  0
-    8      8    position  dense sequence: a lost, doubled or stale frame shows itself
-    16     8    synced    highest position known durable when this frame was written: tells damage from a torn write
-    24     4    length    bytes of the body, without the zeros behind it
+    8      8    position  dense sequence: shows a lost, repeated or old frame
+    16     8    synced    highest position that was durable when this frame was written: tells damage from a torn
+                          write
+    24     4    length    bytes of the body, without padding
     28     4    body_crc  crc32c of the body
     32     4    reserved  0; brings the header to a multiple of 8
     36     4    checksum  crc32c of bytes 0..35, started from the seed of the file
 
-Nothing here reads or writes a file; input that is too short or broken is a value and never an exception.
+Nothing here reads or writes a file. Input that is too short or broken is returned as a value and raises nothing.
 """
 
 from __future__ import annotations
@@ -199,11 +200,11 @@ def parse_header_unseeded(data: Bytes, offset: int) -> FrameHeader | None:
 def check_body(header: FrameHeader, data: pa.Buffer) -> Broken | None:
     """Return None if `data`, the whole frame after its header, is what was written."""
     if data.size < header.frame_bytes - FRAME_HEADER_BYTES:
-        return Broken(f"the body of {header.length} bytes goes beyond the end of the file")
+        return Broken(f"the body of {header.length} bytes continues after the end of the file")
     if _crc(0, data.slice(0, header.length)) != header.body_crc:
         return Broken("the checksum of the body is wrong")
     if any(memoryview(data)[header.length : header.frame_bytes - FRAME_HEADER_BYTES]):
-        return Broken("the bytes behind the body are not zeros")
+        return Broken("the padding after the body is not zeros")
     return None
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from wherry.journal.disk.files import Bytes
-from wherry.journal.engine import Appended, AppendFenced, AppendResult, EntryTooLarge, Record, ProvenPosition, Writer
+from wherry.journal.engine import Appended, AppendFenced, AppendResult, EntryTooLarge, ProvenPosition, Record, Writer
 from wherry.journal.format import byte_count
 from wherry.model.errors import Closed
 

@@ -1,4 +1,4 @@
-"""Values and words of Wherry: messages, topics, subscriptions, journal operations, limits and errors.
+"""Values of Wherry: messages, topics, subscriptions, journal operations, limits and errors.
 
-Nothing here decides, waits, or touches a file; every other folder may import this one.
+Nothing here decides, waits or touches a file. Every other folder may import this one.
 """

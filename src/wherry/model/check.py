@@ -1,4 +1,4 @@
-"""Checks of single values at the public edge: each failure names the field, the value and what is allowed."""
+"""Checks of single values that callers give: each error names the field, the value and what is allowed."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from wherry.model.errors import InvalidInput
 
 
 def integer(field: str, value: object, low: int, high: int) -> int:
-    """An int in `low..high`, both ends included; True is not a number."""
+    """Return an int in `low..high`, both ends included; True is not accepted as a number."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidInput(field, value, f"a whole number from {low} to {high}")
     return value
 
 
 def number(field: str, value: object, low: float, high: float) -> float:
-    """An int or float in `low..high`, both ends included; NaN is in no range."""
+    """Return an int or float in `low..high`, both ends included; NaN is in no range."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         raise InvalidInput(field, value, f"a number from {low} to {high}")
     return float(value)
 
 
 def optional_integer(field: str, value: object, low: int, high: int) -> int | None:
-    """None, or an int in `low..high`."""
+    """Return None, or an int in `low..high`."""
     return None if value is None else integer(field, value, low, high)
 
 
 def whole_numbers(field: str, value: object, allowed: str) -> npt.NDArray[np.int64]:
-    """A flat, non-empty list or array of whole numbers, sorted and without repeats; a mask of flags is none."""
+    """Return a flat, non-empty list or array of whole numbers, sorted and without repeats. Booleans are refused."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
@@ -43,21 +43,21 @@ def whole_numbers(field: str, value: object, allowed: str) -> npt.NDArray[np.int
 
 
 def flag(field: str, value: object) -> bool:
-    """True or False, not something that merely looks like it."""
+    """Return True or False; other values that only count as true or false are refused."""
     if not isinstance(value, bool):
         raise InvalidInput(field, value, "True or False")
     return value
 
 
 def one_of(field: str, value: object, allowed: Collection[str]) -> str:
-    """One of a few words."""
+    """Return a text that is one of `allowed`."""
     if not isinstance(value, str) or value not in allowed:
         raise InvalidInput(field, value, "one of " + ", ".join(allowed))
     return value
 
 
 def name(field: str, value: object, bytes_max: int) -> str:
-    """A name that fits `bytes_max` UTF-8 bytes and has no control characters."""
+    """Return a name of at most `bytes_max` UTF-8 bytes without control characters."""
     allowed = f"text of 1 to {bytes_max} UTF-8 bytes without control characters"
     if not isinstance(value, str) or not value:
         raise InvalidInput(field, value, allowed)
@@ -71,7 +71,7 @@ def name(field: str, value: object, bytes_max: int) -> str:
 
 
 def text(field: str, value: object) -> str:
-    """Any text that can be stored: lone surrogates cannot."""
+    """Return any text that can be stored: lone surrogates cannot."""
     if not isinstance(value, str):
         raise InvalidInput(field, value, "text")
     try:
@@ -82,14 +82,14 @@ def text(field: str, value: object) -> str:
 
 
 def graphic(field: str, value: object, chars_max: int) -> str:
-    """An identifier of visible characters: no spaces, no control characters."""
+    """Return an identifier of visible characters: no spaces, no control characters."""
     if not isinstance(value, str) or not 1 <= len(value) <= chars_max or not value.isprintable() or " " in value:
         raise InvalidInput(field, value, f"1 to {chars_max} graphic characters (no spaces)")
     return value
 
 
 def labels(field: str, value: object) -> None:
-    """A dict of text to text, of bounded size."""
+    """Check a dict of text to text, of bounded size."""
     if not isinstance(value, dict):
         raise InvalidInput(field, value, "a dict of text to text")
     headers(field, value)
@@ -99,7 +99,7 @@ def labels(field: str, value: object) -> None:
 
 
 def headers(field: str, value: object) -> None:
-    """None, or a dict of text to text."""
+    """Check None, or a dict of text to text."""
     if value is None:
         return
     if not isinstance(value, dict) or not all(isinstance(each, str) for pair in value.items() for each in pair):

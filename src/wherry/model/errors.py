@@ -1,6 +1,6 @@
-"""Every error a caller can meet, one class per thing the caller would do differently.
+"""Every error that a caller can get, one class for each thing that the caller would do differently.
 
-Each carries a stable `code` for wires, and says what was given and what would have been right.
+Each class has a stable `code` for the wires. The text names what was given and what is allowed.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from wherry.model.limits import ERROR_CHARS_MAX
 
 
 class WherryError(Exception):
-    """Anything Wherry raises on purpose."""
+    """Base of all errors that Wherry raises on purpose."""
 
     code: ClassVar[str] = "error"
 
 
 class InvalidInput(WherryError, ValueError):
-    """A value that breaks a stated rule: names the field, what was given, and what is allowed."""
+    """A value breaks a stated rule. Names the field, what was given, and what is allowed."""
 
     code = "invalid-input"
 
@@ -30,7 +30,7 @@ class InvalidInput(WherryError, ValueError):
 
 
 class NotFound(WherryError, LookupError):
-    """A topic, subscription, route, message or stage that does not exist."""
+    """A topic, subscription, route, message or stage does not exist."""
 
     code = "not-found"
 
@@ -40,15 +40,15 @@ class NotFound(WherryError, LookupError):
 
 
 class Unauthorized(WherryError):
-    """Nobody knows who asks: no key, one that is not known, or one that expired."""
+    """The client is not identified: it gave no key, an unknown key, or an expired one."""
 
     code = "unauthorized"
     pause_s = 0.0
-    """How long to wait before that is told: whoever guesses passwords gets few answers."""
+    """How long a wire waits before it sends this error, so that guessing passwords is slow."""
 
 
 class Forbidden(WherryError):
-    """The key is good, and has no right to this."""
+    """The key is valid, but has no right to this call."""
 
     code = "forbidden"
 
@@ -59,7 +59,7 @@ class Forbidden(WherryError):
 
 
 class AlreadyExists(WherryError):
-    """A name that is taken by something of another shape."""
+    """The name is already used for something with another configuration."""
 
     code = "already-exists"
 
@@ -69,7 +69,7 @@ class AlreadyExists(WherryError):
 
 
 class LimitReached(WherryError):
-    """A stated bound is full and its policy is to refuse: nothing of the call was stored."""
+    """A stated bound is reached and its policy is to refuse: nothing of the call was stored."""
 
     code = "limit-reached"
 
@@ -79,7 +79,7 @@ class LimitReached(WherryError):
 
 
 class TooLarge(WherryError):
-    """One call is larger than a single journal entry may be; split it and send it again."""
+    """One call is larger than a journal entry may be: split it and send it again."""
 
     code = "too-large"
 
@@ -89,7 +89,7 @@ class TooLarge(WherryError):
 
 
 class StaleLease(WherryError):
-    """The fence: this lease no longer holds these messages, so nothing was settled for them."""
+    """The lease no longer holds these messages, so nothing was settled for them. This is the fence."""
 
     code = "stale-lease"
 
@@ -99,7 +99,7 @@ class StaleLease(WherryError):
 
 
 class VersionConflict(WherryError):
-    """Somebody changed the message since it was read, so this edit is refused."""
+    """The message was changed since the caller read it, so this edit is refused."""
 
     code = "version-conflict"
 
@@ -109,7 +109,7 @@ class VersionConflict(WherryError):
 
 
 class NotWaiting(WherryError):
-    """The message was delivered, settled or removed first: cancel and deliver exclude each other."""
+    """The message was delivered, settled or removed first: a cancel and a delivery exclude each other."""
 
     code = "not-waiting"
 
@@ -119,7 +119,7 @@ class NotWaiting(WherryError):
 
 
 class HistoryLost(WherryError):
-    """Messages that a reader of the log was still to read are gone."""
+    """Messages that a log reader was still to read are gone."""
 
     code = "history-lost"
 
@@ -127,12 +127,12 @@ class HistoryLost(WherryError):
         self.topic, self.partition, self.offset, self.first = topic, partition, offset, first
         super().__init__(
             f"topic {topic!r} partition {partition}: offset {offset} is gone, by retention or because it was settled;"
-            f" what there is begins at {first}"
+            f" the first offset still there is {first}"
         )
 
 
 class DuplicateId(WherryError):
-    """A message id that a message in the topic already has; nothing of the call was stored."""
+    """A message in the topic already has this id; nothing of the call was stored."""
 
     code = "duplicate-id"
 
@@ -143,7 +143,7 @@ class DuplicateId(WherryError):
 
 
 class OutOfSequence(WherryError):
-    """A producer sequence that overlaps earlier ones or is too old to be answered from memory."""
+    """The sequence numbers of a producer overlap earlier ones, or are too old to be recognised as a repeat."""
 
     code = "out-of-sequence"
 
@@ -153,7 +153,7 @@ class OutOfSequence(WherryError):
 
 
 class CutOff(WherryError):
-    """The consumer or subscription went over the buffer it declared, and was removed."""
+    """The consumer or subscription exceeded the buffer that it declared, and was removed."""
 
     code = "cut-off"
 
@@ -163,7 +163,7 @@ class CutOff(WherryError):
 
 
 class StageLost(WherryError):
-    """A stage that cannot be committed any more: it expired, or held leases that a restart ended."""
+    """The stage cannot be committed any more: it expired, or it had leases that a restart ended."""
 
     code = "stage-lost"
 
@@ -173,25 +173,28 @@ class StageLost(WherryError):
 
 
 class Closed(WherryError):
-    """The broker is closed, or closed while the call waited."""
+    """The broker is closed, or was closed while the call waited."""
 
     code = "closed"
 
 
 class Unavailable(WherryError):
-    """No answer: the broker cannot be reached, is too busy, or went away. The call may have been carried out."""
+    """No answer: the broker cannot be reached, is too busy, or closed the connection.
+
+    The call may have been carried out.
+    """
 
     code = "unavailable"
 
 
 class StorageError(WherryError):
-    """The base of everything the disk can do to us."""
+    """Base of all errors of the disk."""
 
     code = "storage"
 
 
 class DiskFull(StorageError):
-    """No room for new messages; pulls and settles go on from the space kept back for them."""
+    """No space for new messages. Pulls and settles continue in the space reserved for them."""
 
     code = "disk-full"
 
@@ -210,7 +213,7 @@ class WriterFailed(StorageError):
 
 
 class Corrupt(StorageError):
-    """Bytes on disk are not what was written there: names the file and the place."""
+    """Bytes on disk are not what was written there. Names the file and the byte."""
 
     code = "corrupt"
 
@@ -226,33 +229,33 @@ class InUse(StorageError):
 
 
 class Fenced(StorageError):
-    """Another owner has opened this shard since; what was in flight here is not stored."""
+    """Another owner has opened this shard since; entries that were still being written here are not stored."""
 
     code = "fenced"
 
 
 NOT_MESSAGE_FAULTS = (StaleLease, CutOff, Closed, Unavailable, StorageError)
-"""About the broker and the way to it: whoever is stopped by one of these has not failed with a message."""
+"""Errors of the broker or of the connection: a consumer that gets one of these has not failed with a message."""
 
 
 def may_be_message_fault(fault: BaseException | None) -> bool:
-    """Tell whether a message may be what ended the work on it: any exception of the worker, but none of the above."""
+    """Return whether a message may have caused an exception: any exception of the consumer's own code."""
     if isinstance(fault, ExceptionGroup):
         return any(may_be_message_fault(each) for each in fault.exceptions)
     return isinstance(fault, Exception) and not isinstance(fault, NOT_MESSAGE_FAULTS)
 
 
 def error_text(fault: BaseException) -> str:
-    """Put an exception into the text that is kept with a failed delivery: its class and its words.
+    """Return the text that is stored with a failed delivery: the class of the exception and its message.
 
-    Of a group, each exception in it: the group's own words say only how many there are.
+    Of an exception group, returns the text of each member: the group's own text has only their number.
     """
     if isinstance(fault, BaseExceptionGroup):
         text = "; ".join(error_text(each) for each in fault.exceptions)
     else:
         try:
             words = str(fault)
-        except Exception:  # the class is another's, and so is its mistake
-            words = "(its text cannot be had)"
+        except Exception:  # a foreign class may fail in `__str__`
+            words = "(its text is not available)"
         text = f"{type(fault).__name__}: {words}" if words else type(fault).__name__
     return text.encode("utf-8", "replace").decode()[:ERROR_CHARS_MAX]

@@ -1,4 +1,4 @@
-"""Batches as Arrow IPC bytes, every buffer from where it lies: fresh memory costs more than the way out."""
+"""Batches as Arrow IPC bytes without copying the buffers: copying costs more than sending."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Chunk: TypeAlias = bytes | memoryview | pa.Buffer
 Chunks: TypeAlias = list[Chunk]
 
 END = b"\xff\xff\xff\xff\0\0\0\0"
-"""What a stream ends with."""
+"""How a stream ends."""
 
 _OPTIONS = pa.ipc.IpcWriteOptions()
 
 
 def stream(batch: pa.RecordBatch) -> Chunks:
-    """A whole IPC stream: schema, batch, end."""
+    """Return a whole IPC stream as chunks: schema, batch, end."""
     sink = _Sink()
     with pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS) as writer:
         writer.write_batch(batch)
@@ -25,12 +25,12 @@ def stream(batch: pa.RecordBatch) -> Chunks:
 
 
 def copied(batch: pa.RecordBatch) -> Chunks:
-    """The same stream with the batch in one new buffer: cheaper than many small parts."""
+    """Return the same stream with the batch in one new buffer: cheaper than many small chunks."""
     return [_schema_message(batch.schema), batch.serialize(), END]
 
 
 def message(batch: pa.RecordBatch) -> Chunks:
-    """The batch alone, for readers that know its schema: the bytes of `batch.serialize()`."""
+    """Return the batch alone, for readers that know its schema: the bytes of `batch.serialize()`."""
     sink = _Sink()
     writer = pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS)
     writer.write_batch(batch)
@@ -42,12 +42,12 @@ def message(batch: pa.RecordBatch) -> Chunks:
 
 @lru_cache(maxsize=1024)
 def _schema_message(schema: pa.Schema) -> pa.Buffer:
-    """What a stream begins with."""
+    """Return how a stream begins."""
     return schema.serialize()
 
 
 class _Sink:
-    """Takes what Arrow writes, buffers as they are. To Arrow it looks like a file, and never is one."""
+    """Collects what Arrow writes, without a copy. Arrow uses it as a file."""
 
     closed = False
 
@@ -65,7 +65,7 @@ class _Sink:
         return True
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no data is buffered."""
 
     def close(self) -> None:
-        """The parts stay."""
+        """Do nothing: the chunks stay."""

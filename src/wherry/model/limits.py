@@ -21,15 +21,15 @@ PARTITIONS_MAX: Final = 65_535
 CONSUMERS_PER_SUBSCRIPTION_MAX: Final = 1_000_000
 
 PAYLOAD_BYTES_DEFAULT: Final = 65_535  # strictly under 64 KB unless a topic asks for more
-PAYLOAD_BYTES_MAX: Final = 25_165_824  # in a topic that asks for it: with all else of a message it fits an entry
+PAYLOAD_BYTES_MAX: Final = 25_165_824  # where a topic allows it: with everything else of a message it fits an entry
 BATCH_MESSAGES_MAX: Final = 1_000_000
 
-ATTEMPT_SHOWN_MAX: Final = 65_535  # of a delivery; it is counted on, and stays at this for whoever gets the message
+ATTEMPT_SHOWN_MAX: Final = 65_535  # in a delivery: further attempts are counted, but shown as this number
 PRIORITY_MAX: Final = 65_535
-PRIORITY_DEFAULT: Final = 32_768  # half the range is more urgent than "did not say", half is less
+PRIORITY_DEFAULT: Final = 32_768  # half of the range is more urgent than the default, half is less
 TIME_MS_MAX: Final = (1 << 43) - 1  # year 2248; ranks are packed into 44 bits for sorting
 ATTEMPTS_MAX: Final = 65_535
 OFFSET_MAX: Final = (1 << 43) - 1  # an offset is also a rank in a fifo topic
 
-ERROR_CHARS_MAX: Final = 1_024  # of the error or the reason that is kept with a message
-PRODUCER_CALLS_MAX: Final = 64  # remembered for each producer: how many a client may have in flight
+ERROR_CHARS_MAX: Final = 1_024  # of the error or the reason that is stored with a message
+PRODUCER_CALLS_MAX: Final = 64  # remembered for each producer: so many calls may be in flight

@@ -1,9 +1,9 @@
 """The operations of the journal: the only things that change durable state, live and on replay alike.
 
-An **entry** is one atomic step: a time, a few operations, and the compact batches that they carry. All of an entry
-happens or none of it. Fields may be added at the end with a default; none is ever removed or given a new meaning.
-Arrays are int64; a list of offsets travels as ranges `[start, stop, start, stop, …]`, which is short when messages
-settle in order and never longer than two numbers a message.
+An **entry** is one atomic step: a time, a few operations, and the compact batches that they carry. All of an entry is
+applied or none of it. Fields may be added at the end with a default; no field is ever removed or given a new meaning.
+Arrays are int64. A list of offsets is encoded as ranges `[start, stop, start, stop, …]`, which is short when messages
+are settled in order, and never longer than two numbers a message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Op(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Opened(Op, frozen=True, tag="open"):
-    """A new owner took the shard: a barrier, and a new epoch of fencing tokens."""
+    """A new owner took the shard. A barrier that begins a new epoch of fencing tokens."""
 
     epoch: int
     owner: str
@@ -46,13 +46,13 @@ class PutTopic(Op, frozen=True, tag="topic"):
 
 
 class DeleteTopic(Op, frozen=True, tag="topic-"):
-    """A topic went with all its messages and subscriptions."""
+    """A topic was deleted with all its messages and subscriptions."""
 
     number: int
 
 
 class PutSubscription(Op, frozen=True, tag="sub"):
-    """A durable subscription was created; `starts` holds one offset a partition, or one for all."""
+    """A durable subscription was created; `starts` holds one offset for each partition, or one for all."""
 
     number: int
     topic: int
@@ -61,9 +61,10 @@ class PutSubscription(Op, frozen=True, tag="sub"):
 
 
 class DeleteSubscription(Op, frozen=True, tag="sub-"):
-    """A durable subscription went, because somebody asked or because it was cut off.
+    """A durable subscription was deleted, by a client or because it was cut off.
 
-    With `keep_dead` its dead letters stay, as those of nobody: who is cut off did not ask for them to go.
+    With `keep_dead` its dead letters stay, as dead letters of no subscription: a cut-off is not a request to delete
+    them.
     """
 
     number: int
@@ -72,10 +73,10 @@ class DeleteSubscription(Op, frozen=True, tag="sub-"):
 
 
 class Admit(Op, frozen=True, tag="admit"):
-    """Messages that were in the topic before a subscription came are now in its order, up to offset `stop`.
+    """Messages that were in the topic before a subscription are now in its order, up to offset `stop`.
 
-    `ranges` are the offsets admitted, `ranks` and `due_ms` (-1 for none) one value each: their bodies may be on disk,
-    and replay must not need them.
+    `ranges` are the admitted offsets; `ranks` and `due_ms` (-1 for none) have one value for each. They are journaled
+    because the bodies may be on disk, and replay must not need them.
     """
 
     subscription: int
@@ -93,30 +94,30 @@ class PutRoute(Op, frozen=True, tag="route"):
 
 
 class DeleteRoute(Op, frozen=True, tag="route-"):
-    """A route went."""
+    """A route was deleted."""
 
     name: str
 
 
 class Bind(Op, frozen=True, tag="bind"):
-    """A route got one binding more."""
+    """A binding was added to a route."""
 
     route: str
     binding: Binding
 
 
 class Unbind(Op, frozen=True, tag="bind-"):
-    """A binding of a route went."""
+    """A binding was removed from a route."""
 
     route: str
     binding: Binding
 
 
 class Publish(Op, frozen=True, tag="pub"):
-    """Messages `base .. base+count` of a partition; the body is the next batch of the entry.
+    """Messages `base .. base+count` were published to a partition; the body is the next batch of the entry.
 
-    `dead` is the reason when they did not fit and went straight to the dead letters. An offset that `base` jumps over
-    belonged to a transient message, which is gone.
+    `dead` is the reason if they did not fit and became dead letters at once. Offsets between the last message and
+    `base` belonged to transient messages, which are gone.
     """
 
     topic: int
@@ -129,10 +130,10 @@ class Publish(Op, frozen=True, tag="pub"):
 
 
 class Sequenced(Op, frozen=True, tag="seq"):
-    """A producer's sequence numbers are used: `placed` holds `partition, base, count` for each part of the call.
+    """Sequence numbers of a producer were used: `placed` holds `partition, base, count` for each part of the call.
 
-    `fingerprint` stands for what the call said, 0 for none: with another one the same numbers are no repeat.
-    `partitions` is how many the topic had then, where there are several parts (0: as many as it has).
+    `fingerprint` identifies the content of the call, 0 for none: a call with the same numbers and another fingerprint
+    is no repeat. `partitions` is how many the topic had then, if there are several parts (0: as many as it has).
     """
 
     topic: int
@@ -145,7 +146,7 @@ class Sequenced(Op, frozen=True, tag="seq"):
 
 
 class Reserve(Op, frozen=True, tag="reserve"):
-    """Offsets below `below` may have been given to transient messages and are never given again."""
+    """Offsets below `below` may have been used for transient messages, and are never used again."""
 
     topic: int
     partition: int
@@ -153,7 +154,7 @@ class Reserve(Op, frozen=True, tag="reserve"):
 
 
 class Settle(Op, frozen=True, tag="settle"):
-    """A subscription is done with messages for good."""
+    """A subscription settled messages for good."""
 
     subscription: int
     partition: int
@@ -162,9 +163,9 @@ class Settle(Op, frozen=True, tag="settle"):
 
 
 class Fail(Op, frozen=True, tag="fail"):
-    """Deliveries failed: one more attempt each, and not before a time each.
+    """Deliveries failed: one more attempt each, and no delivery before a time each.
 
-    `ranks` and `hashes` (key hashes, where keys keep their order) put them back at their place without their bodies.
+    `ranks` and `hashes` (key hashes, if the subscription has key order) restore their order without their bodies.
     """
 
     subscription: int
@@ -177,9 +178,9 @@ class Fail(Op, frozen=True, tag="fail"):
 
 
 class Bury(Op, frozen=True, tag="bury"):
-    """Messages became dead letters; `failed` says whether this was one more failed attempt.
+    """Messages became dead letters; `failed` is whether this was one more failed attempt.
 
-    Subscription 0 means: of nobody, since the message died before there was a subscription.
+    Subscription 0 means that they are dead letters of no subscription: they died where there was none.
     """
 
     topic: int
@@ -193,7 +194,7 @@ class Bury(Op, frozen=True, tag="bury"):
 
 
 class Redrive(Op, frozen=True, tag="redrive"):
-    """Dead letters of a subscription wait again, with a clean sheet; not before their due times (-1 for none)."""
+    """Dead letters of a subscription wait again, with no attempts counted, until their due times (-1 for none)."""
 
     topic: int
     subscription: int
@@ -205,7 +206,7 @@ class Redrive(Op, frozen=True, tag="redrive"):
 
 
 class Discard(Op, frozen=True, tag="discard"):
-    """Dead letters were thrown away by somebody; or published anew in the same entry (`redriven`)."""
+    """Dead letters were deleted by a client, or published again in the same entry (`redriven`)."""
 
     topic: int
     subscription: int
@@ -216,7 +217,7 @@ class Discard(Op, frozen=True, tag="discard"):
 
 
 class Remove(Op, frozen=True, tag="remove"):
-    """Messages went from the topic for every subscription."""
+    """Messages were removed from the topic for every subscription."""
 
     topic: int
     partition: int
@@ -225,7 +226,7 @@ class Remove(Op, frozen=True, tag="remove"):
 
 
 class Replace(Op, frozen=True, tag="replace"):
-    """A new message takes the place of the waiting message `old` (an amend); its version is one higher.
+    """A new message replaced the waiting message `old` (an amend); its version is one higher.
 
     The body of `publish` is the next batch of the entry.
     """
@@ -238,7 +239,10 @@ class Replace(Op, frozen=True, tag="replace"):
 
 
 class Stage(Op, frozen=True, tag="stage"):
-    """Messages put aside under a key, not visible; the body is the next batch of the entry. `count` 0 holds settles."""
+    """Messages were staged under a key, not visible yet; the body is the next batch of the entry.
+
+    A `count` of 0 means that settles were staged.
+    """
 
     key: str
     topic: int
@@ -249,9 +253,9 @@ class Stage(Op, frozen=True, tag="stage"):
 
 
 class Commit(Op, frozen=True, tag="commit"):
-    """Everything under a key became visible: `bases` holds one offset for each staged part, in order.
+    """Everything staged under a key became visible: `bases` holds one offset for each staged part, in order.
 
-    With `stages` it is what lies under those keys, and `key` is only the name that the commit is remembered by.
+    With `stages`, everything staged under those keys became visible, and `key` only names the commit.
     """
 
     key: str
@@ -263,33 +267,33 @@ TOO_LATE = "it was not committed in time"
 
 
 class Abort(Op, frozen=True, tag="abort"):
-    """Everything under a key was thrown away."""
+    """Everything staged under a key was dropped."""
 
     key: str
     why: str
 
 
 class PutKey(Op, frozen=True, tag="key"):
-    """An API key was made, or its name, rights or end changed."""
+    """An API key was created, or its name, rights or expiry changed."""
 
     key: Key
 
 
 class DeleteKey(Op, frozen=True, tag="key-"):
-    """An API key went."""
+    """An API key was deleted."""
 
     id: str
 
 
 class ChangeSubscription(Op, frozen=True, tag="sub+"):
-    """A subscription was given another lease, retry policy or buffer."""
+    """A subscription got another lease time, retry policy, buffer or webhook."""
 
     number: int
     subscription: Subscription
 
 
 class Watch(Op, frozen=True, tag="watch"):
-    """Whoever published messages `base .. base+count` wants to hear at `url` what became of them."""
+    """The producer of messages `base .. base+count` gave a callback: their outcomes are to be sent to `url`."""
 
     topic: int
     partition: int
@@ -299,9 +303,9 @@ class Watch(Op, frozen=True, tag="watch"):
 
 
 class Reported(Op, frozen=True, tag="told"):
-    """Producers were told what became of messages, or nobody could be reached: `fates` is what they were told.
+    """Outcomes were reported to the callbacks of producers, or given up: `fates` are the reported ones.
 
-    `offsets` are those that the messages were published at.
+    `offsets` are those at which the messages were published.
     """
 
     topic: int
@@ -344,7 +348,7 @@ AnyOp: TypeAlias = (
 
 @dataclass(slots=True)
 class Entry:
-    """One atomic step of a shard. `volatile` entries change the state and are never journaled (transient messages)."""
+    """One atomic step of a shard. A `volatile` entry changes the state and is never journaled (transient messages)."""
 
     at_us: int
     ops: list[AnyOp]
@@ -353,7 +357,7 @@ class Entry:
 
 
 def to_ranges(offsets: Int64) -> Int64:
-    """Sorted distinct offsets as `[start, stop, …]`."""
+    """Return sorted distinct offsets as `[start, stop, …]`."""
     if len(offsets) == 0:
         return np.empty(0, np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
@@ -366,7 +370,7 @@ def to_ranges(offsets: Int64) -> Int64:
 
 
 def from_ranges(ranges: Int64) -> Int64:
-    """The offsets of `[start, stop, …]`."""
+    """Return the offsets of `[start, stop, …]`."""
     if len(ranges) == 2:
         return np.arange(ranges[0], ranges[1], dtype=np.int64)
     starts, stops = ranges[0::2], ranges[1::2]

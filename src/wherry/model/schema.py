@@ -1,13 +1,13 @@
-"""The message batch, schema version 1: what moves on the wire, lies in the journal and is read by Spark.
+"""The message batch, schema version 1: the format on the wires, in the journal and in Spark.
 
-Two shapes of the same batch:
+There are two shapes of the same batch:
 
-* **full**: every column of `MESSAGE`, what readers get and what segment files hold;
+* **full**: every column of `MESSAGE`, as readers get it and segment files hold it;
 * **compact**: what a producer gave, in the order of `STORED`, without `offset` and `published` (derived from the
-  journal entry) and without columns that are null throughout. A compact batch of a thousand 256-byte messages is
-  256 KB; the full one is 340 KB.
+  journal entry) and without columns that are all null. A compact batch of a thousand 256-byte messages is 256 KB;
+  the full one is 340 KB.
 
-`presence(batch)` is the bit set of columns of a compact batch; bit numbers are part of the journal format.
+`presence(batch)` is the bit set of the columns of a compact batch; bit numbers are part of the journal format.
 """
 
 from __future__ import annotations
@@ -57,27 +57,27 @@ BIT = {name: 1 << index for index, name in enumerate(STORED)}
 _TYPES = {field.name: field.type for field in MESSAGE}
 TEXTS = ("id", "key", "headers", "blob")
 VARIABLE = ("id", "key", "envelope", "payload", "blob")
-"""Columns with a length per message; with the headers they are what counts as bytes."""
+"""Columns with a variable length; their bytes, and those of the headers, are the content bytes of a message."""
 
 DELIVERED = MESSAGE.append(pa.field("partition", pa.uint16(), nullable=False)).append(
     pa.field("attempt", pa.uint16(), nullable=False)
 )
-"""What a consumer gets: the message, where it came from, and which try this is (1 for the first)."""
+"""What a consumer gets: the message, its partition, and the number of the attempt (1 for the first)."""
 
 IGNORED = frozenset({*DERIVED, "partition", "attempt", "version"})
-"""Columns of a delivered batch that a publish takes no notice of, so that a batch can be passed on as it is."""
+"""Columns of a delivered batch that a publish ignores, so that a delivered batch can be published as it is."""
 
 WHOLE = ("priority", "due", "expires")
 
 ABSENT_CACHED_MAX = 8_192
-"""Absent columns up to this many rows are shared: pulls of one size ask for the same ones again and again."""
+"""Absent columns up to this many rows are cached: pulls of one size need the same ones again and again."""
 
 Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message, for callers that have them one at a time. Times are Unix milliseconds."""
+    """One message, for callers that have single messages. Times are Unix milliseconds."""
 
     payload: bytes
     id: str | None = None
@@ -94,7 +94,10 @@ Publishable: TypeAlias = pa.RecordBatch | pa.Table | Sequence[bytes | str | Mess
 
 
 def compact(given: Publishable, payload_bytes_max: int = limits.PAYLOAD_BYTES_MAX) -> pa.RecordBatch:
-    """Any publishable as a checked compact batch; `InvalidInput` names the column and the first bad value."""
+    """Return anything publishable as a checked compact batch.
+
+    `InvalidInput` names the column and the first bad value.
+    """
     if isinstance(given, _SINGLE):
         given = [given]
     if isinstance(given, pa.Table):
@@ -111,13 +114,13 @@ def compact(given: Publishable, payload_bytes_max: int = limits.PAYLOAD_BYTES_MA
 
 
 def presence(batch: pa.RecordBatch) -> int:
-    """The bit set of the columns of a compact batch."""
+    """Return the bit set of the columns of a compact batch."""
     return sum(BIT[name] for name in batch.schema.names)
 
 
 @lru_cache(maxsize=1024)
 def stored_schema(bits: int) -> pa.Schema:
-    """The schema of a compact batch with these columns."""
+    """Return the schema of a compact batch with these columns."""
     return _schema_of(tuple(name for name in STORED if BIT[name] & bits))
 
 
@@ -127,7 +130,7 @@ def _schema_of(names: tuple[str, ...]) -> pa.Schema:
 
 
 def expand(batch: pa.RecordBatch, offsets: Int64, published_us: int | Int64) -> pa.RecordBatch:
-    """A compact batch as a full one."""
+    """Return a compact batch as a full one."""
     rows = batch.num_rows
     present = set(batch.schema.names)
     stamps = np.full(rows, published_us, np.int64) if isinstance(published_us, int) else published_us
@@ -145,7 +148,7 @@ def expand(batch: pa.RecordBatch, offsets: Int64, published_us: int | Int64) -> 
 def delivered(
     batch: pa.RecordBatch, offsets: Int64, published_us: int | Int64, partition: int, attempts: int | Int64
 ) -> pa.RecordBatch:
-    """Messages of one partition as a consumer gets them, without the columns that a compact batch does not have."""
+    """Return messages of one partition as a consumer gets them, without columns that the compact batch lacks."""
     rows = batch.num_rows
     stamps = np.full(rows, published_us, np.int64) if isinstance(published_us, int) else published_us
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -158,7 +161,7 @@ def delivered(
 
 
 def _attempts(attempts: int | Int64, rows: int) -> pa.Array:
-    """Attempts as a delivery tells them: they stay at the bound of its column, so a redelivery never looks new."""
+    """Return the column of attempts, limited to the range of its type: a redelivery never looks like the first one."""
     if isinstance(attempts, int):
         return _alike(min(attempts, limits.ATTEMPT_SHOWN_MAX), rows)
     return pa.array(np.minimum(attempts, limits.ATTEMPT_SHOWN_MAX).astype(np.uint16))
@@ -171,14 +174,14 @@ def _delivered_schema(stored: tuple[str, ...]) -> pa.Schema:
 
 
 def completed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A delivered batch with all columns."""
+    """Return a delivered batch with all columns."""
     rows, present = batch.num_rows, set(batch.schema.names)
     columns = [batch.column(name) if name in present else absent(name, rows) for name in DELIVERED.names]
     return pa.RecordBatch.from_arrays(columns, schema=DELIVERED)
 
 
 def absent(name: str, rows: int) -> pa.Array:
-    """A stored column that a batch does not have: nulls, or the default priority."""
+    """Return the values of a stored column that a batch does not have: nulls, or the default priority."""
     return _absent(name, rows) if rows <= ABSENT_CACHED_MAX else _absent.__wrapped__(name, rows)
 
 
@@ -190,7 +193,7 @@ def _absent(name: str, rows: int) -> pa.Array:
 
 
 def _alike(value: int, rows: int) -> pa.Array:
-    """A column of one small number throughout."""
+    """Return a column that repeats one small number."""
     return _same(value, rows) if rows <= ABSENT_CACHED_MAX else _same.__wrapped__(value, rows)
 
 
@@ -200,19 +203,22 @@ def _same(value: int, rows: int) -> pa.Array:
 
 
 def shrink(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch with all stored columns (a full one, or what bodies are taken as) as a compact one."""
+    """Return a batch with all stored columns as a compact one."""
     rows = batch.num_rows
     kept = tuple(name for name in STORED if batch.column(name).null_count < rows)
     return pa.RecordBatch.from_arrays([batch.column(name) for name in kept], schema=_schema_of(kept))
 
 
 def edges(column: pa.Array) -> Int64:
-    """Positions in the data buffer where each value begins, and where the last one ends."""
+    """Return the positions in the data buffer where each value begins, and where the last one ends."""
     return raw_edges(column).astype(np.int64)
 
 
 def raw_edges(column: pa.Array) -> npt.NDArray[np.int32]:
-    """As they lie. Arrow lets the buffer be longer than the column, and missing where there is no value."""
+    """Return these positions without a copy.
+
+    Arrow allows the buffer to be longer than the column, and to be missing if there is no value.
+    """
     raw = column.buffers()[1]
     if len(column) == 0 or raw is None or raw.size == 0:
         return np.zeros(len(column) + 1, np.int32)
@@ -220,12 +226,12 @@ def raw_edges(column: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def payload_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of all payloads."""
+    """Return the bytes of all payloads."""
     return _span(batch.column("payload"))
 
 
 def content_bytes(batch: pa.RecordBatch) -> int:
-    """What a batch weighs against bounds: payloads, ids, keys, headers and envelopes, without Arrow's own overhead."""
+    """Return the bytes that count against bounds: payloads, ids, keys, headers, envelopes; not Arrow's overhead."""
     total = 0
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in VARIABLE:
@@ -237,7 +243,7 @@ def content_bytes(batch: pa.RecordBatch) -> int:
 
 
 def content_sizes(batch: pa.RecordBatch) -> Int64:
-    """What each message of a batch weighs; together they are `content_bytes`."""
+    """Return the content bytes of each message; their sum is `content_bytes`."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in VARIABLE:
@@ -249,14 +255,14 @@ def content_sizes(batch: pa.RecordBatch) -> Int64:
 
 
 def _header_bytes(column: pa.Array) -> Int64:
-    """Bytes of the names and values of each message."""
+    """Return the bytes of the header names and values of each message."""
     pairs = edges(column)
     sizes: Int64 = np.diff(edges(column.keys)[pairs]) + np.diff(edges(column.items)[pairs])
     return sizes
 
 
 def integers(batch: pa.RecordBatch, name: str, default: int) -> Int64:
-    """A numeric or time column of a compact batch as int64, nulls and a missing column as `default`."""
+    """Return a numeric or time column of a compact batch as int64; nulls and a missing column become `default`."""
     if name not in batch.schema.names:
         return np.full(batch.num_rows, default, np.int64)
     column = batch.column(name)
@@ -293,7 +299,7 @@ def _from_arrow(batch: pa.RecordBatch) -> dict[str, pa.Array]:
             raise InvalidInput("column", name, "one of " + ", ".join(STORED))
         if name in columns:
             raise InvalidInput("column", name, "each column once")
-        _check_memory(name, column)  # a cast follows whatever offsets it finds, out of the buffer too
+        _check_memory(name, column)  # a cast follows any offsets, even beyond the end of the buffer
         columns[name] = column
         if column.type != _TYPES[name]:
             columns[name] = _cast(name, column, _TYPES[name])
@@ -304,7 +310,10 @@ def _from_arrow(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def _check_memory(name: str, column: pa.Array) -> None:
-    """Arrow takes any bytes for offsets and for text; whoever reads them later would fail for a whole delivery."""
+    """Raise `InvalidInput` if a column is invalid.
+
+    Arrow accepts any bytes as offsets and text, and fails when they are read.
+    """
     try:
         column.validate(full=True)
     except (pa.ArrowInvalid, pa.ArrowIndexError) as fault:
@@ -319,7 +328,7 @@ def _cast(name: str, column: pa.Array, wanted: pa.DataType) -> pa.Array:
         if pa.types.is_timestamp(column.type) and column.type.tz is None and pa.types.is_timestamp(wanted):
             column = column.cast(pa.timestamp(column.type.unit, tz="UTC"))
         if pa.types.is_timestamp(column.type) and wanted == _MS and column.type.unit in ("us", "ns"):
-            column = pc.ceil_temporal(column, unit="millisecond")  # up: never early
+            column = pc.ceil_temporal(column, unit="millisecond")  # rounded up, so that no message is early
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowIndexError, pa.ArrowNotImplementedError, pa.ArrowTypeError) as fault:
         raise InvalidInput(name, f"{column.type}: {fault}", f"values that fit {wanted}") from None
@@ -363,7 +372,7 @@ def _built(name: str, values: list[Any]) -> pa.Array:
     if name == "headers":
         values = [None if value is None else _header_pairs(value) for value in values]
     for index, value in enumerate(values) if name in WHOLE else ():
-        if isinstance(value, float):  # Arrow would cut it off without a word
+        if isinstance(value, float):  # Arrow would truncate it silently
             raise InvalidInput(f"messages[{index}].{name}", value, "a whole number")
     try:
         if name in ("due", "expires"):
@@ -410,7 +419,7 @@ def _check(columns: dict[str, pa.Array], payload_bytes_max: int) -> None:
 
 def _check_lengths(name: str, column: pa.Array, low: int, high: int) -> None:
     if not low and _span(column) <= high:
-        return  # none can be longer than all of them together
+        return  # no single value can be longer than all of them together
     sizes = np.diff(edges(column))
     bad = sizes > high
     if low:

@@ -212,7 +212,7 @@ def test_a_segment_that_died_while_it_was_looked_at_goes_without_a_new_one():
 
 
 def test_the_search_for_sparse_segments_is_bounded_and_goes_on_where_it_ended(monkeypatch):
-    monkeypatch.setattr(compaction, "LOOK_MAX", 2)
+    monkeypatch.setattr(compaction, "SCAN_MAX", 2)
     world = World()
     for base in range(0, 80, 16):
         world.seal(world.put(16, base))

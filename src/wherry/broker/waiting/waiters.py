@@ -110,7 +110,11 @@ class Waiters:
             self._wake_line(line)
 
     async def wait(
-        self, subscription: SubscriptionState, consumer: ConsumerState, wait_ms: int | None, missed: dict[int | str, int]
+        self,
+        subscription: SubscriptionState,
+        consumer: ConsumerState,
+        wait_ms: int | None,
+        missed: dict[int | str, int],
     ) -> WakeUp | None:
         """Wait for a wake-up, or until the time is over. Await nothing between the last try and this call."""
         loop = asyncio.get_running_loop()

@@ -135,7 +135,7 @@ def lease(
             if granted:
                 break
             raise
-        _note_look(subscription, partition, now.wall_ms)
+        _note_tried(subscription, partition, now.wall_ms)
         if new is not None:
             granted.append(new)
         if budget.messages <= 0 or budget.bytes <= 0:
@@ -249,7 +249,7 @@ def _smallest(subscription: SubscriptionState, numbers: list[int], count: int, n
         if len(first):
             heads.append((int(first[0]), number))
         else:
-            _note_look(subscription, number, now_ms)
+            _note_tried(subscription, number, now_ms)
     parts: list[tuple[int, Pairs]] = []
     lowest: list[Int64] = []
     known, bound = 0, None
@@ -278,11 +278,11 @@ def _most_lagging(subscription: SubscriptionState, now_ms: int) -> list[int]:
         if ready:
             lags.append((-ready, number))
         else:
-            _note_look(subscription, number, now_ms)
+            _note_tried(subscription, number, now_ms)
     return [number for _, number in sorted(lags)]
 
 
-def _note_look(subscription: SubscriptionState, number: int, now_ms: int) -> None:
+def _note_tried(subscription: SubscriptionState, number: int, now_ms: int) -> None:
     """After a pull tried a partition: unmark it if nothing is ready there, and note when that changes."""
     reader = subscription.readers[number]
     at_ms = reader.next_at_ms(now_ms)

@@ -66,7 +66,7 @@ class Counted(NamedTuple):
 
 
 def _counted(topic: TopicState) -> Counted:
-    """Return what counts against the bounds: all unsettled messages or, where the topic says so, those not leased.
+    """Return what counts against the bounds: all unsettled messages or, if configured so, only those not leased.
 
     Bytes are not known per message here, so the bytes of leased messages are subtracted in proportion.
     """

@@ -35,7 +35,7 @@ def _audit_outbox(state: State, topic: TopicState) -> None:
     """Check that no message with a final fate is watched, and that topics with outcomes are known."""
     outbox = topic.outbox
     assert topic.number in state.with_outcomes or not len(outbox.outcomes), (
-        f"{topic.config.name}: outcomes nobody tells"
+        f"{topic.config.name}: outcomes that no call would report"
     )
     for number, partition in topic.partitions.items():
         at = outbox.among(number, None) & ((1 << PARTITION_SHIFT) - 1)
@@ -50,7 +50,7 @@ def _audit_nonempty(subscription: SubscriptionState) -> None:
     for number, reader in subscription.readers.items():
         known = number in nonempty or number in nonempty.times
         waits = reader.waiting.ready(0) or reader.next_at_ms(0) is not None
-        assert known or not waits, f"subscription {subscription.number}: nobody looks into partition {number}"
+        assert known or not waits, f"subscription {subscription.number}: no pull looks into partition {number}"
 
 
 def _audit_partition(topic: TopicState, partition: Partition) -> None:

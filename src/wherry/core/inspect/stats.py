@@ -86,7 +86,7 @@ def _oldest(reader: Reader, end: int) -> int:
 
 
 def ready_ms(state: SubscriptionState, found: SubscriptionStats, now_ms: int) -> int | None:
-    """Return how long the oldest message that may be leased has waited; None if only a full scan could tell.
+    """Return how long the oldest message that may be leased has waited; None if that takes a full scan.
 
     In a fifo and a timeline the oldest message is at the front. Elsewhere it is known only if nothing is scheduled.
     """

@@ -12,7 +12,7 @@ Wants: TypeAlias = Callable[[int, int, int, int], int]
 
 SPARSE_FACTOR = 4
 """A segment is compacted when less than one in so many of its messages is needed."""
-LOOK_MAX = 1_024
+SCAN_MAX = 1_024
 """Segments that one scan examines, at a few microseconds each: 64 GiB, if they are full."""
 
 
@@ -36,7 +36,7 @@ class SparseSegments:
             self._round = list(segments)[::-1]
             self._sparse = {}
         dead = []
-        for _ in range(min(LOOK_MAX, len(self._round))):
+        for _ in range(min(SCAN_MAX, len(self._round))):
             segment = self._round.pop()
             alive, rows = _alive(segment, wants), segment.rows
             if not alive:

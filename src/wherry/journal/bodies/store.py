@@ -45,7 +45,7 @@ READ_BYTES_MAX = 128 << 20
 SEGMENT_BYTES_MAX = 64 << 20
 SEGMENT_BATCHES_MAX = 16_384
 """Batches leave memory in one turn of the event loop, at a few microseconds each."""
-OLDEST_LOOK_MAX = 64
+OLDEST_SCAN_MAX = 64
 """Batches that the search for the oldest journaled batch goes through: transient batches may come before it."""
 CHUNK_BYTES = 8 << 20
 """Bytes that are joined at once when a segment is written."""
@@ -327,7 +327,7 @@ class BodyStore:
 
         Looks at the first few batches only.
         """
-        return next((each.position for each in islice(self._order.values(), OLDEST_LOOK_MAX) if each.position), None)
+        return next((each.position for each in islice(self._order.values(), OLDEST_SCAN_MAX) if each.position), None)
 
     def few_before(self, edges: Sequence[int], durable: int, size_max: int) -> list[list[CachedBatch]]:
         """Return what to move to segments so that the journal can be trimmed up to the highest possible of `edges`.

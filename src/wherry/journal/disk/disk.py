@@ -37,7 +37,7 @@ from wherry.journal.disk.scan import (
 )
 from wherry.journal.disk.space import Spares
 from wherry.journal.disk.writer import DiskWriter, Layout, begin_file
-from wherry.journal.engine import Record, ProvenPosition, Writer
+from wherry.journal.engine import ProvenPosition, Record, Writer
 from wherry.journal.format import FILE_HEADER_BYTES
 from wherry.model.errors import Closed, Corrupt, DiskFull
 
@@ -138,7 +138,7 @@ class DiskEngine:
         return DiskWriter(self._files, self._layout, [begun], file, found.last, spares)
 
     async def _begin(self, found: Survey, spares: Spares) -> tuple[JournalFile, File]:
-        """Begin the only file. A file without a header keeps its name, which says where the journal continues."""
+        """Begin the only file. A file without a header keeps its name, which shows where the journal continues."""
         lone = next(iter(found.unused), None)
         if lone is None and not await spares.grow(1):
             raise DiskFull(self._layout.file_bytes, self._files.free_bytes())

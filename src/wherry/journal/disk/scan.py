@@ -150,7 +150,7 @@ async def _next_frame(window: _Window, file: JournalFile, at: int, position: int
     if not isinstance(header, FrameHeader):
         return Stop(at, header.why if isinstance(header, Broken) else header.value)
     if header.position != position:
-        return Stop(at, f"a frame of position {header.position} stands in its place")
+        return Stop(at, f"a frame of position {header.position} is in its place")
     rest = await window.read(at + FRAME_HEADER_BYTES, header.frame_bytes - FRAME_HEADER_BYTES)
     if broken := check_body(header, rest):
         return Stop(at, broken.why)
@@ -187,13 +187,13 @@ async def _read_file_headers(files: Files, sizes: dict[str, int], found: Survey)
     """Fill `kept` and `unused`. Only the newest file may lack its header.
 
     If there is no file before it, it is the very first one, or it was begun again after a checkpoint that covered all
-    entries before it. Its name says where the journal ends, and `open` compares that with the checkpoint.
+    entries before it. Its name shows where the journal ends, and `open` compares that with the checkpoint.
     """
     for path, size in sizes.items():
         named = int(path[len(FOLDER) + 1 : -len(".log")])
         header = parse_file_header(await files.read(path, 0, FILE_HEADER_BYTES))
         if found.unused:
-            raise Corrupt(next(iter(found.unused)), 0, f"the file header is wrong, and {path} proves that it was there")
+            raise Corrupt(next(iter(found.unused)), 0, f"the file header is wrong, and {path} proves that it existed")
         if isinstance(header, Unsupported):
             raise Corrupt(path, 0, header.why)
         if isinstance(header, FileHeader) and header.first == named:
@@ -271,7 +271,7 @@ async def _check_unused(files: Files, path: str, size: int, last: int) -> None:
             at = base + offset
             body = await files.read(path, at + FRAME_HEADER_BYTES, header.frame_bytes - FRAME_HEADER_BYTES)
             if check_body(header, body) is None:
-                raise Corrupt(path, 0, f"the file header is damaged; entry {header.position} stands at byte {at}")
+                raise Corrupt(path, 0, f"the file header is damaged; entry {header.position} is at byte {at}")
 
 
 async def _chunks(files: Files, path: str, at: int, size: int) -> AsyncIterator[tuple[int, pa.Buffer]]:

@@ -131,7 +131,7 @@ class DiskWriter:
                 try:
                     await self._drop(oldest)
                 except OSError as error:
-                    raise StorageError(f"{oldest.path} could not be let go: {error}") from error
+                    raise StorageError(f"{oldest.path} could not be removed: {error}") from error
                 self.kept.pop(0)
             if self._begins_again(before):
                 await self._begin_again(before)
@@ -143,7 +143,7 @@ class DiskWriter:
         return len(self.kept) == 1 and self.last < before and not roomy and self.is_short()
 
     async def _begin_again(self, before: int) -> None:
-        """Rename the only file and give it a new header. After a crash in between, its name says where to continue."""
+        """Rename the only file and give it a new header. After a crash in between, its name shows where to continue."""
         async with self._writing:
             self._check_usable()
             if not self._begins_again(before):
@@ -250,7 +250,7 @@ class DiskWriter:
             raise Closed("the journal is closed")
 
     def _failure(self) -> WriterFailed:
-        return WriterFailed(f"the journal cannot be written since this: {self._failed}; open it again")
+        return WriterFailed(f"the journal cannot be written after a failure: {self._failed}; open it again")
 
 
 async def begin_file(files: Files, layout: Layout, first: int, recycled: str) -> tuple[JournalFile, File]:

@@ -1,4 +1,4 @@
-"""Changes of a message that waits: what to change, and what it is afterwards."""
+"""Values for changing a waiting message: what to change, and the result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amendment:
-    """What to change of a waiting message; None leaves a field as it is. Times are Unix milliseconds."""
+    """What to change of a waiting message; None leaves a field unchanged. Times are Unix milliseconds."""
 
     payload: bytes | None = None
     priority: int | None = None
@@ -18,7 +18,7 @@ class Amendment:
 
 
 class Amended(NamedTuple):
-    """The message after the change: its (unchanged) id, its new place, its new version."""
+    """The message after the change: its (unchanged) id, its new offset, its new version."""
 
     id: str
     partition: int

@@ -1,4 +1,4 @@
-"""Dead letters: which are meant, what they died of, and who sent them back or threw them away."""
+"""Values about dead letters: a filter, their kinds, and who redrove or discarded them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from wherry.model.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadFilter:
-    """Which dead letters are meant; None for any.
+    """Which dead letters to select; None matches any.
 
     Parameters
     ----------
     subscription
-        The name of a subscription; an empty one for messages of nobody: they did not fit, expired before there was
-        any, or died of one that was cut off since.
+        The name of a subscription. An empty name selects dead letters of no subscription: they did not fit, expired
+        before there was a subscription, or were left by one that was cut off.
     reason
         Text that the reason or the error contains.
     from_ms, to_ms
@@ -25,7 +25,7 @@ class DeadFilter:
     partition, offsets
         Exactly these messages.
     limit
-        At most so many, oldest offsets first.
+        The maximum number, lowest offsets first.
     """
 
     subscription: str | None = None
@@ -37,7 +37,7 @@ class DeadFilter:
     limit: int = 1_000_000
 
     def checked(self) -> DeadFilter:
-        """This filter, or `InvalidInput`."""
+        """Return this filter, or raise `InvalidInput`."""
         for name in ("subscription", "reason"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
@@ -56,7 +56,7 @@ class DeadFilter:
 
 @dataclass(frozen=True, slots=True)
 class DeadKind:
-    """Dead letters of one subscription (an empty one: of none) with one reason; `errors` by how many had each."""
+    """Dead letters of one subscription ("": of none) with one reason; `errors` counts them by error."""
 
     subscription: str
     reason: str
@@ -76,7 +76,7 @@ class DeadKinds:
 
 
 class DeadAction(NamedTuple):
-    """Somebody sent dead letters back (`redriven`) or threw them away (`discarded`)."""
+    """A client redrove or discarded dead letters."""
 
     at_ms: int
     what: Literal["redriven", "discarded"]

@@ -1,4 +1,4 @@
-"""What can become of a message, in words and as numbers. The numbers are in checkpoints: none ever changes."""
+"""What can become of a message, as words and as numbers. The numbers are in checkpoints and never change."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import numpy.typing as npt
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 Until: TypeAlias = Literal["delivered", "settled"]
-"""What an answer to a publish may wait for."""
+"""What a publish may wait for before it is answered."""
 
 OUTCOME_MS_MAX = 600_000
 """The longest wait for an outcome."""
 
 FATES: Final = ("waiting", "scheduled", "delivered", "settled", "dead", "cancelled", "expired", "dropped", "gone")
-"""By number. From `settled` on it is over, though people may send a dead letter back."""
+"""By number. From `settled` on a fate is final, except that a dead letter may be redriven."""
 
 WAITING, SCHEDULED, DELIVERED, SETTLED, DEAD, CANCELLED, EXPIRED, DROPPED, GONE = range(len(FATES))
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of one message, and where it stands for each subscription that has or had to do with it.
+    """What became of one message, and its state for each subscription that has or had it.
 
-    Where it went otherwise than by being settled, who had settled it before is not known: then only those are named
-    that still have it.
+    If the message ended otherwise than by being settled, the subscriptions that settled it before are not known. Then
+    only subscriptions that still have it are listed.
     """
 
     fate: str
@@ -46,16 +46,16 @@ class Fates:
         return len(self.code)
 
     def words(self) -> list[str]:
-        """The fate of each."""
+        """Return the fate of each message as a word."""
         return [FATES[code] for code in self.code.tolist()]
 
     def counts(self) -> dict[str, int]:
-        """How many have which fate."""
+        """Return how many messages have which fate."""
         return dict(sorted(Counter(self.words()).items()))
 
 
 class Outcome(NamedTuple):
-    """What is to be told to a producer. Partition and offset, and with them the id, are those of its publish."""
+    """The outcome of a message, to be sent to its producer. Partition, offset and id are those of the publish."""
 
     topic: str
     partition: int

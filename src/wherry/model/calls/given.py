@@ -1,7 +1,7 @@
-"""Columns that a stranger may give with messages: which names, which types.
+"""Columns that a client may give with messages: which names, which types.
 
-Only plain types, whose size is what was sent: no dictionaries and no views, of which a few bytes can name gigabytes. A
-batch that was delivered may be passed on as it is: what the broker filled in there is dropped.
+Only plain types are allowed, whose size is what was sent: no dictionaries and no views, where a few bytes can refer to
+gigabytes. A delivered batch can be published as it is: the columns that the broker filled in are dropped.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import pyarrow.types as kinds
 from wherry.model.errors import InvalidInput
 from wherry.model.schema import IGNORED, MESSAGE
 
-OURS = ("blob", "mac")
-"""Columns that only the broker fills: in what a stranger gives they must be null."""
+BROKER_COLUMNS = ("blob", "mac")
+"""Columns that only the broker fills: they must be null in what a client sends."""
 
-DROPPED = frozenset({*IGNORED, "lease", *OURS})
-"""Columns that a stranger may give and nobody takes."""
+DROPPED = frozenset({*IGNORED, "lease", *BROKER_COLUMNS})
+"""Columns that a client may send and that are ignored."""
 
 _TEXT = (pa.string(), pa.large_string())
 _BYTES = (pa.binary(), pa.large_binary(), *_TEXT)
@@ -33,9 +33,9 @@ _ALLOWED = {
 
 
 def taken(schema: pa.Schema) -> list[str]:
-    """Return the columns of a schema to take; `InvalidInput` for a name or a type that is not allowed.
+    """Return the columns of a schema to use; raise `InvalidInput` for a name or a type that is not allowed.
 
-    Arrow keeps names of columns and zones as bytes; asking for one that is no UTF-8 raises.
+    Arrow stores names of columns and time zones as bytes; reading one that is not UTF-8 raises.
     """
     try:
         return _taken(schema)
@@ -57,15 +57,15 @@ def _taken(schema: pa.Schema) -> list[str]:
     return [name for name in names if name not in DROPPED]
 
 
-def check_ours(batch: pa.RecordBatch) -> None:
-    """Nobody but the broker says where a body lies, or signs for it: `InvalidInput`."""
-    for name in OURS:
+def check_broker_columns(batch: pa.RecordBatch) -> None:
+    """Raise `InvalidInput` if a client filled a column that only the broker fills."""
+    for name in BROKER_COLUMNS:
         if name in batch.schema.names and batch.column(name).null_count < batch.num_rows:
             raise InvalidInput(name, "a value", "null: the broker fills this column")
 
 
 def _fits(name: str, kind: pa.DataType) -> bool:
-    if name in OURS:
+    if name in BROKER_COLUMNS:
         return kind == MESSAGE.field(name).type
     if name in DROPPED:
         return kinds.is_integer(kind) or _is_time(kind)
@@ -79,5 +79,8 @@ def _fits(name: str, kind: pa.DataType) -> bool:
 
 
 def _is_time(kind: pa.DataType) -> bool:
-    """Asking for the zone raises if its name is no text: here, where that is an error of the stream."""
+    """Return whether a type is a timestamp.
+
+    Reading a time zone that is not text raises here, as an error of the schema.
+    """
     return kinds.is_timestamp(kind) and (kind.tz or "").isascii()

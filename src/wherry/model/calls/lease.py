@@ -1,4 +1,4 @@
-"""Messages on lease: how much a pull may ask for, one message as it is handed over, and a part of a lease."""
+"""Values about leases: how much a pull may ask for, one delivered message, and a part of a lease."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 LeasePart: TypeAlias = tuple[int, Int64 | None]
-"""The fencing token of a lease, and the offsets meant under it; None for everything it holds."""
+"""The fencing token of a lease, and some offsets of it; None for all of them."""
 
 PULL_MESSAGES_MAX = 65_536
 PULL_BYTES_DEFAULT = 16 << 20
 
 LOST = "the connection was lost"
-"""The error of what a client held when its connection ended without its word: the message may be what ended it."""
+"""The error stored with messages that a client held when its connection was lost: a message may be the cause."""
 
 
 @dataclass(frozen=True, slots=True)

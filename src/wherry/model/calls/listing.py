@@ -1,4 +1,4 @@
-"""Listings of messages that nobody takes: what to look for, the columns of an answer, and its pages."""
+"""Listings that show messages without leasing them: what to search for, the columns of a result, and its pages."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from wherry.model.schema import MESSAGE
 LIMIT_MAX = 1_000_000
 
 MESSAGE_PLACE = "^[0-9]{1,5}-[0-9]{1,13}$"
-"""Where a page of messages ends: partition and offset."""
+"""The end of a page of messages: partition and offset."""
 
 SCHEDULED_PLACE = "^[0-9]{1,13}-[0-9]{1,5}-[0-9]{1,13}$"
-"""Time, partition and offset."""
+"""The end of a page of scheduled messages: time, partition and offset."""
 
 DEAD_PLACE = "^[0-9]{1,5}-[0-9]{1,15}-[0-9]{1,13}$"
-"""Partition, number of the subscription, and offset."""
+"""The end of a page of dead letters: partition, number of the subscription, and offset."""
 
 LISTED = MESSAGE.append(pa.field("partition", pa.uint16(), nullable=False)).append(
     pa.field("version", pa.int64(), nullable=False)
 )
-"""What browsing and searching give: messages, where they are, and how often each was changed: what an edit names."""
+"""Columns of browse and search: the message, its partition, and its version, which an edit has to name."""
 
 SCHEDULED = LISTED.append(pa.field("at", pa.timestamp("ms", tz="UTC"), nullable=False))
-"""What is scheduled: messages, and when each may be handed out."""
+"""Columns of scheduled messages: the message, and when it may be leased."""
 
 TIME = pa.timestamp("ms", tz="UTC")
 DEAD_LETTERS = pa.schema(
@@ -42,12 +42,12 @@ DEAD_LETTERS = pa.schema(
         pa.field("died", TIME, nullable=False),
     ]
 )
-"""Dead letters: the whole message, whose dead letter it is ("" for nobody's), and what happened to it."""
+"""Columns of dead letters: the message, the subscription ("" for none), and how it died."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a listing; `next` is the place after which the rest begins, None at the end."""
+    """A part of a listing; `next` is where the next page begins, None at the end."""
 
     batch: pa.RecordBatch
     next: str | None
@@ -55,10 +55,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What to look for; every condition that is given must hold.
+    """What to search for; every condition that is given must hold.
 
-    `headers` must all be there with these values; times are when messages were published, Unix milliseconds, the end
-    not included.
+    All `headers` must be present with these values. Times are those of the publish, Unix milliseconds, the end not
+    included.
     """
 
     key: str | None = None
@@ -68,7 +68,7 @@ class Search:
     limit: int = 1_000
 
     def checked(self) -> Search:
-        """This search, or `InvalidInput`."""
+        """Return this search, or raise `InvalidInput`."""
         if self.key is not None:
             check.text("key", self.key)
         check.headers("headers", self.headers)
@@ -78,6 +78,6 @@ class Search:
         return self
 
     def where(self) -> Where:
-        """The conditions alone."""
+        """Return the conditions without the limit."""
         keys = None if self.key is None else [self.key]
         return Where(keys=keys, headers=self.headers, from_ms=self.from_ms, to_ms=self.to_ms)

@@ -1,4 +1,4 @@
-"""A topic as a log: the columns that can be read of it, which offsets there are, and bounds of a read."""
+"""Values for reading a topic as a log: columns, ranges of offsets, bounds of a read."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from wherry.model.errors import InvalidInput
 from wherry.model.schema import MESSAGE
 
 LOGGED = MESSAGE.append(pa.field("partition", pa.uint16(), nullable=False))
-"""What reading the log gives: messages, and where they are."""
+"""Columns of the log: the message and its partition."""
 
 Positions: TypeAlias = Mapping[str, Mapping[int, int]]
 """For each topic and partition the offset to read next."""
 
 WAIT_MS_MAX = 60_000
-"""The longest wait for something new."""
+"""The longest wait for new messages."""
 
 BUDGET_MAX = 1 << 48
-"""Messages, and bytes, that one look may be asked to go through."""
+"""The largest budget of messages, and of bytes, that a call may give."""
 
 
 class Extent(NamedTuple):
-    """What there is of a partition: `start..stop`, with holes where messages are gone."""
+    """The offsets of a partition: `start..stop`, with gaps where messages are gone."""
 
     partition: int
     start: int
@@ -32,12 +32,12 @@ class Extent(NamedTuple):
 
 
 def projection(columns: list[str]) -> pa.Schema:
-    """The schema of some columns."""
+    """Return the schema of some columns."""
     return pa.schema([LOGGED.field(name) for name in columns])
 
 
 def check_columns(columns: Sequence[str] | None) -> list[str]:
-    """Names of columns of the log, at least one, each once; all of them unless told."""
+    """Return the names of columns of the log, at least one, each once; None means all of them."""
     if columns is None:
         return list(LOGGED.names)
     allowed = "a list of some of " + ", ".join(LOGGED.names) + ", each once"

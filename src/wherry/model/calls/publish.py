@@ -1,4 +1,4 @@
-"""What a producer says beside its messages, and what it is told: where they went."""
+"""Values of a publish: options beside the messages, and the answer with their offsets."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ FINGERPRINT_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishOptions:
-    """What a producer may say beside the messages.
+    """Options of a publish.
 
     Parameters
     ----------
     partition
-        Every message goes there. Else a key decides, and messages without one go round the partitions by call.
+        The partition of all messages. Without it the key decides; messages without a key go to one partition after the
+        other, by call.
     producer, sequence
-        Who sends, and the number of the first message: a repeat of the call is answered with the offsets of the first.
+        The producer, and the number of its first message: a repeat of the call gets the offsets of the first call.
     fingerprint
-        Stands for what the messages say, such as a hash of them: a repeat with another fingerprint is refused.
+        Identifies the content, such as a hash of the messages: a repeat with another fingerprint is refused.
     persistent
-        False: never on disk, lost with the process. None: as the topic says.
+        False: never written to disk, lost with the process. None: as the topic is configured.
     callback
-        A URL that is told what became of each message, when it is handed over and when it is over.
+        A URL to which the fate of each message is sent, when it is delivered and when it has ended.
     """
 
     partition: int | None = None
@@ -76,7 +77,7 @@ _PLAIN = {each: PublishOptions(persistent=each) for each in (None, True, False)}
 
 @dataclass(slots=True)
 class Published:
-    """Where the messages of one call went, row by row. `repeated`: an earlier call had put them there."""
+    """Where the messages of one call are, row by row. `repeated`: an earlier call had published them."""
 
     partition: Int64
     offset: Int64
@@ -85,6 +86,6 @@ class Published:
     durable: bool = True
 
     def ids(self, start: int = 0, stop: int | None = None) -> list[str]:
-        """Default ids of the messages, or some of them (a message with an id of its own has that one instead)."""
+        """Return the default ids of some of the messages; a message with an id of its own has that id instead."""
         partition, offset = self.partition[start:stop].tolist(), self.offset[start:stop].tolist()
         return [f"{p}-{o}" for p, o in zip(partition, offset, strict=True)]

@@ -1,4 +1,4 @@
-"""Figures of topics, subscriptions and partitions: how much waits where, and how far behind it is."""
+"""Statistics of topics, subscriptions and partitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStats:
-    """One subscription. `lag` is what it has not settled; `lag_ms` is the age of the oldest of that."""
+    """One subscription. `lag` counts messages that are not settled; `lag_ms` is the age of the oldest of them."""
 
     topic: str
     name: str
@@ -36,7 +36,7 @@ class SubscriptionStats:
 
 @dataclass(frozen=True, slots=True)
 class TopicStats:
-    """One topic. `messages` and `bytes` are what counts against its bounds; `published` is everything ever."""
+    """One topic. `messages` and `bytes` are what counts against its bounds."""
 
     name: str
     order: str
@@ -47,12 +47,12 @@ class TopicStats:
     counters: dict[str, int]
     subscriptions: tuple[SubscriptionStats, ...]
     removals: tuple[Removal, ...] = ()
-    """Subscriptions that were cut off, the last ones."""
+    """The last subscriptions that were cut off."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStats:
-    """One partition: where it begins and ends, what is not finished, and what each subscription has not settled."""
+    """One partition: first and next offset, messages that are not finished, and the lag of each subscription."""
 
     partition: int
     first_offset: int
@@ -62,7 +62,7 @@ class PartitionStats:
 
 
 class TopicSize(NamedTuple):
-    """What is in a topic: the messages and bytes that count against its bounds, and its dead letters."""
+    """The size of a topic: the messages and bytes that count against its bounds, and its dead letters."""
 
     messages: int
     bytes: int
@@ -70,7 +70,7 @@ class TopicSize(NamedTuple):
 
 
 class ConsumerStats(NamedTuple):
-    """One of those who share a subscription, with the partitions and the buffer that it has and what it holds."""
+    """One consumer of a subscription: its partitions, the buffer that it declared, and what it holds."""
 
     name: str
     partitions: list[int]
@@ -79,7 +79,7 @@ class ConsumerStats(NamedTuple):
     out_messages: int
     out_bytes: int
     is_internal: bool
-    """Whether it is the broker's own, and nobody else's to send away."""
+    """Whether it belongs to the broker itself, so that no client may remove it."""
 
 
 class BrokerFigures(NamedTuple):
@@ -98,10 +98,10 @@ class BrokerFigures(NamedTuple):
 
 
 class SubscriptionFigures(msgspec.Struct):
-    """One subscription. `lag` is what it has not settled; `delivered` counts from the start of the process.
+    """One subscription. `lag` counts messages that are not settled; `delivered` counts since the start of the process.
 
-    `lag_ms` is the age of the oldest that is not settled, scheduled ones too; `ready_ms` how long the oldest waits that
-    may be handed out, null where that is not known without a look at all that wait.
+    `lag_ms` is the age of the oldest message that is not settled, scheduled ones included. `ready_ms` is how long the
+    oldest message that may be leased has waited; null if that is not known without a scan of all waiting messages.
     """
 
     name: str
@@ -119,7 +119,10 @@ class SubscriptionFigures(msgspec.Struct):
 
 
 class TopicFigures(msgspec.Struct):
-    """One topic. `refused` counts publishes by the code of their error, `removals` tells who was cut off and why."""
+    """One topic.
+
+    `refused` counts publishes by the code of their error; `removals` lists subscriptions that were cut off.
+    """
 
     name: str
     order: str

@@ -1,4 +1,4 @@
-"""Which messages somebody wants to read: conditions on the columns, tested a batch at a time."""
+"""Conditions on messages to read, tested on the columns of a batch at a time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ KEYS_MAX = 1_000
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Conditions that must all hold; none of them means every message.
+    """Conditions that must all hold; without any, every message matches.
 
     Parameters
     ----------
     keys
-        One of these keys.
+        The key is one of these.
     headers
-        All of these headers with these values.
+        All of these headers are present with these values.
     from_ms, to_ms
         Published in this time, Unix milliseconds, the end not included.
     priority_min, priority_max
@@ -37,7 +37,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     priority_max: int | None = None
 
     def checked(self) -> Where:
-        """These conditions, or `InvalidInput` for the first that breaks a rule."""
+        """Return these conditions, or raise `InvalidInput` for the first that breaks a rule."""
         if self.keys is not None:
             if not isinstance(self.keys, list) or not 1 <= len(self.keys) <= KEYS_MAX:
                 raise InvalidInput("keys", self.keys, f"a list of 1 to {KEYS_MAX} keys")
@@ -51,7 +51,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
         return self
 
     def columns(self) -> set[str]:
-        """Columns that the conditions look at."""
+        """Return the columns that the conditions need."""
         looks = {
             "key": self.keys is not None,
             "headers": bool(self.headers),
@@ -61,7 +61,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
         return {name for name, looked in looks.items() if looked}
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array | None:
-        """Which rows are wanted; None when all of them are."""
+        """Return which rows match; None if there are no conditions."""
         found: list[Any] = []
         if self.keys is not None:
             found.append(pc.is_in(batch.column("key"), value_set=pa.array(self.keys, pa.string())))

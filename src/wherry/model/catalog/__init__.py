@@ -1,1 +1,1 @@
-"""What can be declared: topics, subscriptions, routes, keys, webhooks. Checked when it is made."""
+"""What can be declared: topics, subscriptions, routes, keys, webhooks."""

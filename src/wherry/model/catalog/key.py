@@ -1,7 +1,7 @@
-"""API keys: who may do what to which topics. The secret of a key is never here, only its hash.
+"""API keys: which client may do what to which topics. A key is stored as the hash of its secret only.
 
-A user, as AMQP and STOMP know them, is a key with a password in place of a token: people and their tools choose it, so
-it is looked up by its name and is good for those wires alone.
+A user, as AMQP and STOMP have them, is a key with a password instead of a token. People choose the password, so a user
+is found by its name, and is accepted on those wires only.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ TAGS_MAX = 16
 TEXT_BYTES_MAX = 1_024
 
 ADMINISTRATOR = "administrator"
-"""The tag of users who may do what is no single topic's, such as making other users."""
+"""The tag of users who may make calls that concern no single topic, such as creating other users."""
 
 ROOT_HOST = "@%2F/"
-"""What stands before a topic of the first virtual host, where its host is to be told: a user's rights are of a host."""
+"""The prefix of a topic of the first virtual host in a pattern of a user's rights, which name the host too."""
 
 
 class Right(msgspec.Struct, frozen=True):
-    """A verb on the topics that fit a pattern, in which `*` is any run of characters, none included."""
+    """A verb on the topics that match a pattern, in which `*` is any sequence of characters, also an empty one."""
 
     verb: Verb
     topics: str
 
     def check(self) -> None:
-        """`InvalidInput` for the first field that breaks a rule."""
+        """Raise `InvalidInput` for the first field that breaks a rule."""
         check.one_of("right.verb", self.verb, VERBS)
         check.name("right.topics", self.topics, limits.TOPIC_NAME_BYTES_MAX)
 
     def allows(self, verb: Verb, topic: str) -> bool:
-        """Whether it covers a call. Who may administer a topic may publish to it and consume from it."""
+        """Return whether this right covers a call. The right to administer a topic includes publish and consume."""
         return self.verb in (verb, "admin") and fits(self.topics, topic)
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What a user was allowed in a virtual host, as it was written: regular expressions over names.
+    """The permissions of a user in a virtual host as they were given: regular expressions over names.
 
-    Kept to be shown. What they come to are rights of the key.
+    Stored to be shown. What they allow is in the rights of the key.
     """
 
     host: str
@@ -59,14 +59,14 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a key is beside its rights if it is a user: the salt of its password, tags, and what it was granted."""
+    """What makes a key a user: the salt of its password, its tags, and its permissions."""
 
     salt: bytes = b""
     tags: tuple[str, ...] = ()
     grants: tuple[Grant, ...] = ()
 
     def check(self) -> None:
-        """`InvalidInput` for the first field that breaks a rule."""
+        """Raise `InvalidInput` for the first field that breaks a rule."""
         if not isinstance(self.salt, bytes) or len(self.salt) > SALT_BYTES_MAX:
             raise InvalidInput("salt", type(self.salt).__name__, f"at most {SALT_BYTES_MAX} bytes")
         check.integer("tags", len(self.tags), 0, TAGS_MAX)
@@ -78,7 +78,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A key as the broker keeps it.
+    """A key as the broker stores it.
 
     Parameters
     ----------
@@ -87,11 +87,11 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest
         SHA-256 of the secret; of a user, of salt and password.
     name
-        Whose it is, for people and for the record of who did what.
+        The owner, for people and for records of who did what.
     rights
-        What it allows, 1 to 64 of them; none too for a user.
+        1 to 64 rights; a user may have none.
     expires_ms
-        From when on it is refused; None for never.
+        When it expires; None for never.
     user
         What makes it a user; None for a key with a token.
     """
@@ -105,7 +105,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     user: User | None = None
 
     def checked(self) -> Key:
-        """This key, or `InvalidInput` for the first field that breaks a rule."""
+        """Return this key, or raise `InvalidInput` for the first field that breaks a rule."""
         if not isinstance(self.id, str) or len(self.id) != ID_CHARS or not (self.id.isascii() and self.id.isalnum()):
             raise InvalidInput("key", self.id, f"{ID_CHARS} letters and digits")
         if not isinstance(self.digest, bytes) or len(self.digest) != DIGEST_BYTES:
@@ -125,7 +125,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self
 
     def allows(self, verb: Verb, topic: str) -> bool:
-        """Whether one of its rights covers a call."""
+        """Return whether one of its rights covers a call."""
         if self.user is not None:
             if topic == "*":
                 return ADMINISTRATOR in self.user.tags
@@ -134,7 +134,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def fits(pattern: str, name: str) -> bool:
-    """Whether a name fits a pattern with `*`. Each part is taken where it first fits, and never again."""
+    """Return whether a name matches a pattern with `*`. Each part takes the first place where it matches."""
     first, *rest = pattern.split("*")
     if not rest:
         return name == pattern

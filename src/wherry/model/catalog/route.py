@@ -16,11 +16,11 @@ BINDINGS_MAX = 100_000
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One rule of a route: to which topic, or to which other route, and when.
+    """One rule of a route: the topic, or the other route, that gets a message, and when.
 
     `match` is the routing key (`direct`), or a pattern of dotted words in which `*` is one word and `#` any number
-    (`pattern`). `headers` must all be there, or any of them with `any_header` (`headers`); no headers match every
-    message. `labels` are notes of whoever made it, which the broker keeps and does not read.
+    (`pattern`). All `headers` must be present, or one of them with `any_header` (`headers`); no headers match every
+    message. `labels` are notes of the client that made it; the broker stores them and does not read them.
     """
 
     topic: str | None = None
@@ -31,7 +31,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: dict[str, str] = {}
 
     def check(self) -> None:
-        """`InvalidInput` for the first field that breaks a rule."""
+        """Raise `InvalidInput` for the first field that breaks a rule."""
         if (self.topic is None) == (self.route is None):
             raise InvalidInput("binding.topic, binding.route", self.topic, "the name of a topic or of a route")
         if self.route is not None:
@@ -51,9 +51,9 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A named rule set: `direct`, `fanout`, `pattern` or `headers`.
+    """A named set of rules: `direct`, `fanout`, `pattern` or `headers`.
 
-    `otherwise` is the route that is taken where no binding matches. `labels` are notes, kept and not read.
+    `otherwise` is the route to use if no binding matches. `labels` are notes, stored and not read.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: dict[str, str] = {}
 
     def checked(self) -> Route:
-        """This route, or `InvalidInput` for the first field that breaks a rule."""
+        """Return this route, or raise `InvalidInput` for the first field that breaks a rule."""
         check.name("route", self.name, limits.ROUTE_NAME_CHARS_MAX)
         check.one_of("kind", self.kind, KINDS)
         if not isinstance(self.bindings, tuple | list):

@@ -1,4 +1,4 @@
-"""To which topics a route copies a message: pure functions of the route, a routing key and headers."""
+"""To which topics a route sends a message: pure functions of the route, a routing key and headers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from wherry.model.catalog.route import Binding, Route
 def targets(
     route: Route, routing_key: str, headers: Mapping[str, str], routes: Mapping[str, Route] = MappingProxyType({})
 ) -> list[str]:
-    """Topics that get a copy, each once, in the order of the bindings."""
+    """Return the topics that get a copy, each once, in the order of the bindings."""
     return reached(route, routes, lambda each: matching(each, routing_key, headers))
 
 
 def reached(route: Route, routes: Mapping[str, Route], matches: Callable[[Route], Sequence[Binding]]) -> list[str]:
-    """Topics of the bindings that match, those of the route first, then those of the routes that it leads to.
+    """Return the topics of matching bindings: those of the route first, then those of the routes that it leads to.
 
-    A route that leads back to itself is taken once; one that is gone leads nowhere.
+    A route that leads back to itself is followed once; a deleted route leads nowhere.
     """
     found: dict[str, None] = {}
     taken = {route.name}
@@ -38,7 +38,7 @@ def reached(route: Route, routes: Mapping[str, Route], matches: Callable[[Route]
 
 
 def matching(route: Route, routing_key: str, headers: Mapping[str, str]) -> list[Binding]:
-    """Bindings of a route that match."""
+    """Return the bindings of a route that match."""
     if route.kind == "fanout":
         return list(route.bindings)
     if route.kind == "direct":
@@ -55,10 +55,10 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def pattern_match(pattern: tuple[str, ...], key: tuple[str, ...]) -> bool:
-    """Dotted words: `*` is exactly one word, `#` any number of words, none included.
+    """Match dotted words: `*` is exactly one word, `#` any number of words, also none.
 
-    Only the last `#` is ever widened, so the cost is at most words times words: a regular expression for several `#`
-    could be made to run for minutes.
+    Only the last `#` is ever widened, so the cost is at most the product of the numbers of words. A regular expression
+    with several `#` could take minutes.
     """
     at, word, widened, resume = 0, 0, -1, 0
     while word < len(key):

@@ -1,4 +1,4 @@
-"""What a subscription and a consumer ask for: where to start, how to lease and retry, how much they can hold."""
+"""What a subscription and its consumers declare: where to start, how to lease and retry, how much to buffer."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LEASE_MS_MAX = 7 * 24 * 3_600_000
 BUFFER_MAX = 1 << 40
 
 ASSIGNMENTS: list[str] = []
-"""Names of all assignment strategies: `core.assignment` adds them, and those of other packages as they come."""
+"""Names of all assignment strategies. `core.state.assignment` adds them, `register` those of other packages."""
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a message that failed comes back: the delay grows by `factor` from `first_ms` to `cap_ms`.
+    """When a failed message is delivered again: the delay grows by `factor` from `first_ms` to `cap_ms`.
 
-    After `attempts` failed deliveries the message is a dead letter. `jitter` (0..1) spreads each delay by that share,
-    so that a burst that failed together does not return together. `attempts=None` retries for ever.
+    After `attempts` failed deliveries the message becomes a dead letter; `attempts=None` retries for ever. `jitter`
+    (0..1) spreads each delay by that share, so that messages that failed together are not retried together.
     """
 
     attempts: int | None = 16
@@ -34,7 +34,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     jitter: float = 0.1
 
     def checked(self) -> Retry:
-        """This policy, or `InvalidInput` for the first field that breaks a rule."""
+        """Return this policy, or raise `InvalidInput` for the first field that breaks a rule."""
         check.optional_integer("retry.attempts", self.attempts, 1, limits.ATTEMPTS_MAX)
         check.integer("retry.first_ms", self.first_ms, 0, LEASE_MS_MAX)
         check.number("retry.factor", self.factor, 1, 1_000)
@@ -46,32 +46,32 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A reader of a topic with its own progress; several consumers share it.
+    """A subscription to a topic, with its own progress; several consumers share it.
 
     Parameters
     ----------
     topic, name
         The topic, and the name among its subscriptions.
     durable
-        Whether progress survives restarts and holds messages back. An ephemeral one lives in memory, starts at
-        `latest` unless told otherwise, and is gone with its last consumer.
+        Whether progress survives restarts and keeps messages in the topic. An ephemeral subscription is in memory
+        only, starts at `latest` by default, and is deleted with its last consumer.
     start, start_offset, start_ms
         `earliest`, `latest`, at an offset of every partition, or at the first message published at or after a time.
-        None: `earliest` for a durable one, `latest` for an ephemeral one.
+        None: `earliest` if durable, `latest` if ephemeral.
     acks
-        False is at-most-once: a pulled message counts as settled the moment it is handed over.
+        False is at-most-once: a pulled message is settled at once.
     key_order
-        With many consumers, never lease a key's next message while an earlier one is out.
+        With many consumers, never lease a message while an earlier message of its key is leased.
     lease_ms
-        How long a consumer holds messages before they come back.
+        How long a consumer may hold messages before they are delivered again.
     retry
-        What happens after a nack or a lost lease.
+        What happens after a nack or an expired lease.
     assignment
         How partitions are given to consumers: `balanced`, `ordered`, `shared`, `exclusive`, or a registered strategy.
     buffer_messages, buffer_bytes
-        How far behind this subscription may fall; beyond it the subscription is cut off, not the topic.
+        How far behind this subscription may fall. Beyond that the subscription is cut off; the topic is not affected.
     webhook
-        Where a node pushes the messages to; None for consumers that pull.
+        Where a node sends the messages to; None for consumers that pull.
     """
 
     topic: str
@@ -90,7 +90,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     webhook: Webhook | None = None
 
     def checked(self) -> Subscription:
-        """This subscription with its start filled in, or `InvalidInput` for the first field that breaks a rule."""
+        """Return this subscription with its start filled in, or raise `InvalidInput` for the first bad field."""
         check.name("topic", self.topic, limits.TOPIC_NAME_BYTES_MAX)
         check.name("subscription", self.name, limits.SUBSCRIPTION_NAME_CHARS_MAX)
         check.flag("durable", self.durable)
@@ -116,7 +116,9 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         if (self.start == "time") != (self.start_ms is not None):
             raise InvalidInput("start_ms", self.start_ms, "a time when start='time', and only then")
         if self.key_order and not self.acks:
-            raise InvalidInput("key_order", self.key_order, "False when acks=False: without acks nothing is ever out")
+            raise InvalidInput(
+                "key_order", self.key_order, "False when acks=False: without acks no message is ever leased"
+            )
         if self.start is None:
             return msgspec.structs.replace(self, start="earliest" if self.durable else "latest")
         return self

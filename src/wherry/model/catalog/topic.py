@@ -1,4 +1,4 @@
-"""What a topic is: its order, partitions, bounds, retention. Checked once, at creation, then trusted."""
+"""A topic: its order, partitions, bounds, retention. Checked once, when it is created."""
 
 from __future__ import annotations
 
@@ -32,26 +32,27 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     partitions
         1 to 65,535, the unit of order.
     persistent
-        Whether messages are journaled unless a publish says otherwise; False keeps its messages in memory only.
+        Whether messages are journaled if a publish does not choose; False keeps them in memory only.
     payload_bytes_max
         Largest body: 65,535 bytes by default, up to 24 MiB.
     messages_max, bytes_max
-        Bounds on what waits in the topic; None for no bound of its own.
+        Bounds on the messages in the topic; None for no bound.
     overflow
-        What happens to the message that does not fit: `refuse` the call, `dead-letter` the message; or the oldest one
-        makes room for it: `drop-oldest`, `dead-letter-oldest`.
+        What happens to a message that does not fit: `refuse` the call, or `dead-letter` the message. Or the oldest
+        message makes room for it: `drop-oldest`, `dead-letter-oldest`.
     dead_messages_max
-        Bound on dead letters kept; when it is full a message that would die is refused (overflow) or stays in retry.
+        Bound on dead letters. When it is reached, a message that does not fit is refused, and one that failed too
+        often is retried further.
     keep
-        `settled`: a message goes when every durable subscription settled it (a queue). `age` and `bytes`: it goes by
-        `keep_ms` or `keep_bytes` (of each partition), settled or not (a stream).
+        `settled`: a message is removed when every durable subscription has settled it (a queue). `age` and `bytes`: it
+        is removed by `keep_ms` or `keep_bytes` (of each partition), settled or not (a stream).
     expired
         What happens to a message that expires unread: `drop` it or `dead-letter` it.
     counted
-        What counts against the bounds: `all` messages that are not settled, or only those `waiting`: no consumer holds
-        them.
+        What counts against the bounds: `all` messages that are not settled, or only those `waiting`, which no consumer
+        holds.
     labels
-        Notes of whoever made it, kept and not read.
+        Notes of the client that made it; stored and not read.
     """
 
     name: str
@@ -71,7 +72,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     counted: Literal["all", "waiting"] = "all"
 
     def checked(self) -> Topic:
-        """This topic, or `InvalidInput` for the first field that breaks a rule."""
+        """Return this topic, or raise `InvalidInput` for the first field that breaks a rule."""
         self.check_fields()
         if (self.keep == "age") != (self.keep_ms is not None):
             raise InvalidInput("keep_ms", self.keep_ms, "a time when keep='age', and only then")
@@ -80,7 +81,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self
 
     def check_fields(self) -> None:
-        """Each field by itself: some of them may be a change of a topic that has the others."""
+        """Check each field by itself: for a change of a topic only some of them are given."""
         check.name("topic", self.name, limits.TOPIC_NAME_BYTES_MAX)
         check.one_of("order", self.order, ORDERS)
         check.integer("partitions", self.partitions, 1, limits.PARTITIONS_MAX)

@@ -1,4 +1,4 @@
-"""Where the broker pushes to: a URL, and how to call it. What an address behind it may be is not decided here."""
+"""Where a node pushes messages to: a URL, and how to call it. Which addresses may be called is not decided here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT_MS = (100, 60_000)
 REMOVE_AFTER_MAX = 1_000
 
 MASK = "…"
-"""Stands for a secret. It is too short to be one, so that it cannot be given back by mistake."""
+"""Shown instead of a secret. Too short to be a secret, so that it cannot be sent back by mistake."""
 IN_FLIGHT_MAX = 16
 
 _URL = f"an http or https URL of at most {URL_CHARS_MAX} visible ASCII characters, without a user and a fragment"
@@ -38,15 +38,15 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     url
         Where the messages are posted to.
     secret
-        Signs each call; 16 to 256 characters. It has to be kept as it is, and is never shown again.
+        Signs each call; 16 to 256 characters. It is stored as it is, and never shown again.
     batch
-        Messages in one call at most.
+        The maximum number of messages in one call.
     timeout_ms
-        For a whole call: name, connection, answer.
+        For a whole call: name lookup, connection, answer.
     remove_after
-        After so many calls in a row without an answer the client is removed.
+        The client is removed after so many calls in a row without an answer.
     in_flight
-        Calls at a time; with one, messages come in order as long as none of them fails.
+        Calls at a time; with one, messages are sent in order as long as none of them fails.
     """
 
     url: str
@@ -57,7 +57,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     in_flight: int = 1
 
     def checked(self) -> Webhook:
-        """This webhook, or `InvalidInput` for the first field that breaks a rule."""
+        """Return this webhook, or raise `InvalidInput` for the first field that breaks a rule."""
         check_url("webhook.url", self.url)
         check_secret("webhook.secret", self.secret)
         check.integer("webhook.batch", self.batch, 1, BATCH_MAX)
@@ -67,11 +67,11 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self
 
     def masked(self) -> Webhook:
-        """As it may be shown."""
+        """Return this webhook as it may be shown, without the secret."""
         return msgspec.structs.replace(self, secret=MASK)
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
-        """Every field but the secret: errors and logs show values as they print."""
+        """Return every field but the secret, because errors and logs print values."""
         return [(name, getattr(self.masked(), name)) for name in self.__struct_fields__]
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def check_url(field: str, value: object) -> str:
-    """A URL that can be posted to. Tabs and line ends, which `urlsplit` drops in silence, are refused."""
+    """Return a URL that can be posted to. Tabs and line ends, which `urlsplit` drops silently, are refused."""
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or " " in value:
         raise InvalidInput(field, value, _URL)
     try:
@@ -97,7 +97,7 @@ def check_url(field: str, value: object) -> str:
 
 
 def _is_host(host: str) -> bool:
-    """An address, or a name that a name server can be asked for."""
+    """Return whether a host is an address, or a name that can be looked up."""
     try:
         ip_address(host)
     except ValueError:
@@ -106,7 +106,7 @@ def _is_host(host: str) -> bool:
 
 
 def check_secret(field: str, value: object) -> str:
-    """A secret to sign with; an error does not repeat it."""
+    """Return a secret to sign with. An error does not repeat it."""
     allowed = f"{SECRET_CHARS_MIN} to {SECRET_CHARS_MAX} characters"
     if not isinstance(value, str):
         raise InvalidInput(field, type(value).__name__, allowed)

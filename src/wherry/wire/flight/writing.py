@@ -65,7 +65,7 @@ def write(
             if chunk.data is None or chunk.data.num_rows == 0:
                 continue
             chunk.data.validate(full=True)
-            given.check_ours(chunk.data)
+            given.check_broker_columns(chunk.data)
             parts = []
             for part in pieces(chunk.data.select(names)):
                 answering.wait_for_room()

@@ -101,7 +101,7 @@ def _checked(message: pa.Message, schema: pa.Schema) -> pa.RecordBatch:
             column.validate(full=True)
         except pa.ArrowInvalid as fault:
             raise InvalidInput(name, str(fault), "a column that Arrow finds valid") from None
-    given.check_ours(batch)
+    given.check_broker_columns(batch)
     batch.validate()
     return batch
 
