@@ -29,13 +29,13 @@ from wherry.core.state.state import TopicState
 from wherry.model import check, limits
 from wherry.model.calls.dead import DeadFilter
 from wherry.model.calls.listing import (
+    DEAD_CURSOR,
     DEAD_LETTERS,
-    DEAD_PLACE,
     LIMIT_MAX,
     LISTED,
-    MESSAGE_PLACE,
+    MESSAGE_CURSOR,
     SCHEDULED,
-    SCHEDULED_PLACE,
+    SCHEDULED_CURSOR,
     TIME,
     Page,
     Search,
@@ -141,7 +141,7 @@ async def browse_page(
 ) -> Page:
     """Return one page of the messages of a partition; `after` overrides `partition` and `start`."""
     if after is not None:
-        partition, offset = _place(after, MESSAGE_PLACE)
+        partition, offset = _place(after, MESSAGE_CURSOR)
         start = min(offset + 1, limits.OFFSET_MAX)
         if partition >= topic.config.partitions:
             raise NotFound("partition", str(partition))
@@ -221,7 +221,7 @@ async def search_page(
     gathering, where = _Gathering(wanted.limit, bytes_max), wanted.where()
     partitions, first = list(topic.partitions.values()), 0
     if after is not None:
-        number, offset = _place(after, MESSAGE_PLACE)
+        number, offset = _place(after, MESSAGE_CURSOR)
         if number not in topic.partitions:
             raise NotFound("partition", str(number))
         partitions, first = partitions[list(topic.partitions).index(number) :], offset + 1
@@ -270,7 +270,7 @@ async def scheduled_page(
     low = check.optional_integer("from_ms", from_ms, 0, limits.TIME_MS_MAX)
     high = check.optional_integer("to_ms", to_ms, 0, limits.TIME_MS_MAX)
     check.integer("limit", limit, 1, LIMIT_MAX)
-    done = (-1, -1, -1) if after is None else _place(after, SCHEDULED_PLACE)
+    done = (-1, -1, -1) if after is None else _place(after, SCHEDULED_CURSOR)
     state = shard.state.subscription(topic.config.name, subscription)
     tables = [np.empty((3, 0), np.int64)]
     for number, reader in state.readers.items():
@@ -344,7 +344,7 @@ async def _graves(
     if after is None:
         groups = select(shard.state, topic, wanted)
     else:
-        place = _place(after, DEAD_PLACE)
+        place = _place(after, DEAD_CURSOR)
         groups = _behind(topic, select(shard.state, topic, replace(wanted, limit=COUNT_MAX)), place)
     texts = np.array(shard.state.texts.texts, object)  # of now: their numbers may change while we wait for bodies
     for group in groups:

@@ -108,8 +108,8 @@ def _places(state: State, topic: TopicState, group: DeadGroup) -> tuple[Int64, I
         due_ms = integers(batch, "due", -1)
         if unknown.any():
             published_ms = topic.partitions[group.partition].directory.published_of(group.offsets) // 1000
-            place = np.where(due_ms >= 0, due_ms, published_ms) if topic.config.order == "timeline" else None
-            rank[unknown] = (ranks(topic, 0, batch, 0) if place is None else place)[unknown]
+            times = np.where(due_ms >= 0, due_ms, published_ms) if topic.config.order == "timeline" else None
+            rank[unknown] = (ranks(topic, 0, batch, 0) if times is None else times)[unknown]
     return rank, due_ms
 
 
@@ -142,10 +142,10 @@ def _with_free_ids(batch: pa.RecordBatch, partition: Partition, offsets: Int64) 
     The old message keeps its id while a subscription still has it to deliver or as a dead letter.
     """
     gone = np.isin(offsets, partition.unwanted(offsets))
-    place = batch.schema.get_field_index("id")
-    if place >= 0 and not gone.all():
-        ids = pc.if_else(pa.array(gone), batch.column(place), pa.scalar(None, batch.schema.field(place).type))
-        batch = batch.set_column(place, batch.schema.field(place), ids)
+    index = batch.schema.get_field_index("id")
+    if index >= 0 and not gone.all():
+        ids = pc.if_else(pa.array(gone), batch.column(index), pa.scalar(None, batch.schema.field(index).type))
+        batch = batch.set_column(index, batch.schema.field(index), ids)
     return shrink(batch)
 
 

@@ -50,15 +50,15 @@ def decide(
     if options.callback is not None:
         topic.outbox.check(options.callback)
     persistent = topic.config.persistent if options.persistent is None else options.persistent
-    # A repeat is answered before anything else is checked: by now the topic may be full, its ids are taken by the first
-    # call, and the producer only needs to know where its messages are.
+    # A repeat is answered before ids and bounds are checked: the first call has taken its ids, and by now the topic may
+    # be full.
     if options.producer is not None and options.sequence is not None:
         earlier = topic.producers.repeated(options.producer, options.sequence, batch.num_rows, options.fingerprint or 0)
         if earlier is not None:
             answer = _answer_again(topic, batch, options.producer, earlier)
             answer.durable = persistent
             return [], answer
-    # From here on the call is new. Ids are checked before room is made, so that a refused call removes nothing.
+    # From here on the call is new. Ids come before bounds: a duplicate id is reported even if the topic is full.
     parts = split(topic, batch, options.partition)
     check_ids(state, topic, batch)
     sizes = [content_bytes(part.batch) for part in parts]
@@ -68,7 +68,7 @@ def decide(
     live = make_room(topic, removals, batch.num_rows, sum(sizes), [part.batch for part in parts])
     entry = Entry(now_us, [], volatile=not persistent)
     # Removals may concern journaled messages although this publish is transient, and the other way round. So they are
-    # split by what they remove, and come first: the bounds must hold after every entry.
+    # split by what they remove. They come first, so that no entry leaves the topic over its bounds.
     before = separate(state, now_us, removals)
     bases = _place(topic, parts, sizes, live, entry)
     # Transient messages are not in the journal. Their offsets are reserved there first, so that no offset is used again
@@ -136,8 +136,8 @@ def check_ids(state: State, topic: TopicState, batch: pa.RecordBatch) -> None:
         return
     check_new_ids(batch)
     given = batch.column("id").drop_null()
-    rows, places = topic.ids.find(ranks_of(hash_strings(given)))
-    taken = [text for row, text in candidates(state, topic, rows, places) if given[row].as_py() == text]
+    rows, packed = topic.ids.find(ranks_of(hash_strings(given)))
+    taken = [text for row, text in candidates(state, topic, rows, packed) if given[row].as_py() == text]
     if taken:
         raise DuplicateId(taken)
 

@@ -32,8 +32,8 @@ def rows_of(lease: Lease, offsets: Int64 | None) -> Int64 | None:
     if len(offsets) == 0:
         raise InvalidInput("offsets", [], "at least one offset, or None for the whole lease")
     order = None if _is_ascending(lease.offset) else np.argsort(lease.offset, kind="stable")
-    place = np.minimum(np.searchsorted(lease.offset, offsets, sorter=order), len(lease.offset) - 1)
-    rows: Int64 = place if order is None else order[place]
+    index = np.minimum(np.searchsorted(lease.offset, offsets, sorter=order), len(lease.offset) - 1)
+    rows: Int64 = index if order is None else order[index]
     wrong = lease.offset[rows] != offsets
     if wrong.any():
         raise StaleLease(lease.token, f"does not hold offset {int(offsets[wrong][0])}")

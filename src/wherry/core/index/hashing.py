@@ -42,9 +42,9 @@ def hash_strings(column: pa.Array) -> UInt64:
         sums = np.zeros(len(starts), np.uint64)
     else:
         data = np.frombuffer(column.buffers()[2], np.uint8)[bounds[0] : bounds[-1]]
-        place = np.arange(len(data)) - np.repeat(starts, lengths)
+        index = np.arange(len(data)) - np.repeat(starts, lengths)
         # A prefix sum, not reduceat: reduceat gives a wrong value for an empty string.
-        total = np.concatenate((np.zeros(1, np.uint64), np.cumsum((data + np.uint64(1)) * _POWERS[place])))
+        total = np.concatenate((np.zeros(1, np.uint64), np.cumsum((data + np.uint64(1)) * _POWERS[index])))
         sums = total[starts + lengths] - total[starts]
     mixed = sums ^ (lengths.astype(np.uint64) * np.uint64(_MULTIPLIER))
     mixed = (mixed ^ (mixed >> _SHIFT)) * _MIX_1

@@ -50,10 +50,10 @@ class Busy:
         if len(hashes) == 0 or len(self._hashes) == 0:
             return
         nth = np.arange(len(hashes)) - np.searchsorted(hashes, hashes, "left")
-        place = np.searchsorted(self._hashes, hashes, "left") + nth
-        real = place < len(self._hashes)
-        real[real] &= self._hashes[place[real]] == hashes[real]
-        self._hashes = np.delete(self._hashes, place[real])
+        index = np.searchsorted(self._hashes, hashes, "left") + nth
+        real = index < len(self._hashes)
+        real[real] &= self._hashes[index[real]] == hashes[real]
+        self._hashes = np.delete(self._hashes, index[real])
 
     def has(self, hashes: Int64) -> Mask:
         """Return which keys are busy."""
@@ -63,8 +63,8 @@ class Busy:
 def _in_sorted(known: Int64, hashes: Int64) -> Mask:
     if len(known) == 0:
         return np.zeros(len(hashes), np.bool_)
-    place = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
-    found: Mask = known[place] == hashes
+    index = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+    found: Mask = known[index] == hashes
     return found
 
 

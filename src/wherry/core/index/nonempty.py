@@ -25,8 +25,8 @@ class NonEmpty:
         return len(self._numbers)
 
     def __contains__(self, number: int) -> bool:
-        place = bisect_left(self._numbers, number)
-        return place < len(self._numbers) and self._numbers[place] == number
+        index = bisect_left(self._numbers, number)
+        return index < len(self._numbers) and self._numbers[index] == number
 
     def numbers(self) -> list[int]:
         """Return all of these partitions, ascending."""

@@ -53,8 +53,8 @@ def members(bitmap: BitMap64, offsets: Int64) -> Mask:
         return np.zeros(len(offsets), np.bool_)
     if len(found) == len(offsets):
         return np.ones(len(offsets), np.bool_)
-    place = np.minimum(np.searchsorted(found, offsets), len(found) - 1)
-    result: Mask = found[place] == offsets
+    index = np.minimum(np.searchsorted(found, offsets), len(found) - 1)
+    result: Mask = found[index] == offsets
     return result
 
 

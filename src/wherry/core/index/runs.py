@@ -74,11 +74,11 @@ def count_up_to(pairs: Pairs, bound: tuple[int, int]) -> int:
 
 def _merge(old: Pairs, new: Pairs) -> Pairs:
     """Merge two sorted sets of pairs. New messages mostly have the higher offsets, and then no sort is needed."""
-    place = np.searchsorted(old.rank, new.rank, "right")
-    before = np.maximum(place - 1, 0)
+    index = np.searchsorted(old.rank, new.rank, "right")
+    before = np.maximum(index - 1, 0)
     if bool(((old.rank[before] == new.rank) & (old.offset[before] > new.offset)).any()):
         return sort_pairs(np.concatenate((old.rank, new.rank)), np.concatenate((old.offset, new.offset)))
-    return Pairs(np.insert(old.rank, place, new.rank), np.insert(old.offset, place, new.offset))
+    return Pairs(np.insert(old.rank, index, new.rank), np.insert(old.offset, index, new.offset))
 
 
 class SortedRuns:

@@ -53,8 +53,8 @@ class OffsetTable:
         if len(self):
             column = 1 + self.names.index(name)
             for level in (self._main, self._recent):
-                found, place = level.find(offsets)
-                result[found] = level.all[column, place[found]]
+                found, index = level.find(offsets)
+                result[found] = level.all[column, index[found]]
         return result
 
     def has(self, offsets: Int64) -> Mask:
@@ -106,15 +106,15 @@ class _Level:
         """Return which of the offsets have a row here, and in which column of `all` it is."""
         if self.count == 0:
             return np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.int64)
-        place = np.minimum(np.searchsorted(self.all[0], offsets), self.all.shape[1] - 1)
-        return (self.all[0, place] == offsets) & ~self._gone[place], place
+        index = np.minimum(np.searchsorted(self.all[0], offsets), self.all.shape[1] - 1)
+        return (self.all[0, index] == offsets) & ~self._gone[index], index
 
     def remove(self, offsets: Int64) -> None:
         """Mark rows as removed; sweep when more than half are."""
         if self.count == 0:
             return
-        found, place = self.find(offsets)
-        self._gone[place[found]] = True
+        found, index = self.find(offsets)
+        self._gone[index[found]] = True
         self.count -= int(np.count_nonzero(found))
         if self.count * 2 < self.all.shape[1]:
             self._hold(self.rows())

@@ -54,33 +54,33 @@ def _audit_nonempty(subscription: SubscriptionState) -> None:
 
 
 def _audit_partition(topic: TopicState, partition: Partition) -> None:
-    place = f"{topic.config.name}/{partition.number}"
+    where = f"{topic.config.name}/{partition.number}"
     rows = partition.directory
     live = int(rows.live.sum())
-    _same(live, partition.next_offset - len(partition.released), f"{place}: live rows and offsets not released")
+    _same(live, partition.next_offset - len(partition.released), f"{where}: live rows and offsets not released")
     waiting = int(rows.waiting.sum())
-    _same(waiting, partition.next_offset - len(partition.finished), f"{place}: waiting rows and offsets not finished")
+    _same(waiting, partition.next_offset - len(partition.finished), f"{where}: waiting rows and offsets not finished")
     for number, reader in (*partition.readers.items(), *partition.ephemeral.items()):
-        _audit_reader(reader, partition.next_offset, f"{place} subscription {number}")
+        _audit_reader(reader, partition.next_offset, f"{where} subscription {number}")
 
 
-def _audit_reader(reader: Reader, end: int, place: str) -> None:
+def _audit_reader(reader: Reader, end: int, where: str) -> None:
     waiting = bitmap_of(reader.waiting_offsets())
     dead = bitmap_of(reader.dead.offsets())
     backlog = BitMap64()
     if reader.backlog is not None:
         backlog = bitmap_of(reader.settled.missing(*reader.backlog))
-    places = {"waiting": waiting, "leased": reader.leased, "delayed": reader.delayed.members, "dead": dead}
-    places["backlog"] = backlog
+    states = {"waiting": waiting, "leased": reader.leased, "delayed": reader.delayed.members, "dead": dead}
+    states["backlog"] = backlog
     union = BitMap64()
-    for name, members in places.items():
+    for name, members in states.items():
         both = union & members
-        assert not both, f"{place}: offset {both.min() if both else 0} is {name} and also elsewhere"
+        assert not both, f"{where}: offset {both.min() if both else 0} is {name} and also elsewhere"
         union |= members
     unsettled = bitmap_of(reader.settled.missing(0, end))
     lost, extra = unsettled - union, union - unsettled
-    assert not lost, f"{place}: offset {lost.min() if lost else 0} stands nowhere"
-    assert not extra, f"{place}: offset {extra.min() if extra else 0} is settled and still stands somewhere"
+    assert not lost, f"{where}: offset {lost.min() if lost else 0} is in no state"
+    assert not extra, f"{where}: offset {extra.min() if extra else 0} is settled and also in another state"
 
 
 def _audit_consumers(state: State) -> None:

@@ -63,7 +63,7 @@ def _kinds(name: str, rows: Int64, texts: Sequence[str]) -> list[DeadKind]:
                 len(part),
                 int(died_ms[part].min()),
                 int(died_ms[part].max()),
-                {texts[int(numbers[place])]: int(counts[place]) for place in most},
+                {texts[int(numbers[index])]: int(counts[index]) for index in most},
             )
         )
     return found

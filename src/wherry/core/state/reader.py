@@ -272,19 +272,19 @@ class Reader:
             self.pass_over(new, 1)
             return
         at_new, at_old = np.array([new], np.int64), np.array([old], np.int64)
-        place = int(self.held.get(at_old, "rank", old)[0]) if self._order == "fifo" else rank
+        kept_rank = int(self.held.get(at_old, "rank", old)[0]) if self._order == "fifo" else rank
         self.settle(at_old)
-        at_place = np.array([place], np.int64)
+        at_rank = np.array([kept_rank], np.int64)
         if self._order == "fifo":
             self.waiting.admit(new, 1, at_new)
             self.waiting.claim(at_new)
         # The row keeps the rank: in a fifo an amended message is not ordered by its offset.
         until = due_ms if due_ms is not None and due_ms > now_ms else 0
-        self.held.put(at_new, attempts=0, first_ms=0, last_ms=0, until_ms=until, rank=place, hash=0, error=0)
+        self.held.put(at_new, attempts=0, first_ms=0, last_ms=0, until_ms=until, rank=kept_rank, hash=0, error=0)
         if until:
             self.delayed.add(np.array([until], np.int64), at_new)
         else:
-            self.waiting.put_back(at_place, at_new)
+            self.waiting.put_back(at_rank, at_new)
 
     def attempts(self, offset: Int64) -> Int64:
         """Return the failed deliveries of each message so far."""

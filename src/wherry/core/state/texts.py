@@ -93,8 +93,8 @@ def _renumber(table: OffsetTable, numbers: Int64) -> None:
         return
     rows = table.columns().copy()
     for name in _texts_of(table):
-        place = 1 + table.names.index(name)
-        rows[place] = numbers[rows[place]]
+        index = 1 + table.names.index(name)
+        rows[index] = numbers[rows[index]]
     table.load(rows)
 
 

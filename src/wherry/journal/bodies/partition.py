@@ -181,10 +181,10 @@ class PartitionBodies:
             block = self.loaded.get((segment.path, number))
             if block is None:
                 continue
-            place = np.minimum(np.searchsorted(block.offsets, offsets), len(block.offsets) - 1)
-            mine = np.flatnonzero(block.offsets[place] == offsets)
+            index = np.minimum(np.searchsorted(block.offsets, offsets), len(block.offsets) - 1)
+            mine = np.flatnonzero(block.offsets[index] == offsets)
             if len(mine):
-                rows = place[mine]
+                rows = index[mine]
                 found[mine] = True
                 pieces.append(BatchPiece(at[mine], block.batch.take(pa.array(rows)), block.published_us[rows], 0))
         return pieces, None if found.all() else offsets[~found]

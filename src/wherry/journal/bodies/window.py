@@ -93,28 +93,28 @@ class Window(NamedTuple):
     def _ascending(self, read: Read, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield some columns of all rows, by offset. Rows of blocks that overlap are sorted together."""
         waiting = _Waiting()
-        for place in self._places():
-            if isinstance(place, list):  # without gaps, so whatever comes later begins after it
-                for batch in self._from_memory(place):
+        for source in self._sources():
+            if isinstance(source, list):  # without gaps, so whatever comes later begins after it
+                for batch in self._from_memory(source):
                     yield from waiting.below(int(batch.column("offset")[0].as_py()))
                     waiting.add(batch.select(columns))
             else:
-                yield from waiting.below(_first(place))
-                waiting.add(self._from_disk(read, *place).select(columns))
+                yield from waiting.below(_first(source))
+                waiting.add(self._from_disk(read, *source).select(columns))
         yield from waiting.below(self.stop)
 
-    def _places(self) -> Iterator[list[CachedBatch] | tuple[Segment, int]]:
+    def _sources(self) -> Iterator[list[CachedBatch] | tuple[Segment, int]]:
         """Yield blocks on disk, and runs of batches in memory, by their first offsets."""
-        places: list[tuple[Segment, int] | CachedBatch] = [*self.blocks, *self.cached]
+        sources: list[tuple[Segment, int] | CachedBatch] = [*self.blocks, *self.cached]
         together: list[CachedBatch] = []
-        for place in sorted(places, key=_first):
-            if isinstance(place, CachedBatch):
-                together.append(place)
+        for source in sorted(sources, key=_first):
+            if isinstance(source, CachedBatch):
+                together.append(source)
                 continue
             if together:
                 yield together
             together = []
-            yield place
+            yield source
         if together:
             yield together
 
@@ -164,8 +164,8 @@ class _Waiting:
             yield ready
 
 
-def _first(place: tuple[Segment, int] | CachedBatch) -> int:
-    return place.base if isinstance(place, CachedBatch) else int(place[0].blocks[0, place[1]])
+def _first(source: tuple[Segment, int] | CachedBatch) -> int:
+    return source.base if isinstance(source, CachedBatch) else int(source[0].blocks[0, source[1]])
 
 
 def _last(batch: pa.RecordBatch) -> int:
@@ -180,6 +180,6 @@ def window(store: BodyStore, topic: int, partition: int, start: int, stop: int, 
         size += each.size
         if number and size > PINNED_BYTES_MAX:
             cached, stop = cached[:number], each.base
-            blocks = [place for place in blocks if _first(place) < stop]
+            blocks = [source for source in blocks if _first(source) < stop]
             break
     return Window(partition, start, stop, cached, blocks, gone, max((each.gate for each in cached), default=0))

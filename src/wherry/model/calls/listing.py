@@ -12,13 +12,13 @@ from wherry.model.schema import MESSAGE
 
 LIMIT_MAX = 1_000_000
 
-MESSAGE_PLACE = "^[0-9]{1,5}-[0-9]{1,13}$"
+MESSAGE_CURSOR = "^[0-9]{1,5}-[0-9]{1,13}$"
 """The end of a page of messages: partition and offset."""
 
-SCHEDULED_PLACE = "^[0-9]{1,13}-[0-9]{1,5}-[0-9]{1,13}$"
+SCHEDULED_CURSOR = "^[0-9]{1,13}-[0-9]{1,5}-[0-9]{1,13}$"
 """The end of a page of scheduled messages: time, partition and offset."""
 
-DEAD_PLACE = "^[0-9]{1,5}-[0-9]{1,15}-[0-9]{1,13}$"
+DEAD_CURSOR = "^[0-9]{1,5}-[0-9]{1,15}-[0-9]{1,13}$"
 """The end of a page of dead letters: partition, number of the subscription, and offset."""
 
 LISTED = MESSAGE.append(pa.field("partition", pa.uint16(), nullable=False)).append(

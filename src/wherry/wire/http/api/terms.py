@@ -15,10 +15,10 @@ from wherry.model import limits
 from wherry.model.calls.fate import FATES, OUTCOME_MS_MAX
 from wherry.model.calls.lease import PULL_MESSAGES_MAX
 from wherry.model.calls.listing import (
-    DEAD_PLACE,
+    DEAD_CURSOR,
     LIMIT_MAX,
-    MESSAGE_PLACE,
-    SCHEDULED_PLACE,
+    MESSAGE_CURSOR,
+    SCHEDULED_CURSOR,
 )
 from wherry.model.calls.publish import FINGERPRINT_MAX
 from wherry.model.catalog.key import RIGHTS_MAX
@@ -68,9 +68,9 @@ FateWord: TypeAlias = Annotated[str, told(enum=list(FATES))]
 OutcomeMs: TypeAlias = Annotated[int, between(1, OUTCOME_MS_MAX)]
 CallbackUrl: TypeAlias = Annotated[str, told(minLength=1, maxLength=URL_CHARS_MAX, pattern=CALLBACK)]
 Partition: TypeAlias = Annotated[int, between(0, limits.PARTITIONS_MAX - 1)]
-After: TypeAlias = Annotated[str, told(pattern=MESSAGE_PLACE)]
-AfterTime: TypeAlias = Annotated[str, told(pattern=SCHEDULED_PLACE)]
-AfterDead: TypeAlias = Annotated[str, told(pattern=DEAD_PLACE)]
+After: TypeAlias = Annotated[str, told(pattern=MESSAGE_CURSOR)]
+AfterTime: TypeAlias = Annotated[str, told(pattern=SCHEDULED_CURSOR)]
+AfterDead: TypeAlias = Annotated[str, told(pattern=DEAD_CURSOR)]
 Offset: TypeAlias = Annotated[int, between(0, limits.OFFSET_MAX)]
 Priority: TypeAlias = Annotated[int, between(0, limits.PRIORITY_MAX)]
 Sequence: TypeAlias = Annotated[int, between(0, 1 << 62)]
