@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.receiver import Call, Receiver
-from wherry.node.webhooks.sender import ANSWER_BYTES_MAX, Sender, Unreached
+from wherry.node.webhooks.sender import BOUNDS, Sender, Unreached
 from wherry.node.webhooks.targets import Resolver, Target, Targets
 
 CERTIFICATES = Path(__file__).parents[1] / "unit/security/certificates"
@@ -76,9 +76,9 @@ def test_answers_of_every_shape(answer, reply):
     ("answer", "why"),
     [
         (b"", "closed the connection without an answer"),
-        (b"HTTP/1.1 200", "its answer broke off"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "cannot be reached"),
-        (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 100_000, "head of its answer is longer"),
+        (b"HTTP/1.1 200", "closed the connection in the middle of an answer"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "sent something other than HTTP/1.1"),
+        (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 100_000, "sent a head of more than"),
     ],
 )
 def test_what_is_no_answer(answer, why):
@@ -90,7 +90,7 @@ def test_what_is_no_answer(answer, why):
 
 def test_an_endless_answer_is_cut_off():
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n"
-    (reply,), _ = post(head + bytes(4 * ANSWER_BYTES_MAX))
+    (reply,), _ = post(head + bytes(4 * BOUNDS.answer_bytes))
     assert reply == 200
 
 
@@ -229,10 +229,38 @@ def test_connections_that_wait_are_bounded():
         for receiver in receivers:
             await receiver.__aenter__()
             await sender.post(Target.of(receiver.url), {}, b"", 1.0)
-        assert sum(map(len, sender._idle.values())) == 2
+        assert len(sender._idle) == 2
         sender.close()
         for receiver in receivers:
             await receiver.__aexit__()
+
+    asyncio.run(main())
+
+
+def test_a_bound_of_connections_that_is_reached_during_a_call_closes_the_oldest():
+    async def main() -> None:
+        sender = Sender(Targets(allow_private=True), calls=1)
+        came, go_on = asyncio.Event(), asyncio.Event()
+
+        async def late() -> int:
+            came.set()
+            await go_on.wait()
+            return 200
+
+        async with (
+            Receiver(lambda call: late() if call.body else 200) as slow,
+            Receiver() as first,
+            Receiver() as second,
+        ):
+            await sender.post(Target.of(slow.url), {}, b"", 5.0)
+            waits = asyncio.ensure_future(sender.post(Target.of(slow.url), {}, b"late", 5.0))
+            await came.wait()
+            for receiver in (first, second):
+                assert (await sender.post(Target.of(receiver.url), {}, b"", 5.0)).status == 200
+            go_on.set()
+            assert (await waits).status == 200
+            assert len(sender._idle) == 1
+            sender.close()
 
     asyncio.run(main())
 

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 import wherry
-from wherry.client.link.connection import ANSWER_BYTES_MAX, Connection
+from wherry.client.link.connection import Connection
+from wherry.client.link.pool import BOUNDS, Address, Pool
 from wherry.client.link.transport import Answer, Ask
 
 BODY = bytes(range(256)) * 200
@@ -27,10 +28,14 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.sent = b""
+        self.unsent = 0
         self.over = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.sent += bytes(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
 
     def is_closing(self) -> bool:
         return self.over
@@ -51,14 +56,25 @@ def feed(connection: Connection, data: bytes, step: int) -> None:
         data = data[count:]
 
 
+class Wired(Pool):
+    """A pool whose connections lead to this wire."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(Address("broker"), "wk_1", timeout_s=5.0)
+        self.wire, self.connection = wire, Connection("the broker", BOUNDS)
+
+    async def _connect(self) -> Connection:
+        self.connection.connection_made(self.wire)
+        return self.connection
+
+
 async def ask(data: bytes, *, step: int = 1 << 20, ask: Ask | None = None) -> tuple[Answer, Connection, Wire]:
     """Ask something, and have this arrive."""
-    connection, wire = Connection("broker:7070", "Bearer wk_1"), Wire()
-    connection.connection_made(wire)
-    asking = asyncio.ensure_future(connection.ask(ask or Ask("GET", "/v1/topics"), 5.0))
+    pool = Wired(Wire())
+    asking = asyncio.ensure_future(pool.ask(ask or Ask("GET", "/v1/topics")))
     await asyncio.sleep(0)
-    feed(connection, data, step)
-    return await asking, connection, wire
+    feed(pool.connection, data, step)
+    return await asking, pool.connection, pool.wire
 
 
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
@@ -102,16 +118,52 @@ def test_what_follows_an_answer_that_nobody_asked_for_ends_the_connection():
     assert not connection.free
 
 
+def test_a_connection_is_not_used_again_while_a_part_of_its_request_is_not_sent():
+    async def main() -> Wired:
+        pool = Wired(Wire())
+        pool.wire.unsent = 1
+        asking = asyncio.ensure_future(pool.ask(Ask("POST", "/", [b"large"], "text/plain")))
+        await asyncio.sleep(0)
+        feed(pool.connection, SHORT, 1 << 20)
+        assert (await asking).status == 200
+        return pool
+
+    assert not asyncio.run(main()).connection.free
+
+
+def test_a_connection_that_is_closed_before_its_first_request_is_unavailable():
+    async def main() -> None:
+        connection = Connection("the broker", BOUNDS)
+        connection.connection_made(Wire())
+        connection.connection_lost(None)
+        await connection.ask(b"GET / HTTP/1.1\r\n\r\n", [])
+
+    with pytest.raises(wherry.Unavailable, match="closed"):
+        asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     "data",
     [
         b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nServer: x\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (ANSWER_BYTES_MAX + 1),
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (BOUNDS.answer_bytes + 1),
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnot a length\r\n",
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * (200 << 10),
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * BOUNDS.head_bytes + b"\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000,
+        b"SSH-2.0-OpenSSH_9.6\r\n",
     ],
-    ids=["another protocol", "no length", "too long", "broken chunks", "endless head"],
+    ids=[
+        "another protocol",
+        "no length",
+        "too long",
+        "broken chunks",
+        "endless head",
+        "a head beyond the bound",
+        "heads without an end",
+        "a line of another protocol",
+    ],
 )
 def test_an_answer_that_is_none_is_unavailable(data):
     with pytest.raises(wherry.Unavailable):
@@ -120,9 +172,9 @@ def test_an_answer_that_is_none_is_unavailable(data):
 
 def test_a_connection_lost_halfway_is_unavailable():
     async def main() -> None:
-        connection, wire = Connection("broker:7070"), Wire()
-        connection.connection_made(wire)
-        asking = asyncio.ensure_future(connection.ask(Ask("GET", "/"), 5.0))
+        connection = Connection("the broker", BOUNDS)
+        connection.connection_made(Wire())
+        asking = asyncio.ensure_future(connection.ask(b"GET / HTTP/1.1\r\n\r\n", [], 5.0))
         await asyncio.sleep(0)
         feed(connection, LONG[:100], 100)
         connection.connection_lost(None)
@@ -134,9 +186,9 @@ def test_a_connection_lost_halfway_is_unavailable():
 
 def test_an_answer_that_does_not_come_is_not_waited_for():
     async def main() -> None:
-        connection = Connection("broker:7070")
+        connection = Connection("the broker", BOUNDS)
         connection.connection_made(Wire())
-        await connection.ask(Ask("GET", "/"), 0.01)
+        await connection.ask(b"GET / HTTP/1.1\r\n\r\n", [], 0.01)
 
     with pytest.raises(wherry.Unavailable, match="no answer"):
         asyncio.run(main())

@@ -48,5 +48,5 @@ def test_a_key_that_cannot_stand_in_a_head_is_refused_and_not_shown(key):
 
 @pytest.mark.parametrize(("key", "sent"), [(" wk_a\n", "Bearer wk_a"), ("", ""), (" \n", ""), (None, "")])
 def test_white_space_around_a_key_is_no_part_of_it(key, sent):
-    head = Pool(Address("broker"), key)._make()._common
+    head = Pool(Address("broker"), key)._common
     assert head == "Host: broker:7070\r\n" + (f"Authorization: {sent}\r\n" if sent else "")

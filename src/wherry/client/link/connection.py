@@ -1,45 +1,59 @@
-"""One HTTP/1.1 connection to a broker: sends a request, gathers the answer, one at a time.
+"""One HTTP/1.1 connection: sends a request, gathers the answer, one at a time. Clients and webhooks use the same.
 
-The parser (llhttp, through `httptools`) sees heads and chunked bodies only. A body of known length is read by the
-kernel straight into the buffer that Arrow reads the messages from.
+The parser (llhttp, through `httptools`) gets heads and chunked bodies only. A body of known length is read by the
+kernel straight into the buffer that Arrow reads the messages from. Redirects are answers like any other: nothing here
+follows them.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import cast
 
 import httptools
 import pyarrow as pa
 
-from wherry.client.link.transport import Answer, Ask, Bytes
+from wherry.client.link.transport import Bytes
 from wherry.model.errors import Unavailable
 
 INBOX_BYTES = 4_096
-HEAD_BYTES_MAX = 64 << 10
-ANSWER_BYTES_MAX = 256 << 20
-"""Far above what a pull or a listing asks for; a longer answer is none of ours."""
-
 POOLED_BODY_BYTES = 32 << 10
-"""Larger bodies lie in Arrow's memory, which is aligned, not cleared first, and reused warm."""
+"""Larger bodies use Arrow's memory, which is aligned, not cleared first, and reused warm."""
 
+HEAD_START = b"HTTP/1."
 HEAD_END = b"\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much of an answer is read before the connection is closed: `head` counts interim heads (1xx) as well."""
+
+    head_bytes: int
+    answer_bytes: int
+    to_the_end: bool = False
+    """Whether an answer without a length is read until the server closes, rather than refused: none is ever whole."""
 
 
 class _State(Enum):
     IDLE = auto()
     HEAD = auto()
     BODY = auto()
-    CHUNKED = auto()
+    PARSED = auto()
     CLOSED = auto()
 
 
 class Connection(asyncio.BufferedProtocol):
-    """From connect to close. `free` tells that the next request may go out here."""
+    """From connect to close.
 
-    def __init__(self, host: str, authorization: str = "") -> None:
-        self._common = f"Host: {host}\r\n" + (f"Authorization: {authorization}\r\n" if authorization else "")
+    `status` and `headers` are those of the last answer; they hold as soon as its head is there, also if the rest of the
+    answer never comes. `received` counts what the server has sent since the last request.
+    """
+
+    def __init__(self, server: str, bounds: Bounds) -> None:
+        self._server, self._bounds = server, bounds
         self._state = _State.IDLE
         self._inbox = bytearray(INBOX_BYTES)
         self._filled = 0
@@ -48,19 +62,21 @@ class Connection(asyncio.BufferedProtocol):
         self._got = 0
         self._chunks: list[bytes] = []
         self._complete = False
-        self._headers: dict[bytes, bytes] = {}
+        self._head_bytes = 0
         self._keep_alive = True
-        self._answer = Answer(0)
-        self._waiter: asyncio.Future[Answer] | None = None
+        self._waiter: asyncio.Future[Bytes] | None = None
+        self.status = 0
+        self.headers: dict[bytes, bytes] = {}
+        self.received = 0
 
     @property
     def free(self) -> bool:
-        """Whether it is open, and nothing is under way."""
+        """Whether the next request may be sent: it is open, and no request is under way."""
         return self._state is _State.IDLE and not self.closing
 
     @property
     def closing(self) -> bool:
-        """Whether it is on its way out; `lost` tells when it is gone."""
+        """Whether it is being closed; the future `lost` is done when it is closed."""
         return self._transport.is_closing()
 
     # ---------------------------------------------------------------------------------------------------- the socket
@@ -71,7 +87,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, fault: Exception | None) -> None:
         self._state = _State.CLOSED
-        self._fail(f"the connection broke: {fault}" if fault else "the broker closed the connection")
+        when = "in the middle of an answer" if self.received else "without an answer"
+        detail = "" if fault is None or isinstance(fault, ConnectionError) else f": {fault}"
+        self._fail(f"closed the connection {when}{detail}")
         if not self.lost.done():
             self.lost.set_result(None)
 
@@ -83,6 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(self._inbox)[self._filled :]
 
     def buffer_updated(self, count: int) -> None:
+        self.received += count
         if self._state is _State.BODY:
             self._got += count
             if self._got == len(self._view):
@@ -90,52 +109,49 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._filled += count
         if self._state is _State.HEAD:
-            self._parse_head()
-        elif self._state is _State.CHUNKED:
-            self._feed_chunks()
+            self._parse_heads()
+        elif self._state is _State.PARSED:
+            self._parse_body()
         else:
-            self._break("the broker sent something that nobody asked for")
+            self._break("sent something without a request")
 
     # ------------------------------------------------------------------------------------------------------ requests
 
-    async def ask(self, ask: Ask, timeout_s: float) -> Answer:
-        """Send a request, wait for the answer. Whoever stops waiting takes the connection down with it."""
+    async def ask(self, head: bytes, body: Sequence[Bytes], timeout_s: float | None = None) -> Bytes:
+        """Send a request and return the body of its answer, or raise `Unavailable`.
+
+        After an error, a timeout or a cancelled wait the connection is closed: the answer could still arrive, and would
+        be taken for that of the next request.
+        """
+        if self._state is not _State.IDLE:
+            raise Unavailable(f"{self._server} closed the connection")
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
         self._state = _State.HEAD
-        self._send(ask)
-        timer = loop.call_later(timeout_s, self._break, f"no answer within {timeout_s:g} s")
+        self.status = self.received = self._head_bytes = 0
+        if body:
+            self._transport.writelines([head, *body])
+        else:
+            self._transport.write(head)
+        timer = None
+        if timeout_s is not None:
+            timer = loop.call_later(timeout_s, self._break, f"gave no answer within {timeout_s:g} s")
         try:
             return await self._waiter
         except asyncio.CancelledError:
             self.abort()
             raise
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             self._waiter = None
 
-    def _send(self, ask: Ask) -> None:
-        head = f"{ask.method} {ask.target} HTTP/1.1\r\n{self._common}Accept: {ask.accept}\r\n"
-        for name, value in ask.headers:
-            head += f"{name}: {value}\r\n"
-        if ask.content_type:
-            size = sum(memoryview(part).nbytes for part in ask.body)
-            head = f"{head}Content-Type: {ask.content_type}\r\nContent-Length: {size}\r\n\r\n"
-        elif ask.method in ("GET", "DELETE"):
-            head += "\r\n"
-        else:
-            head += "Content-Length: 0\r\n\r\n"
-        if ask.body:
-            self._transport.writelines([head.encode("ascii"), *ask.body])
-        else:
-            self._transport.write(head.encode("ascii"))
-
     def close(self) -> None:
-        """Go, once what was written is out."""
+        """Close once what was written is sent."""
         self._transport.close()
 
     def abort(self) -> None:
-        """Go at once."""
+        """Close at once."""
         self._state = _State.CLOSED
         self._transport.abort()
 
@@ -145,98 +161,101 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fail(self, why: str) -> None:
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(Unavailable(why))
+            self._waiter.set_exception(Unavailable(f"{self._server} {why}"))
 
     # ------------------------------------------------------------------------------------------------------- answers
 
-    def _parse_head(self) -> None:
-        end = self._inbox.find(HEAD_END, 0, self._filled) + len(HEAD_END)
-        if end < len(HEAD_END):
-            if self._filled > HEAD_BYTES_MAX:
-                self._break(f"the head of an answer is longer than {HEAD_BYTES_MAX} bytes")
-            return
-        self._headers, self._complete, self._got = {}, False, 0
-        self._parser = httptools.HttpResponseParser(self)
-        try:
-            self._parser.feed_data(bytes(memoryview(self._inbox)[:end]))
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as fault:
-            self._break(f"this is not an answer in HTTP/1.1: {fault}")
-            return
-        self._take(end)
-        self._begin(self._parser.get_status_code())
+    def _parse_heads(self) -> None:
+        """Parse the head of the answer once it is whole; interim heads (1xx) before it are dropped."""
+        status = 0
+        while status < 200:
+            end = self._inbox.find(HEAD_END, 0, self._filled) + len(HEAD_END)
+            is_whole = end >= len(HEAD_END)
+            if self._head_bytes + (end if is_whole else self._filled) > self._bounds.head_bytes:
+                self._break(f"sent a head of more than {self._bounds.head_bytes} bytes")
+                return
+            if not is_whole:
+                if not HEAD_START.startswith(self._inbox[: min(self._filled, len(HEAD_START))]):
+                    self._break("sent something other than HTTP/1.1")
+                return
+            self._head_bytes += end
+            self.headers, self._complete, self._got = {}, False, 0
+            self._parser = httptools.HttpResponseParser(self)
+            try:
+                self._parser.feed_data(bytes(memoryview(self._inbox)[:end]))
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as fault:
+                self._break(f"sent something other than HTTP/1.1: {fault}")
+                return
+            self._take(end)
+            status = self._parser.get_status_code()
+        self.status = status
+        self._begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.lower()] = value
+        self.headers[name.lower()] = value
 
     def on_body(self, chunk: bytes) -> None:
-        self._got += len(chunk)
         self._chunks.append(chunk)
 
     def on_message_complete(self) -> None:
         self._complete = True
 
     def _take(self, count: int) -> None:
-        rest = self._filled - count
-        self._inbox[:rest] = self._inbox[count : self._filled]
+        if rest := self._filled - count:
+            self._inbox[:rest] = self._inbox[count : self._filled]
         self._filled = rest
 
-    def _begin(self, status: int) -> None:
-        """A head is whole: see whether a body follows."""
-        headers = self._headers
-        if status < 200:  # "go on", and then the real one
-            if self._filled:
-                self._parse_head()
-            return
+    def _begin(self) -> None:
+        """Begin to read the body, if one follows the head."""
         self._keep_alive = self._parser.should_keep_alive()
-        after = headers.get(b"retry-after", b"")
-        self._answer = Answer(status, headers.get(b"content-type", b"").decode("latin-1"))
-        self._answer.retry_after_s = float(after) if after.isdigit() else None
-        if b"wherry-next" in headers:
-            self._answer.following = headers[b"wherry-next"].decode("latin-1")
-        length = headers.get(b"content-length")
+        length = self.headers.get(b"content-length")
         if length is not None:
             self._begin_body(int(length))
-        elif b"transfer-encoding" in headers:
-            self._state, self._chunks = _State.CHUNKED, []
-            self._feed_chunks()
-        elif status in (204, 304):
+        elif self.status in (204, 304):
             self._done()
+        elif b"transfer-encoding" in self.headers or self._bounds.to_the_end:
+            self._state, self._chunks = _State.PARSED, []
+            self._parse_body()
         else:
-            self._break("an answer without a length")
+            self._break("sent an answer without a length")
 
     def _begin_body(self, length: int) -> None:
-        if length > ANSWER_BYTES_MAX:
-            self._break(f"the answer has {length} bytes; at most {ANSWER_BYTES_MAX} are taken")
+        if length > self._bounds.answer_bytes:
+            self._break(f"sent an answer of {length} bytes; at most {self._bounds.answer_bytes} are read")
+            return
+        if length <= self._filled:
+            self._body = self._inbox[:length]
+            self._take(length)
+            self._done()
             return
         self._body = pa.allocate_buffer(length) if length > POOLED_BODY_BYTES else bytearray(length)
         self._view = memoryview(self._body).cast("B")
-        self._got = min(length, self._filled)
-        self._view[: self._got] = self._inbox[: self._got]
-        self._take(self._got)
+        self._view[: self._filled] = self._inbox[: self._filled]
+        self._got, self._filled = self._filled, 0
         self._state = _State.BODY
-        if self._got == length:
-            self._done()
 
-    def _feed_chunks(self) -> None:
+    def _parse_body(self) -> None:
+        """Parse what came of a body in chunks. What counts for the bound is what came, sizes of chunks included."""
         data = bytes(memoryview(self._inbox)[: self._filled])
+        self._got += self._filled
         self._filled = 0
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as fault:
-            self._break(f"the chunks of an answer are broken: {fault}")
+            self._break(f"sent broken chunks: {fault}")
             return
-        if self._got > ANSWER_BYTES_MAX:
-            self._break(f"the answer is longer than {ANSWER_BYTES_MAX} bytes")
+        if self._got > self._bounds.answer_bytes:
+            self._break(f"sent an answer of more than {self._bounds.answer_bytes} bytes")
         elif self._complete:
             self._body, self._chunks = b"".join(self._chunks), []
             self._done()
 
     def _done(self) -> None:
-        answer, self._answer.body = self._answer, self._body
-        self._body, self._view = b"", memoryview(b"")
+        body, self._body, self._view = self._body, b"", memoryview(b"")
         self._state = _State.IDLE
-        if not self._keep_alive or self._filled:
+        # Where the answer came before the whole request was sent, the server may never read the rest of it.
+        if not self._keep_alive or self._filled or self._transport.get_write_buffer_size():
             self.close()
             self._state = _State.CLOSED
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(answer)
+            self._waiter.set_result(body)

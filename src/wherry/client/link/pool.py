@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from wherry.client.link.connection import Connection
-from wherry.client.link.transport import Answer, Ask
+from wherry.client.link.connection import Bounds, Connection
+from wherry.client.link.idle import Idle
+from wherry.client.link.transport import Answer, Ask, Bytes
 from wherry.model import check
 from wherry.model.errors import InvalidInput, Unavailable
 
@@ -26,10 +26,13 @@ WAITS_MAX = 256
 CONNECT_S = 10.0
 TIMEOUT_S = 30.0
 IDLE_S = 60.0
-"""A connection that was not used for so long is not used again: the broker closes it soon, maybe under our hands."""
+"""A connection that was not used for so long is not used again: the broker closes it soon, maybe during a request."""
 
 GOODBYE_S = 1.0
-"""How long a closing connection has: TLS ends with a word from either side."""
+"""How long a closing connection has: with TLS, either side sends that it closes."""
+
+BOUNDS = Bounds(head_bytes=64 << 10, answer_bytes=256 << 20)
+"""Far above what a pull or a listing asks for; a longer answer is not one of Wherry."""
 
 HIDDEN = "(not shown)"
 
@@ -76,8 +79,32 @@ def _checked(key: object) -> str:
     return bare
 
 
+def _head(ask: Ask, common: str) -> bytes:
+    """The head of a request, with the lines that all requests of a client have."""
+    head = f"{ask.method} {ask.target} HTTP/1.1\r\n{common}Accept: {ask.accept}\r\n"
+    for name, value in ask.headers:
+        head += f"{name}: {value}\r\n"
+    if ask.content_type:
+        size = sum(memoryview(part).nbytes for part in ask.body)
+        head = f"{head}Content-Type: {ask.content_type}\r\nContent-Length: {size}\r\n\r\n"
+    elif ask.method in ("GET", "DELETE"):
+        head += "\r\n"
+    else:
+        head += "Content-Length: 0\r\n\r\n"
+    return head.encode("ascii")
+
+
+def _answer(status: int, headers: Mapping[bytes, bytes], body: Bytes) -> Answer:
+    answer = Answer(status, headers.get(b"content-type", b"").decode("latin-1"), body)
+    if (after := headers.get(b"retry-after", b"")).isdigit():
+        answer.retry_after_s = float(after)
+    if (following := headers.get(b"wherry-next")) is not None:
+        answer.following = following.decode("latin-1")
+    return answer
+
+
 class Pool:
-    """A `Transport` over TCP: the connection used last is used first, so that those not needed grow old and go."""
+    """A `Transport` over TCP."""
 
     def __init__(
         self,
@@ -92,43 +119,33 @@ class Pool:
         self._address = address
         self._tls = (tls or ssl.create_default_context()) if address.secure else None
         self._timeout_s = timeout_s
-        self._idle: list[tuple[Connection, float]] = []
-        self._open: set[Connection] = set()
         self._room = asyncio.Semaphore(check.integer("connections", connections, 1, 65_535))
         self._waits = asyncio.Semaphore(check.integer("waits", waits, 1, 65_535))
+        self._idle = Idle(connections + waits, IDLE_S, Connection.close)
+        self._open: set[Connection] = set()
         key = _checked(key)
-        bearer = f"Bearer {key}" if key else ""
-        self._make: Callable[[], Connection] = lambda: Connection(address.authority, bearer)
+        self._common = f"Host: {address.authority}\r\n" + (f"Authorization: Bearer {key}\r\n" if key else "")
         self._closed = False
 
     async def ask(self, ask: Ask) -> Answer:
         """See `Transport`. A long poll has its wait on top of the time that every request has."""
+        head, timeout_s = _head(ask, self._common), self._timeout_s + ask.wait_s
         async with self._waits if ask.wait_s else self._room:
-            connection, kept = self._kept(), True
+            connection, kept = self._idle.take(""), True
             if connection is None:
                 connection, kept = await self._connect(), False
             try:
-                answer = await connection.ask(ask, self._timeout_s + ask.wait_s)
+                body = await connection.ask(head, ask.body, timeout_s)
             except Unavailable:
                 if not kept or ask.method not in REPEATABLE:
                     raise
                 connection = await self._connect()
-                answer = await connection.ask(ask, self._timeout_s + ask.wait_s)
+                body = await connection.ask(head, ask.body, timeout_s)
             if self._closed:
                 connection.close()
             elif connection.free:
-                self._idle.append((connection, time.monotonic()))
-            return answer
-
-    def _kept(self) -> Connection | None:
-        while self._idle:
-            connection, since = self._idle.pop()
-            if not connection.free:
-                continue
-            if time.monotonic() - since < IDLE_S:
-                return connection
-            connection.close()
-        return None
+                self._idle.keep("", connection)
+            return _answer(connection.status, connection.headers, body)
 
     async def _connect(self) -> Connection:
         if self._closed:
@@ -136,7 +153,9 @@ class Pool:
         address, loop = self._address, asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_S):
-                _, connection = await loop.create_connection(self._make, address.host, address.port, ssl=self._tls)
+                _, connection = await loop.create_connection(
+                    lambda: Connection("the broker", BOUNDS), address.host, address.port, ssl=self._tls
+                )
         except (OSError, TimeoutError) as fault:
             raise Unavailable(f"{address.authority} cannot be reached: {str(fault) or 'no answer'}") from fault
         self._open.add(connection)
@@ -144,16 +163,15 @@ class Pool:
         return connection
 
     async def close(self) -> None:
-        """Close what is idle now, and the rest with its answers; on return what was closed is gone."""
+        """Close idle connections now, and the others with their answers; returns when the idle ones are closed."""
         self._closed = True
-        while self._idle:
-            self._idle.pop()[0].close()
+        self._idle.close()
         if await self._leaving():
             for connection in [each for each in self._open if each.closing]:
                 connection.abort()
             await self._leaving()
 
     async def _leaving(self) -> bool:
-        """Wait for what is closing, for a while; whether some of it is still there."""
+        """Wait for closing connections, for a while; return whether some are still open."""
         leaving = [connection.lost for connection in self._open if connection.closing]
         return bool(leaving and (await asyncio.wait(leaving, timeout=GOODBYE_S))[1])

@@ -17,8 +17,9 @@ from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Literal, NamedTuple, TypeAlias
 
-import httptools
-
+from wherry.client.link.connection import Bounds, Connection
+from wherry.client.link.idle import Idle
+from wherry.model.errors import Unavailable
 from wherry.node.webhooks.lanes import Lane
 from wherry.node.webhooks.lookups import NotTried
 from wherry.node.webhooks.targets import Refused, Target, Targets
@@ -28,9 +29,7 @@ CONNECT_S = 5.0
 IDLE_S = 30.0
 TRIAL_S = 1.0
 """What the first call to somebody has for sure; then another may have its place."""
-HEAD_BYTES_MAX = 16 << 10
-ANSWER_BYTES_MAX = 64 << 10
-READ_BYTES = 16 << 10
+BOUNDS = Bounds(head_bytes=16 << 10, answer_bytes=64 << 10, to_the_end=True)
 WORDS_MAX = 200
 RETRY_AFTER_S_MAX = 3_600.0
 
@@ -65,8 +64,7 @@ class Sender:
     def __init__(self, targets: Targets, calls: int = CALLS, *, tls: ssl.SSLContext | None = None) -> None:
         self._targets = targets
         self._tls = tls or ssl.create_default_context()
-        self._idle: dict[tuple[str, int, bool], list[tuple[_Line, float]]] = {}
-        self._idle_max = calls
+        self._idle = Idle(calls, IDLE_S, Connection.abort)
         quarter = max(1, calls // 4)
         half = max(1, calls - 2 * quarter)
         self.quick = Lane(half, max(1, half // 2))
@@ -106,31 +104,31 @@ class Sender:
     async def _post(
         self, target: Target, head: bytes, body: bytes, timeout_s: float, on_sent: Callable[[], None]
     ) -> Answer:
-        line: _Line | None = None
+        connection: Connection | None = None
+        place = f"{target.secure} {target.authority}"
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                while (line := self._kept(target)) is not None:
-                    on_sent()
-                    if await line.ask(head, body):
-                        return self._done(target, line)
-                    line.close()  # the other side had closed it, as it may
-                line = await self._connect(target, await self._begun(target, limit))
-                on_sent()
-                if not await line.ask(head, body):
-                    raise Unreached(f"{target.authority} closed the connection without an answer")
-                return self._done(target, line)
+                while (connection := self._idle.take(place)) is not None:
+                    try:
+                        return await _ask(connection, head, body, on_sent)
+                    except Unavailable:
+                        if connection.received:  # else the server had closed it between two calls, as it may
+                            raise
+                connection = await self._connect(target, await self._begun(target, limit))
+                return await _ask(connection, head, body, on_sent)
         except TimeoutError:
-            if line is not None and line.status:  # the answer is there, only its body is not
-                return line.answer()
+            if connection is not None and connection.status:  # the answer is there, only its body is not
+                return _answer(connection)
             raise Unreached(f"{target.authority} timed out after {timeout_s:g} s") from None
-        except Refused as fault:
+        except (Refused, Unavailable) as fault:
             raise Unreached(str(fault)) from None
-        except (OSError, ValueError, httptools.HttpParserError, httptools.HttpParserUpgrade) as fault:
-            # ValueError: a name that is none
+        except (OSError, ValueError) as fault:  # ValueError: a name that is none
             raise Unreached(f"{target.authority} cannot be reached: {_words(fault)}") from None
         finally:
-            if line is not None and not line.is_kept:
-                line.close()
+            if connection is not None and connection.free:
+                self._idle.keep(place, connection)
+            elif connection is not None:
+                connection.abort()
 
     async def _begun(self, target: Target, limit: asyncio.Timeout) -> Awaitable[list[str]]:
         """A lookup under way. Until it is, the clock of the call stands still: the client has no part in that."""
@@ -141,7 +139,7 @@ class Sender:
         limit.reschedule(None if until is None else until + loop.time() - began)
         return begun
 
-    async def _connect(self, target: Target, begun: Awaitable[list[str]]) -> _Line:
+    async def _connect(self, target: Target, begun: Awaitable[list[str]]) -> Connection:
         """A connection to an address that was judged, one after the other if there are several."""
         why = f"no address of its name within {CONNECT_S:g} s"
         with suppress(TimeoutError):
@@ -155,115 +153,33 @@ class Sender:
                         why = _words(fault)
         raise ConnectionError(why)
 
-    async def _open(self, address: str, target: Target) -> _Line:
+    async def _open(self, address: str, target: Target) -> Connection:
         name = target.host if target.secure else None
         tls = self._tls if target.secure else None
-        return _Line(*await asyncio.open_connection(address, target.port, ssl=tls, server_hostname=name))
-
-    def _kept(self, target: Target) -> _Line | None:
-        lines = self._idle.get(_place(target), [])
-        now = asyncio.get_running_loop().time()
-        while lines:
-            line, since = lines.pop()
-            if line.is_open() and now - since < IDLE_S:
-                line.is_kept = False
-                return line
-            line.close()
-        self._idle.pop(_place(target), None)
-        return None
-
-    def _done(self, target: Target, line: _Line) -> Answer:
-        if line.keep_alive and line.is_open():
-            line.is_kept = True
-            self._idle.setdefault(_place(target), []).append((line, asyncio.get_running_loop().time()))
-            self._weed()
-        return line.answer()
-
-    def _weed(self) -> None:
-        """Close those that waited longest when there are too many."""
-        while sum(map(len, self._idle.values())) > self._idle_max:
-            place = min(self._idle, key=lambda each: self._idle[each][0][1])
-            self._idle[place].pop(0)[0].close()
-            if not self._idle[place]:
-                del self._idle[place]
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(
+            lambda: Connection(target.authority, BOUNDS), address, target.port, ssl=tls, server_hostname=name
+        )
+        return connection
 
     def close(self) -> None:
-        """Let go of connections that wait for the next call."""
-        for lines in self._idle.values():
-            for line, _ in lines:
-                line.close()
-        self._idle.clear()
+        """Close connections that wait for the next call."""
+        self._idle.close()
 
 
-class _Line:
-    """One connection, one call at a time."""
+async def _ask(connection: Connection, head: bytes, body: bytes, on_sent: Callable[[], None]) -> Answer:
+    """Send a call and return the answer. The status counts, also where the rest is cut off or too long."""
+    on_sent()
+    try:
+        await connection.ask(head, [body])
+    except Unavailable:
+        if not connection.status:
+            raise
+    return _answer(connection)
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self.is_kept = False
-        self._begin()
 
-    def _begin(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
-        self.status = 0
-        self._retry_after = b""
-        self.keep_alive = False
-        self._complete = False
-        self._is_clean = True
-
-    def answer(self) -> Answer:
-        """What is known of the answer so far."""
-        return Answer(self.status, _seconds(self._retry_after))
-
-    def is_open(self) -> bool:
-        """Whether nobody has closed it, as far as is known."""
-        return not (self._reader.at_eof() or self._writer.is_closing())
-
-    def close(self) -> None:
-        """Go at once."""
-        self._writer.transport.abort()
-
-    async def ask(self, head: bytes, body: bytes) -> bool:
-        """Send a call and read its answer; False if the other side had closed before the first byte of one."""
-        self._begin()
-        got = 0
-        try:
-            self._writer.writelines([head, body])
-            await self._writer.drain()
-            data = await self._reader.read(READ_BYTES)
-        except ConnectionError:
-            return False
-        while data:
-            got += len(data)
-            self._parser.feed_data(data)
-            if self._complete or (self.status and got > ANSWER_BYTES_MAX):
-                break
-            if not self.status and got > HEAD_BYTES_MAX:
-                raise OSError(f"the head of its answer is longer than {HEAD_BYTES_MAX} bytes")
-            data = await self._reader.read(READ_BYTES)
-        self.keep_alive = self.keep_alive and self._complete and self._is_clean
-        if got and not self.status:
-            raise OSError("its answer broke off")
-        return bool(got)
-
-    # ---------------------------------------------------------------------------------------------------- the parser
-
-    def on_message_begin(self) -> None:
-        self._is_clean = not self._complete
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._complete and name.lower() == b"retry-after":
-            self._retry_after = value
-
-    def on_headers_complete(self) -> None:
-        if self._complete:  # somebody says more than he was asked
-            return
-        status = self._parser.get_status_code()
-        self.status = status if status >= 200 else 0  # "go on", and then the real one
-        self.keep_alive = self._parser.should_keep_alive()
-
-    def on_message_complete(self) -> None:
-        self._complete = self._complete or self.status > 0
+def _answer(connection: Connection) -> Answer:
+    return Answer(connection.status, _seconds(connection.headers.get(b"retry-after", b"")))
 
 
 def _head(target: Target, headers: Mapping[str, str], length: int) -> bytes:
@@ -280,10 +196,6 @@ def _seconds(retry_after: bytes) -> float:
     except (ValueError, OverflowError):
         return 0.0
     return min(max(wait_s, 0.0), RETRY_AFTER_S_MAX)
-
-
-def _place(target: Target) -> tuple[str, int, bool]:
-    return target.host, target.port, target.secure
 
 
 def _words(fault: BaseException) -> str:
