@@ -54,7 +54,7 @@ class Socket {
 
 async function fresh(options = {}) {
   Socket.all.length = 0;
-  const client = connect({ url: "http://broker.test", WebSocket: Socket, road: "websocket", backoffMs: 1, ...options });
+  const client = connect({ url: "http://broker.test", WebSocket: Socket, transport: "websocket", backoffMs: 1, ...options });
   await turn();
   Socket.all[0].says("CONNECTED\nversion:1.2\n\n\0");
   await client.opened();
@@ -202,7 +202,7 @@ const cases = {
 
   async "what a listener of open says is sent once"() {
     Socket.all.length = 0;
-    const client = connect({ url: "http://broker.test", WebSocket: Socket, road: "websocket", backoffMs: 1 });
+    const client = connect({ url: "http://broker.test", WebSocket: Socket, transport: "websocket", backoffMs: 1 });
     const early = client.publish("/queue/q", "early");
     client.addEventListener("state", ({ detail }) => {
       if (detail.state !== "open") return;
@@ -444,12 +444,12 @@ const cases = {
     assert.throws(() => new Client(), /url is missing/);
     globalThis.location = { origin: "null" };
     assert.throws(() => connect(), /url is missing/);
-    assert.throws(() => connect({ url: "/broker" }), /url is none; allowed/);
+    assert.throws(() => connect({ url: "/broker" }), /url is not one; allowed/);
     const client = connect({ url: "wss://broker.test/", WebSocket: Socket });
     await client.close({ withinMs: 0 });
     delete globalThis.location;
     assert.throws(() => connect({ url: "ftp://broker.test" }), /url begins with ftp; allowed: https/);
-    assert.throws(() => connect({ url: "http://broker.test", road: "pigeon" }), /road is pigeon; allowed: auto/);
+    assert.throws(() => connect({ url: "http://broker.test", transport: "pigeon" }), /transport is pigeon; allowed: auto/);
   },
 
   async "a page that polls goes back to a WebSocket, tries one now and then, and ends its session when it is left"() {
@@ -485,16 +485,16 @@ const cases = {
     Socket.all.length = 0;
     const client = connect({ url: "http://broker.test", WebSocket: Blocked, fetch: sessions, backoffMs: 1, probeMs: 20 });
     await client.opened();
-    assert.equal(client.road, "polling");
+    assert.equal(client.transport, "polling");
     await until(() => tries >= 4); // while it polls
-    assert.equal(client.road, "polling");
+    assert.equal(client.transport, "polling");
     hear.pagehide();
     assert.equal(calls.at(-1), "DELETE /v1/stomp/sessions/x");
-    await until(() => client.road === "polling");
+    await until(() => client.transport === "polling");
     isBlocked = false;
     await until(() => Socket.all.some((socket) => socket.heard(/^CONNECT/).length));
     Socket.all.find((socket) => socket.heard(/^CONNECT/).length).says(CONNECTED);
-    assert.equal(client.road, "websocket");
+    assert.equal(client.transport, "websocket");
     await client.close({ withinMs: 0 });
     assert.deepEqual(hear, {});
     delete globalThis.addEventListener;

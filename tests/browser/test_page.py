@@ -7,6 +7,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
 
 import pytest
 
@@ -25,7 +28,7 @@ CONNECT = """async (options) => {
   window.client = connect(options);
   client.addEventListener("state", ({ detail }) => states.push(detail.state));
   await client.opened();
-  return client.road;
+  return client.transport;
 }"""
 SUBSCRIBE = """async ([destination, options]) => {
   window.subscription = client.subscribe(destination, (message) => void got.push(message.text()), options);
@@ -47,7 +50,7 @@ def tab(page_factory):
     def make(url, options=None, **more):
         page = page_factory(**more)
         page.goto(f"{url}/healthz")
-        page.road = page.evaluate(CONNECT, options or {})
+        page.transport = page.evaluate(CONNECT, options or {})
         return page
 
     return make
@@ -61,7 +64,7 @@ def wait(page, condition):
 def test_what_one_tab_publishes_two_others_are_pushed_and_a_later_one_is_not(home, tab):
     url = home.node.url
     first, second, sender = tab(url), tab(url), tab(url)
-    assert {page.road for page in (first, second, sender)} == {"websocket"}
+    assert {page.transport for page in (first, second, sender)} == {"websocket"}
     for page in (first, second):
         page.evaluate(SUBSCRIBE, ["/topic/news", {}])
     for number in range(20):
@@ -163,7 +166,7 @@ def test_a_page_that_polls_goes_back_to_a_websocket(home, tab, page_factory):
     page.evaluate(SUBSCRIBE, ["/topic/roads", {}])
     page.evaluate(PUBLISH, ["/topic/roads", "polled"])
     page.evaluate("void (window.WebSocket = Real)")
-    wait(page, "client.road === 'websocket'")
+    wait(page, "client.transport === 'websocket'")
     page.evaluate(PUBLISH, ["/topic/roads", "pushed"])
     wait(page, "got.length >= 2")
     assert page.evaluate("got") == ["polled", "pushed"]
@@ -173,7 +176,7 @@ def test_a_page_that_polls_goes_back_to_a_websocket(home, tab, page_factory):
 @pytest.mark.rows("Q16", "Q10")
 def test_a_page_that_is_left_ends_its_session(tmp_path, tab):
     with served_node(tmp_path / "data") as node:
-        page = tab(node.node.url, {"road": "polling"})
+        page = tab(node.node.url, {"transport": "polling"})
         page.evaluate(SUBSCRIBE, ["/topic/left", {}])
         assert len(desk_of(node).sessions) == 1
         page.goto("about:blank")
@@ -225,7 +228,7 @@ def proxy_without_upgrades(port: int) -> Iterator[str]:
 def test_where_a_proxy_blocks_websockets_it_polls(home, tab):
     with proxy_without_upgrades(home.node.port) as url:
         page = tab(url)
-        assert page.road == "polling"
+        assert page.transport == "polling"
         page.evaluate(SUBSCRIBE, ["/topic/proxied", {}])
         page.evaluate(PUBLISH, ["/topic/proxied", "through"])
         wait(page, "got.length >= 1")
@@ -238,17 +241,17 @@ def test_a_page_from_elsewhere_needs_to_be_named(tmp_path, page_factory, home):
     with served_node(tmp_path / "data", server=ServerSection(port=0, origins=(elsewhere,))) as node:
         page = page_factory()
         page.goto(f"{elsewhere}/healthz")
-        for road in ("websocket", "polling"):
+        for transport in ("websocket", "polling"):
             found = page.evaluate(
-                """async ([url, road]) => {
+                """async ([url, transport]) => {
                   const { connect } = await import(`${url}/wherry.js`);
-                  const client = connect({ url, road });
+                  const client = connect({ url, transport });
                   await client.opened();
                   await client.publish("/queue/far", "x");
                   await client.close();
                   return true;
                 }""",
-                [node.node.url, road],
+                [node.node.url, transport],
             )
             assert found
         # The other way round nobody was named.
@@ -263,6 +266,30 @@ def test_a_page_from_elsewhere_needs_to_be_named(tmp_path, page_factory, home):
             elsewhere,
         )
         assert refused == ["blocked", 1006]
+
+
+@pytest.mark.rows("Q16", "Q9")
+def test_a_page_that_has_the_folder_of_the_package_needs_no_build(tmp_path, page_factory):
+    quiet = partial(QuietFiles, directory=str(files("wherry") / "browser"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), quiet) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        origin = f"http://127.0.0.1:{web.server_port}"
+        with served_node(tmp_path / "data", server=ServerSection(port=0, origins=(origin,))) as node:
+            page = page_factory()
+            page.goto(f"{origin}/package.json")
+            assert page.evaluate(CONNECT, {"url": node.node.url}) == "websocket"
+            page.evaluate(SUBSCRIBE, ["/topic/own", {}])
+            page.evaluate(PUBLISH, ["/topic/own", "from modules"])
+            wait(page, "got.length >= 1")
+            page.evaluate("client.close()")
+        web.shutdown()
+
+
+class QuietFiles(SimpleHTTPRequestHandler):
+    """The files of a folder, as any web server has them."""
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 @pytest.mark.rows("Q16", "Q9")
@@ -314,7 +341,7 @@ def test_what_came_while_the_page_was_closed_is_there_when_it_is_opened_again(ho
 
 @pytest.mark.rows("Q16", "Q10")
 def test_a_polling_page_comes_back_too(killable, tab):
-    page = tab(killable.url, {"road": "polling"})
+    page = tab(killable.url, {"transport": "polling"})
     page.evaluate(SUBSCRIBE, ["/topic/back", {"id": "page-9", "durable": True}])
     killable.kill()
     wait(page, "client.state !== 'open'")

@@ -1,10 +1,10 @@
 // What `tsc` has to say yes to, and with `@ts-expect-error` no.
 import { connect, Client, type Message, WherryError } from "wherry";
 
-const client: Client = connect({ url: "https://broker.test", key: "wk_", road: "polling" });
+const client: Client = connect({ url: "https://broker.test", key: "wk_", transport: "polling" });
 client.addEventListener("state", ({ detail }) => {
   const state: "connecting" | "open" | "waiting" | "closed" = detail.state;
-  console.log(state, detail.road, detail.retryMs?.toFixed());
+  console.log(state, detail.transport, detail.retryMs?.toFixed());
 });
 client.addEventListener("error", ({ detail }) => console.log(detail.fatal));
 const orders = client.subscribe<{ id: number }>(
@@ -45,7 +45,7 @@ await client.publish("/queue/orders", new Blob(["x"]));
 await client.publish("/queue/orders", new Map([[1, 2]]));
 // @ts-expect-error it would be {}
 await client.publish("/queue/orders", Promise.resolve(1));
-// @ts-expect-error there is no such road
-connect({ road: "pigeon" });
+// @ts-expect-error there is no such transport
+connect({ transport: "pigeon" });
 // @ts-expect-error a handler is missing
 client.subscribe("/queue/orders");

@@ -16,6 +16,7 @@ from tests.amqp.environments import node as javascript
 from tests.browser.packages import stompjs, tsc
 from tests.stomp.roads import node
 from wherry.node.config import TlsSection
+from wherry.wire.http.pages.browser import bundle
 from wherry.wire.stomp.codec import BODY_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX
 
 FOLDER = Path(str(files("wherry") / "browser"))
@@ -23,8 +24,8 @@ HERE = Path(__file__).parent
 PATIENCE_S = 120
 
 OURS = """
-const [url, road] = process.argv.slice(2);
-const client = connect({ url, road });
+const [url, transport] = process.argv.slice(2);
+const client = connect({ url, transport });
 await client.opened();
 const got = [];
 const topic = client.subscribe("/topic/t", (message) => void got.push(message.json().number));
@@ -34,14 +35,14 @@ await queue.ready;
 await Promise.all(Array.from({ length: 100 }, (_, number) => client.publish("/topic/t", { number })));
 await client.publish("/queue/q", "done");
 while (got.length < 101) await new Promise((done) => setTimeout(done, 10));
-console.log(JSON.stringify([client.road, got.slice(0, 100), got[100]]));
+console.log(JSON.stringify([client.transport, got.slice(0, 100), got[100]]));
 await client.close();
 """
 
 EDGES = """
-const [url, road] = process.argv.slice(2);
+const [url, transport] = process.argv.slice(2);
 const until = async (condition) => { while (!condition()) await new Promise((done) => setTimeout(done, 10)); };
-const client = connect({ url, road });
+const client = connect({ url, transport });
 const errors = [];
 client.addEventListener("error", ({ detail }) => errors.push(detail.message));
 await client.opened();
@@ -95,7 +96,7 @@ class Socket extends WebSocket {
     sockets.push(this);
   }
 }
-const client = connect({ url, WebSocket: Socket, road: "websocket" });
+const client = connect({ url, WebSocket: Socket, transport: "websocket" });
 const got = [];
 const hear = (message) => void got.push(message.text());
 const owed = () => client.subscribe("/topic/owed", hear, { id: "o", durable: true });
@@ -186,15 +187,15 @@ def theirs() -> str:
 
 
 @pytest.mark.rows("Q16", "Q9", "Q10")
-@pytest.mark.parametrize(("road", "taken"), [("auto", "websocket"), ("polling", "polling")])
-def test_wherry_js_in_node(home, tmp_path, road, taken):
-    assert run(tmp_path, ours(), home.node.url, road) == [taken, list(range(100)), "done"]
+@pytest.mark.parametrize(("transport", "taken"), [("auto", "websocket"), ("polling", "polling")])
+def test_wherry_js_in_node(home, tmp_path, transport, taken):
+    assert run(tmp_path, ours(), home.node.url, transport) == [taken, list(range(100)), "done"]
 
 
 @pytest.mark.rows("Q16", "Q9", "Q10")
-@pytest.mark.parametrize("road", ["websocket", "polling"])
-def test_the_largest_body_a_retry_by_dead_letters_and_a_goodbye_with_messages_on_the_way(home, tmp_path, road):
-    said = run(tmp_path, ours(EDGES), home.node.url, road)
+@pytest.mark.parametrize("transport", ["websocket", "polling"])
+def test_the_largest_body_a_retry_by_dead_letters_and_a_goodbye_with_messages_on_the_way(home, tmp_path, transport):
+    said = run(tmp_path, ours(EDGES), home.node.url, transport)
     assert (said["large"], said["head"]) == (BODY_BYTES_MAX, "stored")
     assert said["larger"] == f"the body has {BODY_BYTES_MAX + 1} bytes; at most {BODY_BYTES_MAX} are allowed"
     assert said["tries"] == [False, False, False]
@@ -208,7 +209,7 @@ def test_a_durable_subscription_is_forgotten_on_the_next_connection(home, tmp_pa
 
 @pytest.mark.rows("Q16")
 def test_the_bounds_of_the_client_are_those_of_the_broker():
-    module = (FOLDER / "wherry.js").read_text()
+    module = bundle().decode()
     for name, value in (("BODY_BYTES_MAX", BODY_BYTES_MAX), ("HEAD_BYTES_MAX", HEAD_BYTES_MAX)):
         found = re.search(rf"^const {name} = (\d+) << (\d+);", module, re.MULTILINE)
         assert found is not None
@@ -217,10 +218,10 @@ def test_the_bounds_of_the_client_are_those_of_the_broker():
 
 
 @pytest.mark.rows("Q16", "Q9", "Q10", "Q13")
-@pytest.mark.parametrize(("road", "taken"), [("auto", "websocket"), ("polling", "polling")])
-def test_wherry_js_over_tls(secure, tmp_path, road, taken):
+@pytest.mark.parametrize(("transport", "taken"), [("auto", "websocket"), ("polling", "polling")])
+def test_wherry_js_over_tls(secure, tmp_path, transport, taken):
     found, certificate = secure
-    assert run(tmp_path, ours(), found.node.url, road, trusts=certificate) == [taken, list(range(100)), "done"]
+    assert run(tmp_path, ours(), found.node.url, transport, trusts=certificate) == [taken, list(range(100)), "done"]
 
 
 @pytest.mark.rows("Q16", "Q9")
@@ -241,9 +242,12 @@ def test_stompjs_over_tls(secure, tmp_path):
 
 
 @pytest.mark.rows("Q16")
-def test_the_client_settles_parses_and_comes_back():
+@pytest.mark.parametrize("as_one_file", [False, True])
+def test_the_client_settles_parses_and_comes_back(tmp_path, as_one_file):
     script = HERE.parent / "browser" / "client.mjs"
-    command = [javascript(), str(script), str(FOLDER / "wherry.js")]
+    one_file = tmp_path / "wherry.mjs"
+    one_file.write_bytes(bundle())
+    command = [javascript(), str(script), str(one_file if as_one_file else FOLDER / "wherry.js")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
     assert done.stdout.count("ok ") == len(re.findall(r"^  async \"", script.read_text(), re.MULTILINE))
@@ -267,7 +271,17 @@ def test_the_folder_is_a_package_of_npm():
     assert version("wherry").startswith(package["version"])
     assert "dependencies" not in package
     assert sorted(path.name for path in FOLDER.iterdir()) == sorted([*package["files"], "package.json"])
-    types = (FOLDER / "wherry.d.ts").read_text()
-    module = (FOLDER / "wherry.js").read_text()
-    exported = r"^export (?:class|function) (\w+)"
-    assert set(re.findall(exported, module, re.MULTILINE)) == set(re.findall(exported, types, re.MULTILINE))
+    declared = r"^export (?:class|function) (\w+)"
+    types = re.findall(declared, (FOLDER / "wherry.d.ts").read_text(), re.MULTILINE)
+    exported = re.findall(r"^export \{ (.*) \} from", (FOLDER / "wherry.js").read_text(), re.MULTILINE)
+    assert sorted(types) == sorted(", ".join(exported).split(", "))
+    assert sorted(types) == sorted(re.findall(declared, bundle().decode(), re.MULTILINE))
+
+
+@pytest.mark.rows("Q16")
+def test_the_one_file_that_a_node_serves_has_every_module_once_and_imports_nothing():
+    served = bundle().decode()
+    for module in (FOLDER / "modules").iterdir():
+        first_line = module.read_text().partition("\n")[0]
+        assert served.count(first_line) == 1, module.name
+    assert re.search(r"^(import|export .* from) ", served, re.MULTILINE) is None

@@ -1,25 +1,25 @@
-/** Wherry in a page. `docs/browser.md` tells the rest. */
+/** Wherry in a page. More is in `docs/browser.md`. */
 
 export interface Options {
-  /** Where the broker is, as in `https://mq.example.org`; the origin of the page unless told. Never with a key in it. */
+  /** Where the broker is, as in `https://mq.example.org`; the origin of the page by default. Never with a key in it. */
   url?: string;
   /** An API key. It travels in the CONNECT frame. */
   key?: string;
   /** A name for people, beside the key. */
   login?: string;
-  /** The virtual host; `/` unless told. */
+  /** The virtual host; `/` by default. */
   host?: string;
   /** `auto`: a WebSocket, and polling where there is none. */
-  road?: "auto" | "websocket" | "polling";
-  /** For a road and its CONNECTED, in milliseconds; 8,000 unless told. */
+  transport?: "auto" | "websocket" | "polling";
+  /** For a transport and its CONNECTED, in milliseconds; 8,000 by default. */
   connectMs?: number;
-  /** The first wait before coming back, in milliseconds; it doubles up to `backoffCapMs`, and half of it is chance. */
+  /** The first wait before a reconnect, in milliseconds; it doubles up to `backoffCapMs`, and half of it is random. */
   backoffMs?: number;
   backoffCapMs?: number;
-  /** What may be published and not confirmed; one more is refused. 10,000 messages and 16 MiB unless told. */
+  /** What may be published and not confirmed; one more is refused. 10,000 messages and 16 MiB by default. */
   bufferMessages?: number;
   bufferBytes?: number;
-  /** How often a WebSocket is tried where only polling worked twice, in milliseconds; 180,000 unless told. */
+  /** How often a WebSocket is tried where only polling worked twice, in milliseconds; 180,000 by default. */
   probeMs?: number;
   /** For places that have none of their own. */
   WebSocket?: unknown;
@@ -27,20 +27,20 @@ export interface Options {
 }
 
 export type State = "connecting" | "open" | "waiting" | "closed";
-export type Road = "websocket" | "polling";
+export type Transport = "websocket" | "polling";
 /** A string and bytes go as they are, anything else as JSON. */
-export type Body = string | ArrayBuffer | ArrayBufferView | Sayable | number | boolean | null;
-/** What JSON can say: a Blob, a Map, a promise would be `{}` and are refused. */
-export type Sayable = (object | { readonly [name: string]: unknown }) & {
+export type Body = string | ArrayBuffer | ArrayBufferView | JsonObject | number | boolean | null;
+/** An object that JSON can hold: a Blob, a Map, a promise would be `{}` and are refused. */
+export type JsonObject = (object | { readonly [name: string]: unknown }) & {
   readonly [Symbol.toStringTag]?: never;
   readonly arrayBuffer?: never;
 };
-/** Names that the client gives itself are refused: `docs/browser.md` has them. */
+/** Names that the client sets itself are refused: `docs/browser.md` has them. */
 export type Headers = Record<string, string | number | boolean | undefined>;
 
 export interface StateDetail {
   state: State;
-  road: Road | null;
+  transport: Transport | null;
   error?: WherryError;
   /** While waiting: milliseconds until the next attempt. */
   retryMs?: number;
@@ -58,30 +58,30 @@ export class Message<T = unknown> {
   readonly headers: Record<string, string>;
   readonly body: Uint8Array;
   readonly id: string;
-  /** Whether it was handed out before. */
+  /** Whether it was delivered before. */
   readonly redelivered: boolean;
   readonly isSettled: boolean;
   text(): string;
   json(): T;
-  /** Done with it. False if that comes too late: then it comes again. */
+  /** Ack it. False if that is too late: then it comes again. */
   ack(): boolean;
-  /** Not done: it comes again, or with `requeue: false` is a dead letter. */
+  /** Nack it: it comes again, or with `requeue: false` is a dead letter. */
   nack(how?: { requeue?: boolean }): boolean;
 }
 
 export interface SubscribeOptions {
-  /** The same in every life of the page, for a durable subscription. */
+  /** The same each time the page is opened, for a durable subscription. */
   id?: string;
   /** Nothing is missed while the page is away. Needs an `id`. */
   durable?: boolean;
   /**
    * `handler`: acked when the handler is done, nacked when it throws; one message after the other. The default, but of
-   * topics that are not durable. `auto`: done as soon as it is sent. The others: by `message.ack()`.
+   * topics that are not durable. `auto`: settled as soon as it is sent. The others: by `message.ack()`.
    */
   ack?: "handler" | "auto" | "client" | "client-individual";
-  /** How many messages may be out; 100 unless told, if they are acked. */
+  /** How many messages may be unsettled; 100 by default, if they are acked. */
   prefetch?: number;
-  /** The buffer that this client has: the broker never sends more, and cuts off who overruns it. */
+  /** The buffer that this client has: the broker never sends more than fits, and cuts off a client that overruns it. */
   bufferMessages?: number;
   bufferBytes?: number;
   headers?: Headers;
@@ -93,8 +93,8 @@ export interface Subscription {
   /** Resolves when the broker has confirmed it, rejects when it is refused or was unsubscribed before. */
   readonly ready: Promise<void>;
   /**
-   * No more messages. The handler that runs may finish and ack, within `withinMs`: 5,000 unless told. The broker keeps a
-   * durable one unless `forget`; without a connection that is said on the next one.
+   * No more messages. The handler that runs may finish and ack, within `withinMs`: 5,000 by default. The broker keeps a
+   * durable one unless `forget`; without a connection, the broker is asked to on the next one.
    */
   unsubscribe(how?: { forget?: boolean; withinMs?: number }): Promise<void>;
 }
@@ -107,7 +107,7 @@ export interface ClientEvents {
 export class Client extends EventTarget {
   constructor(options?: Options);
   readonly state: State;
-  readonly road: Road | null;
+  readonly transport: Transport | null;
   /** Publishes that are not confirmed. */
   readonly pending: number;
   opened(): Promise<Client>;

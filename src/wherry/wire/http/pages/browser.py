@@ -1,10 +1,16 @@
-"""The client for pages: one module and its types, from the folder that is published as a package of npm too."""
+"""The client for pages and its types, from the folder that is published as a package of npm too.
+
+In that folder the client is modules by subject, which `wherry.js` exports from: node, a page and a file import it as it
+is. From here it is served as one module, which the modules are joined to as they are, so that a page loads one file.
+"""
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from wherry.wire.http.api.routing import Table
 from wherry.wire.http.api.service import Ask
@@ -15,7 +21,10 @@ TABLE = Table("browser")
 JAVASCRIPT = "text/javascript; charset=utf-8"
 TYPESCRIPT = "application/typescript; charset=utf-8"
 KEPT = "max-age=300"
-"""Pages ask again after five minutes, and are told by the tag that nothing changed."""
+"""Pages ask again after five minutes, and learn by the tag that nothing changed."""
+
+IMPORT = re.compile(r'^(?:import|export) \{([^}]*)\} from "\./(?:modules/)?(\w+)\.js";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:async )?(?:class|function|const) (\w+))", re.MULTILINE)
 
 
 @TABLE.add("GET", "/wherry.js", "none", answers={200: (JAVASCRIPT,), 304: None})
@@ -42,5 +51,32 @@ def _answer(call: Ask, name: str, kind: str) -> Answer:
 
 @cache
 def _file(name: str) -> tuple[bytes, str]:
-    text = (files("wherry") / "browser" / name).read_bytes()
+    text = bundle() if name == "wherry.js" else (_folder() / name).read_bytes()
     return text, f'"{blake2b(text, digest_size=12).hexdigest()}"'
+
+
+def bundle() -> bytes:
+    """Join `wherry.js` and its modules to one module, each behind those that it imports.
+
+    No name is used by two of them, which an engine of JavaScript checks: a name that is declared twice is an error.
+    """
+    entry = (_folder() / "wherry.js").read_text()
+    public = {name.strip() for names, _ in IMPORT.findall(entry) for name in names.split(",")}
+    joined: dict[str, str] = {}
+
+    def add(module: str) -> None:
+        if module in joined:
+            return
+        text = (_folder() / "modules" / f"{module}.js").read_text()
+        for _, needed in IMPORT.findall(text):
+            add(needed)
+        own = IMPORT.sub("", text).strip()
+        joined[module] = EXPORT.sub(lambda found: found[0] if found[1] in public else "", own)
+
+    for _, module in IMPORT.findall(entry):
+        add(module)
+    return "\n\n".join([IMPORT.sub("", entry).strip(), *joined.values(), ""]).encode()
+
+
+def _folder() -> Traversable:
+    return files("wherry") / "browser"
