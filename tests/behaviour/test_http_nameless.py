@@ -14,7 +14,7 @@ from wherry.broker.opening import start
 from wherry.core.decide import leasing
 from wherry.journal.memory import MemoryEngine
 from wherry.wire.http.api import service
-from wherry.wire.http.app import serve
+from wherry.wire.http.app import App, serve
 
 SUB = "/v1/topics/jobs/subscriptions/workers"
 
@@ -152,7 +152,7 @@ def test_a_pull_and_its_ack_come_over_connections_of_their_own():
         await broker.create_topic("jobs")
         await broker.subscribe("jobs", "workers")
         await broker.publish("jobs", [b"one", b"two"])
-        async with serve(broker) as server:
+        async with serve(App(broker)) as server:
             client = Client(server, await server.listen("127.0.0.1", 0))
             said = await client.send(post(b"", f"{SUB}/pull?messages=1").replace(b"here", b"localhost", 1))
             receipt = said.partition(b'"receipt":"')[2].partition(b'"')[0]

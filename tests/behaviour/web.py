@@ -15,7 +15,7 @@ import wherry
 from tests.behaviour.world import VirtualClock
 from wherry.broker.opening import start
 from wherry.journal.memory import MemoryEngine
-from wherry.wire.http.api.service import Guard, Service, open_to_all
+from wherry.wire.http.api.service import Guard, open_to_all
 from wherry.wire.http.app import App
 from wherry.wire.http.protocol.bounds import Bounds
 from wherry.wire.http.protocol.message import (
@@ -24,7 +24,6 @@ from wherry.wire.http.protocol.message import (
     Response,
     Stream,
 )
-from wherry.wire.http.protocol.server import Server
 
 
 @dataclass
@@ -45,9 +44,8 @@ class Web:
 
     def __init__(self, broker: wherry.Broker, guard: Guard = open_to_all, bounds: Bounds | None = None) -> None:
         self.broker = broker
-        self.server = Server(bounds=bounds)
-        self.service = Service(broker, self.server, guard)
-        self.app = self.server.app = App(self.service)
+        self.app = App(broker, guard=guard, bounds=bounds)
+        self.server, self.service = self.app.server, self.app.service
 
     connection = 0
     """The number of the connection that requests seem to come over."""

@@ -33,7 +33,7 @@ from wherry.node.node import Node
 from wherry.node.sinks.jsonl import JsonLines
 from wherry.node.sinks.sink import Sample, find
 from wherry.security.keys import make
-from wherry.wire.http.app import serve
+from wherry.wire.http.app import App, serve
 
 DOC = Path(__file__).parents[2] / "docs/metrics.md"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -292,7 +292,7 @@ def _unpacked(posted: Posted) -> bytes:
 
 @in_loop
 async def test_a_broker_that_measures_nothing_says_so():
-    async with wherry.open() as broker, serve(broker) as server:
+    async with wherry.open() as broker, serve(App(broker)) as server:
         port = await server.listen("127.0.0.1", 0)
         with pytest.raises(urllib.error.HTTPError, match="404") as fault:
             await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/metrics", timeout=10)

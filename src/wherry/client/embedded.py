@@ -14,7 +14,7 @@ from wherry.client.client import Client
 from wherry.client.clock import VirtualClock
 from wherry.client.link.transport import ARROW, Answer, Ask
 from wherry.model.errors import Unavailable
-from wherry.wire.http.app import serve
+from wherry.wire.http.app import App, serve
 from wherry.wire.http.protocol.message import Request, Response, Stream
 from wherry.wire.http.protocol.server import Server
 
@@ -55,7 +55,7 @@ async def embedded(
     ...         await client.publish("jobs", [b"hello"])
     """
     chosen = clock or SystemClock()
-    async with open_broker(path, clock=chosen) as broker, serve(broker) as server:
+    async with open_broker(path, clock=chosen) as broker, serve(App(broker)) as server:
         if isinstance(chosen, VirtualClock):
             chosen.on_move(broker.catch_up)
         yield EmbeddedClient(broker, server, chosen)

@@ -16,7 +16,7 @@ from wherry.security.access import Access
 from wherry.wire.amqp.management import paths
 from wherry.wire.amqp.management.asking import Ask, Reply
 from wherry.wire.http.api.problem import STATUS_OF, HttpError
-from wherry.wire.http.app import check_site
+from wherry.wire.http.app import App, check_site
 from wherry.wire.http.protocol.message import (
     JSON,
     Answer,
@@ -25,7 +25,6 @@ from wherry.wire.http.protocol.message import (
     json_response,
     segments,
 )
-from wherry.wire.http.protocol.server import Server
 
 PREFIX = "/api/"
 
@@ -39,26 +38,21 @@ _STATUS = {Reason.NOT_FOUND: 404, Reason.ACCESS_REFUSED: 403}
 
 
 class Management:
-    """Answers what begins with `/api/`, and passes on the rest."""
+    """Answers what begins with `/api/`."""
 
-    def __init__(self, queueing: Queueing, access: Access, server: Server, *, any_user: bool = False) -> None:
-        assert server.app is not None
+    def __init__(self, queueing: Queueing, access: Access, app: App, *, any_user: bool = False) -> None:
         self._house, self._access, self._any_user = queueing, access, any_user
-        self._server = server
-        self._app, self._gate = server.app, server.gate
+        self._app = app
 
-    def gate(self, request: Request) -> object:
-        """Who is not let in, or asks for what there is not, brings no body; a look has none."""
-        if not request.path.startswith(PREFIX):
-            return self._gate(request)
+    def admit(self, request: Request) -> None:
+        """See `Mounted`: a caller that is not known, or asks for what there is not, sends no body; a look has none."""
         self._find(request)
         if request.brings_body():
             self._login(request)
-        return None
 
     def _find(self, request: Request) -> paths.Change | None:
         """What answers a call that changes something; None for a look."""
-        self._server.check_page(request)
+        self._app.check_page(request)
         check_site(request)
         if request.method in ("GET", "HEAD"):
             if request.brings_body():
@@ -70,10 +64,8 @@ class Management:
         request.body_max = paths.body_max(call)
         return call
 
-    async def app(self, request: Request) -> Answer:
-        """A table as JSON, or that something was done."""
-        if not request.path.startswith(PREFIX):
-            return await self._app(request)
+    async def answer(self, request: Request) -> Answer:
+        """See `Mounted`: a table as JSON, or that something was done."""
         call = self._find(request)
         request.endpoint = f"{request.method} /api"
         try:
@@ -90,7 +82,7 @@ class Management:
 
     async def _refused_login(self, request: Request, fault: Unauthorized) -> Response:
         if fault.pause_s:
-            self._server.begin_wait(request)  # whoever guesses shall not take the room of others
+            self._app.server.begin_wait(request)  # whoever guesses shall not take the room of others
             await asyncio.sleep(fault.pause_s)
         return _failed(401, str(fault))
 

@@ -34,9 +34,9 @@ from wherry.security.tls import Tls, TlsFiles
 from wherry.wire.flight.certificates import Certificates
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import Verb
-from wherry.wire.http.app import serve
-from wherry.wire.http.protocol.message import Answer, Request
-from wherry.wire.http.protocol.server import App, Server
+from wherry.wire.http.app import App, serve
+from wherry.wire.http.protocol.message import Request
+from wherry.wire.http.protocol.server import Server
 
 if TYPE_CHECKING:
     from wherry.broker.metrics.metrics import Metrics
@@ -166,20 +166,18 @@ class Node:
             calling(self.broker, config.webhooks, patience_s=config.server.drain_s)
         )
         names = None if self.keys_on else (config.server.host, *config.server.names)
-        self.server = await stack.enter_async_context(
-            serve(
-                self.broker,
-                bounds=config.limits,
-                guard=guard,
-                names=names,
-                origins=self._origins(),
-                observer=observer_of(metrics),
-            )
+        self.app = App(
+            self.broker,
+            bounds=config.limits,
+            guard=guard,
+            names=names,
+            origins=self._origins(),
+            observer=observer_of(metrics),
+            check_ready=self._check_ready,
         )
+        self.server = await stack.enter_async_context(serve(self.app))
         watch_server(metrics, self.server)
         watch_calls(metrics, self.calls)
-        assert self.server.app is not None
-        self.server.app = self._unless_draining(self.server.app)
         if tls is not None:
             following = asyncio.create_task(tls.follow(), name="wherry tls")
             stack.callback(following.cancel)
@@ -210,15 +208,14 @@ class Node:
             await self._start_stomp(queueing, access, tls, metrics)
 
     async def _start_amqp(self, queueing: Queueing, access: Access, tls: ssl.SSLContext | None) -> None:
-        from wherry.node.management import Management  # noqa: PLC0415  only where it is served
+        from wherry.node.management import PREFIX, Management  # noqa: PLC0415  only where it is served
         from wherry.wire.amqp.server import serve_queueing  # noqa: PLC0415
 
         config = self.config
         port = config.amqp.port_beside(config.server, tls=tls is not None)
         serving = serve_queueing(queueing, access=access, any_user=config.amqp.any_user, drain_s=config.server.drain_s)
         server = await self._stack.enter_async_context(serving)
-        tools = Management(queueing, access, self.server, any_user=config.amqp.any_user)
-        self.server.app, self.server.gate = tools.app, tools.gate
+        self.app.mount_under(PREFIX, Management(queueing, access, self.app, any_user=config.amqp.any_user))
         given = "amqp.port" if config.amqp.port is not None else None
         self.amqp_port = await self._listening(server, port, tls, given, "AMQP")
 
@@ -244,7 +241,7 @@ class Node:
         server = await self._stack.enter_async_context(serving)
         self.desk = server.desk
         self.stomp_over_http = HttpTransports(server.desk)
-        self.server.mount(StompEndpoints(self.stomp_over_http).table())
+        self.app.mount(StompEndpoints(self.stomp_over_http).table())
         self.server.ticking.append(self.stomp_over_http)
         watch_stomp(metrics, server.desk)
         given = "stomp.port" if section.port is not None else None
@@ -311,13 +308,9 @@ class Node:
             )
         return origins
 
-    def _unless_draining(self, app: App) -> App:
-        async def answer(request: Request) -> Answer:
-            if self.state != "ready" and request.path == "/readyz":
-                raise HttpError("closed", f"this node is {self.state}")
-            return await app(request)
-
-        return answer
+    def _check_ready(self) -> None:
+        if self.state != "ready":
+            raise HttpError("closed", f"this node is {self.state}")
 
     @property
     def is_idle(self) -> bool:

@@ -5,7 +5,7 @@ import asyncio
 from wherry.broker.metrics.metrics import Metrics
 from wherry.broker.opening import open as open_broker
 from wherry.node.meter import watch_server
-from wherry.wire.http.app import serve
+from wherry.wire.http.app import App, serve
 from wherry.wire.http.protocol.bounds import Bounds
 from wherry.wire.http.protocol.server import Server
 
@@ -62,7 +62,7 @@ def test_every_bound_that_is_hit_is_counted():
     )
 
     async def main() -> None:
-        async with open_broker() as broker, serve(broker, bounds=bounds) as server:
+        async with open_broker() as broker, serve(App(broker, bounds=bounds)) as server:
             await broker.create_topic("t")
             await broker.subscribe("t", "s")
             metrics = Metrics(broker)

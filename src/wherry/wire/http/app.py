@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
 from ipaddress import ip_address
+from typing import Protocol
 
 from wherry.broker.port import BrokerPort
 from wherry.wire.http.api.openapi import describe
@@ -29,16 +30,56 @@ from wherry.wire.http.protocol.server import Observer, Server
 WEED_S = 5.0
 
 
+class Mounted(Protocol):
+    """Answers all paths under a prefix, with rights of its own."""
+
+    def admit(self, request: Request) -> None:
+        """Raise if the caller may not send a body, before one is read."""
+
+    async def answer(self, request: Request) -> Answer:
+        """Answer one request; errors are raised."""
+
+
 class App:
-    """Requests in, answers out; no socket in sight."""
+    """Answers requests to a broker: its endpoints, and the server that their requests come from.
+
+    `names` are host names that it answers under, beside addresses and `localhost`; None, where keys tell who asks, is
+    any. `origins` are those of pages from elsewhere that may call it.
+    """
 
     _endpoints: tuple[Endpoint, ...] = ()
     _document: bytes | None
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        service.document = self.document
+    def __init__(
+        self,
+        broker: BrokerPort,
+        *,
+        bounds: Bounds | None = None,
+        guard: Guard = open_to_all,
+        names: Iterable[str] | None = (),
+        origins: Iterable[str] = (),
+        observer: Observer | None = None,
+        check_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.server = Server(self, gate=self.admit, forget=self._forget, bounds=bounds, observer=observer)
+        self.service = Service(
+            broker,
+            self.server,
+            guard,
+            None if names is None else frozenset(name.lower() for name in names),
+            frozenset(origin.lower() for origin in origins),
+            self.document,
+            check_ready,
+        )
+        self._mounted: tuple[str, Mounted] | None = None
         self.mount(*TABLES)
+
+    def _forget(self, connection: int) -> None:
+        self.service.consumers.forget(connection)
+
+    def mount_under(self, prefix: str, mounted: Mounted) -> None:
+        """Have all paths that begin so answered by another."""
+        self._mounted = prefix, mounted
 
     def mount(self, *tables: Table) -> None:
         """Serve these endpoints too."""
@@ -53,11 +94,24 @@ class App:
 
     async def __call__(self, request: Request) -> Answer:
         """Answer one request; errors are raised."""
-        endpoint = request.admitted or self.admit(request)
+        if (mounted := self._other(request)) is not None:
+            return await mounted.answer(request)
+        endpoint = request.admitted or self._find(request)
         return await endpoint.handler(decoded(endpoint, request, self.service))
 
-    def admit(self, request: Request) -> Endpoint:
-        """What answers a request, if whoever asks may: known from the head, before there is a body."""
+    def admit(self, request: Request) -> None:
+        """Find what answers a request, or raise if the caller may not ask: by the head, before a body is read."""
+        if (mounted := self._other(request)) is not None:
+            mounted.admit(request)
+        else:
+            self._find(request)
+
+    def _other(self, request: Request) -> Mounted | None:
+        if self._mounted is not None and request.path.startswith(self._mounted[0]):
+            return self._mounted[1]
+        return None
+
+    def _find(self, request: Request) -> Endpoint:
         self.check_page(request)
         if request.method == "OPTIONS" and request.page:
             return self._preflight(request)
@@ -157,25 +211,9 @@ def check_site(request: Request) -> None:
 
 
 @asynccontextmanager
-async def serve(
-    broker: BrokerPort,
-    *,
-    bounds: Bounds | None = None,
-    guard: Guard = open_to_all,
-    names: Iterable[str] | None = (),
-    origins: Iterable[str] = (),
-    observer: Observer | None = None,
-) -> AsyncIterator[Server]:
-    """A server over a broker; tell it where to `listen`. On the way out it answers what is under way, then closes.
-
-    `names` are those it answers under, beside addresses and `localhost`; None, where keys tell who asks, is any.
-    `origins` are those of pages from elsewhere that may call it.
-    """
-    server = Server(bounds=bounds, observer=observer)
-    service = Service(broker, server, guard, None if names is None else frozenset(name.lower() for name in names))
-    service.origins = frozenset(origin.lower() for origin in origins)
-    app = App(service)
-    server.app, server.gate, server.check_page, server.mount = app, app.admit, app.check_page, app.mount
+async def serve(app: App) -> AsyncIterator[Server]:
+    """Run the server of an application; call `listen` on it. At the end it answers what is under way, then closes."""
+    server, service = app.server, app.service
     weeding = asyncio.create_task(_weed(service), name="wherry http consumers")
     try:
         yield server

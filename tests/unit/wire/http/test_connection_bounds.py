@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 
 from tests.behaviour.world import VirtualClock
-from tests.unit.wire.http.sockets import SMALL, Client, post, served
+from tests.unit.wire.http.sockets import SMALL, Client, echo, post, served
 from wherry.broker.opening import start
 from wherry.journal.memory import MemoryEngine
-from wherry.wire.http.app import serve
+from wherry.wire.http.app import App, serve
 from wherry.wire.http.protocol.bodies import (
     FIRST_BYTES,
     GROWTH,
@@ -161,7 +161,7 @@ def test_answers_that_nobody_reads_are_bounded():
 def test_a_body_that_is_no_messages_may_not_be_as_large():
     async def main() -> None:
         broker = await start(MemoryEngine(), None, VirtualClock())
-        async with serve(broker) as server:
+        async with serve(App(broker)) as server:
             client = Client(server, await server.listen("127.0.0.1", 0))
             spaces = b" " * (1 << 20)
             for head in (b"Content-Length: 1048577\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n100001\r\n"):
@@ -180,7 +180,7 @@ def test_a_body_that_is_no_messages_may_not_be_as_large():
 
 
 def test_large_bodies_leave_room_for_small_ones():
-    server = Server(bounds=Bounds(bodies_bytes=80 << 20))
+    server = Server(echo, bounds=Bounds(bodies_bytes=80 << 20))
     assert server.hold(70 << 20, 70 << 20)
     assert not server.hold(1, 2 << 20)
     assert server.hold(1 << 20, 1 << 20)

@@ -51,7 +51,9 @@ class Service:
     origins: frozenset[str] = frozenset()
     """Pages from elsewhere that may call it, as `https://example.org`; `*` is any."""
     document: Callable[[], bytes] = lambda: b"{}"
-    """Makes the interface, described."""
+    """Returns the description of the interface."""
+    check_ready: Callable[[], None] = lambda: None
+    """Raises while clients should not be sent here, such as while the node drains."""
     consumers: Consumers = field(init=False)
     """Who pulls."""
     settler: SettlerPort = field(init=False)
@@ -60,7 +62,6 @@ class Service:
 
     def __post_init__(self) -> None:
         self.consumers = Consumers(self.broker)
-        self.server.forget = self.consumers.forget
         self.settler = self.broker.settler
         self.sampler = Sampler(self.broker, self.server)
 

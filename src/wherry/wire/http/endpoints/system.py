@@ -45,7 +45,8 @@ async def health(call: Ask) -> Answer:
 
 @TABLE.add("GET", "/readyz", "none", gives=(TEXT,), answers={200: (TEXT,)})
 async def ready(call: Ask) -> Answer:
-    """Messages are taken: the journal works, and nobody is shutting down."""
+    """Messages are taken: the journal works, and the node is not shutting down."""
+    call.service.check_ready()
     broker = call.service.broker
     if broker.failure is not None:
         raise HttpError("closed", str(broker.failure))

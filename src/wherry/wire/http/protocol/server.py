@@ -14,7 +14,6 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from wherry.model.errors import WherryError
 from wherry.wire.http.api.problem import HttpError, problem
-from wherry.wire.http.api.routing import Table
 from wherry.wire.http.protocol.bounds import Bounds
 from wherry.wire.http.protocol.connection import Connection
 from wherry.wire.http.protocol.heads import date_line
@@ -57,20 +56,21 @@ class Server:
     """HTTP on any number of addresses, over one application."""
 
     def __init__(
-        self, app: App | None = None, *, bounds: Bounds | None = None, observer: Observer | None = None
+        self,
+        app: App,
+        *,
+        gate: Gate = lambda request: None,
+        forget: Callable[[int], None] = lambda connection: None,
+        bounds: Bounds | None = None,
+        observer: Observer | None = None,
     ) -> None:
-        self.app = app
-        """What answers; set before the first `listen`."""
-        self.gate: Gate = lambda request: None
-        """What a request passes before we wait for its body, or raises: a stranger shall not fill our memory."""
-        self.check_page: Gate = lambda request: None
-        """What every request passes, whoever answers it."""
-        self.forget: Callable[[int], None] = lambda connection: None
-        """Who is told that the connection of a number is gone."""
+        self._app = app
+        self.gate = gate
+        """Called with a request before its body is read; raises if the caller may not send one."""
+        self.forget = forget
+        """Called with the number of a connection that is closed."""
         self.numbers = count(1)
         """Of connections."""
-        self.mount: Callable[[Table], None]
-        """Serve the endpoints of another wire over this port."""
         self.ticking: list[Ticking] = []
         """Told the time about once a second, beside the connections."""
         self.bounds = bounds or Bounds()
@@ -219,8 +219,7 @@ class Server:
         self.requests += 1
         answer: Answer | None = None
         try:
-            assert self.app is not None
-            answer = await self.app(request)
+            answer = await self._app(request)
         except WherryError as fault:
             answer = problem(fault)
         except Exception as fault:
