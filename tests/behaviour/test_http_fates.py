@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from tests.behaviour.web import Web, web, with_jobs
+from wherry.model.catalog import webhook
 from wherry.model.errors import Forbidden
 
 PUBLISH = "POST /v1/topics/jobs/messages"
@@ -94,6 +95,14 @@ async def test_a_callback_is_stored_with_the_message(jobs):
     await settle(jobs, "ack", await jobs.receipts())
     [outcome] = jobs.broker.unreported()
     assert (outcome.id, outcome.fate, outcome.url) == ("1-0", "settled", "https://example.com/a?b=1")
+
+
+@with_jobs
+async def test_a_callback_that_is_given_again_and_again_is_parsed_once(jobs):
+    webhook._allowed_instead.cache_clear()
+    for _ in range(3):
+        await jobs.good(f"{PUBLISH}?callback=https://example.com/again", {"payload": "a"})
+    assert webhook._allowed_instead.cache_info().misses == 1
 
 
 def test_the_right_to_publish_is_enough_to_ask():
