@@ -41,6 +41,7 @@ OF_ONE = (InvalidInput, DuplicateId, LimitReached, TooLarge, DiskFull)
 """Refusals of a batch that may be the fault of some of its messages: the others may be taken alone."""
 
 _NO_MORE = (None, None, None)
+_AS_GIVEN = Handling(persistent=True)
 
 _log = logging.getLogger("wherry.publish")
 
@@ -100,6 +101,8 @@ class Group:
     plain: bool = True
     """Whether no message has more than a payload and an envelope."""
     runs: list[Run] = field(default_factory=list)
+    whole: tuple[Publishable, PublishOptions] | None = None
+    """The messages of one call that are a batch already, instead of rows: they are submitted as they are."""
 
     def add(self, run: Run) -> None:
         """Add a run."""
@@ -164,11 +167,28 @@ class Gathering:
         """Add the rows of one call, all of them or none; return when they are stored."""
         answered = asyncio.get_running_loop().create_future()
         turn = self.add(topic, rows, handling, answered)
+        self._answer_calls(turn)
+        answer, start = await answered
+        return _own(answer, start, len(rows))
+
+    async def publish_batch(self, topic: str, messages: Publishable, options: PublishOptions) -> Published:
+        """Publish the batch of one call behind the messages that were added before it; return when it is stored."""
+        answered = asyncio.get_running_loop().create_future()
+        for persistent in (True, False):
+            self._open.pop((topic, persistent), None)  # messages that are added later come later
+        group = Group(topic, persistent=True, whole=(messages, options))
+        group.runs.append(Run(Rows([]), _AS_GIVEN, answered, separable=False))
+        self._turn.groups.append(group)
+        self._turn.size += TURN_BYTES  # it is large: no sync is waited for
+        self._answer_calls(self._turn)
+        self._schedule()
+        answer, _ = await answered
+        return answer
+
+    def _answer_calls(self, turn: Turn) -> None:
         if _answer not in turn.on_stored:
             turn.on_submitted.append(self._answer_stored)
             turn.on_stored.append(_answer)
-        answer, start = await answered
-        return _own(answer, start, len(rows))
 
     def is_open(self, topic: str) -> bool:
         """Return whether messages for a topic were added that are not in it yet."""
@@ -235,9 +255,8 @@ class Gathering:
 
     async def _publish(self, group: Group, runs: list[Run]) -> list[Part]:
         """Submit runs as one batch; where it is refused, each run alone, and each row of one that is separable."""
-        position, answer = await self._broker.submit(
-            group.topic, batch_of(runs, plain=group.plain), OPTIONS[group.persistent]
-        )
+        messages, options = group.whole or (batch_of(runs, plain=group.plain), OPTIONS[group.persistent])
+        position, answer = await self._broker.submit(group.topic, messages, options)
         run = runs[0]
         if isinstance(answer, OF_ONE):
             if len(runs) > 1:
@@ -315,7 +334,7 @@ def _own(answer: Published, start: int, count: int) -> Published:
 
 def fitting(config: Topic | None, group: Group) -> list[list[Run]]:
     """Part a group so that a bounded topic can take it: by letting its oldest messages go, or those that fit."""
-    if config is None or (config.messages_max is None and config.bytes_max is None):
+    if config is None or group.whole is not None or (config.messages_max is None and config.bytes_max is None):
         return [group.runs]
     step = group.size if config.messages_max is None else config.messages_max
     if config.overflow == "refuse" or (config.bytes_max is not None and group.size > config.bytes_max):

@@ -44,7 +44,11 @@ class PublishCalls(BrokerCalls):
         if chosen.callback is not None:
             self.check_url("callback", chosen.callback)
         metrics = self.shard.metrics
-        call = self._gathered(topic, messages, chosen) or self._publish(topic, messages, chosen)
+        call = self._gathered(topic, messages, chosen)
+        if call is None and self._gathering.is_open(topic):  # messages of earlier calls go before these
+            call = self._gathering.publish_batch(topic, messages, chosen)
+        if call is None:
+            call = self._publish(topic, messages, chosen)
         return await (call if metrics is None else metrics.publishing((topic,), call))
 
     def _gathered(
@@ -66,8 +70,6 @@ class PublishCalls(BrokerCalls):
         return self.gathering.publish(topic, row.rows, Handling(persistent, row.priority, row.expires, row.due))
 
     async def _publish(self, topic: str, messages: Publishable, chosen: PublishOptions) -> Published:
-        if self.gathering.is_open(topic):
-            await self.gathering.flush()  # messages of earlier calls go before these
         began_us = self.shard.clock.wall_us()
         try:
             position, answer, batch = await self._submitted(topic, messages, chosen)

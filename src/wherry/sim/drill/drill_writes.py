@@ -24,6 +24,14 @@ async def publish(one: Drill) -> None:
     one.expect(await one.is_there(message_id), "a message that was confirmed is gone")
 
 
+async def publish_batch(one: Drill) -> None:
+    """A publish of several messages, which is a batch by itself and is not gathered."""
+    published = await one.ask(lambda broker: broker.publish(one.topic, [b"it", b"too"]))
+    await one.cut()
+    for message_id in published.ids():
+        one.expect(await one.is_there(message_id), "a message that was confirmed is gone")
+
+
 async def repeat(one: Drill) -> None:
     """A repeat of a publish whose first call is not answered yet."""
     call = PublishOptions(producer="somebody", sequence=0)
@@ -298,6 +306,7 @@ async def _die(one: Drill) -> None:
 WRITES: dict[str, Step] = {
     "publish": publish,
     "repeat": repeat,
+    "publish batch": publish_batch,
     "submit": submit,
     "submit repeat": submit_repeat,
     "publish route": publish_route,
