@@ -21,7 +21,7 @@ BLOCK_BYTES = 256 << 10
 BLOCKS_AHEAD = 4
 
 LINE_BYTES_MAX = 4 << 20
-"""Room for the largest body in base64, and its fields."""
+"""Room for the largest payload in base64, and its fields."""
 
 STDIN = "-"
 
@@ -54,7 +54,7 @@ _FIELDS = ("id", "key", "priority", "due_ms", "expires_ms", "headers")
 
 
 def read_line(line: bytes, place: str) -> InputMessage:
-    """A message from a line of NDJSON; `place` is for the error."""
+    """Parse a line of NDJSON as a message; `place` is for the error."""
     try:
         read = _LINE.decode(line)
         if (read.payload is _MISSING) == (read.payload_base64 is None):
@@ -74,7 +74,7 @@ def read_line(line: bytes, place: str) -> InputMessage:
 
 
 async def blocks(source: str, on_read: Callable[[int], None]) -> AsyncIterator[bytes]:
-    """A file, or stdin, in blocks. A thread reads ahead a little, so that a slow source keeps nobody else waiting."""
+    """Yield a file, or stdin, in blocks. A thread reads ahead, so that a slow source does not block the loop."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[bytes | OSError]()
     room = threading.Semaphore(BLOCKS_AHEAD)
 
@@ -82,7 +82,7 @@ async def blocks(source: str, on_read: Callable[[int], None]) -> AsyncIterator[b
         loop.call_soon_threadsafe(queue.put_nowait, block)
 
     def read_ahead() -> None:
-        with suppress(RuntimeError):  # the loop is gone: nobody waits for more
+        with suppress(RuntimeError):  # the loop is closed
             try:
                 with nullcontext(sys.stdin.buffer) if source == STDIN else Path(source).open("rb") as stream:
                     while room.acquire() and (block := _read(stream)):
@@ -101,7 +101,7 @@ async def blocks(source: str, on_read: Callable[[int], None]) -> AsyncIterator[b
 
 
 def _read(stream: BinaryIO) -> bytes:
-    """What there is, without waiting for a whole block; and without the lock that would outlive a daemon thread."""
+    """Read what there is, without waiting for a whole block, and without a lock that would outlive a daemon thread."""
     try:
         number = stream.fileno()
     except OSError:
@@ -110,7 +110,7 @@ def _read(stream: BinaryIO) -> bytes:
 
 
 async def lines(source: str, on_read: Callable[[int], None]) -> AsyncIterator[bytes]:
-    """The lines of a file or stdin, without their ends; empty ones are left out."""
+    """Yield the lines of a file or stdin, without line ends and empty lines."""
     rest = b""
     async for block in blocks(source, on_read):
         *whole, rest = (rest + block).split(b"\n")
@@ -127,7 +127,7 @@ async def lines(source: str, on_read: Callable[[int], None]) -> AsyncIterator[by
 
 
 async def whole(source: str, on_read: Callable[[int], None]) -> bytes:
-    """All of a file or stdin, as far as a message could hold it."""
+    """Read all of a file or stdin, up to the size of a message."""
     parts: list[bytes] = []
     size = 0
     async for block in blocks(source, on_read):
@@ -141,7 +141,7 @@ async def whole(source: str, on_read: Callable[[int], None]) -> bytes:
 async def messages(
     texts: list[str], sources: list[str], on_read: Callable[[int], None], *, ndjson: bool, entire: bool
 ) -> AsyncIterator[InputMessage]:
-    """Everything that was asked for, in order: arguments, then files."""
+    """Yield all messages in order: arguments, then files."""
     for text in texts:
         yield read_line(text.encode(), "argument") if ndjson else InputMessage(text.encode(), {})
     for source in sources:

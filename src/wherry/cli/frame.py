@@ -1,4 +1,4 @@
-"""How a command is declared, and how its errors are told: in one line, with what to try."""
+"""How a command is declared, and how its errors are printed: in one line, with what to try."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wherry.model.errors import InvalidInput, NotFound, Unauthorized, Unavailabl
 F = TypeVar("F", bound=Callable[..., None])
 
 _WRONG: type[Exception] = typer.BadParameter.__mro__[2]
-"""Every error of the command line; typer shows only this child of it, and keeps the rest where it likes."""
+"""The base class of all errors of the command line, which typer does not export."""
 
 BROKER, MESSAGES, CATALOG, FIGURES = "The broker", "Messages", "What there is", "Figures"
 DATA = "Data"
@@ -35,7 +35,7 @@ ORDER = (
 QUIETLY: dict[str, Any] = {"standalone_mode": False}
 
 DEBUG = "wherry.debug"
-"""Where the context keeps whether errors are raised with their trace."""
+"""The key in the context for whether errors are raised with their trace."""
 
 
 class Group(TyperGroup):
@@ -54,7 +54,7 @@ class Group(TyperGroup):
         sys.exit(code)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """See `click.Group.list_commands`: as people meet them."""
+        """See `click.Group.list_commands`: in the order of `ORDER`."""
         return sorted(super().list_commands(ctx), key=ORDER.index)
 
     def invoke(self, ctx: Any) -> Any:
@@ -86,14 +86,14 @@ app = typer.Typer(
 
 
 def group(name: str, about: str, panel: str) -> typer.Typer:
-    """Commands with a word in common: `wherry topic …`."""
+    """Add a group of commands with a word in common: `wherry topic …`."""
     made = typer.Typer(help=about, no_args_is_help=True, rich_markup_mode="rich")
     app.add_typer(made, name=name, rich_help_panel=panel)
     return made
 
 
 def command(parent: typer.Typer, path: str, *examples: str, panel: str | None = None) -> Callable[[F], F]:
-    """Declare a command: `path` is all its words, its docstring the help, to which the examples are added."""
+    """Declare a command: `path` is all its words; its docstring is the help, to which the examples are added."""
     EXAMPLES[path] = examples
 
     def declare(function: F) -> F:
@@ -107,12 +107,12 @@ def command(parent: typer.Typer, path: str, *examples: str, panel: str | None = 
 
 
 def complain(text: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     typer.secho(f"wherry: {text}", err=True, fg="red")
 
 
 def error_line(fault: Exception, url: str = "") -> str:
-    """An error in one line, and what to try."""
+    """Return an error as one line, with what to try."""
     text = " ".join([str(fault) or type(fault).__name__, *getattr(fault, "__notes__", ())]).replace("\n", " ")
     hint = _advice(fault, url)
     return f"{text}; {hint}" if hint else text
@@ -136,18 +136,18 @@ def _advice(fault: Exception, url: str) -> str:
 
 
 def unreached(text: str, url: str) -> str:
-    """What to try when nothing of use answers at a URL; `text` is what the network said."""
+    """Return what to try when no broker answers at a URL; `text` is the error of the network."""
     scheme, _, place = url.partition("://")
-    said, secure = text.lower(), scheme == "https"
-    untrusted, cut = "certificate_verify_failed" in said, "closed" in said
-    strange = "[ssl" in said or "no answer" in said or "timed out" in said
+    lower, secure = text.lower(), scheme == "https"
+    untrusted, cut = "certificate_verify_failed" in lower, "closed" in lower
+    strange = "[ssl" in lower or "no answer" in lower or "timed out" in lower
     hints = (
-        (untrusted and "mismatch" in said, "its certificate is for another name: say that one in --url"),
-        (untrusted, "name who vouches for its certificate with --ca"),
-        ("certificate_required" in said or (secure and cut), "does it ask for a certificate? --cert shows one"),
+        (untrusted and "mismatch" in lower, "its certificate is for another name: use that one in --url"),
+        (untrusted, "name the authority of its certificate with --ca"),
+        ("certificate_required" in lower or (secure and cut), "does it ask for a certificate? --cert shows one"),
         (secure and strange, f"does the port speak TLS? if not, --url http://{place}"),
         (scheme == "http" and cut, f"if the port speaks TLS, --url https://{place}"),
-        ("cannot be reached" in said, "is the broker running? wherry serve, or name another one with --url"),
+        ("cannot be reached" in lower, "is the broker running? wherry serve, or name another one with --url"),
     )
     return next((hint for fits, hint in hints if fits), "")
 

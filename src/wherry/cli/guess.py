@@ -1,4 +1,4 @@
-"""Names for Tab: asked of the broker in a hurry, without the client, which takes longer to load than people wait."""
+"""Names for the Tab key, fetched without the client, which takes too long to load."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ANSWER_BYTES_MAX = 1 << 20
 
 
 def topics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Topics that begin like this; none if nobody answers at once."""
+    """Return topics that begin like this; none if the broker does not answer at once."""
     views = _asked(ctx, "/v1/topics").get("topics", ())
     return [view["config"]["name"] for view in views if view["config"]["name"].startswith(incomplete)]
 
 
 def subscriptions(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Subscriptions of the topic before it."""
+    """Return subscriptions of the topic that was given before."""
     topic = quote(str(ctx.params.get("topic") or ""), safe="")
     views = _asked(ctx, f"/v1/topics/{topic}/subscriptions").get("subscriptions", ())
     return [view["config"]["name"] for view in views if view["config"]["name"].startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""The broker at the other end: the Python client, and plain JSON for what people only look at."""
+"""The connection to the broker: the Python client, and plain JSON for listings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROW: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any]
 
 
 class Link:
-    """One pool of connections, and two ways to talk over it."""
+    """One pool of connections, used by the client and for plain JSON."""
 
     def __init__(self, url: str, key: str | None, tls: SSLContext | None = None) -> None:
         pool = Pool(Address.parse(url), key, tls=tls)
@@ -37,27 +37,27 @@ class Link:
         await self.client.close()
 
     async def send(self, method: str, target: str, body: object = None, wait_s: float = 0.0) -> Answer:
-        """A request to any target, which may be held by the broker for so long."""
+        """Send a request to any target; the broker may hold it for `wait_s`."""
         content = () if body is None else [encoded(body)]
         return await self._caller.send(Ask(method, target, content, "" if body is None else JSON, wait_s=wait_s))
 
     async def call(self, method: str, *parts: str, body: object = None, wait_s: float = 0.0, **query: object) -> Any:
-        """JSON out, JSON back, under `/v1`; None if the answer has no body."""
+        """Send JSON to a path under `/v1`; return the JSON answer, None if it has no body."""
         answer = await self.send(method, path(*parts, **query), body, wait_s)
         return parsed(answer, Any) if len(answer.body) else None
 
     async def rows(self, *parts: str, limit: int | None = None, **query: object) -> list[dict[str, Any]]:
-        """Messages one by one, as docs/http.md names their fields; all pages of them."""
+        """Return messages one by one, as docs/http.md names their fields; all pages of them."""
         pages = self._caller.pages(parts, query, NDJSON, limit, lambda page: len(_lines(page)))
         return [row async for page in pages for row in _lines(page)]
 
     async def alive(self) -> dict[str, Any]:
-        """What answers here; `Unavailable` at once if nothing does."""
+        """Return what the broker reports of itself; raise `Unavailable` at once if nothing answers."""
         found = await self.send("GET", "/v1")
         return parsed(found, dict[str, Any])
 
     async def exists(self, *parts: str) -> Any:
-        """The thing at a path, or None."""
+        """Return the thing at a path, or None."""
         try:
             return await self.call("GET", *parts)
         except NotFound:

@@ -37,7 +37,7 @@ class Outcome(msgspec.Struct):
 
 
 class Outcomes(msgspec.Struct):
-    """What a callback tells."""
+    """The body of a callback."""
 
     outcomes: list[Outcome]
 
@@ -50,7 +50,7 @@ class Load:
     rate: float
     sync: float
     mix: bool
-    """Whether somebody asked for this share: then it is kept, or the run ends."""
+    """Whether `--sync` was given: then the share is kept, or the run ends."""
     wait: str
     count: int | None
     length_ms: int | None
@@ -67,7 +67,7 @@ class Load:
     """Why the broker does not call back."""
 
     async def run(self, link: Link, *, consume: bool) -> None:
-        """Send until the bound; then wait for what is out."""
+        """Send until the bound; then wait for messages under way."""
         await link.alive()
         if await link.exists("topics", self.topic) is None:
             await link.call("PUT", "topics", self.topic, body={})
@@ -76,7 +76,7 @@ class Load:
         if consume:
             await link.call("PUT", *place, body={})
             tasks.append(asyncio.create_task(self._consume(link)))
-        local = self.host in ("127.0.0.1", "localhost")  # else the broker is elsewhere, and has to get in
+        local = self.host in ("127.0.0.1", "localhost")  # the broker is on another machine, and has to reach this one
         server = await asyncio.start_server(self._called, "127.0.0.1" if local else None, 0)
         port = server.sockets[0].getsockname()[1]
         try:
@@ -152,7 +152,7 @@ class Load:
         self.failed[why] = self.failed.get(why, 0) + 1
 
     async def _without_callbacks(self, fault: InvalidInput, link: Link, number: int) -> None:
-        """The broker does not call here: what was to be async is sync from now on, unless somebody chose the mix."""
+        """Send all messages as sync from now on, since the broker does not call back, unless `--sync` was given."""
         if self.refused is None:
             self.refused, self.sync = fault, self.sync if self.mix else 1.0
             if not self.mix:
@@ -161,7 +161,7 @@ class Load:
             await self._one(link, number, "", is_sync=True)
 
     async def _told(self, name: str) -> str:
-        """What the broker says of a message; it may have said so before it answered the publish."""
+        """Wait for the outcome of a message, which may come before the answer to its publish."""
         if name in self.early:
             return self.early.pop(name)
         called_back = self.callbacks[name] = asyncio.get_running_loop().create_future()
@@ -180,7 +180,7 @@ class Load:
                 message.ack_later()
 
     async def _called(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """The broker calls back, with the fates of some messages in one body."""
+        """Take a callback of the broker, with the fates of some messages."""
         with suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             sizes = re.findall(r"(?i)\r\ncontent-length: *(\d+)", head)
@@ -201,7 +201,7 @@ class Load:
             called_back.set_result(outcome.fate)
 
     def report(self, *, json: bool) -> None:
-        """How many, how fast, and the percentiles of how long."""
+        """Return count, rate, and percentiles of the times."""
         seconds = time.perf_counter() - self.began
         rows = [
             {"kind": kind, "count": len(taken)} | percentiles(taken) for kind, taken in self.taken_ms.items() if taken
@@ -222,7 +222,7 @@ class Load:
 
 
 def percentiles(taken_ms: list[float]) -> dict[str, float]:
-    """The values that so many of a hundred do not exceed.
+    """Return the values that so many of a hundred do not exceed.
 
     Examples
     --------

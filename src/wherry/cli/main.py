@@ -47,13 +47,13 @@ def _file(place: int, about: str) -> Any:
 @app.callback()
 def wherry(
     ctx: typer.Context,
-    url: Annotated[str, typer.Option(envvar="WHERRY_URL", help="Where the broker is.")] = URL,
+    url: Annotated[str, typer.Option(envvar="WHERRY_URL", help="The URL of the broker.")] = URL,
     api_key: Annotated[
-        str | None, typer.Option("--api-key", envvar="WHERRY_KEY", help="Who you are.", show_envvar=True)
+        str | None, typer.Option("--api-key", envvar="WHERRY_KEY", help="Your API key.", show_envvar=True)
     ] = None,
-    ca: Annotated[Path | None, _file(0, "PEM; who vouches for an https broker.")] = None,
+    ca: Annotated[Path | None, _file(0, "PEM; the authority of an https broker.")] = None,
     cert: Annotated[Path | None, _file(1, "PEM; a certificate to show to the broker.")] = None,
-    cert_key: Annotated[Path | None, _file(2, "PEM; the key of it, if it is not in there.")] = None,
+    cert_key: Annotated[Path | None, _file(2, "PEM; its private key, if it is in another file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
     version: Annotated[
@@ -72,5 +72,5 @@ def wherry(
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the command line."""
     app(prog_name="wherry")

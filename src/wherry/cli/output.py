@@ -1,4 +1,4 @@
-"""What people and programs see: tables for the first, one JSON object a line for the second."""
+"""Output: tables for people, one JSON object a line for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WIDTH_UNSEEN = 10_000
-"""Where no terminal tells how wide it is nothing is cut: a program reads it."""
+"""The width without a terminal: nothing is cut, since a program reads it."""
 
 CELL_CHARS_MAX = 60
 WORD_CHARS_MIN = 8
@@ -26,7 +26,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def console(*, err: bool = False) -> Console:
-    """A terminal, or what stands for one. What messages contain is never taken for markup."""
+    """Return a console; content of messages is never taken for markup."""
     from rich.console import Console  # not needed for JSON
 
     stream = sys.stderr if err else sys.stdout
@@ -35,19 +35,19 @@ def console(*, err: bool = False) -> Console:
 
 
 def note(text: str) -> None:
-    """For people, beside what is printed: stderr, so that a pipe gets data only."""
+    """Print a note on stderr, so that a pipe gets data only."""
     typer.secho(text, err=True, dim=True)
 
 
 def as_json(value: object) -> None:
-    """One object, one line."""
+    """Print an object as one line."""
     import msgspec  # not needed for `--help`
 
     typer.echo(msgspec.json.encode(value).decode())
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Cells as text; numbers to the right."""
+    """Return cells as text; numbers to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -65,7 +65,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def show(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], *, json: bool, empty: str) -> None:
-    """A listing. `columns` are headings by field; JSON has all fields, and `empty` is what to say if there is none."""
+    """Print a listing. `columns` are headings by field; JSON has all fields; `empty` is printed if it has no rows."""
     if json:
         for row in rows:
             as_json(row)
@@ -76,7 +76,7 @@ def show(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], *, json:
 
 
 def fields(value: Mapping[str, Any], *, json: bool) -> None:
-    """One thing, a line for each field."""
+    """Print one thing, a line for each field."""
     if json:
         as_json(value)
         return
@@ -103,12 +103,12 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any
 
 
 def safe(text: str) -> str:
-    """Text that moves no cursor and rings no bell."""
+    """Return text without control characters, which could move the cursor."""
     return _CONTROL.sub("�", text)
 
 
 def cell(value: object) -> str:
-    """A value in one short line."""
+    """Return a value as one short line."""
     match value:
         case None:
             return ""
@@ -129,7 +129,7 @@ def cell(value: object) -> str:
 
 
 def body(row: Mapping[str, Any]) -> str:
-    """The payload of a message as docs/http.md has it, for a cell."""
+    """Return the payload of a message, in the fields of docs/http.md, for a cell."""
     text = row.get("payload")
     if text is None:
         return f"base64 {row.get('payload_base64', '')}"
@@ -137,19 +137,19 @@ def body(row: Mapping[str, Any]) -> str:
 
 
 def moment(ms: int | None) -> str:
-    """An instant in local time."""
+    """Return an instant in local time."""
     if ms is None:
         return ""
     return datetime.fromtimestamp(ms / 1_000).astimezone().isoformat(sep=" ", timespec="milliseconds")[:23]
 
 
 def many(count: int, what: str) -> str:
-    """`1 message`, `2,000 messages`."""
+    """Return `1 message`, `2,000 messages`."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """Return a number of bytes with its unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
@@ -158,7 +158,7 @@ def size(count: float) -> str:
 
 
 def span(ms: float) -> str:
-    """A duration for people."""
+    """Return a duration with its unit."""
     if ms < 1_000:
         return f"{ms:,.0f} ms" if ms >= 10 or ms == 0 else f"{ms:.1f} ms"
     for unit, length, most in (("s", 1e3, 6e4), ("m", 6e4, 3.6e6), ("h", 3.6e6, 8.64e7)):

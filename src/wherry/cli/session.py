@@ -1,4 +1,4 @@
-"""Where the broker is, who asks, and how the answer should look: what all commands have in common."""
+"""What all commands have in common: the URL of the broker, the API key, TLS files, and the form of the output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 URL = "http://127.0.0.1:7070"
 
 VARIABLES = ("WHERRY_CA", "WHERRY_CERT", "WHERRY_CERT_KEY")
-"""The files of `TlsOptions`, in the environment."""
+"""The environment variables for the files of `TlsOptions`."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
@@ -31,14 +31,14 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """PEM files for TLS: whom to trust, and who we are."""
+    """PEM files for TLS: the authority to trust, and our own certificate."""
 
     ca: Path | None = None
     cert: Path | None = None
     cert_key: Path | None = None
 
     def context(self) -> SSLContext | None:
-        """What the client takes; None for what the system trusts."""
+        """Return the context for the client; None for the authorities of the system."""
         if self == TlsOptions():
             return None
         import ssl
@@ -66,7 +66,7 @@ class Session:
     tls: TlsOptions = TlsOptions()
 
     def run(self, work: Callable[[Link], Coroutine[Any, Any, T]]) -> T:
-        """Do something with a broker at the other end."""
+        """Run a coroutine with a connection to the broker."""
         from asyncio import Runner
 
         from wherry.cli.link import Link  # brings Arrow along, which takes longer than all of `--help`
@@ -80,22 +80,22 @@ class Session:
 
 
 def session(ctx: typer.Context, json: bool = False) -> Session:
-    """The session of a command, which may have a `--json` of its own."""
+    """Return the session of a command, which may have a `--json` of its own."""
     found = ctx.find_object(Session) or Session()
     return replace(found, json=True) if json else found
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Go on only if somebody says so."""
+    """Ask for confirmation, unless `yes`; abort without it."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise typer.BadParameter(f"{question} Nobody is here to ask: say --yes")
+        raise typer.BadParameter(f"{question} There is no terminal to ask on: give --yes")
     typer.confirm(question, abort=True)
 
 
 def _loop_factory() -> Callable[[], AbstractEventLoop] | None:
-    """The faster loop, where it is to be had."""
+    """Return the faster loop, where it is installed."""
     try:
         import uvloop  # not on every platform
     except ImportError:

@@ -71,7 +71,7 @@ async def bury(broker: Broker) -> str:
 
 
 async def redrive(broker: Broker) -> str:
-    """Somebody mends the cause and sends the dead letters back: they wait again, with a clean sheet."""
+    """Once the cause is mended, dead letters are sent back: they wait again, with no attempts counted."""
     count = await broker.redrive("jobs", wherry.DeadFilter(reason="not a picture"), by="ann")
     async with await broker.consumer("jobs", "workers") as worker:
         got = await worker.pull(10)
@@ -124,7 +124,7 @@ async def commit(broker: Broker) -> str:
 
 
 async def publish_and_die(path: str) -> None:
-    """A process publishes, is told that it is on disk, and dies by SIGKILL: no close, no goodbye."""
+    """A process publishes, gets its confirm, and is killed by SIGKILL: no close, no last write."""
     async with wherry.open(path) as broker:
         await broker.create_topic("orders")
         await broker.subscribe("orders", "shop")
@@ -140,7 +140,7 @@ async def reopen(path: str) -> str:
 
 
 async def look(broker: Broker) -> str:
-    """Look without touching: nothing below changes a count, an order or a lease. Answers are Arrow batches."""
+    """Browse and search: nothing below changes a count, an order or a lease. Answers are Arrow batches."""
     await broker.publish("jobs", [wherry.Message(payload=b"fox.png", key="ann", headers={"size": "big"})])
     page = await broker.browse("jobs", limit=100)
     found = await broker.search("jobs", key="ann", headers={"size": "big"})
@@ -176,7 +176,7 @@ async def produce(broker: Broker, batch: pa.RecordBatch, calls: int) -> None:
 async def hurry(broker: Broker) -> str:
     """How fast is this machine? Publish, pull and ack; every confirm and every ack waits for its sync.
 
-    A temporary directory may lie in memory, where a sync costs nothing: name a directory, or run `make bench`.
+    A temporary directory may be in memory, where a sync costs nothing: name a directory, or run `make bench`.
     """
     await broker.create_topic("flow")
     await broker.subscribe("flow", "reader")
@@ -204,7 +204,7 @@ BEFORE: tuple[Step, ...] = (
 
 
 def shown(step: Callable[..., object]) -> str:
-    """The source of a step without its signature, its docstring and its return."""
+    """Return the source of a step without its signature, its docstring and its return."""
     lines = textwrap.dedent(inspect.getsource(step)).splitlines()
     function = ast.parse("\n".join(lines)).body[0]
     assert isinstance(function, ast.AsyncFunctionDef)
@@ -214,19 +214,19 @@ def shown(step: Callable[..., object]) -> str:
 
 
 def tell(title: str, step: Callable[..., object]) -> None:
-    """What comes, why, and the code of it."""
+    """Print what comes, why, and its code."""
     print(f"\n{title}\n{'-' * len(title)}")
     print(textwrap.fill(inspect.getdoc(step) or "", 110), end="\n\n")
     print(textwrap.indent(shown(step), "    "), end="\n\n", flush=True)
 
 
 def answer(text: str) -> None:
-    """What came of it."""
+    """Print the answer of a step."""
     print("  => " + text.replace("\n", "\n     "), flush=True)
 
 
 async def crash(path: str) -> None:
-    """Both halves of the crash: the first in a process of its own."""
+    """Run both halves of the crash: the first in a process of its own."""
     tell("A crash", publish_and_die)
     program = "import asyncio, sys, wherry.cli.tour as tour; asyncio.run(tour.publish_and_die(sys.argv[1]))"
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, path)
@@ -236,7 +236,7 @@ async def crash(path: str) -> None:
 
 
 async def tour(folder: Path) -> None:
-    """All steps in turn."""
+    """Run all steps in turn."""
     print(f"Wherry, a message queue in your process. Its data is in {folder} for now.")
     async with wherry.open(folder / "tour") as broker:
         for title, step in BEFORE:
@@ -249,7 +249,7 @@ async def tour(folder: Path) -> None:
 
 
 def take(given: Path | None) -> int:
-    """Take the tour in a directory that goes, or in one that was named and stays; the exit code."""
+    """Run the tour in a temporary directory, or in one that was named and stays; return the exit code."""
     try:
         if given is None:
             with tempfile.TemporaryDirectory(prefix="wherry-tour-") as folder:

@@ -1,4 +1,4 @@
-"""What people type, read: instants, durations, headers. Wrong input is told with what would be right."""
+"""Parses arguments: instants, durations, headers. An error names what is allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNITS = {
 }
 
 REACHED = {"stored": ("stored",), "delivered": ("delivered", "settled"), "settled": ("settled",)}
-"""The fates of those that got as far as somebody waits for."""
+"""The fates that count as reached, by what `--wait` names."""
 
 _PART = rf"(\d+(?:\.\d+)?)\s*({'|'.join(sorted(UNITS, key=len, reverse=True))})(?![a-z])"
 _TOKEN = re.compile(r"wk_[0-9A-Za-z]+_\S+")
@@ -26,7 +26,7 @@ _DURATION = re.compile(rf"(?:{_PART}\s*)+")
 
 
 def duration(text: str) -> int:
-    """Milliseconds from `500ms`, `90s`, `1h30m`, `2d`, `10 minutes`.
+    """Return milliseconds from `500ms`, `90s`, `1h30m`, `2d`, `10 minutes`.
 
     Examples
     --------
@@ -39,9 +39,9 @@ def duration(text: str) -> int:
 
 
 def instant(text: str, now_ms: int | None = None, zone: tzinfo | None = None) -> int:
-    """Unix milliseconds from `now`, `in 10m`, `2h ago`, an ISO date or time, or a number.
+    """Return Unix milliseconds from `now`, `in 10m`, `2h ago`, an ISO date or time, or a number.
 
-    A time that does not say its zone is local, or of `zone`.
+    A time without a zone is local, or of `zone`.
 
     Examples
     --------
@@ -69,12 +69,12 @@ def instant(text: str, now_ms: int | None = None, zone: tzinfo | None = None) ->
 
 
 def utc(text: str) -> int:
-    """An instant of a pipeline, which means the same wherever it is run."""
+    """Return an instant of a pipeline, in UTC, so that it is the same on every machine."""
     return instant(text, zone=UTC)
 
 
 def pairs(given: list[str] | None, option: str = "--header") -> dict[str, str] | None:
-    """`name=value`, several of them, by name."""
+    """Parse several `name=value`, by name."""
     found: dict[str, str] = {}
     for text in given or ():
         name, sign, value = text.partition("=")
@@ -85,18 +85,18 @@ def pairs(given: list[str] | None, option: str = "--header") -> dict[str, str] |
 
 
 def message_key(text: str) -> str:
-    """What a message is ordered by. An API key is a secret, and messages are read by many."""
+    """Return the key of a message; refuse an API key, which is a secret, where messages are read by many."""
     if _TOKEN.fullmatch(text):
         raise typer.BadParameter("this looks like an API key, which goes before the command: wherry --api-key …")
     return text
 
 
 def given(**fields: object) -> dict[str, object]:
-    """The fields that somebody gave."""
+    """Return the fields that were given."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def require_any(wanted: dict[str, object]) -> None:
-    """Wrong usage if nobody gave anything."""
+    """Raise if no field was given."""
     if not wanted:
         raise typer.BadParameter("nothing to change was given")

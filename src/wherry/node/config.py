@@ -24,14 +24,14 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
 class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it listens. `port` 0 lets the system choose.
+    """The address that the node listens on. `port` 0 lets the system choose.
 
-    Without keys it answers under its `host`, addresses, `localhost` and `names` only: else a page in a browser could
-    have its own name point here and be let in. Pages from elsewhere that may call it are named by their `origins`, as
-    in `https://example.org`; `*` is any, where keys are asked for.
+    Without keys the node answers under its `host`, addresses, `localhost` and `names` only: else a page in a browser
+    could have its own name point here and be let in. `origins` are the sites whose pages may call the node, as in
+    `https://example.org`; `*` is any site, where keys are required.
 
-    On the way out `/readyz` says no for `linger_s` while all is served still, so that a balancer notices in time;
-    then requests under way get `drain_s` to end.
+    At shutdown, `/readyz` answers 503 for `linger_s` while requests are still served, so that a load balancer notices
+    in time; then requests under way have `drain_s` to end.
     """
 
     host: Annotated[str, msgspec.Meta(min_length=1)] = "127.0.0.1"
@@ -49,7 +49,7 @@ class FlightSection(msgspec.Struct, frozen=True, kw_only=True):
     port: Port | None = None
 
     def port_beside(self, server: ServerSection) -> int:
-        """Where it listens; 0 lets the system choose."""
+        """The port to listen on; 0 lets the system choose."""
         return self.port if self.port is not None else 0 if server.port == 0 else FLIGHT_PORT
 
 
@@ -57,7 +57,7 @@ class AmqpSection(msgspec.Struct, frozen=True, kw_only=True):
     """AMQP 0-9-1, on the host of the server: 5672, with TLS 5671, or any port where the server has any.
 
     `hosts` are the virtual hosts that clients can open. A broker without keys knows the user `guest`; with `any_user`
-    it lets in every other name too.
+    it accepts every other name too.
     """
 
     enabled: bool = True
@@ -66,7 +66,7 @@ class AmqpSection(msgspec.Struct, frozen=True, kw_only=True):
     any_user: bool = False
 
     def port_beside(self, server: ServerSection, *, tls: bool) -> int:
-        """Where it listens; 0 lets the system choose."""
+        """The port to listen on; 0 lets the system choose."""
         usual = AMQPS_PORT if tls else AMQP_PORT
         return self.port if self.port is not None else 0 if server.port == 0 else usual
 
@@ -76,8 +76,8 @@ class StompSection(msgspec.Struct, frozen=True, kw_only=True):
 
     Its virtual hosts and users are those of AMQP: `amqp.hosts`, `amqp.any_user`. A client has `login_s` to be let in,
     `frame_s` for a frame to be whole, `write_s` to read something of what it was sent, `stall_s` with a full buffer
-    that it declared. `backlog_bytes` may wait for a subscription to a topic, an eighth of `storage.cache_bytes` unless
-    told; `held_bytes` be held for all clients of frames that are not whole.
+    that it declared. `backlog_bytes` may wait for a subscription to a topic, by default an eighth of
+    `storage.cache_bytes`; `held_bytes` is the bound on incomplete frames of all clients.
     """
 
     enabled: bool = True
@@ -91,7 +91,7 @@ class StompSection(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 44)] = 256 << 20
 
     def port_beside(self, server: ServerSection, *, tls: bool) -> int:
-        """Where it listens; 0 lets the system choose."""
+        """The port to listen on; 0 lets the system choose."""
         usual = STOMPS_PORT if tls else STOMP_PORT
         return self.port if self.port is not None else 0 if server.port == 0 else usual
 
@@ -104,7 +104,7 @@ class StorageSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TlsSection(msgspec.Struct, frozen=True, kw_only=True):
-    """PEM files; none means no TLS. With a `client_ca` clients show a certificate, or may."""
+    """PEM files; none means no TLS. With a `client_ca`, clients must (or may) show a certificate."""
 
     certificate: str | None = None
     key: str | None = None
@@ -115,7 +115,7 @@ class TlsSection(msgspec.Struct, frozen=True, kw_only=True):
 class SecuritySection(msgspec.Struct, frozen=True, kw_only=True):
     """Whether requests need an API key: `auto` means as soon as there is one when the broker starts.
 
-    `open` lets a broker without keys listen on an address that others can reach.
+    `open` allows a broker without keys to listen on an address that other machines can reach.
     """
 
     keys: Literal["auto", "on", "off"] = "auto"
@@ -138,7 +138,7 @@ class WebhooksSection(msgspec.Struct, frozen=True, kw_only=True):
 class MetricsSection(msgspec.Struct, frozen=True, kw_only=True):
     """Sinks by the names of their entry points (`statsd?port=8125`), and how often they are flushed.
 
-    `traces` sends spans to a collector of OpenTelemetry: to `traces_url`, or where the variables `OTEL_…` say.
+    `traces` sends spans to a collector of OpenTelemetry: to `traces_url`, or as the variables `OTEL_…` set.
     """
 
     sinks: tuple[str, ...] = ()
@@ -159,7 +159,7 @@ def masked(sink: str) -> str:
 
 
 class LogSection(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told and how: `auto` is text on a terminal and JSON lines elsewhere."""
+    """The level and format of logs: `auto` is text on a terminal and JSON lines elsewhere."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "text", "json"] = "auto"
@@ -181,7 +181,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     log: LogSection = LogSection()
 
     def checked(self) -> Config:
-        """This configuration, or `InvalidInput` for values that contradict each other."""
+        """Return this configuration, or raise `InvalidInput` for values that contradict each other."""
         tls = self.tls
         if (tls.certificate is None) != (tls.key is None):
             missing = "tls.key" if tls.key is None else "tls.certificate"

@@ -1,4 +1,4 @@
-"""Whether this node asks for keys, decided before it listens; and the first key of a broker that has none."""
+"""Whether this node requires keys, decided before it listens; and the first key of a broker that has none."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from wherry.node.config import SecuritySection
 from wherry.security.keys import make
 
 FIRST_KEY = "admin.key"
-"""The file in the data directory with the first key of all: not on the screen, since screens end up in logs."""
+"""The file in the data directory with the first key; it is not printed, since output ends up in logs."""
 
 
 class OpenRefused(WherryError):
-    """Others could reach this address, and nobody would be asked for a key."""
+    """Other machines could reach this address, and no key would be required."""
 
     code = "open-refused"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name is of this machine only; a name that does not resolve is not."""
+    """Return whether an address or name is of this machine only; false for a name that does not resolve."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -34,7 +34,7 @@ def is_loopback(host: str) -> bool:
 
 
 def requires_keys(security: SecuritySection, host: str, *, has_keys: bool) -> bool:
-    """Whether requests need a key, or `OpenRefused` if they do not, others can reach `host`, and nobody said `open`."""
+    """Return whether requests need a key; raise `OpenRefused` for a `host` that others can reach without one."""
     if security.keys == "on" or (security.keys == "auto" and has_keys):
         return True
     if not is_loopback(host) and not security.open:
@@ -47,15 +47,15 @@ def requires_keys(security: SecuritySection, host: str, *, has_keys: bool) -> bo
 
 
 def has_keys(broker: BrokerPort) -> bool:
-    """Whether there is a key with a token. Users of AMQP are none: who made one has not asked for keys elsewhere."""
+    """Return whether there is a key with a token. Users of AMQP do not count: to make one does not turn keys on."""
     known = broker.keys()
     return any(key.user is None for key in known)
 
 
 async def first_key(broker: BrokerPort, folder: Path) -> Path | None:
-    """Make a key that may do everything, if there is none yet; the file that holds it, which only its owner may read.
+    """Make a key with all rights, if there is no key yet; return the file with its token, readable by its owner only.
 
-    The file comes first: a key that was kept and told to nobody would lock everyone out.
+    The file is written first: a stored key whose token is lost would lock all clients out.
     """
     if has_keys(broker):
         return None

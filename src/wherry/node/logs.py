@@ -16,13 +16,13 @@ import msgspec
 from wherry.security.keys import masked
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every record has; the rest was put there by `extra`."""
+"""The attributes of every record; all others come from `extra`."""
 
 _ENCODER = msgspec.json.Encoder(enc_hook=repr, decimal_format="number")
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """What was given in `extra`."""
+    """Return what was given in `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _PLAIN}
 
 
@@ -71,7 +71,7 @@ def _encoded(line: dict[str, object]) -> str:
 
 
 def set_up(level: str, form: Literal["auto", "text", "json"], stream: TextIO | None = None) -> None:
-    """Send the logs of the process to a stream, stderr unless told otherwise."""
+    """Send the logs of the process to a stream, by default stderr."""
     out = stream or sys.stderr
     handler = logging.StreamHandler(out)
     as_text = form == "text" or (form == "auto" and out.isatty())

@@ -1,4 +1,4 @@
-"""`/api` on the HTTP port: what tools of RabbitMQ look at and have done, with the name and password that they have."""
+"""`/api` on the HTTP port: RabbitMQ's management interface for its tools, with a user's name and password."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from wherry.wire.http.protocol.message import (
 PREFIX = "/api/"
 
 TAGS = frozenset({"management", "policymaker", "monitoring", "administrator"})
-"""Who has none of them has no business here, as on RabbitMQ."""
+"""Tags of a user; a user without one of them is refused, as on RabbitMQ."""
 
 _WORDS = {400: "bad_request", 401: "not_authorized", 403: "not_authorized", 404: "Object Not Found"}
-"""How an error is called, where RabbitMQ has a word for it."""
+"""RabbitMQ's names of errors."""
 
 _STATUS = {Reason.NOT_FOUND: 404, Reason.ACCESS_REFUSED: 403}
 
 
 class Management:
-    """Answers what begins with `/api/`."""
+    """Answers paths that begin with `/api/`."""
 
     def __init__(self, queueing: Queueing, access: Access, app: App, *, any_user: bool = False) -> None:
-        self._house, self._access, self._any_user = queueing, access, any_user
+        self._queueing, self._access, self._any_user = queueing, access, any_user
         self._app = app
 
     def admit(self, request: Request) -> None:
-        """See `Mounted`: a caller that is not known, or asks for what there is not, sends no body; a look has none."""
+        """Refuse a request before its body is read (see `Mounted`): without a login, for an unknown path, a GET with a body."""
         self._find(request)
         if request.brings_body():
             self._login(request)
 
     def _find(self, request: Request) -> paths.Change | None:
-        """What answers a call that changes something; None for a look."""
+        """Return the function for a call that changes something; None for one that reads."""
         self._app.check_page(request)
         check_site(request)
         if request.method in ("GET", "HEAD"):
@@ -91,10 +91,10 @@ class Management:
         request.caller = "" if login.is_open else login.user
         raw = bytes(memoryview(request.body))
         query = dict(request.arguments())
-        return Ask(self._house, login, _parts(request), query, raw, request.headers.get("x-reason", ""))
+        return Ask(self._queueing, login, _parts(request), query, raw, request.headers.get("x-reason", ""))
 
     def _login(self, request: Request) -> Login:
-        """Whoever asks, as over AMQP. On a broker without keys whoever tells no name is `guest`."""
+        """Return the user of a request, as over AMQP; without keys, a request without a name is `guest`."""
         login = Login(self._access, None, any_user=self._any_user, peer=request.peer)
         name, secret = _credentials(request)
         if not name and login.is_open:
@@ -119,14 +119,14 @@ def _response(reply: Reply) -> Response:
 
 
 def _failed(status: int, why: str) -> Response:
-    """An error as tools of RabbitMQ read it."""
+    """Return an error as tools of RabbitMQ read it."""
     document = {"error": _WORDS.get(status, "error"), "reason": why.encode("utf-8", "replace").decode()}
     headers = [("WWW-Authenticate", 'Basic realm="RabbitMQ Management"')] if status == 401 else []
     return Response(status, [msgspec.json.encode(document)], JSON, headers)
 
 
 def _credentials(request: Request) -> tuple[str, str]:
-    """Name and key, as tools of RabbitMQ send them, or the key alone."""
+    """Return name and key, as tools of RabbitMQ send them, or the key alone."""
     scheme, _, value = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return "", value.strip()

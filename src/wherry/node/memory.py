@@ -1,7 +1,7 @@
-"""Gives memory that came free back to the system: allocators keep what a burst has taken, unless told.
+"""Returns memory that came free to the system: allocators would keep what a burst has taken.
 
-Answers that nobody reads, bodies and bursts of messages are bounded where they are held; once they are gone their
-memory would still be counted as this process's, for as long as it runs.
+Unread answers, bodies and bursts of messages are bounded where they are held; once they are gone, their memory would
+still be counted as this process's, for as long as it runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 LOOK_S = 2.0
 STEP_BYTES = 64 << 20
-"""The resident memory that nobody uses grew by so much since the last time: worth giving back."""
+"""Unused resident memory is returned once it grew by so much since the last time."""
 
 STATM = Path("/proc/self/statm")
 
@@ -24,7 +24,7 @@ _log = logging.getLogger("wherry.node")
 
 
 class _Mallinfo(ctypes.Structure):
-    """What glibc tells of its memory: `uordblks` and `hblkhd` are the bytes in use."""
+    """The counters of glibc's allocator: `uordblks` and `hblkhd` are the bytes in use."""
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)
@@ -40,41 +40,41 @@ class Glibc:
 
     def __init__(self) -> None:
         library = ctypes.CDLL(None)
-        self._tell, self._trim = library.mallinfo2, library.malloc_trim
-        self._tell.restype = _Mallinfo
+        self._mallinfo, self._trim = library.mallinfo2, library.malloc_trim
+        self._mallinfo.restype = _Mallinfo
 
     def used_bytes(self) -> int:
         """Return what the process has allocated here and not freed."""
-        told = self._tell()
-        return int(told.uordblks) + int(told.hblkhd)
+        info = self._mallinfo()
+        return int(info.uordblks) + int(info.hblkhd)
 
     def give_back(self) -> None:
-        """Return what is free to the system."""
+        """Return free memory to the system."""
         self._trim(0)
 
 
 class MemoryReleaser:
-    """Looks at the memory of the process now and then, and gives back what came free in it.
+    """Checks the memory of the process now and then, and returns what came free.
 
-    Resident memory that neither Arrow nor glibc has in use is the program itself, objects of Python, and what came
-    free: only growth of it says something. A burst between two looks is noticed too, since its memory stays.
+    Resident memory that neither Arrow nor glibc has in use is the program itself, objects of Python, and free memory:
+    only its growth means free memory. A burst between two checks is noticed too, since its memory stays.
     """
 
     def __init__(self) -> None:
         self._pool = pa.default_memory_pool()
         self._glibc = Glibc()
         self._known = self.unused_bytes()
-        """After the last time."""
+        """Unused bytes after the last return of memory."""
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Check for ever."""
         while True:
             await asyncio.sleep(LOOK_S)
             if await asyncio.to_thread(self.look):
-                self._pool.release_unused()  # it gives back what is of the thread that asks
+                self._pool.release_unused()  # it returns memory of the calling thread
 
     def look(self) -> bool:
-        """Give back if it is worth it; return whether it was. In a thread: it may take some milliseconds."""
+        """Return memory if enough came free; return whether it did. Runs in a thread: it may take milliseconds."""
         unused = self.unused_bytes()
         self._known = min(self._known, unused)
         came_free = unused - self._known
@@ -93,7 +93,7 @@ class MemoryReleaser:
 
 
 def memory_releaser() -> MemoryReleaser | None:
-    """Make one where the system tells how much memory is in use; None elsewhere."""
+    """Make one where the system reports how much memory is in use; return None elsewhere."""
     try:
         return MemoryReleaser()
     except (OSError, AttributeError):

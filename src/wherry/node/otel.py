@@ -41,7 +41,7 @@ class OtelTracer:
 
 
 def exporting(endpoint: str | None) -> TracerProvider:
-    """A provider that sends spans to a collector in the background; without an endpoint, where `OTEL_…` says."""
+    """Return a provider that sends spans to a collector in the background, by default to that of `OTEL_…`."""
     provider = TracerProvider(resource=Resource.create({"service.name": "wherry"}), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint)))
     return provider

@@ -31,22 +31,22 @@ from wherry.node.node import Node
 from wherry.wire.http.pages import docs
 
 DEFAULT_URL = "http://127.0.0.1:7070"
-"""Where clients look for a broker unless told."""
+"""The port that clients use by default."""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 GC_THRESHOLDS = (20_000, 20, 20)
-"""The collector looks at young objects more seldom than by default, and never at what was there when the node was
-ready: modules and classes, which take it 40 ms while everybody waits."""
+"""The garbage collector scans young objects less often than by default, and never those that existed when the node was
+ready: modules and classes, which take it 40 ms while all clients wait."""
 
 SWITCH_S = 0.0001
-"""How long a thread that reads history keeps the interpreter from the loop: consumers feel the usual 5 ms of Python."""
+"""How long a thread that reads the log may keep the interpreter from the loop; Python's 5 ms delay consumers."""
 
 _log = logging.getLogger("wherry.node")
 
 
 def run(config: Config) -> int:
-    """Serve until a signal; the exit code."""
+    """Serve until a signal; return the exit code."""
     logs.set_up(config.log.level, config.log.format)
     raise_file_limit(config.limits.connections)
     sys.setswitchinterval(SWITCH_S)
@@ -62,7 +62,7 @@ def run(config: Config) -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    """End without the interpreter, which would wait for calls of clients that do not hang up. All is written by now."""
+    """Exit without the interpreter's own end, which would wait for calls of clients; everything is written by now."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -70,7 +70,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The faster loop, where it is to be had."""
+    """Return the faster loop, where it is installed."""
     try:
         import uvloop  # noqa: PLC0415  not on every platform
     except ImportError:
@@ -79,10 +79,10 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def raise_file_limit(connections: int) -> None:
-    """Each connection is an open file: as many as the system lets us have, and a word in the log if those are few."""
+    """Raise the limit of open files, one for each connection, as far as possible; log it if it is low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with suppress(OSError, ValueError):  # some systems say a hard limit that they do not give
+        with suppress(OSError, ValueError):  # some systems report a hard limit that they do not grant
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
     if soft != resource.RLIM_INFINITY and soft < connections:
@@ -93,7 +93,7 @@ def raise_file_limit(connections: int) -> None:
 
 
 async def _live(config: Config) -> tuple[int, bool]:
-    """Serve until a signal: the exit code, and whether no call is left that the end of the process would wait for."""
+    """Serve until a signal; return the exit code, and whether no call is left that would hold up the exit."""
     stopping = asyncio.Event()
     _heed_signals(stopping)
     async with Node(config) as node:
@@ -123,7 +123,7 @@ def _heed_signals(stopping: asyncio.Event) -> None:
 
 
 def banner(node: Node) -> str:
-    """Where it listens, where its data is, and three things to try."""
+    """Print the addresses, the data directory, and three commands to try."""
     data = Path(node.config.storage.path).resolve()
     door = "every request needs a key" if node.keys_on else "no keys asked for"
     lines = [f"Wherry {version('wherry')} at {node.url} ({door}), data in {data}"]

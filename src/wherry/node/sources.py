@@ -1,6 +1,6 @@
-"""Where values come from: defaults < file < environment < flags. Each is remembered with its place.
+"""Where values come from: defaults < file < environment < flags. Each value is kept with its source.
 
-A name that nobody knows and a value that does not fit are errors, told with their place and what would be right.
+An unknown name and a value that does not fit are errors that name their source and what is allowed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FLAGS: dict[str, str] = {
     "--log-level": "log.level",
     "--log-format": "log.format",
 }
-"""Flags, and the value that each sets. What has none is set by file or environment."""
+"""Flags, and the value that each sets. Values without a flag are set by file or environment."""
 
 NOT_OURS = re.compile(r"WHERRY_(CONFIG|URL|FLIGHT_URL|KEY|CA|CERT|CERT_KEY|PORT(_.*)?|SERVICE_(HOST|PORT)(_.*)?)")
 """The path of the file; what clients read; and what Kubernetes adds on its own for a service called `wherry`."""
@@ -59,7 +59,7 @@ class Effective(NamedTuple):
     sources: dict[str, str]
 
     def settings(self) -> list[Setting]:
-        """Every value, in the order of the sections: what `wherry config show` prints. Secrets are left out."""
+        """Return every value, in the order of the sections, for `wherry config show`. Secrets are left out."""
         return [
             Setting(name, _shown(name, getattr(getattr(self.config, section), field)), self.source(section, field))
             for section, fields in SECTIONS.items()
@@ -68,7 +68,7 @@ class Effective(NamedTuple):
         ]
 
     def source(self, section: str, field: str) -> str:
-        """Where a value came from."""
+        """Return the source of a value."""
         return self.sources.get(f"{section}.{field}", "default")
 
 
@@ -79,7 +79,7 @@ def _fields(kind: Any) -> dict[str, Any]:
 
 
 SECTIONS: dict[str, dict[str, Any]] = {section: _fields(kind) for section, kind in _fields(Config).items()}
-"""Every name that there is, with its type."""
+"""Return every name, with its type."""
 
 NAMES = [f"{section}.{field}" for section, fields in SECTIONS.items() for field in fields]
 
@@ -98,7 +98,7 @@ def load(
     environment: Mapping[str, str] = os.environ,
     flags: Mapping[str, object] | None = None,
 ) -> Effective:
-    """The configuration in force. `path` must be there; without one, `WHERRY_CONFIG`, or `wherry.toml` if it is there.
+    """Return the configuration in force. `path` must exist; without it, `WHERRY_CONFIG`, or `wherry.toml` if it exists.
 
     `flags` are those that were given, by their spelling: `{"--port": "7071"}`.
     """
@@ -114,7 +114,7 @@ def load(
 
 
 def resolve(text: str, file: str, environment: Mapping[str, str], flags: Mapping[str, object]) -> Effective:
-    """The same from the text of a file; touches nothing."""
+    """Return the configuration from the text of a file."""
     values: dict[str, dict[str, object]] = {section: {} for section in SECTIONS}
     sources: dict[str, str] = {}
     steps = (*_from_file(text, file), *_from_environment(environment), *_from_flags(flags))
@@ -151,7 +151,7 @@ _LINE = re.compile(r"\s*(?:\[\s*(?P<section>[\w.-]+)\s*\]|(?P<name>[\w.-]+)\s*=)
 
 
 def _lines(text: str) -> dict[str, int]:
-    """In which line each name stands, as far as plain lines tell: for messages only."""
+    """Return the line of each name, as far as it can be found, for error messages."""
     lines: dict[str, int] = {}
     section = ""
     for number, line in enumerate(text.splitlines(), 1):
@@ -187,7 +187,7 @@ def _unknown(place: str, shown: str, given: str, known: list[str]) -> InvalidInp
 
 
 def _fitting(name: str, value: object, source: str) -> object:
-    """The value as its type; text from the environment and flags is read as the type asks."""
+    """Return the value as its type; text from the environment and flags is parsed by the type."""
     section, field = name.split(".")
     kind = SECTIONS[section][field]
     strict = source.startswith("file ")
@@ -203,7 +203,7 @@ def _fitting(name: str, value: object, source: str) -> object:
 
 
 def _is_list(kind: Any) -> bool:
-    """Whether a setting takes several values, whatever is asked of each."""
+    """Return whether a setting takes several values."""
     info = msgspec.inspect.type_info(kind)
     kinds = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
     return any(isinstance(each, msgspec.inspect.CollectionType) for each in kinds)

@@ -1,7 +1,7 @@
-"""Loads assignment strategies of others: entry points in the group `wherry.assignments`.
+"""Loads assignment strategies of other packages: entry points in the group `wherry.assignments`.
 
-Before the data is opened: a subscription that uses one must find it. One that cannot be loaded, or breaks at its first
-trial, stops the start and is named; later it would break the pulls of its consumers.
+They are loaded before the data is opened, since a subscription that uses one must find it. A strategy that cannot be
+loaded, or fails its first trial, stops the start with an error that names it; later it would break pulls.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from wherry.model.errors import InvalidInput
 GROUP = "wherry.assignments"
 
 _loaded: dict[str, str] = {}
-"""Entry points that are registered, by name: a second node in this process finds them there."""
+"""Registered entry points, by name, for a second node in this process."""
 
 
 def load() -> list[str]:
-    """Register each strategy that is installed; their names."""
+    """Register each installed strategy; return their names."""
     for point in entry_points(group=GROUP):
         if _loaded.get(point.name) != point.value:
             assignment.register(point.name, _tried(point))
@@ -28,7 +28,7 @@ def load() -> list[str]:
 
 
 def _tried(point: EntryPoint) -> Factory:
-    """Load a factory and let what it makes see one consumer come and go."""
+    """Load a factory, and try what it makes with one consumer that joins and leaves."""
     try:
         factory: Factory = point.load()
         strategy = factory(1)
@@ -36,7 +36,7 @@ def _tried(point: EntryPoint) -> Factory:
         partitions = list(strategy.of("trial"))
         strategy.leave("trial")
         whole = partitions in ([], [0]) and isinstance(strategy.helps, bool) and isinstance(strategy.rotates, bool)
-    except Exception as fault:  # it is another's code: whatever it raises
+    except Exception as fault:  # code of another package may raise anything
         allowed = f"a strategy that can be loaded and tried ({type(fault).__name__}: {fault})"
         raise InvalidInput(f"entry point {GROUP}", f"{point.name} = {point.value}", allowed) from fault
     if not whole:

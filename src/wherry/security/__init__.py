@@ -1,1 +1,1 @@
-"""Who may do what (keys and rights), and how the line is kept private (TLS). Knows no wire and no broker."""
+"""Keys and rights, signatures, and TLS. Knows no wire and no broker."""

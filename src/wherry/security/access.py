@@ -1,4 +1,4 @@
-"""The door: who asks, and may they? Every wire asks here, with what its protocol carries."""
+"""Access: which API key a request has, and whether that key may do what is asked. Every wire asks here."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from wherry.security.keys import proves, public_id
 from wherry.security.passwords import NOBODY, knows
 
 ALL_TOPICS = "*"
-"""The topic of a call about no single one, such as making a key: only a right on every topic covers it."""
+"""The topic of a call that is about no single topic, such as making a key: it takes a right on every topic."""
 
 
 SHARED = "spark/"
-"""Keys that begin so are of no caller but of a query or job of Spark, which is the same one whoever runs it: where it
-goes on under another API key, it has to find what it committed. Rights are asked for the topics of what lies there."""
+"""Stages whose key begins so belong to a query or job of Spark, not to a caller: a job that is run again under another
+API key has to find what it committed. The caller needs rights on the topics of what is staged."""
 
 
 def own_key(caller: str, key: str) -> str:
-    """The key of a stage as the broker has it: where callers are known each has its own, whatever others choose.
+    """Return the key of a stage as the broker has it: with API keys, each caller has stages of its own.
 
-    Only those of Spark are shared. No name of a caller makes such a key: a slash in it is written differently.
+    Only stages of Spark are shared. No name of a caller leads to such a key, since a slash in a name is escaped.
     """
     if not caller or key.startswith(SHARED):
         return key
@@ -32,18 +32,18 @@ def own_key(caller: str, key: str) -> str:
 
 
 def signed(caller: str, by: str) -> str:
-    """Who is named in an audit: where callers are known the caller, and what it says of itself behind it."""
+    """Return the name for an audit: the caller, where API keys are on, and behind it the name that it gave."""
     return by if not caller else f"{caller} (by: {by})" if by not in ("", caller) else caller
 
 
 class Keyring(Protocol):
-    """Where keys are found; a broker is one."""
+    """Finds keys; a broker is one."""
 
     def key(self, public_id: str, /) -> Key | None:
-        """The key with this public id."""
+        """Return the key with this public id."""
 
     def user(self, name: str, /) -> Key | None:
-        """The key that is the user of this name."""
+        """Return the key that is the user of this name."""
 
 
 def _wall_ms() -> int:
@@ -51,17 +51,17 @@ def _wall_ms() -> int:
 
 
 class Access:
-    """Checks keys and rights, or lets everyone in when keys are off."""
+    """Checks keys and rights, or lets every request in when keys are off."""
 
     def __init__(self, keys_on: bool, keyring: Keyring, now_ms: Callable[[], int] = _wall_ms) -> None:
         self.keys_on = keys_on
         self._keyring = keyring
         self._now_ms = now_ms
         self.attempts = Attempts()
-        """Logins that failed, on whatever wire."""
+        """Logins that failed, on any wire."""
 
     def check(self, headers: Mapping[str, str], verb: Verb, topic: str = ALL_TOPICS) -> str:
-        """The name of whoever asks (empty with keys off); `Unauthorized` or `Forbidden`. Header names in lower case."""
+        """Return the name of the caller (empty with keys off), or raise `Unauthorized` or `Forbidden`."""
         if not self.keys_on:
             return ""
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -72,7 +72,7 @@ class Access:
         return self.check_token(token.strip(), verb, topic)
 
     def check_token(self, token: str, verb: Verb, topic: str = ALL_TOPICS) -> str:
-        """The same for a protocol that carries the bare token."""
+        """Do the same for a protocol that carries the bare token."""
         if not self.keys_on:
             return ""
         key = self.authenticate(token)
@@ -81,7 +81,7 @@ class Access:
         return key.name
 
     def authenticate(self, token: str) -> Key:
-        """The key of a token, or `Unauthorized`, which does not tell an unknown id from a wrong secret."""
+        """Return the key of a token, or raise `Unauthorized`: the same for an unknown id and for a wrong secret."""
         known = public_id(token)
         if known is None:
             raise Unauthorized("this is no key: a key is wk_, 8 characters, _, 43 characters")
@@ -96,7 +96,7 @@ class Access:
             raise Unauthorized(f"the key of {key.name!r} expired at {key.expires_ms} (Unix milliseconds)")
 
     def user(self, name: str, password: str) -> Key | None:
-        """The user of a name and a password; None if there is none, which takes as long whether the name is known."""
+        """Return the user of a name and a password, or None; takes as long for an unknown name as for a known one."""
         key = self._keyring.user(name)
         if not knows(key or NOBODY, password) or key is None:
             return None
@@ -104,11 +104,11 @@ class Access:
         return key
 
     def has_user(self, name: str) -> bool:
-        """Whether somebody has this name."""
+        """Return whether there is a user of this name."""
         return self._keyring.user(name) is not None
 
     def as_it_is(self, key: Key) -> Key:
-        """A key with the rights that it has by now; `Unauthorized` if it is gone, or has another secret."""
+        """Return a key with its rights of now; raise `Unauthorized` if it is gone, or has another secret."""
         known = self._keyring.key(key.id)
         if known is None or known.digest != key.digest:
             raise Unauthorized(f"{key.name!r} is not known here any more, or has another password")

@@ -1,7 +1,7 @@
 """Failed logins, by the address that they came from: each makes the next refusal come later.
 
-A password that people choose can be guessed; what a guess costs is the time until its answer. Whoever is let in does
-not wait.
+A password that people choose can be guessed; what a guess costs is the time until its answer. A successful login has no
+pause.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 PAUSE_S, PAUSE_S_MAX = 0.1, 2.0
-"""Before the first refusal, then twice as long each time, and never longer."""
+"""The pause before the first refusal, which doubles each time, and the longest."""
 
 FORGET_S = 60.0
-"""An address that has not failed for so long begins again."""
+"""The count of an address that has not failed for so long begins again."""
 
 PEERS_MAX = 10_000
 """Addresses that are remembered; the one that failed longest ago is forgotten first."""
@@ -28,7 +28,7 @@ class Attempts:
         self._failed: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def failed(self, peer: str) -> float:
-        """Remember that a login failed; after how many seconds to say so.
+        """Count a failed login; return after how many seconds to send the refusal.
 
         Examples
         --------
@@ -45,5 +45,5 @@ class Attempts:
         return float(min(PAUSE_S * 2 ** min(count - 1, 10), PAUSE_S_MAX))
 
     def __len__(self) -> int:
-        """How many addresses are remembered."""
+        """Return how many addresses are remembered."""
         return len(self._failed)

@@ -1,10 +1,10 @@
-"""API keys: how one is made, written, read and proved. The secret is told once; the broker keeps its hash.
+"""API keys: how one is made, written, read and checked. The secret is shown once; the broker keeps its hash.
 
     wk_ 7f3k9q2m _ kq0Vd…(43 characters)
         public id  secret: 32 random bytes in base64url
 
-A plain SHA-256 is enough, and costs a microsecond a request: a slow hash is for secrets that can be guessed, and nobody
-guesses 256 random bits.
+A plain SHA-256 is enough, and costs a microsecond a request: a slow hash is for secrets that can be guessed, and 256
+random bits cannot.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _TOKEN = re.compile(r"wk_(?P<id>[0-9A-Za-z]{8})_(?P<secret>[0-9A-Za-z_-]{43})")
 
 
 class Made(NamedTuple):
-    """A new key, and the token that nobody can read back later."""
+    """A new key, and its token, which cannot be read back later."""
 
     key: Key
     token: str
 
 
 def make(name: str, rights: Iterable[Right], *, now_ms: int, expires_ms: int | None = None) -> Made:
-    """A new key with a secret of its own.
+    """Make a key with a secret of its own.
 
     Examples
     --------
@@ -61,13 +61,13 @@ def make(name: str, rights: Iterable[Right], *, now_ms: int, expires_ms: int | N
 
 
 def public_id(token: str) -> str | None:
-    """The public part of a token; None if it is no token at all."""
+    """Return the public id of a token; None if the text is no token."""
     found = _TOKEN.fullmatch(token)
     return found["id"] if found is not None else None
 
 
 def proves(token: str, key: Key) -> bool:
-    """Whether a token is the one of a key. Takes as long for a wrong secret as for the right one."""
+    """Return whether a token belongs to a key; takes as long for a wrong secret as for the right one."""
     found = _TOKEN.fullmatch(token)
     if found is None or key.user is not None:
         return False
@@ -75,12 +75,12 @@ def proves(token: str, key: Key) -> bool:
 
 
 def masked(text: str) -> str:
-    """A text with the secret of every token in it left out: for logs."""
+    """Return a text without the secrets of the tokens in it, for logs."""
     return _TOKEN.sub(r"wk_\g<id>_…", text)
 
 
 def parse_right(text: str) -> Right:
-    """A right as people write it: `publish:orders.*`, or a verb alone for every topic.
+    """Parse a right: `publish:orders.*`, or a verb alone for every topic.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Users: keys with a password in place of a token, as AMQP and STOMP log in. The password is kept as a salted hash.
 
-The hash is RabbitMQ's, SHA-256 of a salt of four bytes and the password, so that users come from there and go there
-with the passwords that they have. It is quick: whoever reads the journal can guess passwords that people would choose.
-A token cannot be guessed, which is why programs should have one.
+The hash is RabbitMQ's, SHA-256 of a salt of four bytes and the password, so that users can be imported and exported
+with their passwords. The hash is quick: an attacker who reads the journal can guess passwords that people would choose.
+A token cannot be guessed, which is why programs should use one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ALGORITHM = "rabbit_password_hashing_sha256"
 
 
 def make_user(name: str, password: str | None, tags: Iterable[str], *, now_ms: int) -> Key:
-    """A user who may do nothing yet; without a password nobody can log in as it.
+    """Make a user with these rights; without a password, no client can log in as this user.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def make_user(name: str, password: str | None, tags: Iterable[str], *, now_ms: i
 
 
 def with_password(key: Key, password: str | None) -> Key:
-    """A user with another password, or with none."""
+    """Return the user with another password, or with none."""
     assert key.user is not None
     salt = b"" if password is None else secrets.token_bytes(SALT_BYTES)
     digest = secrets.token_bytes(DIGEST_BYTES) if password is None else _digest(salt, password)
@@ -53,7 +53,7 @@ def with_password(key: Key, password: str | None) -> Key:
 
 
 def with_hash(key: Key, text: str) -> Key:
-    """A user with the password that a hash from elsewhere is of; an empty one is of none."""
+    """Return the user with the password hash of another broker; an empty hash means no password."""
     assert key.user is not None
     if not text:
         return with_password(key, None)
@@ -68,13 +68,13 @@ def with_hash(key: Key, text: str) -> Key:
 
 
 def hash_of(key: Key) -> str:
-    """The salted hash of a user's password, as `with_hash` takes it."""
+    """Return the salted hash of a user's password, as `with_hash` takes it."""
     assert key.user is not None
     return base64.b64encode(key.user.salt + key.digest).decode("ascii") if key.user.salt else ""
 
 
 def knows(key: Key, password: str) -> bool:
-    """Whether it is a user's password. Takes as long for a wrong one as for the right one."""
+    """Return whether a password is the user's; takes as long for a wrong password as for the right one."""
     if key.user is None or not key.user.salt:
         return False
     return hmac.compare_digest(_digest(key.user.salt, password), key.digest)
@@ -85,4 +85,4 @@ def _digest(salt: bytes, password: str) -> bytes:
 
 
 NOBODY = make_user("nobody", secrets.token_urlsafe(), [], now_ms=0)
-"""Whom a password is compared with where no user has the name: that takes as long as with one."""
+"""The user to compare a password with when the name is unknown, so that the answer takes as long."""

@@ -1,9 +1,9 @@
-"""Signatures of webhooks: who gets a call can tell that the broker made it, lately, and that nobody changed it.
+"""Signatures of webhooks: they prove that the broker made a call, recently, and that its body was not changed.
 
     Wherry-Signature: t=1763211600,v1=5257a8…(64 hex digits)
                       Unix seconds    HMAC-SHA256 of "t.body" with the secret
 
-The time is signed too, so that a call which somebody recorded cannot be played again later.
+The time is signed too, so that a recorded call cannot be sent again later.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _SIGNATURE = re.compile(r"t=(?P<t>[0-9]{1,12}),v1=(?P<v1>[0-9a-f]{64})")
 
 
 def sign(secret: str, body: bytes, now_s: int) -> str:
-    """The value of the header."""
+    """Return the value of the header."""
     return f"t={now_s},v1={_digest(secret, now_s, body)}"
 
 
 def verify_webhook(
     secret: str, signature: str | None, body: bytes, *, tolerance_s: float = TOLERANCE_S, now_s: float | None = None
 ) -> bool:
-    """Whether a call came from a broker that knows the secret, no longer ago than `tolerance_s`.
+    """Return whether a call came from a broker that knows the secret, no longer ago than `tolerance_s`.
 
     Parameters
     ----------
@@ -36,9 +36,9 @@ def verify_webhook(
     signature
         The header `Wherry-Signature` of the call, None if there was none.
     body
-        The body of the call, byte for byte: before it is decoded, and not written anew.
+        The body of the call, byte for byte, before it is decoded.
     now_s
-        The time, in Unix seconds; that of this machine unless told otherwise.
+        The time, in Unix seconds; by default that of this machine.
 
     Examples
     --------

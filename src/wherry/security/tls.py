@@ -1,7 +1,7 @@
-"""TLS of a listener: a context from files, and new files taken up while it serves.
+"""TLS of a listener: a context from files, which are loaded again when they change.
 
-A certificate that changes on disk (they are renewed every few weeks) counts from the next handshake on; connections
-that are open stay as they are. A broken new file changes nothing but the log.
+A certificate that changes on disk (certificates are renewed every few weeks) is used from the next handshake on; open
+connections stay as they are. A broken new file is logged, and the old one stays in use.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from wherry.model.errors import InvalidInput
 POLL_S = 5.0
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""For TLS 1.2: only those with forward secrecy. TLS 1.3 has no others."""
+"""Ciphers of TLS 1.2: only those with forward secrecy. TLS 1.3 has no others."""
 
 _log = logging.getLogger("wherry.tls")
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where the certificate chain, its key and the authority of clients lie, all in PEM."""
+    """The PEM files of the certificate chain, its key and the authority of clients."""
 
     certificate: Path
     key: Path
     client_ca: Path | None = None
     client_required: bool = True
-    """With a `client_ca`: whether a client without a certificate is turned away."""
+    """With a `client_ca`: whether a client without a certificate is refused."""
 
     def stamps(self) -> list[tuple[int, int, int] | None]:
-        """What tells that a file changed: a rename over it is seen by its inode."""
+        """What shows that a file changed: its inode changes when another file is renamed over it."""
         return [_stamp(path) for path in (self.certificate, self.key, self.client_ca) if path is not None]
 
 
 class Tls:
-    """A context that follows its files."""
+    """A TLS context that loads its files again when they change."""
 
     def __init__(self, files: TlsFiles, poll_s: float = POLL_S) -> None:
         self._files = files
@@ -48,10 +48,10 @@ class Tls:
         self.context = _context(files)
 
     def refresh(self) -> bool:
-        """Take up files that changed; whether there was something to take up.
+        """Load files that changed; return whether any had.
 
-        They are tried on a context of their own first: half of a pair, loaded into the one that serves, would leave it
-        with none. An authority of clients can come this way but not go: that takes a restart.
+        They are loaded into another context first: half of a pair, loaded into the context that serves, would leave it
+        without a certificate. An authority of clients can be added this way; to remove one takes a restart.
         """
         stamps = self._files.stamps()
         if stamps == self._seen:
@@ -67,7 +67,7 @@ class Tls:
         return True
 
     async def follow(self) -> None:
-        """Look again and again, for ever."""
+        """Check the files again and again, for ever."""
         while True:
             await asyncio.sleep(self._poll_s)
             self.refresh()
@@ -100,7 +100,7 @@ def _load(context: ssl.SSLContext, files: TlsFiles) -> None:
 
 
 def _no_password() -> Never:
-    """Without this OpenSSL would ask on the terminal, and the broker would stand still."""
+    """Refuse a key with a passphrase: OpenSSL would ask for it on the terminal, and block the broker."""
     raise ValueError("the key is encrypted; a broker that starts by itself needs one that is not")
 
 

@@ -186,9 +186,7 @@ class Consumer:
             await self._fail(error)
         if shard.committer.failure is not None or subscription.number not in shard.state.subscriptions:
             return
-        if (
-            subscription.consumers.get(self.id) is not self._state
-        ):  # closed before; another consumer may have the id by now
+        if subscription.consumers.get(self.id) is not self._state:  # closed before; the id may be in use again
             return
         leasing.leave(shard.state, subscription, self.id)
         if not subscription.config.durable and not subscription.consumers:

@@ -1,1 +1,1 @@
-"""A module for each thing that people do. What is heavy is imported inside a command, so that `--help` is quick."""
+"""A module for each thing that users do. What is heavy is imported inside a command, so that `--help` is quick."""

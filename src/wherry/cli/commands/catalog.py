@@ -61,7 +61,7 @@ Expired = Annotated[
 
 
 def _topic_row(view: dict[str, Any]) -> dict[str, Any]:
-    """A topic for a listing: its figures, flat."""
+    """Return a topic as a flat row."""
     stats: dict[str, Any] = view["stats"]
     behind = [each["lag"] for each in stats["subscriptions"]]
     return {
@@ -89,7 +89,7 @@ def list_topics(ctx: typer.Context, json: AsJson = False) -> None:
 
 @command(topics, "topic show", "wherry topic show jobs")
 def show_topic(ctx: typer.Context, topic: TopicName, json: AsJson = False) -> None:
-    """How a topic is set up, and what is in it now."""
+    """The settings of a topic, and what is in it now."""
     here = session(ctx, json)
     view = here.run(lambda link: link.call("GET", "topics", topic))
     if not here.json:
@@ -143,11 +143,11 @@ def create_topic(
             await link.call("PUT", "topics", topic, body=wanted)
         return known
 
-    _tell_created(f"topic {topic}", wanted, session(ctx).run(work), f"wherry topic change {topic}")
+    _note_created(f"topic {topic}", wanted, session(ctx).run(work), f"wherry topic change {topic}")
 
 
-def _tell_created(what: str, wanted: dict[str, object], known: dict[str, Any] | None, change: str) -> None:
-    """Whether it is new; and if it is not, whether it is what was asked for."""
+def _note_created(what: str, wanted: dict[str, object], known: dict[str, Any] | None, change: str) -> None:
+    """Print whether it is new; complain and exit if it exists with other settings."""
     if known is None:
         output.note(f"{what} is created")
         return
@@ -275,7 +275,7 @@ def list_subscriptions(ctx: typer.Context, topic: TopicName, json: AsJson = Fals
 def show_subscription(
     ctx: typer.Context, topic: TopicName, subscription: SubscriptionName, json: AsJson = False
 ) -> None:
-    """How a subscription is set up, how far it is, and who is connected."""
+    """The settings of a subscription, its lag, and its consumers."""
     here = session(ctx, json)
 
     async def work(link: Link) -> Any:
@@ -391,7 +391,7 @@ def change_subscription(
     webhook_remove_after: HookRemoveAfter = None,
     no_webhook: Annotated[bool, typer.Option("--no-webhook", help="Push no more; consumers pull.")] = False,
 ) -> None:
-    """Change what is given, leave the rest. Nobody can read the secret of a webhook: with a change of one, say it."""
+    """Change what is given, leave the rest. To change a webhook, give its secret too, which cannot be read back."""
     hook = given(
         url=webhook,
         secret=webhook_secret,

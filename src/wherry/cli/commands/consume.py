@@ -26,7 +26,7 @@ PULL_MESSAGES = 1_000
 PULL_BYTES = 8 << 20
 FOLLOW_MS = 20_000
 HELD_MAX = 1_000
-"""How many `--no-ack` holds at most: they stay out until the end."""
+"""How many messages `--no-ack` holds at most, until its end."""
 
 
 @command(
@@ -55,7 +55,7 @@ def consume(
 ) -> None:
     """Take messages and print them; each is acked when it is printed.
 
-    Ends when nothing waits any more, unless told to follow. What was printed and could not be acked comes again.
+    Ends when no message is ready, unless --follow is given. What was printed and could not be acked comes again.
     """
     if not ack and follow:
         raise typer.BadParameter("--no-ack holds what it shows until it ends, so it cannot follow")
@@ -72,7 +72,7 @@ def consume(
 
 @dataclass
 class ConsumeJob:
-    """One call of the command."""
+    """One run of the command."""
 
     topic: str
     subscription: str
@@ -85,7 +85,7 @@ class ConsumeJob:
     seen: int = 0
 
     async def run(self, link: Link) -> None:
-        """Pull, print, ack, and again."""
+        """Pull, print and ack, until the end."""
         from wherry.model.errors import InvalidInput, WherryError
 
         if self.create:
@@ -112,7 +112,7 @@ class ConsumeJob:
                     held.append(batch)
         finally:
             for batch in held:
-                with suppress(WherryError):  # its lease ended: it is back already
+                with suppress(WherryError):  # its lease ended, so it waits again already
                     await batch.release()
             with suppress(WherryError):
                 await requests.leave(name)
@@ -125,7 +125,7 @@ class ConsumeJob:
             await link.call("PUT", *place, "subscriptions", self.subscription, body={})
 
     def _print(self, batch: Batch) -> None:
-        """All of it to stdout, and out of our hands: only then it may be acked."""
+        """Print a batch and flush stdout; only then it may be acked."""
         out = sys.stdout.buffer
         match self.form:
             case "raw":
@@ -144,7 +144,7 @@ class ConsumeJob:
 
 
 def _fields(message: Any) -> dict[str, Any]:
-    """A message in the fields of docs/http.md; those it has not are left out."""
+    """Return a message in the fields of docs/http.md, without empty ones."""
     from base64 import b64encode
 
     fields: dict[str, Any] = {"id": message.id}

@@ -1,4 +1,4 @@
-"""`dead`: dead letters, looked at, sent back, thrown away; and who did."""
+"""`dead`: list, show, redrive, discard and audit dead letters."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def redrive(
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
-    """Send dead letters back to wait again, with a clean sheet. Twice is the same as once."""
+    """Send dead letters back to wait again, with no attempts counted. Twice is the same as once."""
     here = session(ctx, json)
     wanted = given(subscription=subscription, reason=reason, from_ms=since, to_ms=until)
     total = _preview(here, topic, wanted)
@@ -146,7 +146,7 @@ def audit(ctx: typer.Context, topic: TopicName, json: AsJson = False) -> None:
 
 
 async def _found(link: Link, topic: str, message_id: str) -> list[dict[str, Any]]:
-    """What a message died of, for each subscription that has it as a dead letter."""
+    """Return the reasons of a message, for each subscription that has it as a dead letter."""
     from wherry.model.errors import NotFound
 
     views = (await link.call("GET", "topics", topic, "subscriptions"))["subscriptions"]
@@ -162,7 +162,7 @@ async def _found(link: Link, topic: str, message_id: str) -> list[dict[str, Any]
 
 
 async def _dead_for(link: Link, topic: str, subscription: str, message: dict[str, Any]) -> dict[str, Any] | None:
-    """The dead letter that a message is for a subscription, by its place."""
+    """Return the dead letter of a subscription at a place."""
     place = {"partition": message["partition"], "offset": message["offset"]}
     rows = await link.rows("topics", topic, "dead", subscription=subscription, **place)
     return rows[0] if rows else None
@@ -173,7 +173,7 @@ def _about(total: int) -> str:
 
 
 def _preview(here: Session, topic: str, wanted: dict[str, Any]) -> int:
-    """Show what is meant; how many, as far as it was counted."""
+    """Print which dead letters match; return how many, as far as they were counted."""
     rows = here.run(lambda link: link.rows("topics", topic, "dead", **wanted, limit=PREVIEW_MAX + 1))
     if not here.json:
         _shown(rows[:PREVIEW], topic, json=False)
@@ -183,7 +183,7 @@ def _preview(here: Session, topic: str, wanted: dict[str, Any]) -> int:
 
 
 async def _redrive(link: Link, topic: str, body: dict[str, Any], total: int) -> int:
-    """The call, with a bar beside it for those who watch: the broker answers when it is through."""
+    """Make the call, with a progress bar on a terminal, since the broker answers only at the end."""
     from asyncio import ensure_future
 
     place = ("topics", topic, "dead", "redrive")

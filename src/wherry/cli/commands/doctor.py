@@ -1,4 +1,4 @@
-"""`doctor`: what could be wrong with this machine or that broker, and what to do about it."""
+"""`doctor`: checks this machine and a broker, and prints what to do."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 class Finding(NamedTuple):
-    """One line: what was looked at, how it is, and what to do if it is not well."""
+    """One line: what was checked, the result, and what to do if it is not ok."""
 
     check: str
     verdict: Verdict
@@ -53,7 +53,7 @@ def doctor(
     data: Annotated[Path, typer.Option(help="Where a broker here keeps its messages.")] = Path("wherry-data"),
     json: AsJson = False,
 ) -> None:
-    """Look at disk, ports, versions and the broker. Exit code 1 if something must be mended."""
+    """Check disk, ports, versions and the broker. Exit code 1 if something must be mended."""
     here = session(ctx, json)
     worst = 0
     for finding in (*python(), *disk(data), *access(data), *descriptors(), *broker(here), *ports(), *spark()):
@@ -68,7 +68,7 @@ def doctor(
 
 
 def python() -> Iterator[Finding]:
-    """The interpreter and what is installed."""
+    """Check the interpreter and installed packages."""
     fits = sys.version_info >= PYTHON_MIN
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     yield Finding("python", "ok" if fits else "fail", found, "" if fits else "3.11 or newer is needed")
@@ -92,7 +92,7 @@ def _version(package: str) -> str | None:
 
 
 def disk(data: Path) -> Iterator[Finding]:
-    """How fast a write reaches the disk of the data, and how much room there is."""
+    """Check how fast a write reaches the disk of the data, and how much space it has."""
     place = next(folder for folder in (data.absolute(), *data.absolute().parents) if folder.is_dir())
     try:
         median_ms, slowest_ms = sync_ms(place)
@@ -116,7 +116,7 @@ def disk(data: Path) -> Iterator[Finding]:
 
 
 def access(data: Path) -> Iterator[Finding]:
-    """Whether others on this machine may read the messages."""
+    """Check whether other users of this machine may read the messages."""
     if not data.is_dir():
         return
     mode = stat.S_IMODE(data.stat().st_mode)
@@ -127,7 +127,7 @@ def access(data: Path) -> Iterator[Finding]:
 
 
 def descriptors() -> Iterator[Finding]:
-    """Whether a broker started here may open as many connections as it is set to take."""
+    """Check whether a broker started here may open as many connections as are configured."""
     import resource
 
     try:
@@ -135,7 +135,7 @@ def descriptors() -> Iterator[Finding]:
     except InvalidInput as fault:
         yield Finding("configuration", "fail", str(fault), "wherry config show tells what is in force")
         return
-    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # it raises the soft limit to this one itself
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # the node raises the soft limit to the hard one
     bad = limit != resource.RLIM_INFINITY and limit < wanted
     found = f"{'no limit' if limit == resource.RLIM_INFINITY else limit} for limits.connections = {wanted}"
     advice = "raise the hard limit (ulimit -Hn, LimitNOFILE=), or take a smaller limits.connections" if bad else ""
@@ -143,7 +143,7 @@ def descriptors() -> Iterator[Finding]:
 
 
 def sync_ms(folder: Path) -> tuple[float, float]:
-    """The median and the slowest of a few small writes with fdatasync, in milliseconds; nothing is left behind."""
+    """Return the median and the slowest of a few small writes with fdatasync, in milliseconds."""
     taken: list[float] = []
     with tempfile.TemporaryFile(dir=folder) as file:
         block = os.urandom(SYNC_BYTES)
@@ -157,7 +157,7 @@ def sync_ms(folder: Path) -> tuple[float, float]:
 
 
 def broker(here: Session) -> Iterator[Finding]:
-    """Whether the broker answers, takes messages, and has the same idea of the time."""
+    """Check whether the broker answers, takes messages, and has the same time."""
     from email.utils import parsedate_to_datetime
     from http.client import HTTPException
     from urllib.error import HTTPError
@@ -202,7 +202,7 @@ def _named(answer: bytes) -> str:
 
 
 def ports() -> Iterator[Finding]:
-    """Which of Wherry's ports are free on this machine. One that is taken may be taken by a broker."""
+    """Check which of Wherry's ports are free on this machine; a broker may have taken one."""
     taken = []
     for port in PORTS:
         with socket.socket() as probe:
@@ -219,7 +219,7 @@ def ports() -> Iterator[Finding]:
 
 
 def spark() -> Iterator[Finding]:
-    """Whether Spark is there, and the Java that it would run on; nothing else needs either."""
+    """Check for Spark and its Java; nothing else needs them."""
     from wherry.spark.java import JAVA_MIN, find_java
 
     number, found = _version("pyspark"), find_java()

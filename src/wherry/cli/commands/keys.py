@@ -47,7 +47,7 @@ def create(
     expires: Instant = None,
     json: AsJson = False,
 ) -> None:
-    """Make a key. Its token is shown once, here, and can be had from nobody later."""
+    """Make a key. Its token is shown only now."""
     here = session(ctx, json)
     body = {"name": name, "rights": [_right(text) for text in right], "expires_ms": expires}
     view = here.run(lambda link: link.call("POST", "keys", body=body))
@@ -70,7 +70,7 @@ def list_keys(ctx: typer.Context, json: AsJson = False) -> None:
 
 @command(keys, "key show", "wherry key show $ID")
 def show(ctx: typer.Context, id: KeyId, json: AsJson = False) -> None:  # noqa: A002
-    """One key: whose it is and what it allows."""
+    """One key: its name and its rights."""
     here = session(ctx, json)
     view = here.run(lambda link: link.call("GET", "keys", id))
     output.fields(view if here.json else view | {"rights": _readable(view)["rights"]}, json=here.json)
@@ -102,7 +102,7 @@ def change(
 
 @command(keys, "key delete", "wherry key delete $ID --yes")
 def delete(ctx: typer.Context, id: KeyId, yes: Yes = False) -> None:  # noqa: A002
-    """Delete a key: whoever uses it is refused from now on."""
+    """Delete a key: requests with its token are refused from now on."""
     here = session(ctx)
     view = here.run(lambda link: link.call("GET", "keys", id))
     confirm(f"Delete key {id} of {view['name']}?", yes)

@@ -50,11 +50,11 @@ def load(
     callback_host: Annotated[str, typer.Option(help="Under which name the broker reaches this machine.")] = "127.0.0.1",
     json: AsJson = False,
 ) -> None:
-    """Send messages at an even pace, and tell how long until each was settled, by every subscription of the topic.
+    """Send messages at an even pace, and report how long until each was settled, by every subscription of the topic.
 
     A sync message holds its request until then; an async one is answered at once, and the broker calls back. For calls
-    to this machine the broker's configuration needs webhooks.allow_private; without it all are sync, unless --sync says
-    otherwise. What did not get so far in time has failed. Ends by --count, --duration or Ctrl-C.
+    to this machine the broker's configuration needs webhooks.allow_private; without it all are sync, unless --sync is
+    given. A message that did not get so far in time has failed. Ends by --count, --duration or Ctrl-C.
     """
     from wherry.cli.load import Load
 

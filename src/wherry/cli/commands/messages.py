@@ -31,7 +31,7 @@ COLUMNS = {"id": "id", "when": "published", "key": "key", "priority": "priority"
 
 
 def shown(rows: list[dict[str, Any]], *, json: bool, empty: str, columns: dict[str, str] = COLUMNS) -> None:
-    """Messages as a listing; columns that no message fills are left out."""
+    """Print messages as a listing, without empty columns."""
     if not json:
         for row in rows:
             row |= {"when": output.moment(row.get("published_ms")), "body": output.body(row)}
@@ -53,7 +53,7 @@ def browse(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Look at messages without taking them: no lease, no attempt, no order changes."""
+    """List messages without taking them: no lease, no attempt, no order changes."""
     here = session(ctx, json)
 
     async def work(link: Link) -> list[dict[str, Any]]:
@@ -141,6 +141,6 @@ def amend(
 
 @command(messages, "message cancel", "wherry message cancel jobs alarm")
 def cancel(ctx: typer.Context, topic: TopicName, id: MessageId) -> None:  # noqa: A002
-    """Cancel a message that still waits; one that is out or done cannot be."""
+    """Cancel a message that still waits; one on lease or settled cannot be cancelled."""
     session(ctx).run(lambda link: link.call("DELETE", "topics", topic, "messages", id))
     output.note(f"message {id} of {topic} is cancelled")

@@ -41,13 +41,13 @@ Instant = Annotated[
 
 
 class Progress(Protocol):
-    """What is told how far a publish is."""
+    """Shows how far a publish is."""
 
     def read(self, size: int) -> None:
-        """So many bytes more were read."""
+        """Count bytes that were read."""
 
     def sent(self, count: int) -> None:
-        """So many messages in all were handed over."""
+        """Show how many messages were sent in all."""
 
 
 @command(
@@ -95,8 +95,8 @@ def publish(
     """Publish messages; they are on disk when the command ends.
 
     TEXTs are one message each. Without any, lines of stdin are, or of the files named. The options hold for every
-    message; what a line of NDJSON says itself comes first. With --wait each is printed with what became of it, and the
-    exit code is 1 if one did not get so far in time.
+    message; fields of a line of NDJSON override them. With --wait each message is printed with its fate, and the exit
+    code is 1 if one did not get so far in time.
     """
     sources = [str(file) for file in files or ()]
     if not texts and not sources:
@@ -112,7 +112,7 @@ def publish(
 
 @dataclass
 class PublishJob:
-    """One call of the command."""
+    """One run of the command."""
 
     topic: str
     texts: list[str]
@@ -125,12 +125,12 @@ class PublishJob:
     timeout_ms: int
     count: int = 0
     stored: int = 0
-    """How many of those are on disk, where not all are."""
+    """How many messages are on disk, where not all are."""
     began: float = 0.0
     fates: list[str] = field(default_factory=list)
 
     def run(self, here: Session) -> None:
-        """Publish, and tell what came of it."""
+        """Publish, and print the result."""
         try:
             with _meter(self.sources) as meter:
                 ids = here.run(lambda link: self._publish(link, meter))
@@ -155,7 +155,7 @@ class PublishJob:
     async def _publish(self, link: Link, meter: Progress) -> list[str]:
         from wherry.cli import feed
 
-        await link.alive()  # the producer would try again for a while: a person wants to know at once
+        await link.alive()  # the producer would try again for a while; a user wants an error at once
         if self.create and await link.exists("topics", self.topic) is None:
             await link.call("PUT", "topics", self.topic, body={})
         fields, first = self.fields, []
@@ -179,7 +179,7 @@ class PublishJob:
         return ids
 
     async def _publish_and_wait(self, link: Link, meter: Progress) -> list[str]:
-        """A call for some messages at a time, each held until they got so far."""
+        """Publish some messages a call, which the broker holds until their fate is reached."""
         from wherry.cli import feed
 
         ids: list[str] = []
@@ -202,7 +202,7 @@ class PublishJob:
 
 
 async def _calls(entries: AsyncIterator[InputMessage]) -> AsyncIterator[list[InputMessage]]:
-    """As many messages as one call takes, or fewer."""
+    """Yield as many messages as one call takes, or fewer."""
     call: list[InputMessage] = []
     size = 0
     async for each in entries:
@@ -225,7 +225,7 @@ class _Silent:
 
 @contextmanager
 def _meter(sources: list[str]) -> Iterator[Progress]:
-    """A progress bar for people who watch a long input; nothing for anybody else."""
+    """Show a progress bar for a long input on a terminal; else nothing."""
     if not sources or not sys.stderr.isatty() or (STDIN in sources and sys.stdin.isatty()):
         yield _Silent()
         return
@@ -240,7 +240,7 @@ def _meter(sources: list[str]) -> Iterator[Progress]:
 
 
 class _Bar:
-    """The bar moves with what is read; the words beside it with what is handed over."""
+    """A bar that moves with what is read, and a text with what is sent."""
 
     def __init__(self, bar: Any, total: int | None) -> None:
         self._bar = bar

@@ -22,7 +22,7 @@ RouteName = Annotated[str, typer.Argument(help="The name of a route.", metavar="
 
 
 def _binding(text: str, kind: Kind, *, any_header: bool) -> dict[str, object]:
-    """A rule as people write it: `jobs`, `jobs=orders.*`, or of headers `jobs=region:eu,size:big`."""
+    """Parse a binding: `jobs`, `jobs=orders.*`, or of headers `jobs=region:eu,size:big`."""
     topic, _, match = text.partition("=")
     if kind != "headers":
         return given(topic=topic, match=match or None)

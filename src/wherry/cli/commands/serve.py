@@ -1,4 +1,4 @@
-"""`serve` and `config show`: the node, and what it would be started with."""
+"""`serve` and `config show`: run a node, and print its configuration."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ FLAGS: dict[str, tuple[str, str]] = {
     "--log-level": ("LEVEL", "debug, info, warning, error."),
     "--log-format": ("FORMAT", "auto, text, json."),
 }
-"""The flags of `wherry.node.sources`, with words for people: a test holds the two together."""
+"""The flags of `wherry.node.sources`, with their help; a test compares the two."""
 
 
 def _with_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """A command that takes them all, and gets those that were given in `flags`."""
+    """Make a command that takes all flags, and passes those that were given as `flags`."""
     own = inspect.signature(function, eval_str=True)
     kept = [each for name, each in own.parameters.items() if name != "flags"]
     names = {flag.strip("-").replace("-", "_"): flag for flag in FLAGS}
@@ -69,7 +69,7 @@ ConfigFile = Annotated[str | None, typer.Option(metavar="FILE", help="A TOML fil
 
 
 def effective(config: str | None = None, flags: dict[str, object] | None = None) -> Effective:
-    """The configuration in force here; what only the command line reads is none of it."""
+    """Return the configuration in force, without variables that only the command line reads."""
     from wherry.node.sources import load  # brings the broker along
 
     return load(config, os.environ, flags)
@@ -102,9 +102,9 @@ config_app = group("config", "The configuration of a broker.", BROKER)
 @command(config_app, "config show", "wherry config show", "wherry config show --port 7071 --json")
 @_with_flags
 def show_config(ctx: typer.Context, flags: dict[str, object], config: ConfigFile = None, json: AsJson = False) -> None:
-    """What a broker started here would be set to, and where each value comes from.
+    """The settings of a broker started here, and where each value comes from.
 
-    It takes the flags of `serve`, and looks at the same file and environment.
+    It takes the flags of `serve`, and reads the same file and environment.
     """
     as_json = session(ctx, json).json
     settings = [setting._asdict() for setting in _effective(config, flags).settings()]

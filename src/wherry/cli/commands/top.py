@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from wherry.cli.link import Link
 
 COLUMNS = ("topic", "subscription", "in/s", "out/s", "ready", "leased", "later", "dead", "lag", "age")
-"""They fit into 80 characters; JSON has more."""
+"""Columns that fit into 80 characters; JSON has more."""
 
 
 class Sample:
@@ -30,7 +30,7 @@ class Sample:
         self.topics = [view["stats"] for view in views]
 
     def counted(self) -> dict[tuple[str, str], int]:
-        """What only ever grows: published by topic, acked by subscription."""
+        """Return the counts that only grow: published by topic, acked by subscription."""
         found: dict[tuple[str, str], int] = {}
         for topic in self.topics:
             found[topic["name"], ""] = topic["counters"].get("published", 0)
@@ -40,7 +40,7 @@ class Sample:
 
 
 def rows_of(before: Sample, after: Sample) -> list[dict[str, Any]]:
-    """A row for each subscription, and for each topic that has none; rates are between the two samples."""
+    """Return a row for each subscription, and for each topic that has none; rates are between the two samples."""
     seconds, old, new = max(after.at - before.at, 1e-9), before.counted(), after.counted()
 
     def rate(topic: str, name: str) -> float:
@@ -73,7 +73,7 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Two looks, one table, and stop.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Topics with their rates, what is ready, out on lease, scheduled and dead, and how far behind; until Ctrl-C."""
+    """Topics with their rates, what is ready, on lease, scheduled and dead, and their lag; until Ctrl-C."""
     here = session(ctx, json)
     terminal = output.console()
     if here.json or once or not terminal.is_terminal:
@@ -88,7 +88,7 @@ def top(
 
 
 async def _watch(link: Link, every_s: float, once: bool, draw: Callable[[list[dict[str, Any]]], None]) -> None:
-    """Look, wait, look again, and draw what came of it."""
+    """Sample the figures, wait, sample again, and draw."""
     from asyncio import sleep
 
     before = Sample((await link.call("GET", "topics"))["topics"])

@@ -1,1 +1,1 @@
-"""Where figures are sent to, again and again: statsd, JSON lines, OTLP, and what others write (docs/metrics.md)."""
+"""Where figures are sent, again and again: statsd, JSON lines, OTLP, and sinks of other packages (docs/metrics.md)."""

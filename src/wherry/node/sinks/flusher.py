@@ -17,7 +17,7 @@ from wherry.broker.metrics.metrics import Metrics
 from wherry.node.sinks.sink import Named, Sample, samples_of
 
 CLOSE_S = 5.0
-"""For the last flush of a sink; then it is left to itself."""
+"""The time that a sink has for its last flush."""
 
 _log = logging.getLogger("wherry.metrics")
 
@@ -33,14 +33,14 @@ class Outlet:
         self._thread.start()
 
     def give(self, samples: Sequence[Sample] | None) -> bool:
-        """Have it flush these, or end for None; False when it is not done with the last ones."""
+        """Flush these samples, or end for None; return False if the sink is not done with the last ones."""
         with suppress(Full):
             self._queue.put_nowait(samples)
             return True
         return False
 
     def join(self) -> None:
-        """Wait for its end, but not for ever."""
+        """Wait a bounded time for the thread to end."""
         with suppress(Full):
             self._queue.put(None, timeout=CLOSE_S)
         self._thread.join(CLOSE_S)
@@ -94,12 +94,12 @@ class Flusher:
             await self.flush()
 
     async def flush(self) -> None:
-        """Give every sink that is free the figures of now."""
+        """Give every idle sink the figures of now."""
         samples = samples_of(await self._metrics.families())
         for outlet in self._outlets:
             outlet.give(samples)
 
     async def close(self) -> None:
-        """A last flush, then the end of all sinks."""
+        """Flush a last time, then end all sinks."""
         await self.flush()
         await asyncio.gather(*(asyncio.to_thread(outlet.join) for outlet in self._outlets))

@@ -1,4 +1,4 @@
-"""OTLP over HTTP, as JSON: to any collector of OpenTelemetry. It takes no library to write it.
+"""OTLP over HTTP, as JSON: to any collector of OpenTelemetry. No library is needed.
 
 | option | default | |
 |---|---|---|
@@ -25,7 +25,7 @@ CUMULATIVE = 2
 
 
 class Otlp:
-    """An address, and when it all began."""
+    """The address of a collector, and the start of the counters."""
 
     def __init__(self) -> None:
         self._began_ns = time.time_ns()
@@ -47,11 +47,11 @@ class Otlp:
             answer.read(1 << 16)
 
     def close(self) -> None:
-        """Nothing is held between two flushes."""
+        """See `Sink`. There is nothing to close."""
 
 
 def document(samples: Sequence[Sample], began_ns: int, now_ns: int) -> dict[str, Any]:
-    """An `ExportMetricsServiceRequest` in the JSON of OTLP: 64-bit numbers are text there."""
+    """Return an `ExportMetricsServiceRequest` in the JSON of OTLP: 64-bit numbers are text there."""
     metrics: dict[str, dict[str, Any]] = {}
     for sample in samples:
         point = {

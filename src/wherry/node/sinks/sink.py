@@ -31,16 +31,16 @@ class Sample:
 
 
 class Sink(Protocol):
-    """Sends samples somewhere. All calls come from one thread of its own; it may wait and it may raise."""
+    """Sends samples. All calls come from one thread, so that a sink may wait, and it may raise."""
 
     def open(self, options: Mapping[str, str]) -> None:
         """Get ready; called again after a failure."""
 
     def flush(self, samples: Sequence[Sample]) -> None:
-        """Send what holds now. Counters are totals since the start."""
+        """Send the samples of now. Counters are totals since the start."""
 
     def close(self) -> None:
-        """Let go."""
+        """Close files and connections."""
 
 
 class Named(NamedTuple):
@@ -52,7 +52,7 @@ class Named(NamedTuple):
 
 
 def find(text: str) -> Named:
-    """The sink of a text in the configuration, not yet open; `InvalidInput` names those there are."""
+    """Return the sink that a text of the configuration names, not yet open; `InvalidInput` lists the known sinks."""
     name, _, query = text.partition("?")
     known = {each.name: each for each in entry_points(group=GROUP)}
     if name not in known:
@@ -68,12 +68,12 @@ def find(text: str) -> Named:
 
 
 def option(options: Mapping[str, str], name: str, default: str) -> str:
-    """An option of a sink."""
+    """Return an option of a sink."""
     return options.get(name, default)
 
 
 def number(options: Mapping[str, str], name: str, default: int) -> int:
-    """An option that is a whole number of at least 1."""
+    """Return an option that is a whole number of at least 1."""
     text = options.get(name, str(default))
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise InvalidInput(name, text, "a whole number of at least 1")
@@ -81,7 +81,7 @@ def number(options: Mapping[str, str], name: str, default: int) -> int:
 
 
 def samples_of(families: Iterable[Metric]) -> list[Sample]:
-    """The figures of Prometheus, one sample for each series; a histogram is one."""
+    """Return the figures of Prometheus, one sample for each series; a histogram is one sample."""
     result: list[Sample] = []
     for family in families:
         if family.type == "histogram":

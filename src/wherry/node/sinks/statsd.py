@@ -32,12 +32,12 @@ class Statsd:
         self._prefix = option(options, "prefix", "")
         self._packet_bytes = number(options, "packet_bytes", 1_432)
         host, port = option(options, "host", "127.0.0.1"), number(options, "port", 8_125)
-        # Not connected: then a server that is away for a while is no error.
+        # Not connected, so that a server that is away for a while is no error.
         kind, *_, self._where = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         self._socket = socket.socket(kind, socket.SOCK_DGRAM)
 
     def flush(self, samples: Sequence[Sample]) -> None:
-        """See `Sink`. Packets may get lost: then what they counted is lost with them, as always with statsd."""
+        """See `Sink`. Packets may get lost, and their counts with them, as always with statsd."""
         assert self._socket is not None
         packet = b""
         for line in self._lines(samples):

@@ -1,8 +1,8 @@
-"""Tells producers what became of their messages: posts outcomes to the callback URLs that they gave.
+"""Callbacks: posts the outcomes of messages to the URLs that their producers gave.
 
-Outcomes are in the state of the broker until somebody was told, so a restart loses none; what is posted twice, because
-an answer got lost, says the same twice. Notices that a message was handed over are in memory only. A URL that cannot be
-told is tried again after growing pauses, `ATTEMPTS` times over about nine minutes; then its outcomes are given up.
+Outcomes are in the state of the broker until they were posted, so a restart loses none; an outcome is posted twice if
+an answer was lost. Notices that a message was handed over are in memory only. A URL that does not answer is tried again
+after growing pauses, `ATTEMPTS` times over about nine minutes; then its outcomes are given up.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from wherry.wire.http.protocol.message import JSON
 
 ATTEMPTS = 10
 ATTEMPTS_HURRIED = 3
-"""When more than half of `URLS_MAX` URLs fail at a time."""
+"""The same while more than half of `URLS_MAX` URLs fail."""
 FIRST_S, CAP_S = 1.0, 300.0
 TIMEOUT_S = 10.0
 BATCH = 1_000
 """Outcomes in one call."""
 FETCH = 10_000
 URLS_MAX = 4_096
-"""URLs that are being told or wait for another attempt; outcomes for more stay where they are until then."""
+"""URLs with a call under way or ahead; outcomes for further URLs stay in the broker until then."""
 CALLS_A_HOST = 4
 HOSTS_MAX = 4_096
 SLOW_S = 1.0
@@ -50,7 +50,7 @@ _log = logging.getLogger("wherry.webhooks")
 
 @dataclass(slots=True)
 class CallbackUrl:
-    """A URL that there is something to tell, from the first attempt to success or the last."""
+    """A URL with outcomes to post, from the first attempt to success or the last."""
 
     url: str
     host_limit: asyncio.Semaphore
@@ -62,7 +62,7 @@ class CallbackUrl:
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether there is something to tell at hand."""
+        """Whether there are outcomes or notices to post."""
         return bool(self.notices or self.outcomes)
 
 
@@ -74,20 +74,20 @@ class Callbacks:
         self._urls: dict[str, CallbackUrl] = {}
         self._host_limits: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._hosts: OrderedDict[str, bool] = OrderedDict()
-        """Hosts that were called: whether they answered well, and soon."""
+        """Hosts that were called: whether they answered 2xx, and quickly."""
         self._task: asyncio.Task[None] | None = None
         self.given_up = 0
-        """Outcomes that nobody could be told."""
+        """Outcomes that could not be posted."""
 
     def __len__(self) -> int:
         return len(self._urls)
 
     def start(self) -> None:
-        """Tell what is there, and what comes."""
+        """Post all outcomes, present and future."""
         self._task = asyncio.create_task(self._run(), name="wherry callbacks")
 
     async def close(self, patience_s: float) -> None:
-        """Begin nothing more; calls under way have so long to end. What was not told stays with the broker."""
+        """Begin no more calls; those under way have so long to end. Unreported outcomes stay in the broker."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -113,7 +113,7 @@ class Callbacks:
                     await event.wait()
 
     def _fetch(self, now: float) -> None:
-        """Notices first: nobody hears of an end before the beginning."""
+        """Fetch notices, then outcomes, so that no URL gets the end of a message before its hand-over."""
         for notice in self._broker.delivered_notices():
             target_url = self._url(notice.url)
             if target_url is not None:
@@ -139,7 +139,7 @@ class Callbacks:
         return target_url
 
     def _begin(self, now: float) -> float | None:
-        """Tell whom it is time to tell; when to look again, if nothing happens until then."""
+        """Begin the calls that are due; return when to check again, if nothing happens until then."""
         wake_at: list[float] = []
         for target_url in list(self._urls.values()):
             if target_url.task is not None:
@@ -148,7 +148,7 @@ class Callbacks:
                 wake_at.append(target_url.resume_at)
             elif target_url.has_outcomes:
                 target_url.task = asyncio.create_task(self._report(target_url), name="wherry callback")
-            elif target_url.resume_at + CAP_S > now:  # its failures count, should there be more to tell
+            elif target_url.resume_at + CAP_S > now:  # its failures count, should there be more outcomes
                 wake_at.append(target_url.resume_at + CAP_S)
             else:
                 del self._urls[target_url.url]
@@ -161,7 +161,7 @@ class Callbacks:
                 error, is_gone = await self._posted(target_url, notices + outcomes)
                 if error:
                     target_url.failures += 1
-                    target_url.outcomes.clear()  # they stay with the broker, and may be others by the next attempt
+                    target_url.outcomes.clear()  # they stay in the broker, and are fetched again for the next attempt
                     if is_gone or target_url.failures >= self._attempts():
                         await self._give_up(target_url, notices, outcomes, error)
                     pause_s = min(CAP_S, FIRST_S * 2.0 ** (target_url.failures - 1))
@@ -175,11 +175,11 @@ class Callbacks:
             target_url.outcomes.clear()
             target_url.resume_at = _now() + FIRST_S
         except WherryError as fault:
-            _log.warning("outcomes were told, and come again: %s", fault, extra=_names(target_url))
+            _log.warning("outcomes were posted, and will be posted again: %s", fault, extra=_names(target_url))
             target_url.outcomes.clear()
             target_url.resume_at = _now() + FIRST_S
         except Exception:
-            _log.exception("a callback failed in a way nobody thought of", extra=_names(target_url))
+            _log.exception("a callback failed with an unexpected error", extra=_names(target_url))
             target_url.outcomes.clear()
             target_url.resume_at = _now() + CAP_S
         finally:
@@ -187,7 +187,7 @@ class Callbacks:
             self._broker.on_outcome.set()
 
     async def _posted(self, target_url: CallbackUrl, outcomes: Sequence[Outcome]) -> tuple[str, bool]:
-        """Why it failed, empty if it did not; and whether the other side says that it is gone."""
+        """Post outcomes; return the error, empty for success, and whether the answer was 410 (gone)."""
         target = Target.of(target_url.url)
         host = target.authority
         body = msgspec.json.encode({"outcomes": [_shown(outcome) for outcome in outcomes]})
@@ -234,10 +234,10 @@ class Callbacks:
 
 
 def _drop(target_url: CallbackUrl, notices: list[Outcome], outcomes: list[Outcome]) -> None:
-    """These are done; others may have come behind them meanwhile."""
+    """Remove outcomes that are done; others may have come behind them meanwhile."""
     for waiting, done in ((target_url.notices, notices), (target_url.outcomes, outcomes)):
         for each in done:
-            if waiting and waiting[0] is each:  # a full queue has let its first ones go already
+            if waiting and waiting[0] is each:  # a full queue has dropped its first ones already
                 waiting.popleft()
 
 

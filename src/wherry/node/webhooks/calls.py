@@ -16,7 +16,7 @@ from wherry.node.webhooks.targets import Targets
 
 
 class Calls(NamedTuple):
-    """Those who make the calls."""
+    """The parts of a node that make calls."""
 
     pushers: Pushers
     callbacks: Callbacks
@@ -25,7 +25,7 @@ class Calls(NamedTuple):
 
 @asynccontextmanager
 async def calling(broker: BrokerPort, config: WebhooksSection, *, patience_s: float = 10.0) -> AsyncIterator[Calls]:
-    """Push to webhooks and tell outcomes until the end; then calls under way have `patience_s` to end."""
+    """Push to webhooks and post outcomes until the end; then calls under way have `patience_s` to end."""
     targets = Targets(config.allow, allow_private=config.allow_private)
     sender = Sender(targets, config.calls)
     pushers, callbacks = Pushers(broker, sender), Callbacks(broker, sender, config.secret)

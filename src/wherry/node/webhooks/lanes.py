@@ -1,4 +1,4 @@
-"""Places for what the node does at a time: a bound on all, a bound for each host, and hosts take turns."""
+"""Bounds on the calls under way: one for all, one for each host; hosts take turns."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 
 class BrokenOff(Exception):
-    """Work that had its trial, while another host waited for its place."""
+    """A call that lost its place to another host, after its trial time."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """Somebody who has a place, or waits for one."""
+    """A call that has a place, or waits for one."""
 
     host: str
     granted: asyncio.Future[None]
@@ -26,7 +26,7 @@ class _Waiter:
 class Lane:
     """So many places, so many of them for one host.
 
-    Where there is a `trial_s`, whoever has had a place for longer loses it to another host that waits.
+    With a `trial_s`, a call that has had a place for longer loses it to another host that waits.
     """
 
     def __init__(self, places: int, a_host: int, *, trial_s: float | None = None) -> None:
@@ -34,16 +34,16 @@ class Lane:
         self._busy: Counter[str] = Counter()
         self._waiting: dict[str, dict[_Waiter, None]] = {}
         self._ready: dict[str, None] = {}
-        """Hosts that may have a place more and want it, in turn."""
+        """Hosts that may have another place and wait for it, in turn."""
         self._late: dict[_Waiter, None] = {}
         self._breaking = 0
-        """Places that are about to be free."""
+        """Places that are about to come free."""
 
     @asynccontextmanager
     async def place(
         self, host: str, *, beat_s: float | None = None, beat: Callable[[], Awaitable[None]] | None = None
     ) -> AsyncIterator[None]:
-        """Have a place; `beat` is called every `beat_s` while there is none. `BrokenOff` when it is taken away."""
+        """Hold a place; call `beat` every `beat_s` while waiting. Raise `BrokenOff` when the place is taken away."""
         loop = asyncio.get_running_loop()
         waiter = _Waiter(host, loop.create_future())
         timer: asyncio.TimerHandle | None = None
@@ -85,7 +85,7 @@ class Lane:
         self._turn(host)
 
     def _drop(self, waiter: _Waiter) -> None:
-        """It waits no more."""
+        """Remove a call that waits no more."""
         waiting = self._waiting[waiter.host]
         del waiting[waiter]
         if not waiting:
@@ -93,7 +93,7 @@ class Lane:
             self._ready.pop(waiter.host, None)
 
     def _turn(self, host: str) -> None:
-        """Something changed for a host: give away what is free, then take from those who are late what is wanted."""
+        """Give free places away, then take places from late calls for hosts that wait."""
         self._line_up(host)
         while self._free and self._ready:
             host = next(iter(self._ready))

@@ -1,8 +1,8 @@
-"""Addresses of names, by the system, which may take its time: a lookup cannot be ended, so those under way are bounded.
+"""Addresses of names, by the system's resolver. A lookup may take long and cannot be cancelled, so there is a bound.
 
-Each runs in a thread of its own that does not hold up the exit, one for a name at a time, whoever asks. Names that
-answered before have places of their own: however many names never answer, the others are looked up. A lookup that is
-late gives its place back, as long as not too many are.
+Each lookup runs in a thread of its own that does not hold up the exit, one for a name at a time, which all callers
+share. Names that answered before have places of their own: however many names never answer, the others are looked up.
+A late lookup gives its place back, as long as not too many are late.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from threading import Thread
 from wherry.node.webhooks.lanes import Lane
 
 PLACES = 16
-"""Of names that answered before; and as many of all others."""
+"""Lookups at a time of names that answered before; and as many of all others."""
 LATE_S = 1.0
 LATE_MAX = 64
 WAIT_S = 5.0
-"""For a place; the lookup itself waits as long as its caller does."""
+"""How long a lookup waits for a place; then it takes as long as its caller waits."""
 NAMES_MAX = 1_024
 """Names that are looked up or wait for a place."""
 KEEP_S = 5.0
-"""How long an answer holds."""
+"""How long an answer is used again."""
 KNOWN_MAX = 4_096
 
 
 class NotTried(Exception):
-    """A call that could not even be begun, for a reason of our own: it says nothing about the client."""
+    """A call that could not be begun, for a reason of this node: it proves nothing about the client."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +43,7 @@ class _Lookup:
 
 
 def look_up(host: str) -> list[str]:
-    """Ask the system, and wait."""
+    """Look a name up, blocking."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
@@ -55,12 +55,12 @@ class Lookups:
         self._look = look
         self._running: dict[str, _Lookup] = {}
         self._known: OrderedDict[str, tuple[list[str], float]] = OrderedDict()
-        """Names that answered: what, and until when it holds."""
+        """Names that answered: their addresses, and until when these are used."""
         self._known_lane, self._other_lane = Lane(PLACES, 1), Lane(PLACES, 1)
         self._late = 0
 
     async def begin(self, host: str) -> asyncio.Future[list[str]]:
-        """What will be the addresses of a name, once they are asked for; `NotTried` if too many others are."""
+        """Begin a lookup and return an awaitable of its addresses; raise `NotTried` if too many are under way."""
         loop = asyncio.get_running_loop()
         held = [host] if _is_address(host) else self._held(host)
         if held is not None:
@@ -111,9 +111,9 @@ class Lookups:
             found: list[str] | Exception
             try:
                 found = self._look(host)
-            except Exception as fault:  # for whoever asked
+            except Exception as fault:  # for the callers
                 found = fault
-            with suppress(RuntimeError):  # the loop is closed, and nobody wants to know
+            with suppress(RuntimeError):  # the loop is closed: no caller is left
                 loop.call_soon_threadsafe(self._end, host, lookup, found)
 
         try:
@@ -125,7 +125,7 @@ class Lookups:
         self._known.pop(host, None)
         if isinstance(found, Exception):
             lookup.answer.set_exception(found)
-            lookup.answer.exception()  # nobody may be left to ask
+            lookup.answer.exception()  # all callers may have gone
             return
         lookup.answer.set_result(found)
         self._known[host] = (found, asyncio.get_running_loop().time() + KEEP_S)
@@ -133,7 +133,7 @@ class Lookups:
             self._known.popitem(last=False)
 
     def close(self) -> None:
-        """Wait for none of them."""
+        """Stop waiting for lookups under way."""
         for lookup in self._running.values():
             if lookup.task is not None:
                 lookup.task.cancel()

@@ -3,15 +3,15 @@
     2xx                               acked
     5xx                               failed, and the client may be in trouble: one call at a time, after growing pauses
     429, or 503 with `Retry-After`    not now: handed back untouched, and a pause
-    410                               removed at once: the client says that it is gone
+    410                               removed at once: the client answers that it is gone
     any other answer                  failed: this message is the problem, the next one goes out at once
     no answer to what was sent        failed, and the client counts as down: pauses as after a 5xx
     no connection, no TLS             handed back untouched, and the client counts as down
     `remove_after` of the last two    the subscription is removed
 
-An answer is about the message, and silence about the client: a message that nobody can handle ends as a dead letter,
-and takes no client along. A call that we could not make, or broke off for the sake of others, is made again and says
-nothing about either. Pauses and the return of what failed both follow the retry policy of the subscription.
+An answer is about the message, and silence is about the client: a message that no client can handle ends as a dead
+letter, and does not remove the subscription. A call that this node could not make, or broke off for the sake of others,
+is made again and counts for neither. Pauses and retries both follow the retry policy of the subscription.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from wherry.wire.http.formats import write_messages
 from wherry.wire.http.protocol.message import JSON
 
 PUSH_BYTES = 1 << 20
-"""Content of one call at most; a single larger message still goes."""
+"""Content of one call at most; a single larger message is still sent."""
 GRACE_MS = 5_000 + int(WAIT_S * 1000)
 """What a lease lasts beyond the time of its call."""
 SLOW_S = 1.0
 TROUBLE_S = 1.0
 REJOIN_S = (0.1, 30.0)
-"""The first and the longest pause before a pusher that lost its place among the consumers comes back."""
+"""The first and the longest pause before a pusher that is no consumer any more joins again."""
 
 _log = logging.getLogger("wherry.webhooks")
 
@@ -59,18 +59,18 @@ class Verdict:
 
     error: str = ""
     is_down: bool = False
-    """Nobody answered."""
+    """There was no answer."""
     is_gone: bool = False
     is_troubled: bool = False
-    """It answered that it cannot, whatever the message."""
+    """The client answered that it cannot handle any message now."""
     is_untouched: bool = False
-    """The message was not looked at: it never got there, or it is not its turn."""
+    """The client did not handle the message: it never got it, or asked for a pause."""
     pause_s: float = 0.0
-    """How long it asks to be left alone, at least."""
+    """The pause that the client asked for, at least."""
 
 
 class Pusher:
-    """One subscription with its webhook as it is now; another webhook is another pusher."""
+    """Pushes one subscription to its webhook; a changed webhook gets another pusher."""
 
     def __init__(
         self,
@@ -88,13 +88,13 @@ class Pusher:
         self._calls: set[asyncio.Task[None]] = set()
         self._is_proven = self._is_slow = False
         self._failures = 0
-        """Calls in a row that found the client down or in trouble: they set the pace."""
+        """Calls in a row that found the client down or in trouble; they set the pauses."""
         self._silences = 0
-        """Calls in a row without an answer: they have it removed."""
+        """Calls in a row without an answer; too many remove the subscription."""
         self._failed_at = self._resume_at = 0.0
 
     async def run(self, join: Callable[[], ConsumerPort]) -> None:
-        """Push until the subscription is gone. Cancelled, it lets calls under way end; cancelled again, it does not."""
+        """Push until the subscription is gone. When cancelled, wait for calls under way; cancelled again, do not."""
         pause_s, pause_max_s = REJOIN_S
         while self._is_wanted():
             began = _now()
@@ -106,7 +106,7 @@ class Pusher:
             except WherryError as fault:
                 _log.warning("a pusher cannot push, and tries again: %s", fault, extra=self._names())
             except Exception:
-                _log.exception("a pusher failed in a way nobody thought of, and tries again", extra=self._names())
+                _log.exception("a pusher failed with an unexpected error, and tries again", extra=self._names())
             if self._is_wanted():
                 pause_s = REJOIN_S[0] if _now() - began > pause_max_s else pause_s
                 await asyncio.sleep(pause_s)
@@ -145,7 +145,7 @@ class Pusher:
             call.add_done_callback(self._calls.discard)
 
     async def _room(self) -> None:
-        """Wait out a pause, and for one of the calls under way to end when there are enough of them."""
+        """Wait for the end of a pause, and for a call to end when enough are under way."""
         while True:
             enough = self._webhook.in_flight if self._is_proven and not self._failures else 1
             pause_s = self._resume_at - _now()
@@ -162,7 +162,7 @@ class Pusher:
             verdict = await self._posted(delivery)
             self._learn(verdict, began)
             try:
-                await self._settle(delivery, verdict)  # before a removal, so that what dies of it is seen to
+                await self._settle(delivery, verdict)  # before a removal, so that dead letters are made first
             finally:
                 if verdict.is_gone or self._silences >= self._webhook.remove_after:
                     await self._remove(verdict)
@@ -172,7 +172,7 @@ class Pusher:
             _log.warning("a call was made and cannot be settled: %s", fault, extra=self._names())
             self._resume_at = _now() + TROUBLE_S
         except Exception:
-            _log.exception("a call failed in a way nobody thought of", extra=self._names())
+            _log.exception("a call failed with an unexpected error", extra=self._names())
             self._resume_at = _now() + TROUBLE_S
 
     async def _settle(self, delivery: DeliveryPort, verdict: Verdict) -> None:
@@ -233,12 +233,12 @@ class Pusher:
         return self._sender.quick if self._is_proven else self._sender.new
 
     async def _keep(self, delivery: DeliveryPort) -> None:
-        """The lease lives on, for one more call."""
+        """Renew the lease for one more call."""
         if self._config().acks:
             await delivery.renew(max(self._webhook.timeout_ms + GRACE_MS, self._config().lease_ms))
 
     def _learn(self, verdict: Verdict, began: float) -> None:
-        """What a call says about the client. Of calls that were under way together, one counts."""
+        """Update what is known of the client. Of failed calls that were under way together, one counts."""
         hampered = verdict.is_down or verdict.is_troubled
         if not hampered:
             self._failures = 0
@@ -256,7 +256,7 @@ class Pusher:
 
     async def _remove(self, verdict: Verdict) -> None:
         if self._broker.numbered_subscription(self._number) is None:
-            return  # by another call, or by somebody
+            return  # another call or a client has removed it
         often = "" if verdict.is_gone else f" ({self._silences} calls in a row had no answer)"
         why = f"its webhook cannot be reached: {verdict.error}{often}"
         _log.warning("a subscription is removed: %s", why, extra=self._names())
@@ -274,7 +274,7 @@ class Pusher:
 
 
 def verdict_of(answer: Answer, authority: str) -> Verdict:
-    """What an answer means. Its body is not kept: see `sender`."""
+    """Return what an answer means. Its body is not kept: see `sender`."""
     status = answer.status
     if is_taken(status):
         return Verdict()

@@ -1,4 +1,4 @@
-"""A pusher for every subscription with a webhook, from its first day to its last."""
+"""A pusher for every subscription with a webhook, from its creation to its removal."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ _log = logging.getLogger("wherry.webhooks")
 
 
 class Pushers:
-    """Follows the catalog: a webhook that comes gets a pusher, one that changes another, one that goes loses it."""
+    """Follows the catalog: starts, replaces and stops pushers as webhooks are added, changed and removed."""
 
     def __init__(self, broker: BrokerPort, sender: Sender) -> None:
         self._broker, self._sender = broker, sender
         self._is_open = False
         self._current: dict[int, asyncio.Task[None]] = {}
         self._all: set[asyncio.Task[None]] = set()
-        """Those too whose last calls are under way."""
+        """Pushers by subscription, with those whose last calls are under way."""
         self.removals: Counter[str] = Counter()
-        """Subscriptions removed since the start: those that are down, and those that said that they are gone."""
+        """Subscriptions removed since the start, by reason: `down`, or `gone` (410)."""
 
     def __len__(self) -> int:
         return len(self._current)
 
     def start(self) -> None:
-        """Push for all that are there, and for all that come."""
+        """Push for all webhooks, present and future."""
         self._is_open = True
         self._broker.watch_webhooks(self._tell)
         for number in self._broker.pushed_subscriptions():
             self._follow(number)
 
     def _tell(self, number: int) -> None:
-        """Not at once: whoever tells is in the middle of a step."""
+        """Schedule the start of a pusher: the caller is in the middle of a step."""
         asyncio.get_running_loop().call_soon(self._follow, number)
 
     def _follow(self, number: int) -> None:
@@ -63,7 +63,7 @@ class Pushers:
             _log.error("a pusher ended", exc_info=task.exception())
 
     async def close(self, patience_s: float) -> None:
-        """Pull nothing more; calls under way have so long to end, then their messages wait again."""
+        """Stop pulling; calls under way have so long to end, then their messages wait again."""
         self._is_open = False
         self._broker.watch_webhooks(None)
         for _ in range(2):

@@ -1,7 +1,7 @@
-"""Which addresses the node may call: clients choose the URLs, and must not reach through it into its own network.
+"""Which addresses the node may call: clients choose the URLs, and must not use them to reach the node's own network.
 
-The connection goes to the very address that was judged: a name that resolves to another address a moment later (DNS
-rebinding) gains nothing. What a name server said may hold for some seconds; it is judged at each call.
+The connection is made to the very address that was judged: a name that resolves to another address a moment later (DNS
+rebinding) gains nothing. Addresses of a name may be used again for some seconds; they are judged at each call.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Target:
 
     @classmethod
     def of(cls, url: str) -> Target:
-        """From a URL that was checked."""
+        """Return the target of a URL that was checked."""
         parts = urlsplit(url)
         secure = parts.scheme == "https"
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -52,7 +52,7 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """As the `Host` header has it, and as logs may: paths and queries hold secrets at times."""
+        """Return host and port for the `Host` header and for logs, since paths and queries may hold secrets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
 
@@ -69,13 +69,13 @@ class Targets:
         self._lookups = Lookups()
 
     async def begin(self, target: Target) -> Awaitable[list[str]]:
-        """What will be the addresses of a target, once its name is being looked up; `NotTried` if it cannot be."""
+        """Begin to look a target up; return an awaitable of its addresses, or raise `NotTried`."""
         if self._resolver is not None:
             return self._resolver(target.host, target.port)
         return await self._lookups.begin(target.host)
 
     async def addresses(self, target: Target, begun: Awaitable[list[str]] | None = None) -> list[str]:
-        """The addresses that may be called for a target; `Refused` if there is none."""
+        """Return the addresses of a target that may be called; raise `Refused` if there is none."""
         found = await asyncio.shield(begun if begun is not None else await self.begin(target))
         allowed = [text for text in found if self._why_not(_ip(text)) is None]
         if not allowed:
@@ -84,11 +84,11 @@ class Targets:
         return allowed
 
     def close(self) -> None:
-        """Wait for no name any more."""
+        """Stop all lookups."""
         self._lookups.close()
 
     def check(self, field: str, url: str) -> None:
-        """`InvalidInput` for a URL that is refused whatever a name server says; the rest is judged at each call."""
+        """Raise `InvalidInput` for a URL that no lookup could make acceptable; addresses are judged at each call."""
         host = Target.of(check_url(field, url)).host
         try:
             ips = [_ip(host)]
@@ -100,7 +100,7 @@ class Targets:
             raise InvalidInput(field, url, f"an address that may be called: {host} is {refusals[0]} (webhooks.allow)")
 
     def _why_not(self, ip: Ip) -> str | None:
-        """What an address is that must not be called; None for one that may."""
+        """Return why an address must not be called; None if it may be."""
         plain = _inner(ip)
         if any(each in network for network in self._allow for each in (ip, plain)):
             return None
@@ -110,14 +110,14 @@ class Targets:
 
 
 def is_public(ip: Ip) -> bool:
-    """Whether an address is one of the public internet."""
+    """Return whether an address is one of the public internet."""
     special = ip.is_multicast or ip.is_reserved or ip.is_unspecified or ip.is_link_local or ip.is_loopback
     local = isinstance(ip, ipaddress.IPv6Address) and (ip.is_site_local or ip in NAT64_LOCAL)
     return ip.is_global and not special and not local
 
 
 def network_of(field: str, text: str) -> Network:
-    """A network, or one address, as the configuration has it."""
+    """Parse a network, or one address, of the configuration."""
     try:
         return ipaddress.ip_network(text)
     except ValueError as fault:
@@ -129,7 +129,7 @@ def _ip(text: str) -> Ip:
 
 
 def _inner(ip: Ip) -> Ip:
-    """The IPv4 address that an IPv6 address only wraps: where the packets go in the end."""
+    """Return the IPv4 address that an IPv6 address wraps, to which packets are routed in the end."""
     if isinstance(ip, ipaddress.IPv4Address):
         return ip
     if ip.ipv4_mapped is not None:

@@ -28,7 +28,7 @@ RETRY_S = 30.0
 Url = Annotated[
     str, typer.Option("--url", envvar="WHERRY_FLIGHT_URL", help="Arrow Flight of the broker.", show_envvar=True)
 ]
-ApiKey = Annotated[str | None, typer.Option("--api-key", help="Who you are.", show_default="as before the command")]
+ApiKey = Annotated[str | None, typer.Option("--api-key", help="Your API key.", show_default="as before the command")]
 Master = Annotated[str, typer.Option(help="Where Spark runs: local[2], spark://host:7077, sc://host:15002.")]
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Messages a second.", show_default="as fast as can be")]
 Since = Annotated[
