@@ -10,25 +10,25 @@ from __future__ import annotations
 from urllib.parse import quote, unquote
 
 ROOT = "/"
-"""The virtual host that everybody has."""
+"""The virtual host that every broker has."""
 
 SUBSCRIPTION = "amqp"
-"""What all consumers of a queue share."""
+"""The subscription that all consumers of a queue share."""
 
 LABEL = "amqp"
-"""Where topics, routes and bindings keep what only this wire knows of them."""
+"""The label in which topics, routes and bindings keep what only this layer knows of them."""
 
 REPLY_TO = "amq.rabbitmq.reply-to"
-"""The queue that is none: replies go straight to the channel that asked."""
+"""The pseudo-queue of direct replies, which are sent straight to the channel that asked."""
 
 SHORT_BYTES_MAX = 255
-"""What a short string of the protocol holds: no name or routing key is longer."""
+"""The length of a short string of AMQP: no name or routing key is longer."""
 
 _MARK = "@"
 
 
 def full_name(host: str, name: str) -> str:
-    """The topic of a queue, or the route of an exchange.
+    """Return the topic of a queue, or the route of an exchange.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def full_name(host: str, name: str) -> str:
 
 
 def is_short(text: str) -> bool:
-    """Whether a text from a table can be a name or a routing key: it is text, and a short string holds it."""
+    """Return whether a value of a table can be a name or a routing key: a text that fits a short string."""
     try:
         return len(text.encode()) <= SHORT_BYTES_MAX
     except UnicodeEncodeError:
@@ -49,7 +49,7 @@ def is_short(text: str) -> bool:
 
 
 def host_and_name(full: str) -> tuple[str, str]:
-    """The way back.
+    """Return virtual host and name of a topic or route.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def host_and_name(full: str) -> tuple[str, str]:
 
 
 def reaches(pattern: str, host: str) -> bool:
-    """Whether some name in a virtual host may fit the pattern of a right.
+    """Return whether some name in a virtual host may match the pattern of a right.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What is refused to a client, and why: a reason and a text. Each wire says it in its own way."""
+"""Refusals: a reason and a text. Each wire turns them into its own error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Reason(Enum):
 
 
 class Refused(Exception):
-    """A call that is not carried out. `hard` ends the connection; where it is None, the reason says what ends."""
+    """A call that is refused. `hard` ends the connection; None leaves that to the reason."""
 
     def __init__(self, reason: Reason, detail: str, *, hard: bool | None = None) -> None:
         super().__init__(f"{reason.value}: {detail}")
@@ -43,27 +43,27 @@ class Refused(Exception):
 
 
 def refused(reason: Reason, detail: str, *, hard: bool | None = None) -> Refused:
-    """To be raised."""
+    """Return an error to raise."""
     return Refused(reason, detail, hard=hard)
 
 
 def no_queue(host: str, name: str) -> Refused:
-    """There is no such queue."""
+    """Return the error for a queue that does not exist."""
     return Refused(Reason.NOT_FOUND, f"no queue '{name}' in vhost '{host}'")
 
 
 def no_exchange(host: str, name: str) -> Refused:
-    """There is no such exchange."""
+    """Return the error for an exchange that does not exist."""
     return Refused(Reason.NOT_FOUND, f"no exchange '{name}' in vhost '{host}'")
 
 
 def on_default_exchange() -> Refused:
-    """The exchange without a name is as it is."""
+    """Return the error for a change of the default exchange."""
     return Refused(Reason.ACCESS_REFUSED, "operation not permitted on the default exchange")
 
 
 def locked(host: str, name: str) -> Refused:
-    """A queue is exclusive, and not to whoever asks, or not as it asks for it."""
+    """Return the error for a queue that is exclusive to another connection, or is not exclusive as declared."""
     text = (
         f"cannot obtain exclusive access to locked queue '{name}' in vhost '{host}'. It could be originally declared "
         "on another connection or the exclusive property value does not match that of the original declaration."
@@ -72,7 +72,7 @@ def locked(host: str, name: str) -> Refused:
 
 
 def check_equal(what: str, host: str, name: str, terms: Iterable[tuple[str, object, object]]) -> None:
-    """A channel error if a queue or an exchange is declared again as something else.
+    """Raise a channel error if a queue or an exchange is declared again with other terms.
 
     `terms` are the name of each term, what it is and what was asked for; None where there is none.
     """
@@ -103,6 +103,6 @@ _REASONS: tuple[tuple[type[WherryError], Reason], ...] = (
 
 
 def of_broker(fault: WherryError) -> Refused:
-    """What the broker refused, with the reason that clients of queues know."""
+    """Return the refusal for an error of the broker, with the reason that clients of queues know."""
     reason = next((reason for kind, reason in _REASONS if isinstance(fault, kind)), Reason.INTERNAL_ERROR)
     return Refused(reason, str(fault))

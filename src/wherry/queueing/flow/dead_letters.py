@@ -1,7 +1,7 @@
-"""Dead letters on their way: from the queue in which they died to the exchange that it names.
+"""Moves dead letters from their queue to the dead-letter exchange that the queue names.
 
-They are dead letters of the broker first, durable with their reason. From there they are published anew and let go in
-one step, so that a crash between neither loses nor doubles them; only copies too large for that may be doubled.
+They are dead letters of the broker first, durable with their reason. Then they are published again and removed in one
+step, so that a crash neither loses nor doubles them; only copies too large for one step may be doubled.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ BLOCK = 1_000
 
 BLOCK_BYTES = 4 << 20
 MARGIN_BYTES = 1 << 20
-"""Of an entry of the journal, for what is not body. Copies that do not fit it together are published one by one."""
+"""Bytes of a journal entry for what is not body. Copies that do not fit into one entry are published one by one."""
 
 COUNT_MAX = 1 << 62
 
 REASONS = {"expired": "expired", "overflow": "maxlen", "rejected": "rejected"}
-"""The broker's words and those of this protocol; any other reason is that of too many deliveries."""
+"""Reasons of the broker, and those of RabbitMQ; any other reason means too many deliveries."""
 
 PAUSE_S = 5.0
-"""Before another try, when the queue that they go to does not take them."""
+"""The pause before another try, when a target queue does not take them."""
 
 _log = logging.getLogger("wherry.amqp")
 
 Targets = Callable[[str, str, str, UsedProperties], Sequence[Queue]]
-"""The queues that a message goes to: by virtual host, exchange, routing key and properties."""
+"""Returns the queues for a message, by virtual host, exchange, routing key and properties."""
 
 
 class DeadLetterMover:
-    """Moves the dead letters of all queues that say where to."""
+    """Moves the dead letters of all queues that name an exchange for them."""
 
     def __init__(self, broker: BrokerPort, targets: Targets) -> None:
         self._broker, self._targets = broker, targets
@@ -58,12 +58,12 @@ class DeadLetterMover:
         self._news = asyncio.Event()
 
     def note(self, topic: str) -> None:
-        """Have the new dead letters of a topic moved."""
+        """Schedule the move of a topic's new dead letters."""
         self._pending[topic] = None
         self._news.set()
 
     async def run(self) -> None:
-        """For ever. What died before this run is moved first."""
+        """Move dead letters for ever, beginning with those from before this start."""
         self._pending.update(dict.fromkeys(self._broker.topics_with_dead_letters()))
         while True:
             while self._pending:
@@ -81,18 +81,18 @@ class DeadLetterMover:
         if terms.dead_exchange is None:
             return
         try:
-            for subscription in (SUBSCRIPTION, ""):  # those of others are theirs to see to
+            for subscription in (SUBSCRIPTION, ""):  # topics without such an exchange keep theirs
                 while await self._move_some(topic, subscription, terms):
                     pass
         except WherryError as fault:
-            if self._broker.has_topic(topic):  # else they went with their queue
+            if self._broker.has_topic(topic):  # else they were deleted with their queue
                 _log.info("dead letters wait", extra={"topic": topic, "why": str(fault)})
                 asyncio.get_running_loop().call_later(PAUSE_S, self.note, topic)
         except Exception:
             _log.exception("dead letters stay where they are", extra={"topic": topic})
 
     async def _move_some(self, topic: str, subscription: str, terms: QueueTerms) -> int:
-        """A block of dead letters, or as many of its first as where they go to takes at once; how many."""
+        """Move a block of dead letters, or as many of its first as one step holds; return how many."""
         limit = BLOCK
         while True:
             try:
@@ -125,11 +125,11 @@ class DeadLetterMover:
     def _anew(
         self, host: str, queue: str, terms: QueueTerms, row: dict[str, Any]
     ) -> list[tuple[str, bool, dict[str, Any]]]:
-        """A dead letter as it is published again: for each queue that it goes to, unless it goes round in a circle."""
+        """Return the copies of a dead letter, one for each target queue, without queues that would form a cycle."""
         raw, exchange, key = _origin(queue, row)
         known = used_properties(raw)
         reason = REASONS.get(row["reason"], "delivery_limit")
-        if terms.holds_nothing and reason == "expired":  # at once, for want of somebody to take it
+        if terms.holds_nothing and reason == "expired":  # it expired at once, since no consumer had room
             reason = "maxlen"
         death = {"queue": queue, "reason": reason, "exchange": exchange, "routing-keys": [key]}
         deaths = _with_death(find(known.headers, "x-death"), death, known.expiration, row["died"])
@@ -153,13 +153,13 @@ class DeadLetterMover:
 
 
 def _first(headers: bytes, death: dict[str, Any]) -> dict[str, Any]:
-    """Where and why it died first, unless it is told already."""
+    """Return headers with the first queue and reason, unless the message has them already."""
     found = {f"x-first-death-{part}": death[part] for part in ("queue", "reason", "exchange")}
     return {name: value for name, value in found.items() if find(headers, name) is None}
 
 
 def _origin(queue: str, row: dict[str, Any]) -> tuple[bytes, str, str]:
-    """Raw properties, exchange and routing key of a dead letter."""
+    """Return raw properties, exchange and routing key of a dead letter."""
     envelope = row["envelope"]
     if envelope is None or envelope[:1] != MARK:
         return from_elsewhere(row["headers"], row["id"]), "", queue
@@ -168,7 +168,7 @@ def _origin(queue: str, row: dict[str, Any]) -> tuple[bytes, str, str]:
 
 
 def _with_death(known: Any, death: dict[str, Any], expiration: str | None, died: datetime) -> list[dict[str, Any]]:
-    """The deaths of a message, the newest first; one that died here of the same reason before died once more."""
+    """Return `x-death` of a message, the newest first; a second death here for the same reason raises its count."""
     deaths = [each for each in known if isinstance(each, dict)] if isinstance(known, list) else []
     for each in deaths:
         if (each.get("queue"), each.get("reason")) == (death["queue"], death["reason"]):
@@ -185,7 +185,7 @@ def _with_death(known: Any, death: dict[str, Any], expiration: str | None, died:
 
 
 def _is_circle(deaths: list[dict[str, Any]], queue: str) -> bool:
-    """Whether a message comes to a queue for the second time, and nobody but the broker sent it there."""
+    """Return whether a message would come to a queue again without a client having sent or rejected it between."""
     for number, each in enumerate(deaths):
         if each.get("queue") == queue:
             return all(step.get("reason") != "rejected" for step in deaths[: number + 1])

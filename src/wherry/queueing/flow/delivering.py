@@ -1,6 +1,6 @@
-"""Messages on their way to consumers: a delivery of the broker in rows, who has them, and their settling turn by turn.
+"""Messages on their way to consumers: the rows of a delivery, which client holds which, and their settling by turns.
 
-What waits for an ack keeps no body: only which messages they are, under which leases, and how large.
+For a message that waits for an ack no body is kept: only its lease, its offset and its size.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from wherry.queueing.message.properties import replaced, used_properties
 from wherry.queueing.message.table import Int64, with_entries
 
 SettleVerb = Literal["ack", "requeue", "reject"]
-"""Done with; comes back at once; a dead letter."""
+"""Done; back to the queue at once; a dead letter, or dropped where the queue has no dead-letter exchange."""
 
 HELD_MAX = 1 << 18
 """Messages that one connection may hold unsettled where its consumers name no limit of their own."""
 
 HELD_BYTES_MAX = 1 << 30
-"""The same in bytes of bodies. They lie with the client, not here: what it has not settled is what it must keep."""
+"""The same in bytes of bodies. The bodies are in the memory of the client, not here."""
 
 _log = logging.getLogger("wherry.amqp")
 
@@ -38,7 +38,7 @@ _log = logging.getLogger("wherry.amqp")
 class Holding:
     """What one connection has been given and has not settled. Counted by batches, never message by message.
 
-    Who names a limit of its own (prefetch) is counted and not held up. The bounds may be passed by one delivery.
+    Consumers with a limit of their own (prefetch) are counted and not stopped. One delivery may exceed the bounds.
     """
 
     __slots__ = ("_failed", "_relieved", "bytes", "messages")
@@ -48,16 +48,16 @@ class Holding:
         self._relieved, self._failed = relieved, failed
 
     def room(self) -> int:
-        """How many messages more it may be given."""
+        """Return how many messages more the connection may be given."""
         return 0 if self.bytes >= HELD_BYTES_MAX else max(0, HELD_MAX - self.messages)
 
     def add(self, messages: int, size: int) -> None:
-        """It was given some."""
+        """Count messages that the connection was given."""
         self.messages += messages
         self.bytes += size
 
     def remove(self, messages: int, size: int) -> None:
-        """It has settled some; whoever waits for room hears of it."""
+        """Count messages that the connection has settled; call `relieved` if it has room again."""
         was_full = self.room() == 0
         self.messages -= messages
         self.bytes -= size
@@ -65,7 +65,7 @@ class Holding:
             self._relieved()
 
     def failed(self, fault: WherryError) -> None:
-        """What it said of some was not done: they will come again."""
+        """Report that messages could not be settled, and will come again."""
         if self._failed is not None:
             self._failed(fault)
 
@@ -100,13 +100,13 @@ class QueueDelivery:
         self._bytes = len(bodies[0]) if self._sizes is None else int(self._sizes.sum(dtype=np.int64))
         self._holders: list[Holding] = []
         self._holder_of_row: npt.NDArray[np.int32] | None = None
-        """Their numbers, -1 for nobody; None where one has all rows, or nobody any."""
+        """The number of each row's holder, -1 for none; None where one holder has all rows, or no row has one."""
         self._marked: dict[SettleVerb, list[int]] = {}
 
     # ------------------------------------------------------------------------------------------------- who holds what
 
     def give(self, rows: list[int], holding: Holding) -> None:
-        """These rows are handed over, and held until something is done with them."""
+        """Hand rows over to a connection, which holds them until they are settled."""
         if len(rows) < self.count:
             if self._holder_of_row is None:
                 self._holder_of_row = np.full(self.count, -1, np.int32)
@@ -115,12 +115,12 @@ class QueueDelivery:
         holding.add(len(rows), self._size(rows))
 
     def let_go(self, rows: list[int]) -> None:
-        """These rows are held no more."""
+        """Count rows out of the holdings of their connections."""
         for holding, mine in self._held(rows):
             holding.remove(len(mine), self._size(mine))
 
     def _held(self, rows: list[int]) -> Iterator[tuple[Holding, list[int] | npt.NDArray[np.int64]]]:
-        """Who has which of these rows, or had them."""
+        """Yield each connection that has, or had, some of these rows, with those rows."""
         if self._holder_of_row is None:
             for holding in self._holders:
                 yield holding, rows
@@ -137,7 +137,7 @@ class QueueDelivery:
     # ------------------------------------------------------------------------------------------------------- settling
 
     def parts(self, rows: list[int]) -> list[LeasePart]:
-        """Tokens, with the offsets that these rows are under each; no row twice."""
+        """Return the tokens of these rows, each with its offsets; no row twice."""
         if len(rows) == self.count:
             return [(token, None) for token in self._tokens]
         offsets = self._offsets.to_numpy()[rows]
@@ -147,13 +147,13 @@ class QueueDelivery:
         return [(token, offsets[tokens == token]) for token in np.unique(tokens).tolist()]
 
     def mark(self, verb: SettleVerb, rows: Iterable[int]) -> bool:
-        """What becomes of rows; whether these are the first that something is said of since the last `settle`."""
+        """Note how to settle rows; return whether they are the first since the last `settle`."""
         first = not self._marked
         self._marked.setdefault(verb, []).extend(rows)
         return first
 
     async def settle(self) -> None:
-        """Do what was said since this was last done."""
+        """Settle the rows that were marked since the last call."""
         marked, self._marked = self._marked, {}
         for rows in marked.values():
             self.let_go(rows)
@@ -168,7 +168,7 @@ class QueueDelivery:
         for verb, rows in marked.items():
             try:
                 await self._settle(verb, rows)
-            except StaleLease:  # some were settled elsewhere, expired or purged: the others are still ours
+            except StaleLease:  # some were settled over another wire, expired or purged: settle the others
                 for row in rows:
                     with suppress(StaleLease):
                         await self._settle(verb, [row])
@@ -183,12 +183,12 @@ class QueueDelivery:
             await self._settler.dead_letter(parts, "rejected", "")
 
     def release(self, rows: list[int]) -> None:
-        """These were not handed over after all."""
-        with suppress(StaleLease):  # then they wait already
+        """Release rows that were not handed over after all."""
+        with suppress(StaleLease):  # they wait again already
             self._settler.release(self.parts(rows))
 
     def renew(self) -> None:
-        """More time for those that are out."""
+        """Renew the leases of the rows that are held."""
         for token in self._tokens:
             with suppress(StaleLease):  # all of it is settled
                 self._settler.renew([token], None)
@@ -197,9 +197,10 @@ class QueueDelivery:
 def opened_up(
     settler: SettlerPort, delivery: DeliveryPort, queue: str, old_below: int, *, counted: bool = False
 ) -> tuple[QueueDelivery, list[Row]]:
-    """A delivery, and its messages as they go out: these are sent and not kept.
+    """Return a queue delivery, and its messages as they are sent to clients; these are not kept.
 
-    Those with an offset below `old_below` may have been handed over before; `counted` tells how often each came back.
+    Messages with an offset below `old_below` may have been handed over before. With `counted`, each message has a
+    header with the number of times that it came back.
     """
     present = delivery.present
     bodies: list[bytes] = present.column("payload").to_pylist()
@@ -211,7 +212,7 @@ def opened_up(
     labels: list[Label] = []
     label, last = None, None
     for row, seen in enumerate(zip(envelopes, attempts, old, strict=True)):
-        if label is None or seen != last:  # most are like the one before
+        if label is None or seen != last:  # most messages have the label of the one before
             envelope, attempt, is_old = last = seen
             label = _label(envelope, attempt, is_old, counted=counted)
         labels.append(label or foreign.label(row, seen[1] > 1 or seen[2]))
@@ -219,7 +220,7 @@ def opened_up(
 
 
 def _label(envelope: bytes | None, attempt: int, is_old: bool, *, counted: bool) -> Label | None:
-    """What goes out with a message; None if it came over another wire."""
+    """Return the label of a message; None if the message came over another wire."""
     if envelope is None or envelope[:1] != MARK:
         return None
     try:
@@ -233,19 +234,19 @@ def _label(envelope: bytes | None, attempt: int, is_old: bool, *, counted: bool)
 
 
 def _with_count(raw: bytes, count: int) -> bytes:
-    """The properties with how often a message came back, as quorum queues tell it."""
+    """Return the properties with the number of times that a message came back, as quorum queues do."""
     return replaced(raw, "headers", with_entries(used_properties(raw).headers, {"x-delivery-count": Int64(count)}))
 
 
 class _Foreign:
-    """Messages that came over another wire, as this one would have them."""
+    """Messages that came over another wire, with labels made from their headers."""
 
     def __init__(self, delivery: DeliveryPort, queue: str) -> None:
         self._delivery, self._queue = delivery, queue
         self._columns: tuple[list[Any], list[Any]] | None = None
 
     def label(self, row: int, again: bool) -> Label:
-        """With properties made of headers."""
+        """Return a label with properties made from headers."""
         if self._columns is None:
             batch = self._delivery.batch
             self._columns = batch.column("headers").to_pylist(), batch.column("id").to_pylist()
@@ -253,7 +254,7 @@ class _Foreign:
 
 
 class Settling:
-    """Settles at the end of each turn of the loop, all rows of a delivery that were spoken of together."""
+    """Settles at the end of each turn of the loop: rows of a delivery that were added in the turn are one call."""
 
     def __init__(self) -> None:
         self._marked: dict[QueueDelivery, None] = {}
@@ -261,7 +262,7 @@ class Settling:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, queue_delivery: QueueDelivery, verb: SettleVerb, rows: Iterable[int]) -> None:
-        """What becomes of rows of a delivery."""
+        """Settle rows of a delivery at the end of this turn."""
         if queue_delivery.mark(verb, rows):
             self._marked[queue_delivery] = None
             if not self._scheduled:
@@ -275,20 +276,20 @@ class Settling:
             self.run(_settle(list(marked)))
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something done, whoever asked for it."""
+        """Run a coroutine to its end, even if its caller is cancelled."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def flush(self) -> None:
-        """Until everything that was said so far is done."""
+        """Wait until everything that was added so far is settled."""
         self._end_of_turn()
         if self._tasks:
             await asyncio.wait(set(self._tasks))
 
 
 async def _settle(marked: list[QueueDelivery]) -> None:
-    """All of them are in the journal before the first is waited for."""
+    """Settle deliveries; all are in the journal before the first is waited for."""
     for answer in await asyncio.gather(*(queue_delivery.settle() for queue_delivery in marked), return_exceptions=True):
         if isinstance(answer, StaleLease):
             continue  # the queue was purged, deleted, or its messages expired

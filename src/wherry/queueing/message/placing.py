@@ -1,4 +1,4 @@
-"""How a message lies in a queue: whether on disk, how urgent, until when, from when."""
+"""The placement of a message in a queue: whether durable, its priority, expiry and due time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DELAY = "x-delay"
 
 
 def ttl_ms(known: UsedProperties) -> int | None:
-    """How long a message may wait, as it says itself."""
+    """Return how long a message may wait, by its own `expiration`."""
     text = known.expiration
     if text is None:
         return None
@@ -26,7 +26,7 @@ def ttl_ms(known: UsedProperties) -> int | None:
 
 
 def delay_ms(known: UsedProperties) -> int | None:
-    """How long a message is to be held back; None for one that is not."""
+    """Return how long a message is to be delayed; None for no delay."""
     value = find(known.headers, DELAY) if known.headers else None
     if isinstance(value, str):
         value = int(value) if value.isdecimal() and len(value) < 16 else None
@@ -39,9 +39,9 @@ _PLAIN = (Handling(False, None, None, None), Handling(True, None, None, None))
 
 
 def placement(queue: Queue, known: UsedProperties, due_ms: int | None, now_ms: Callable[[], int]) -> Handling:
-    """How a message lies in a queue."""
+    """Return how a queue is to handle a message."""
     persistent = queue.terms.durable and known.delivery_mode == PERSISTENT
-    if queue.is_plain and due_ms is None and known.expiration is None:  # most are
+    if queue.is_plain and due_ms is None and known.expiration is None:  # most messages
         return _PLAIN[persistent]
     most = queue.max_priority
     priority = None if most is None else PRIORITY_STEP * (255 - min(known.priority or 0, most))
@@ -49,7 +49,7 @@ def placement(queue: Queue, known: UsedProperties, due_ms: int | None, now_ms: C
     expires = None
     if times:
         shortest = min(times)
-        # What may not wait at all is for whoever has room for it right now.
+        # A message that may not wait at all is for a consumer that has room right now.
         if shortest > 0 or not queue.has_room():
             expires = min((now_ms() if due_ms is None else due_ms) + shortest, TIME_MS_MAX)
     return Handling(persistent, priority, expires, due_ms)
