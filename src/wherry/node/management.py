@@ -45,7 +45,7 @@ class Management:
         self._app = app
 
     def admit(self, request: Request) -> None:
-        """Refuse a request before its body is read (see `Mounted`): without a login, for an unknown path, a GET with a body."""
+        """Refuse a request before its body is read: no login, an unknown path, a GET with a body (see `Mounted`)."""
         self._find(request)
         if request.brings_body():
             self._login(request)
