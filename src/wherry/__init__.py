@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from wherry.broker.clock import Clock, SystemClock
     from wherry.broker.opening import open  # noqa: A004  the name people look for: wherry.open
     from wherry.client.batch import Batch, Leased
-    from wherry.client.client import ApiKey, Client, connect
+    from wherry.client.catalog import ApiKey
+    from wherry.client.client import Client, connect
     from wherry.client.clock import VirtualClock
     from wherry.client.embedded import embedded
     from wherry.client.sync.client import SyncClient, connect_sync
@@ -145,7 +146,8 @@ _PLACES = {
     "broker.calls.consumer": "Consumer Delivery",
     "broker.opening": "open",
     "client.batch": "Batch Leased",
-    "client.client": "ApiKey Client connect",
+    "client.catalog": "ApiKey",
+    "client.client": "Client connect",
     "client.clock": "VirtualClock",
     "client.embedded": "embedded",
     "client.sync.client": "SyncClient connect_sync",

@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import secrets
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Literal, Unpack
@@ -26,13 +26,14 @@ import numpy as np
 import pyarrow as pa
 
 from wherry.client.batch import Batch
+from wherry.client.catalog import CatalogCalls
 from wherry.client.consumer import Consumer
 from wherry.client.frames import Columns, batch_of, encode, parts_of
 from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S, WAITS_MAX, Address, Pool
 from wherry.client.link.transport import ARROW, JSON, Ask, Transport
 from wherry.client.options import CONSUMER, ConsumerOptions, ProducerOptions
 from wherry.client.producer import Producer, publish_again
-from wherry.client.requests import Caller, PublishedView, SubscriptionRequests, encoded, parsed, path
+from wherry.client.requests import Caller, PublishedView, SubscriptionRequests, built, encoded, parsed, path
 from wherry.model import check
 from wherry.model.calls.amendment import Amended, Amendment
 from wherry.model.calls.dead import DeadAction, DeadFilter
@@ -44,14 +45,8 @@ from wherry.model.calls.fate import (
 )
 from wherry.model.calls.listing import LISTED, Search
 from wherry.model.calls.publish import Published, PublishOptions
-from wherry.model.calls.stats import TopicStats
-from wherry.model.catalog.key import Right
-from wherry.model.catalog.route import Route
-from wherry.model.catalog.subscription import Subscription
-from wherry.model.catalog.topic import Topic
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.model.limits import BATCH_MESSAGES_MAX, PRODUCER_CALLS_MAX, TOPIC_NAME_BYTES_MAX
-from wherry.security.keys import parse_right
+from wherry.model.limits import BATCH_MESSAGES_MAX, PRODUCER_CALLS_MAX
 
 BATCH_MESSAGES = 10_000
 BATCH_BYTES = 8 << 20
@@ -97,7 +92,7 @@ def connect(
     return Client(Pool(Address.parse(url), key, tls=tls, connections=connections, waits=waits, timeout_s=timeout_s))
 
 
-class Client:
+class Client(CatalogCalls):
     """The calls of a broker over a transport; what they raise is what the broker raises, or `Unavailable`."""
 
     def __init__(self, transport: Transport) -> None:
@@ -115,99 +110,6 @@ class Client:
     async def close(self) -> None:
         """Close every connection."""
         await self._transport.close()
-
-    # ------------------------------------------------------------------------------------------------------- catalog
-
-    async def create_topic(self, topic: Topic | str, /, **fields: Any) -> Topic:
-        """Create a topic from a `Topic`, or from a name and its fields; the same again is no error.
-
-        Of a topic that exists, the fields given (of a `Topic`: all of them) are changed where they may.
-        """
-        if isinstance(topic, Topic):
-            fields = msgspec.structs.asdict(topic.checked())
-            topic = fields.pop("name")
-        name = check.name("topic", topic, TOPIC_NAME_BYTES_MAX)
-        return (await self._caller.json("PUT", path("topics", name), _TopicView, fields)).config
-
-    async def change_topic(self, topic: str, /, **fields: Any) -> Topic:
-        """Change bounds and retention of a topic, or give it more partitions: `change_topic("jobs", partitions=4)`."""
-        return (await self._caller.json("PATCH", path("topics", topic), _TopicView, fields)).config
-
-    async def delete_topic(self, topic: str) -> None:
-        """Delete a topic with its messages, subscriptions and dead letters."""
-        await self._caller.tell("DELETE", path("topics", topic))
-
-    async def topics(self) -> list[Topic]:
-        """All topics, by name."""
-        return [view.config for view in (await self._caller.json("GET", path("topics"), _Topics)).topics]
-
-    async def topic(self, topic: str) -> Topic:
-        """How a topic is set up."""
-        return (await self._caller.json("GET", path("topics", topic), _TopicView)).config
-
-    async def stats(self, topic: str) -> TopicStats:
-        """How much waits where, and how far behind each subscription is."""
-        return (await self._caller.json("GET", path("topics", topic), _TopicView)).stats
-
-    async def subscribe(
-        self, subscription: Subscription | str, name: str | None = None, /, **fields: Any
-    ) -> Subscription:
-        """Create a subscription: `subscribe("jobs", "workers", lease_ms=60_000)`. The same again is no error."""
-        wanted = subscription
-        if not isinstance(wanted, Subscription):
-            wanted = _built(Subscription, topic=subscription, name=name, **fields)
-        target = path("topics", wanted.topic, "subscriptions", wanted.name)
-        return (await self._caller.json("PUT", target, _SubscriptionView, _without(wanted, "topic", "name"))).config
-
-    async def subscription(self, topic: str, subscription: str) -> Subscription:
-        """How a subscription is set up."""
-        target = path("topics", topic, "subscriptions", subscription)
-        return (await self._caller.json("GET", target, _SubscriptionView)).config
-
-    async def change_subscription(self, topic: str, subscription: str, /, **fields: Any) -> Subscription:
-        """Change lease, retry, buffers or webhook: `change_subscription("jobs", "workers", lease_ms=60_000)`."""
-        target = path("topics", topic, "subscriptions", subscription)
-        return (await self._caller.json("PATCH", target, _SubscriptionView, fields)).config
-
-    async def unsubscribe(self, topic: str, subscription: str) -> None:
-        """Delete a subscription; its progress and dead letters go with it."""
-        await self._caller.tell("DELETE", path("topics", topic, "subscriptions", subscription))
-
-    async def put_route(self, route: Route) -> Route:
-        """Create or change a route."""
-        if not isinstance(route, Route):
-            raise InvalidInput("route", route, "a Route")
-        body = {"kind": route.kind, "bindings": route.bindings}
-        return await self._caller.json("PUT", path("routes", route.name), Route, body)
-
-    async def delete_route(self, route: str) -> None:
-        """Delete a route."""
-        await self._caller.tell("DELETE", path("routes", route))
-
-    async def routes(self) -> list[Route]:
-        """All routes, by name."""
-        return (await self._caller.json("GET", path("routes"), _Routes)).routes
-
-    # ---------------------------------------------------------------------------------------------------------- keys
-
-    async def make_key(self, name: str, rights: Iterable[Right | str], *, expires_ms: int | None = None) -> ApiKey:
-        """Make an API key: `make_key("ann", ["publish:orders.*", "consume:jobs"])`. Its token is told this once."""
-        body = {"name": name, "rights": _rights(rights), "expires_ms": expires_ms}
-        return await self._caller.json("POST", path("keys"), ApiKey, body)
-
-    async def keys(self) -> list[ApiKey]:
-        """All keys, without their secrets."""
-        return (await self._caller.json("GET", path("keys"), _Keys)).keys
-
-    async def change_key(self, key_id: str, /, **fields: Any) -> ApiKey:
-        """Change `name`, `rights` or `expires_ms` of a key; its token stays."""
-        if "rights" in fields:
-            fields["rights"] = _rights(fields["rights"])
-        return await self._caller.json("PATCH", path("keys", key_id), ApiKey, fields)
-
-    async def delete_key(self, key_id: str) -> None:
-        """Delete a key: it opens nothing from now on."""
-        await self._caller.tell("DELETE", path("keys", key_id))
 
     # ------------------------------------------------------------------------------------------------------- publish
 
@@ -370,7 +272,7 @@ class Client:
         **fields: Any,
     ) -> Amended:
         """Change a waiting message: `amend("jobs", id, due_ms=…, version=1)`. A stale version is refused."""
-        wanted = change if change is not None else _built(Amendment, **fields)
+        wanted = change if change is not None else built(Amendment, **fields)
         body = {name: value for name, value in asdict(wanted).items() if value is not None}
         if "payload" in body:
             body["payload_base64"] = base64.b64encode(body.pop("payload")).decode()
@@ -385,7 +287,7 @@ class Client:
 
     async def search(self, topic: str, wanted: Search | None = None, /, **fields: Any) -> pa.RecordBatch:
         """Messages by key, headers or time: `search("jobs", key="user-7", limit=10)`."""
-        query = asdict(wanted if wanted is not None else _built(Search, **fields))
+        query = asdict(wanted if wanted is not None else built(Search, **fields))
         headers = query.pop("headers") or {}
         query["header"] = [f"{name}:{value}" for name, value in headers.items()] or None
         return await self._caller.listing("topics", topic, "search", **query)
@@ -426,41 +328,6 @@ class Client:
         return [DeadAction(**action) for action in view.actions]
 
 
-class ApiKey(msgspec.Struct, frozen=True):
-    """An API key, without its secret. `token` is what requests carry: told once, when the key is made."""
-
-    id: str
-    name: str
-    rights: tuple[Right, ...]
-    created_ms: int
-    expires_ms: int | None
-    token: str | None = None
-
-    def __repr__(self) -> str:
-        return f"ApiKey({self.id!r}, {self.name!r}, {self.rights!r})"
-
-
-class _Keys(msgspec.Struct):
-    keys: list[ApiKey]
-
-
-class _TopicView(msgspec.Struct):
-    config: Topic
-    stats: TopicStats
-
-
-class _Topics(msgspec.Struct):
-    topics: list[_TopicView]
-
-
-class _SubscriptionView(msgspec.Struct):
-    config: Subscription
-
-
-class _Routes(msgspec.Struct):
-    routes: list[Route]
-
-
 class _Routed(msgspec.Struct):
     topics: dict[str, PublishedView]
 
@@ -481,13 +348,6 @@ class _Count(msgspec.Struct):
 
 class _Audit(msgspec.Struct):
     actions: list[dict[str, Any]]
-
-
-def _built(kind: Any, **fields: Any) -> Any:
-    try:
-        return kind(**fields)
-    except TypeError as fault:
-        raise InvalidInput(f"{kind.__name__} fields", str(fault), f"the fields of {kind.__name__}") from None
 
 
 _OPTIONS = tuple(PublishOptions.__dataclass_fields__)
@@ -511,14 +371,3 @@ def _routing(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
             )
         named[folded] = check.text("headers", value)
     return tuple((f"wherry-route-{quote(name, safe='')}", quote(value, safe="")) for name, value in named.items())
-
-
-def _rights(given: Iterable[Right | str]) -> list[Right]:
-    if isinstance(given, str):
-        raise InvalidInput("rights", given, "a list of rights")
-    return [parse_right(right) if isinstance(right, str) else right for right in given]
-
-
-def _without(struct: Subscription, *names: str) -> dict[str, Any]:
-    """The fields of a struct that a body has: those in the path are not among them."""
-    return {name: value for name, value in msgspec.to_builtins(struct.checked()).items() if name not in names}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import lru_cache
 from math import isfinite
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -42,6 +42,14 @@ def _argument(name: str, value: object) -> str:
     if isinstance(value, bool):
         value = str(value).lower()
     return f"{name}={value}" if isinstance(value, int) else f"{name}={quote(str(value), safe='')}"
+
+
+def built(kind: Any, **fields: Any) -> Any:
+    """Return a value of this class with these fields, or raise `InvalidInput` for fields that it does not have."""
+    try:
+        return kind(**fields)
+    except TypeError as fault:
+        raise InvalidInput(f"{kind.__name__} fields", str(fault), f"the fields of {kind.__name__}") from None
 
 
 class Caller:
