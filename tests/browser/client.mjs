@@ -54,7 +54,8 @@ class Socket {
 
 async function fresh(options = {}) {
   Socket.all.length = 0;
-  const client = connect({ url: "http://broker.test", WebSocket: Socket, transport: "websocket", backoffMs: 1, ...options });
+  const url = "http://broker.test";
+  const client = connect({ url, WebSocket: Socket, transport: "websocket", backoffMs: 1, ...options });
   await turn();
   Socket.all[0].says("CONNECTED\nversion:1.2\n\n\0");
   await client.opened();
@@ -449,7 +450,8 @@ const cases = {
     await client.close({ withinMs: 0 });
     delete globalThis.location;
     assert.throws(() => connect({ url: "ftp://broker.test" }), /url begins with ftp; allowed: https/);
-    assert.throws(() => connect({ url: "http://broker.test", transport: "pigeon" }), /transport is pigeon; allowed: auto/);
+    const pigeon = { url: "http://broker.test", transport: "pigeon" };
+    assert.throws(() => connect(pigeon), /transport is pigeon; allowed: auto/);
   },
 
   async "a page that polls goes back to a WebSocket, tries one now and then, and ends its session when it is left"() {

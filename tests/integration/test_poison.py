@@ -147,7 +147,7 @@ async def test_an_error_about_the_broker_is_not_held_against_the_messages(world)
 
 @pytest.mark.parametrize("ack", ["auto", "manual"])
 def test_a_worker_that_fails_while_the_broker_is_away_does_not_wait_a_lease_long(tmp_path, monkeypatch, ack):
-    monkeypatch.setattr(consumers, "FAREWELL_S", 0.3)
+    monkeypatch.setattr(consumers, "LEAVE_S", 0.3)
 
     async def main() -> None:
         async with Node(tmp_path / "home") as node, wherry.connect(node.url) as client:

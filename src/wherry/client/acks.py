@@ -1,4 +1,4 @@
-"""Acks on their way: what is done is collected, and goes out as ranges, one request at a time.
+"""Acks of a consumer: rows that are done are collected, and sent as ranges, one request at a time.
 
 While a request is under way the next one grows, so that a busy consumer sends few large ones by itself.
 """
@@ -36,7 +36,7 @@ class AckSender:
         """Acks that came too late: those messages were delivered again, or will be."""
 
     def note(self, batch: Batch) -> None:
-        """Some rows of a batch are done: they go out within the linger, at once when the batch is done with."""
+        """Note that rows of a batch are done: their acks are sent within the linger, at once with the last row."""
         self._dirty[batch] = None
         if batch.done_all or len(batch.done) >= batch.open:
             self._begin()
@@ -44,7 +44,7 @@ class AckSender:
             self._timer = self._loop.call_later(self._linger_s, self._begin)
 
     async def sent(self, batch: Batch) -> None:
-        """Until what is done now is durable; `StaleLease` if it came too late."""
+        """Wait until the rows that are done now are durable; raise `StaleLease` if their ack came too late."""
         self._dirty[batch] = None
         turn = self._turn
         self._begin()
@@ -53,14 +53,14 @@ class AckSender:
             raise fault
 
     async def flush(self) -> None:
-        """Until everything that is done is durable, or was refused."""
+        """Wait until all rows that are done are durable, or were refused."""
         self._begin()
         while self._sending is not None:
             await asyncio.wait([self._sending])
             self._begin()
 
     async def stop(self) -> None:
-        """Give up what could not be sent; whoever waits for it learns that."""
+        """Give up acks that could not be sent; callers that wait for them get `Closed`."""
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait([self._sending])
@@ -76,7 +76,7 @@ class AckSender:
             self._sending = self._loop.create_task(self._send_all())
 
     async def _send_all(self) -> None:
-        """Runs until nothing is left to send."""
+        """Send acks until none is left."""
         try:
             while self._dirty:
                 turn, self._turn = self._turn, self._loop.create_future()
@@ -86,14 +86,14 @@ class AckSender:
                 except asyncio.CancelledError:
                     turn.set_result(dict.fromkeys(batches, Closed(UNANSWERED)))
                     raise
-                except Exception as fault:  # a fault of ours must not leave anybody waiting
+                except Exception as fault:  # a fault of the client must not leave a caller waiting
                     faults = dict.fromkeys(batches, WherryError(f"a fault of the client: {fault!r}"))
                 turn.set_result(faults)
         finally:
             self._sending = None
 
     async def _send(self, batches: Iterable[Batch]) -> Faults:
-        """Settle what is done of some batches; which of them failed."""
+        """Settle the rows of these batches that are done; return the batches that failed, each with its error."""
         work: Work = []
         faults: Faults = {}
         for batch in batches:
@@ -110,13 +110,15 @@ class AckSender:
         await self._settle("nack", work, error=error)
 
     async def _settle(self, verb: str, work: Work, **fields: object) -> Faults:
-        """Settle claimed rows of some batches in one call; which of them failed."""
-        fault = await self._tell(verb, work, **fields) if work else None
+        """Settle claimed rows of these batches in one call; return the batches that failed, each with its error."""
+        fault = await self._send_call(verb, work, **fields) if work else None
         if fault is None:
             for batch, rows in work:
                 batch.end(len(rows))
             return {}
-        if isinstance(fault, StaleLease) and len(work) > 1:  # one spoils the call for all: each for itself
+        if (
+            isinstance(fault, StaleLease) and len(work) > 1
+        ):  # one stale lease refuses the whole call: settle each batch by itself
             alone = [await self._settle(verb, [each], **fields) for each in work]
             return {batch: why for faults in alone for batch, why in faults.items()}
         for batch, rows in work:
@@ -130,8 +132,8 @@ class AckSender:
         else:
             batch.unclaim(rows)
 
-    async def _tell(self, verb: str, work: Work, **fields: object) -> WherryError | None:
-        """One call, tried again while the broker is away; for no longer than leases last."""
+    async def _send_call(self, verb: str, work: Work, **fields: object) -> WherryError | None:
+        """Send one call, again while the broker is away, for no longer than leases last; return its error, if any."""
         receipts = [receipt for batch, rows in work for receipt in batch.receipts(rows)]
         backoff, until = Backoff(), self._loop.time() + self._patience_s
         while True:

@@ -1,4 +1,4 @@
-"""What a client was handed: messages on lease, as an Arrow batch and one by one, and the ways to settle them."""
+"""Messages on lease, as an Arrow batch and one by one, and the calls that settle them."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ LEASE = "lease"
 
 
 class BatchRequests(Protocol):
-    """Where leases are settled: a subscription of a broker."""
+    """Settles leases of one subscription of a broker."""
 
     async def settle(self, verb: str, receipts: list[str], **fields: object) -> None:
-        """One call; all of the receipts or none."""
+        """Settle all of these receipts in one call, or none."""
 
 
 class Acks(Protocol):
-    """Where acks are collected, to be sent together."""
+    """Collects acks, to send them together."""
 
     def note(self, batch: Batch) -> None:
-        """Some rows of a batch are done: they go out soon."""
+        """Note that rows of a batch are done: their acks are sent soon."""
 
     async def sent(self, batch: Batch) -> None:
-        """Until what is done now is durable."""
+        """Wait until the rows that are done now are durable."""
 
 
 class Batch:
-    """Messages on lease. What is settled twice is settled once; what another consumer got meanwhile is `StaleLease`."""
+    """Messages on lease. A row that is settled twice is sent once; if another consumer has it, `StaleLease`."""
 
     __slots__ = (
         "_columns",
@@ -77,15 +77,15 @@ class Batch:
         return iter(self.messages())
 
     def messages(self) -> list[Leased]:
-        """The messages one by one."""
+        """Return the messages one by one."""
         return [Leased(self, row, payload) for row, payload in enumerate(self.column("payload"))]
 
     def payloads(self) -> list[bytes]:
-        """The bodies alone."""
+        """Return the payloads alone."""
         return self.column("payload")
 
     def column(self, name: str) -> list[Any]:
-        """A column as a list, made once; None throughout if no message has it."""
+        """Return a column as a list, made once; all None if no message has it."""
         found = self._columns.get(name)
         if found is None:
             has = name in self.data.schema.names
@@ -96,18 +96,18 @@ class Batch:
     # -------------------------------------------------------------------------------------------------------- settle
 
     def ack_later(self) -> None:
-        """Done with all of it: sent soon, together with others; the end of the consumer waits for it."""
+        """Ack all messages soon, together with others; closing the consumer waits for it."""
         if self.acks is None:
             raise InvalidInput("ack_later", self, "a batch that a consumer handed out; a pulled one is acked at once")
         self.done_all = True
         self.acks.note(self)
 
     async def ack(self, rows: Rows = None) -> None:
-        """Done with these: durable on return."""
+        """Ack messages; durable on return."""
         await self._settle("ack", rows)
 
     async def nack(self, rows: Rows = None, *, delay_ms: int | None = None, error: str = "") -> None:
-        """These failed: they come back by the retry policy, or after `delay_ms`; or they are dead letters now."""
+        """Report that messages failed: they come back by the retry policy, or after `delay_ms`, or are dead letters."""
         await self._settle("nack", rows, delay_ms=delay_ms, error=error)
 
     async def dead_letter(self, rows: Rows = None, *, reason: str = "rejected", error: str = "") -> None:
@@ -115,7 +115,7 @@ class Batch:
         await self._settle("dead-letter", rows, reason=reason, error=error)
 
     async def release(self, rows: Rows = None) -> None:
-        """Hand these back untouched: they wait again, no attempt counted."""
+        """Give messages back: they wait again, and no attempt is counted."""
         await self._settle("release", rows)
 
     async def renew(self, lease_ms: int | None = None) -> None:
@@ -123,7 +123,7 @@ class Batch:
         await self._requests.settle("renew", self.leases(), lease_ms=lease_ms)
 
     async def stage_ack(self, key: str, rows: Rows = None) -> None:
-        """Ack when the transaction `key` is committed; the lease must still hold then."""
+        """Ack messages when the transaction `key` is committed; the lease must still hold then."""
         await self._settle(f"stage:{key}", rows)
 
     async def _settle(self, verb: str, rows: Rows, **fields: object) -> None:
@@ -133,7 +133,7 @@ class Batch:
         await self.carry_out(claimed, self._requests.settle(verb, self.receipts(claimed), **fields))
 
     def claim(self, rows: Rows = None) -> Int64 | None:
-        """Take rows that are about to be settled, so that nobody else here settles them; None if all are."""
+        """Mark rows as being settled, so that no other call settles them, and return them; None if all were marked."""
         if self.lost is not None:
             raise self.lost
         if self._settled is None:
@@ -150,7 +150,7 @@ class Batch:
         return free if len(free) else None
 
     async def carry_out(self, rows: Int64, call: Awaitable[None]) -> None:
-        """Settle claimed rows; if it fails for no fault of the lease, they can be settled again."""
+        """Settle claimed rows by this call; if it fails and the lease still holds, they can be settled again."""
         try:
             await call
         except StaleLease as fault:
@@ -162,23 +162,23 @@ class Batch:
         self.end(len(rows))
 
     def unclaimed(self) -> bool:
-        """Whether there are rows that nobody is about to settle."""
+        """Return whether some rows are neither settled nor being settled."""
         return self._settled is None or not self._settled.all()
 
     def unclaim(self, rows: Int64) -> None:
-        """They were not settled after all."""
+        """Unmark rows that were not settled."""
         assert self._settled is not None
         self._settled[rows] = False
 
     def end(self, count: int) -> None:
-        """So many are settled."""
+        """Count rows as settled."""
         count = min(count, self.open)  # a lease that was lost meanwhile has ended for all of them
         self.open -= count
         if self.on_end is not None:
             self.on_end(self, count)
 
     def lose(self, fault: WherryError) -> None:
-        """The lease is over: what was not settled is another's."""
+        """Note that the lease is over: rows that are not settled are delivered to another consumer."""
         if self.lost is None:
             self.lost = fault
             self.end(self.open)
@@ -186,13 +186,13 @@ class Batch:
     # ------------------------------------------------------------------------------------------------------ receipts
 
     def leases(self) -> list[str]:
-        """Receipts for everything, one for each partition that messages came from."""
+        """Return receipts for all messages, one for each lease."""
         if len(self._leases) and self._leases[0] == self._leases[-1] and (self._leases == self._leases[0]).all():
             return [str(self._leases[0])]
         return [str(lease) for lease in np.unique(self._leases).tolist()]
 
     def receipts(self, rows: Int64) -> list[str]:
-        """Receipts for some rows: ranges of offsets for each lease."""
+        """Return receipts for some rows: ranges of offsets for each lease."""
         if len(rows) == len(self):
             return self.leases()
         lease, offset = self._leases[rows], np.asarray(self.data.column("offset"), np.int64)[rows]
@@ -206,7 +206,7 @@ class Batch:
 
 
 class View:
-    """One message of a batch. Its payload is at hand; the rest is looked up. Times are Unix milliseconds."""
+    """One message of a batch: its payload, and other columns when they are asked for. Times are Unix milliseconds."""
 
     __slots__ = ("batch", "payload", "row")
 
@@ -220,12 +220,12 @@ class View:
 
     @property
     def id(self) -> str:
-        """The producer's, or the position `partition-offset`."""
+        """The id that its producer gave, or its position as `partition-offset`."""
         return self.batch.column("id")[self.row] or f"{self.partition}-{self.offset}"
 
     @property
     def key(self) -> str | None:
-        """What it is ordered by, and what chose its partition."""
+        """The key, which messages are ordered by and partitions are chosen by."""
         return self.batch.column("key")[self.row]
 
     @property
@@ -241,7 +241,7 @@ class View:
 
     @property
     def published_ms(self) -> int | None:
-        """When the broker took it."""
+        """When the broker stored it."""
         return _ms(self.batch.column("published")[self.row])
 
     @property
@@ -251,27 +251,27 @@ class View:
 
     @property
     def partition(self) -> int:
-        """Where it is."""
+        """The number of its partition."""
         return self.batch.column("partition")[self.row]
 
     @property
     def offset(self) -> int:
-        """Its place in the partition."""
+        """Its offset in the partition."""
         return self.batch.column("offset")[self.row]
 
     @property
     def attempt(self) -> int:
-        """Which try this is; 1 for the first."""
+        """The number of this delivery attempt; 1 for the first."""
         return self.batch.column("attempt")[self.row]
 
 
 class Leased(View):
-    """One message on lease, and the ways to settle it."""
+    """One message on lease, and the calls that settle it."""
 
     __slots__ = ()
 
     def ack_later(self) -> None:
-        """Done: sent soon, together with others; the end of the consumer waits for it. Costs next to nothing."""
+        """Ack it soon, together with others; closing the consumer waits for it. Costs next to nothing."""
         batch = self.batch
         if batch.acks is None:
             raise InvalidInput("ack_later", self, "a message that a consumer handed out; pulled ones are acked at once")
@@ -280,7 +280,7 @@ class Leased(View):
             batch.acks.note(batch)
 
     async def ack(self) -> None:
-        """Done, durable on return: acks of one turn of the event loop go out as one."""
+        """Ack it; durable on return. Acks of one turn of the event loop are one request."""
         batch = self.batch
         if batch.acks is None:
             await batch.ack([self.row])
@@ -291,7 +291,7 @@ class Leased(View):
         await batch.acks.sent(batch)
 
     async def nack(self, *, delay_ms: int | None = None, error: str = "") -> None:
-        """It failed: see `Batch.nack`."""
+        """Report that it failed: see `Batch.nack`."""
         await self.batch.nack([self.row], delay_ms=delay_ms, error=error)
 
     async def dead_letter(self, *, reason: str = "rejected", error: str = "") -> None:
@@ -299,7 +299,7 @@ class Leased(View):
         await self.batch.dead_letter([self.row], reason=reason, error=error)
 
     async def release(self) -> None:
-        """Hand it back untouched."""
+        """Give it back: see `Batch.release`."""
         await self.batch.release([self.row])
 
 

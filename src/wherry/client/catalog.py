@@ -44,15 +44,15 @@ class CatalogCalls:
         await self._caller.tell("DELETE", path("topics", topic))
 
     async def topics(self) -> list[Topic]:
-        """All topics, by name."""
+        """Return all topics, by name."""
         return [view.config for view in (await self._caller.json("GET", path("topics"), _Topics)).topics]
 
     async def topic(self, topic: str) -> Topic:
-        """How a topic is set up."""
+        """Return the settings of a topic."""
         return (await self._caller.json("GET", path("topics", topic), _TopicView)).config
 
     async def stats(self, topic: str) -> TopicStats:
-        """How much waits where, and how far behind each subscription is."""
+        """Return how many messages a topic has, and how far behind each subscription is."""
         return (await self._caller.json("GET", path("topics", topic), _TopicView)).stats
 
     async def subscribe(
@@ -66,7 +66,7 @@ class CatalogCalls:
         return (await self._caller.json("PUT", target, _SubscriptionView, _without(wanted, "topic", "name"))).config
 
     async def subscription(self, topic: str, subscription: str) -> Subscription:
-        """How a subscription is set up."""
+        """Return the settings of a subscription."""
         target = path("topics", topic, "subscriptions", subscription)
         return (await self._caller.json("GET", target, _SubscriptionView)).config
 
@@ -76,7 +76,7 @@ class CatalogCalls:
         return (await self._caller.json("PATCH", target, _SubscriptionView, fields)).config
 
     async def unsubscribe(self, topic: str, subscription: str) -> None:
-        """Delete a subscription; its progress and dead letters go with it."""
+        """Delete a subscription; its progress and dead letters are deleted too."""
         await self._caller.tell("DELETE", path("topics", topic, "subscriptions", subscription))
 
     async def put_route(self, route: Route) -> Route:
@@ -91,16 +91,16 @@ class CatalogCalls:
         await self._caller.tell("DELETE", path("routes", route))
 
     async def routes(self) -> list[Route]:
-        """All routes, by name."""
+        """Return all routes, by name."""
         return (await self._caller.json("GET", path("routes"), _Routes)).routes
 
     async def make_key(self, name: str, rights: Iterable[Right | str], *, expires_ms: int | None = None) -> ApiKey:
-        """Make an API key: `make_key("ann", ["publish:orders.*", "consume:jobs"])`. Its token is told this once."""
+        """Make an API key: `make_key("ann", ["publish:orders.*", "consume:jobs"])`. Its token is returned this once."""
         body = {"name": name, "rights": _rights(rights), "expires_ms": expires_ms}
         return await self._caller.json("POST", path("keys"), ApiKey, body)
 
     async def keys(self) -> list[ApiKey]:
-        """All keys, without their secrets."""
+        """Return all keys, without their secrets."""
         return (await self._caller.json("GET", path("keys"), _Keys)).keys
 
     async def change_key(self, key_id: str, /, **fields: Any) -> ApiKey:
@@ -110,12 +110,12 @@ class CatalogCalls:
         return await self._caller.json("PATCH", path("keys", key_id), ApiKey, fields)
 
     async def delete_key(self, key_id: str) -> None:
-        """Delete a key: it opens nothing from now on."""
+        """Delete a key: it is refused from now on."""
         await self._caller.tell("DELETE", path("keys", key_id))
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """An API key, without its secret. `token` is what requests carry: told once, when the key is made."""
+    """An API key, without its secret. `token` is what requests carry: returned once, when the key is made."""
 
     id: str
     name: str
@@ -156,5 +156,5 @@ def _rights(given: Iterable[Right | str]) -> list[Right]:
 
 
 def _without(struct: Subscription, *names: str) -> dict[str, Any]:
-    """The fields of a struct that a body has: those in the path are not among them."""
+    """Return the fields of a struct for a body, without those that are in the path."""
     return {name: value for name, value in msgspec.to_builtins(struct.checked()).items() if name not in names}

@@ -53,7 +53,7 @@ BATCH_BYTES = 8 << 20
 """One call of `publish_batch`."""
 
 REDRIVE_S = 24 * 3_600.0
-"""A redrive at a rate answers when it is through."""
+"""A redrive at a rate answers when all dead letters are sent back."""
 
 
 def connect(
@@ -65,21 +65,21 @@ def connect(
     waits: int = WAITS_MAX,
     timeout_s: float = TIMEOUT_S,
 ) -> Client:
-    """A client of the broker at an address; connections are made when they are needed.
+    """Return a client of the broker at an address; connections are made when they are needed.
 
     Parameters
     ----------
     url
         `http://host:port`, or `https://host:port`.
     key
-        An API key, where the broker asks for one; white space around it is no part of it.
+        An API key, where the broker asks for one; white space around it is dropped.
     tls
         For `https`: certificates other than the system's.
     connections
         Open at a time, at most; more requests wait for one to be free.
     waits
-        The same for requests that the broker holds until there is something to tell, each idle consumer one: these
-        have connections of their own, and keep nothing else waiting.
+        The same for requests that wait for messages or outcomes at the broker, one for each idle consumer: these have
+        connections of their own, and hold up no other request.
     timeout_s
         For one request, not counting what the broker was asked to wait.
 
@@ -93,7 +93,7 @@ def connect(
 
 
 class Client(CatalogCalls):
-    """The calls of a broker over a transport; what they raise is what the broker raises, or `Unavailable`."""
+    """The calls of a broker over a transport. They raise what the broker raises, or `Unavailable`."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -132,9 +132,9 @@ class Client(CatalogCalls):
         until: Literal["delivered", "settled"] = "settled",
         timeout_ms: int = 30_000,
     ) -> tuple[Published, Fates]:
-        """Publish in one call, and wait until each message was handed over (or is over), or until each is over.
+        """Publish in one call, and wait until each message is delivered, or until each is settled, dead or gone.
 
-        After `timeout_ms` (1..600,000) the fates are those of then. `Unavailable`: they may have been published; only a
+        After `timeout_ms` (1..600,000) it returns the fates so far. `Unavailable`: they may have been published; only a
         call with `producer` and `sequence` in its options can be made again without storing them twice.
 
         Examples
@@ -165,9 +165,9 @@ class Client(CatalogCalls):
         """Publish a table of any size: in calls of at most so many messages, tried again until the broker took them.
 
         Each call is stored whole. `producer` and `sequence` make the table itself idempotent: the same again (with the
-        same `batch_messages`), after an error or a restart, is answered with the old places. The broker remembers the
-        last 64 calls of a producer, so such a table goes in no more than that, which are larger where it takes them;
-        and it is the last table of its producer that may be repeated: an earlier one is refused (`OutOfSequence`).
+        same `batch_messages`), after an error or a restart, is answered with the same offsets. The broker remembers the
+        last 64 calls of a producer, so such a table is sent in no more calls than that, larger ones where needed; and
+        only the last table of a producer may be repeated: an earlier one is refused (`OutOfSequence`).
         """
         check.integer("batch_messages", batch_messages, 1, BATCH_MESSAGES_MAX)
         name = producer or f"table-{secrets.token_hex(8)}"
@@ -188,8 +188,8 @@ class Client(CatalogCalls):
     ) -> dict[str, Published]:
         """Publish through a route: a copy for each topic that matches, all of them or none.
 
-        `routing_key` is what direct and pattern routes match, `headers` what headers routes do: of the call, not of its
-        messages. They travel as HTTP headers, so upper and lower case are the same in their names.
+        Direct and pattern routes match the `routing_key`, headers routes match the `headers`: both are of the call, not
+        of its messages. They are sent as HTTP headers, so upper and lower case are the same in their names.
 
         Examples
         --------
@@ -202,22 +202,22 @@ class Client(CatalogCalls):
         return {topic: view.published() for topic, view in parsed(answer, _Routed).topics.items()}
 
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
-        """Publish messages one by one, batched in the background: see `ProducerOptions`."""
+        """Return a producer, which publishes messages one by one, batched in the background: see `ProducerOptions`."""
         return Producer(self, topic, **options)
 
     # -------------------------------------------------------------------------------------------------- transactions
 
     async def stage(self, key: str, topic: str, messages: Columns, *, partition: int | None = None) -> None:
-        """Put messages aside under a key; they are durable, and nobody sees them before `commit`."""
+        """Store messages under a key; they are durable, and not delivered before `commit`."""
         target = path("transactions", key, "topics", topic, "messages", partition=partition)
         await self._caller.send(Ask("POST", target, encode(batch_of(messages)), ARROW))
 
     async def commit(self, key: str) -> list[tuple[str, int, int, int]]:
-        """Make everything under a key visible at once; the same again is a success that does nothing."""
+        """Publish everything under a key at once; the same again is a success that does nothing."""
         return (await self._caller.json("POST", path("transactions", key, "commit"), _Committed)).placed
 
     async def abort(self, key: str) -> None:
-        """Throw away what lies under a key."""
+        """Discard what is stored under a key."""
         await self._caller.tell("DELETE", path("transactions", key))
 
     # ------------------------------------------------------------------------------------------------------- consume
@@ -232,11 +232,11 @@ class Client(CatalogCalls):
         wait_ms: int = 0,
         consumer: str | None = None,
     ) -> Batch:
-        """Up to so many messages on lease, without anything in the background; empty if none came in time."""
+        """Pull up to so many messages on lease, with nothing in the background; an empty batch if none came in time."""
         return await self.subscription_requests(topic, subscription).pull(messages, bytes_max, wait_ms, consumer)
 
     def consumer(self, topic: str, subscription: str, **options: Unpack[ConsumerOptions]) -> Consumer:
-        """Consume messages as they come: see `ConsumerOptions`."""
+        """Return a consumer, which pulls in the background: see `ConsumerOptions`."""
         return Consumer(self, topic, subscription, **options)
 
     def subscription_requests(self, topic: str, subscription: str) -> SubscriptionRequests:
@@ -246,19 +246,19 @@ class Client(CatalogCalls):
     # ---------------------------------------------------------------------------------------------------------- look
 
     async def get(self, topic: str, message_id: str) -> pa.RecordBatch:
-        """One message by id, as a batch of one row; empty if it is not in the topic any more."""
+        """Return one message by id, as a batch of one row; empty if it is not in the topic any more."""
         try:
             return await self._caller.listing("topics", topic, "messages", message_id)
         except NotFound:
-            await self.topic(topic)  # a topic that is not there is another matter
+            await self.topic(topic)  # a topic that does not exist is an error
             return pa.RecordBatch.from_pylist([], LISTED)
 
     async def fate(self, topic: str, message_id: str) -> Fate:
-        """What became of a message: as a whole, and for each subscription."""
+        """Return what became of a message: as a whole, and for each subscription."""
         return await self._caller.json("GET", path("topics", topic, "messages", message_id, "fate"), Fate)
 
     async def cancel(self, topic: str, message_id: str) -> None:
-        """Cancel a waiting message; `NotWaiting` if it is out or done."""
+        """Cancel a waiting message; raise `NotWaiting` if it is leased or settled."""
         await self._caller.tell("DELETE", path("topics", topic, "messages", message_id))
 
     async def amend(
@@ -282,11 +282,11 @@ class Client(CatalogCalls):
         return Amended(message_id, view.partition, view.offset, view.version)
 
     async def browse(self, topic: str, *, partition: int = 0, start: int = 0, limit: int = 1_000) -> pa.RecordBatch:
-        """Messages of a partition by offset, without consuming them."""
+        """Return messages of a partition by offset, without consuming them."""
         return await self._caller.listing("topics", topic, "messages", partition=partition, start=start, limit=limit)
 
     async def search(self, topic: str, wanted: Search | None = None, /, **fields: Any) -> pa.RecordBatch:
-        """Messages by key, headers or time: `search("jobs", key="user-7", limit=10)`."""
+        """Find messages by key, headers or time: `search("jobs", key="user-7", limit=10)`."""
         query = asdict(wanted if wanted is not None else built(Search, **fields))
         headers = query.pop("headers") or {}
         query["header"] = [f"{name}:{value}" for name, value in headers.items()] or None
@@ -295,14 +295,14 @@ class Client(CatalogCalls):
     async def scheduled(
         self, topic: str, subscription: str, *, from_ms: int | None = None, to_ms: int | None = None, limit: int = 1_000
     ) -> pa.RecordBatch:
-        """What will be handed to a subscription in a time range, soonest first."""
+        """Return messages that will be delivered to a subscription in a time range, soonest first."""
         of = ("topics", topic, "subscriptions", subscription, "scheduled")
         return await self._caller.listing(*of, from_ms=from_ms, to_ms=to_ms, limit=limit)
 
     # -------------------------------------------------------------------------------------------------- dead letters
 
     async def dead_letters(self, topic: str, wanted: DeadFilter | None = None) -> pa.RecordBatch:
-        """Dead letters with the whole message, the reason, the last error, attempts and times."""
+        """Return dead letters with the whole message, the reason, the last error, attempts and times."""
         query = asdict(wanted or DeadFilter(limit=1_000))
         offsets = query.pop("offsets")
         query["offset"] = None if offsets is None else list(offsets)
@@ -311,14 +311,14 @@ class Client(CatalogCalls):
     async def redrive(
         self, topic: str, wanted: DeadFilter | None = None, *, by: str = "", rate: int | None = None
     ) -> int:
-        """Send dead letters back to wait again, at most `rate` a second; how many. `by` is who asked, in `audit`."""
+        """Send dead letters back to wait again, at most `rate` a second; return how many. `by` is shown in `audit`."""
         body = encoded({"filter": asdict(wanted or DeadFilter()), "by": by, "rate": rate})
         ask = Ask("POST", path("topics", topic, "dead", "redrive"), [body], JSON)
         ask.wait_s = REDRIVE_S if rate is not None else 0.0
         return parsed(await self._caller.send(ask), _Count).count
 
     async def discard(self, topic: str, wanted: DeadFilter, *, by: str = "") -> int:
-        """Throw dead letters away; how many."""
+        """Discard dead letters; return how many."""
         body = {"filter": asdict(wanted), "by": by}
         return (await self._caller.json("POST", path("topics", topic, "dead", "discard"), _Count, body)).count
 

@@ -1,4 +1,4 @@
-"""A clock for tests: time stands still until it is told to move, and chance is drawn from a seed."""
+"""A clock for tests: its time moves only by `advance`, and its random numbers come from a seed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class VirtualClock:
 
     @property
     def now_ms(self) -> int:
-        """Unix milliseconds."""
+        """Return Unix milliseconds."""
         return self.wall_us() // 1000
 
     def wall_us(self) -> int:
@@ -39,12 +39,12 @@ class VirtualClock:
         return self._random.random(count)
 
     def advance(self, seconds: float) -> None:
-        """Time passes: what it brings about has happened on return, and those who wait for messages look again."""
+        """Move the time: what is due by then is done on return, and pulls that wait look again."""
         check.number("seconds", seconds, 0, 1e10)
         self._passed_us += round(seconds * 1e6)
         for moved in self._moved:
             moved()
 
     def on_move(self, moved: Callable[[], None]) -> None:
-        """Call this each time that the clock has moved."""
+        """Register a function that is called each time that the clock has moved."""
         self._moved.append(moved)

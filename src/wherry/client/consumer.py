@@ -1,14 +1,15 @@
-"""Consumers: messages come ahead of need, leases are renewed while they are held, acks go out together.
+"""Consumers: pull messages ahead of the reader, renew leases while messages are held, send acks together.
 
     pull ──► ready batches ──► async for ──► held by the caller ──► ack, nack, dead_letter ──► room for the next pull
              └────────── at most buffer_messages not settled, leases renewed ──────────┘
 
-Left by an error, it has failed with what it was handed and did not settle; what waited here for its turn, and all of it
-after a `break` or a plain `close`, is handed back untouched.
+When an error leaves the `async with`, messages that the reader got and did not settle count a failed attempt. Messages
+that the reader did not get are given back without one, and so are all of them after a `break` or a plain `close`.
 
-Delivery is at least once. A lease is lost when this process stands still for longer than it lasts, or when the broker
-restarts: then an ack raises `StaleLease`, nothing was settled by it, and the message comes again. An ack whose answer
-was lost is sent again; if it had reached the broker, that too ends as `StaleLease`, though the message was settled.
+Delivery is at least once. A lease is lost when this process is stopped for longer than the lease lasts, or when the
+broker restarts: then an ack raises `StaleLease`, nothing was settled by it, and the message comes again. An ack whose
+answer was lost is sent again; if it had reached the broker, that too ends as `StaleLease`, though the message was
+settled.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ T = TypeVar("T")
 
 FIRST_PULL = 16
 QUICK_S, SLOW_S = 0.1, 1.0
-"""Pulls begin small. They double while the reader works one off in less than the one time, and are halved when it takes
-longer than the other: who is slow does not sit on what others could do."""
+"""Pulls begin small. Their size doubles while the reader is done with a batch in less than `QUICK_S`, and is halved
+when it takes longer than `SLOW_S`: a slow reader does not hold messages that other consumers could handle."""
 
 PULL_WAIT_MS = 20_000
 RENEWALS_A_LEASE = 3
 
-FAREWELL_S = 3.0
-"""For the last acks and the failed attempts of a worker that fails: it must not wait a lease long for a broker."""
+LEAVE_S = 3.0
+"""For the last acks and the failed attempts of a worker that fails: it does not wait longer for an absent broker."""
 
 
 class Consumer:
-    """One of those who share a subscription; made by `Client.consumer`, used in `async with`."""
+    """A consumer of a subscription; made by `Client.consumer`, used in `async with`."""
 
     def __init__(self, client: Client, topic: str, subscription: str, **options: Unpack[ConsumerOptions]) -> None:
         chosen = consumer_options(options)
@@ -65,7 +66,7 @@ class Consumer:
         self._held_messages = 0
         self._rest: Iterator[Leased] = iter(())
         self._split: tuple[Batch, Iterator[object]] | None = None
-        """The batch that is read message by message, and what of it is still to come."""
+        """The batch that is read message by message, and its messages that are not read yet."""
         self._wake_reader = asyncio.Event()
         self._wake_puller = asyncio.Event()
         self._fault: Exception | None = None
@@ -90,11 +91,12 @@ class Consumer:
         await self.close(fault)
 
     async def close(self, fault: BaseException | None = None) -> None:
-        """Send the acks that are due, and leave: what is still held waits again, no attempt counted.
+        """Send the acks that are due, and leave: messages still held wait again, and no attempt is counted.
 
-        With the `fault` of whoever worked on them, one is counted for all that were handed out and not settled.
-        Not with one that only ends the work (a cancelled task, Ctrl-C), nor with the consumer's own, nor with one about
-        the broker or the way to it. A broker that is away holds up whoever leaves by a fault for `FAREWELL_S` at most.
+        With the `fault` of the code that handled them, a failed attempt is counted for all messages that the reader got
+        and did not settle. Not with a fault that only ends the work (a cancelled task, Ctrl-C), nor with the consumer's
+        own, nor with one about the broker or the connection. A close with a fault waits `LEAVE_S` at most for a broker
+        that is away.
         """
         if not self._tasks:
             return
@@ -110,7 +112,7 @@ class Consumer:
             await self._leave()
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL_S):
+            async with asyncio.timeout(LEAVE_S):
                 await self._acks.flush()
                 if has_failed:
                     await self._acks.fail(self._claim_shown(), error_text(fault))
@@ -122,7 +124,7 @@ class Consumer:
             await self._requests.leave(self.name)
 
     def _claim_shown(self) -> Work:
-        """Claim what the reader was handed and has not settled: batches that are not ready, but for an unread rest."""
+        """Claim the messages that the reader got and has not settled: those of its batches that were read."""
         work: Work = []
         for batch in self._held:
             unread = length_hint(self._split[1]) if self._split is not None and self._split[0] is batch else 0
@@ -134,13 +136,13 @@ class Consumer:
 
     @property
     def stale(self) -> int:
-        """Acks sent later on that found their lease over."""
+        """How many acks came after the end of their lease."""
         return self._acks.stale
 
     # ---------------------------------------------------------------------------------------------------------- read
 
     async def __aiter__(self) -> AsyncIterator[Leased]:
-        """The messages one by one, for ever; after a `break` the next loop goes on where this one stood."""
+        """Yield messages one by one, for ever; after a `break` the next loop continues behind the last message."""
         auto = self._auto and self._acked
         while True:
             for message in self._rest:
@@ -152,13 +154,13 @@ class Consumer:
             self._rest = self.read(batch, batch.messages())
 
     def read(self, batch: Batch, messages: list[T]) -> Iterator[T]:
-        """Read a batch message by message: what is still to come when the reader fails is handed back untouched."""
+        """Read a batch message by message: messages not read yet when the reader fails are given back untouched."""
         rest = iter(messages)
         self._split = batch, rest
         return rest
 
     async def consume_batches(self) -> AsyncIterator[Batch]:
-        """The messages as they came, in columns, for ever; each batch is settled as a whole or by rows."""
+        """Yield batches of messages in columns, for ever; each batch is settled as a whole or by rows."""
         while True:
             batch = await self.next_batch()
             yield batch
@@ -166,18 +168,18 @@ class Consumer:
                 batch.ack_later()
 
     async def flush(self) -> None:
-        """Until every ack so far is durable, or was refused."""
+        """Wait until every ack so far is durable, or was refused."""
         await self._acks.flush()
 
     async def next_batch(self) -> Batch:
-        """The next messages; waits for them."""
+        """Return the next messages; wait for them."""
         self._keep_pace()
         while True:
             while self._ready:
                 batch = self._ready.popleft()
                 self._handed, self._handed_at = len(batch), time.monotonic()
                 self._wake_puller.set()
-                if not self._acked:  # settled with the pull: held only as long as it was here
+                if not self._acked:  # settled with the pull: it counts only while it waits here
                     self._settled(batch, len(batch))
                 if batch.lost is None:
                     return batch
@@ -192,7 +194,7 @@ class Consumer:
                 self._reading = False
 
     def _keep_pace(self) -> None:
-        """Pull more or less from now on, by the time that the reader took for the last batch."""
+        """Set the size of the next pulls by the time that the reader took for the last batch."""
         took_s = time.monotonic() - self._handed_at
         if took_s > SLOW_S:
             self._step = max(min(FIRST_PULL, self._pull_messages), self._step // 2)
@@ -202,7 +204,7 @@ class Consumer:
     # ----------------------------------------------------------------------------------------------------- background
 
     async def _pull(self) -> None:
-        """Pull a step ahead of the reader while there is room: less than a step only for a reader who waits."""
+        """Pull one step ahead of the reader while there is room; less than a step only while the reader waits."""
         backoff = Backoff()
         while True:
             room, ahead = self._buffer - self._held_messages, sum(map(len, self._ready))
@@ -214,7 +216,7 @@ class Consumer:
             asked = min(room, self._step)
             try:
                 batch = await self._requests.pull(asked, self._pull_bytes, PULL_WAIT_MS, self.name, acks=self._acked)
-            except Exception as fault:  # whatever it is: the reader must not wait for ever
+            except Exception as fault:  # of any kind: the reader must not wait for ever
                 if not returns(fault) and not await self._may_rejoin(fault):
                     self._fault = fault
                     self._wake_reader.set()
@@ -226,15 +228,15 @@ class Consumer:
                 self._take(batch)
 
     async def _may_rejoin(self, fault: Exception) -> bool:
-        """Whether somebody sent this consumer away, and nothing else is missing: its next pull joins again."""
+        """Return whether this consumer was sent away from a subscription that still exists: its next pull joins it."""
         if not isinstance(fault, NotFound):
             return False
         try:
             found = await self._client.subscription(self._requests.topic, self._requests.subscription)
         except Exception as why:
             return returns(why)
-        await self._renew_each(list(self._held))  # what it held waits again: it is not handed out here
-        return found.acks == self._acked  # else it is another one by now
+        await self._renew_each(list(self._held))  # what it held waits again at the broker: it is not handed out here
+        return found.acks == self._acked  # else it is another subscription by now
 
     def _take(self, batch: Batch) -> None:
         if self._acked:
@@ -242,7 +244,7 @@ class Consumer:
             self._held[batch] = None
         self._held_messages += len(batch)
         self._ready.append(batch)
-        self._reading = False  # it has something now, though it has not run yet
+        self._reading = False  # it has a batch now, though it has not run yet
         self._wake_reader.set()
 
     def _settled(self, batch: Batch, count: int) -> None:
@@ -252,7 +254,7 @@ class Consumer:
         self._wake_puller.set()
 
     async def _renew(self) -> None:
-        """More time for everything that is held, several times in each lease."""
+        """Renew the leases of all messages that are held, several times in each lease."""
         while True:
             await asyncio.sleep(self._lease_s / RENEWALS_A_LEASE)
             held = list(self._held)
@@ -262,10 +264,10 @@ class Consumer:
             except StaleLease:
                 await self._renew_each(held)
             except WherryError:
-                continue  # away: what can be done is to try again at the next turn
+                continue  # the broker is away: try again at the next turn
 
     async def _renew_each(self, held: list[Batch]) -> None:
-        """One of them is over, and spoils the call for all: each for itself."""
+        """Renew each lease by itself: one of them is over, which refuses the call for all."""
         for batch in held:
             try:
                 if batch.open:

@@ -1,4 +1,4 @@
-"""A broker in this process behind the client's interface: the requests and answers of a socket, without the socket."""
+"""A broker in this process behind the client's interface: its requests and answers, without a socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wherry.wire.http.protocol.server import Server
 
 
 class EmbeddedClient(Client):
-    """A client of a broker of its own."""
+    """The client of a broker in this process."""
 
     def __init__(self, broker: Broker, server: Server, clock: Clock) -> None:
         super().__init__(_InProcess(server, still=isinstance(clock, VirtualClock)))
@@ -29,7 +29,7 @@ class EmbeddedClient(Client):
         self._server = server
 
     async def listen(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Serve this broker to others as well; the address to `connect` to."""
+        """Serve this broker to other processes as well; return the address to `connect` to."""
         return f"http://{host}:{await self._server.listen(host, port)}"
 
 
@@ -37,7 +37,7 @@ class EmbeddedClient(Client):
 async def embedded(
     path: str | os.PathLike[str] | None = None, *, clock: Clock | None = None
 ) -> AsyncIterator[EmbeddedClient]:
-    """A broker in this process, on a directory or in memory, with the interface of `connect`.
+    """Open a broker in this process, on a directory or in memory, with the interface of `connect`.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class _InProcess:
         body = ask.body[0] if len(ask.body) == 1 else b"".join(ask.body)
         request = Request(ask.method, path, query, headers, body)
         try:
-            # A pull waits by the broker's clock, and one that stands still would let it go on for ever.
+            # A pull waits by the broker's clock; by one that stands still it would wait for ever.
             async with asyncio.timeout(ask.wait_s if self._still and ask.wait_s and ask.accept == ARROW else None):
                 answer = await self._server.answer(request)
         except TimeoutError:
@@ -86,11 +86,11 @@ class _InProcess:
             await answer.chunks.aclose()  # type: ignore[attr-defined]
             self._server.end(request)
         if not isinstance(answer, Response):
-            raise Unavailable("a stream is for those who are connected")
+            raise Unavailable("a stream needs a connection")
         headers = dict(answer.headers)
         after_s = float(headers["Retry-After"]) if "Retry-After" in headers else None
         following = headers.get("Wherry-Next")
         return Answer(answer.status, answer.content_type, b"".join(answer.body), after_s, following, restarts=False)
 
     async def close(self) -> None:
-        """Nothing is held here."""
+        """Do nothing: there is no connection."""

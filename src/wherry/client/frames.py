@@ -1,4 +1,4 @@
-"""Message batches as bodies of requests and answers: Arrow IPC streams, payloads never copied on this side."""
+"""Batches of messages as bodies of requests and answers: Arrow IPC streams, whose payloads the client never copies."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from wherry.model.limits import BATCH_MESSAGES_MAX
 from wherry.model.schema import Publishable, compact, content_sizes
 
 PART_BYTES_MAX = 32 << 20
-"""Half of what a broker takes as one body, unless it is told otherwise: columns weigh more than what is in them."""
+"""Half of what a broker takes as one body by default: columns are larger than the values in them."""
 
 COPIED_BYTES_MAX = 16 << 10
-"""A smaller batch is copied into one buffer: cheaper than handing over its parts."""
+"""A smaller batch is copied into one buffer, which is cheaper than writing its parts."""
 
 
 @runtime_checkable
 class ArrowStream(Protocol):
-    """A table of another library: polars, pandas, DuckDB and friends hand over their columns this way."""
+    """A table of another library: polars, pandas and DuckDB export their columns this way."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The columns, as a stream of batches."""
+        """Return the columns as a stream of batches."""
 
 
 @runtime_checkable
@@ -34,19 +34,19 @@ class ArrowArray(Protocol):
     """One batch of another library."""
 
     def __arrow_c_array__(self, requested_schema: object = None) -> object:
-        """The columns, as one struct array."""
+        """Return the columns as one struct array."""
 
 
 Columns: TypeAlias = Publishable | ArrowStream | ArrowArray
 
 
 def batch_of(given: Columns) -> pa.RecordBatch:
-    """Anything publishable as one checked batch."""
+    """Return anything publishable as one checked batch."""
     return compact(_adopted(given))
 
 
 def parts_of(given: Columns, messages: int, size: int, count_max: int | None = None) -> list[pa.RecordBatch]:
-    """Anything publishable as checked batches, each of at most so many messages and bytes; the same cuts each time.
+    """Cut anything publishable into checked batches of at most so many messages and bytes; the same cuts each time.
 
     If they may be no more than `count_max` they grow, as far as one call goes; `InvalidInput` if that is not enough.
     """
@@ -62,7 +62,7 @@ def parts_of(given: Columns, messages: int, size: int, count_max: int | None = N
 
 
 def _blocks(given: Publishable) -> Iterator[Publishable]:
-    """What is longer than one call may be, in pieces that are not."""
+    """Cut data that is longer than one call may be into pieces that are not."""
     if isinstance(given, pa.RecordBatch | pa.Table | list) and len(given) > BATCH_MESSAGES_MAX:
         for start in range(0, len(given), BATCH_MESSAGES_MAX):
             stop = start + BATCH_MESSAGES_MAX
@@ -92,12 +92,12 @@ def _adopted(given: Any) -> Publishable:
 
 
 def encode(batch: pa.RecordBatch) -> list[Bytes]:
-    """A batch as the parts of a stream."""
+    """Return a batch as the parts of an Arrow stream."""
     return [b"".join(ipc.copied(batch))] if batch.nbytes < COPIED_BYTES_MAX else [*ipc.stream(batch)]
 
 
 def decode(answer: Answer) -> pa.RecordBatch:
-    """The messages of an answer as one batch, in the memory that the answer was read into."""
+    """Return the messages of an answer as one batch, in the memory that the answer was read into."""
     try:
         with pa.ipc.open_stream(pa.py_buffer(answer.body)) as stream:
             batches = list(stream)

@@ -1,4 +1,4 @@
-"""What producers and consumers may be told, by name; everything has a default and a bound."""
+"""The options of producers and consumers, by name; each has a default and a bound."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class ProducerOptions(TypedDict, total=False):
         What its name at the broker begins with. The rest is random: the numbers of its messages begin at 0 each time,
         so a name that was used before would have new messages taken for old ones.
     linger_ms
-        How long a message waits for others to go with. While a request is under way the next batch grows by itself; a
-        linger makes batches larger for those who trickle.
+        How long a message waits for others to be sent with. While a request is under way the next batch grows by
+        itself; a linger makes batches larger for producers that publish slowly.
     batch_messages, batch_bytes
         Of one request.
     buffer_messages, buffer_bytes
-        On this side, not answered yet; when it is full, `publish` waits.
+        In this client, not answered yet; when the buffer is full, `publish` waits.
     in_flight
         Senders. With more than one, order holds only among the messages of one sender.
     patience_s
@@ -48,18 +48,18 @@ class ConsumerOptions(TypedDict, total=False):
     Parameters
     ----------
     name
-        What its name at the broker begins with, for those who want to be seen under it. The rest is random: of two that
-        share a name, one would send the other away when it leaves.
+        What its name at the broker begins with, so that people know it there. The rest is random: of two consumers with
+        the same name, one would send the other away when it leaves.
     ack
         `manual`: each message is settled by the caller. `auto`: a message is acked when the loop asks for the next
-        one. It is not when the loop is left: by an error it has failed, by a `break` it is handed back untouched.
+        one. It is not when the loop ends: after an error it has failed, after a `break` it is given back untouched.
     pull_messages, pull_bytes
         Of one pull, at most: pulls begin small and grow with the pace of the reader. 1 for work that takes minutes.
     buffer_messages
-        Not settled at a time, here and in the caller's hands; when they are all in the caller's hands, nothing more
-        comes until some are settled.
+        Messages not settled at a time, waiting here or with the reader; when the reader has all of them, no more are
+        pulled until some are settled.
     ack_linger_ms
-        How long an ack that nobody waits for is kept back for others to go with.
+        How long an ack that no call waits for is kept back, to be sent with others.
     renew
         Whether leases are renewed while messages are held.
     """
@@ -93,7 +93,7 @@ CONSUMER: ConsumerOptions = {
 }
 
 NAME_CHARS_MAX = CONSUMER_ID_CHARS_MAX - 20
-"""What comes behind a name, `-0123456789abcdef/63` at most, has to fit too."""
+"""The end of a name, `-0123456789abcdef/63` at most, has to fit too."""
 
 _BOUNDS = {
     "linger_ms": (0, 60_000),
@@ -109,13 +109,13 @@ _BOUNDS = {
 
 
 def producer_options(given: ProducerOptions) -> ProducerOptions:
-    """These and the defaults, or `InvalidInput`."""
+    """Return these options with the defaults, or raise `InvalidInput`."""
     _check(given, PRODUCER)
     return {**PRODUCER, **given}
 
 
 def consumer_options(given: ConsumerOptions) -> ConsumerOptions:
-    """These and the defaults, or `InvalidInput`."""
+    """Return these options with the defaults, or raise `InvalidInput`."""
     _check(given, CONSUMER)
     return {**CONSUMER, **given}
 

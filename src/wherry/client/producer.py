@@ -1,13 +1,13 @@
-"""Publishing one by one: messages are gathered into batches, and each batch is one request and one answer.
+"""Producers: publish messages one by one, gathered into batches; each batch is one request and one answer.
 
     publish ──► open batch ──► full, or lingered ──► queue ──► one request at a time ──► answer ──► pending messages
     └─ waits when the buffer is full ─┘                        └─ tried again, never stored twice
 
 Each request carries the producer's name and the number of its first message. One that is sent again, because its answer
-was lost with the connection, is answered with the places of the first; so nothing is lost and nothing is doubled. The
-broker takes the numbers of a producer in their order, which is why there is one request at a time: while it is under
-way the next batches grow. `in_flight` above 1 adds senders with names of their own, and then the order of messages is
-that of each sender only.
+was lost with the connection, is answered with the offsets of the first; so nothing is lost and nothing is stored twice.
+The broker takes the numbers of a producer in their order, which is why there is one request at a time: while it is
+under way the next batches grow. `in_flight` above 1 adds senders with names of their own, and then the order of
+messages is that of each sender only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Int64: TypeAlias = npt.NDArray[np.int64]
 
 TROUBLED_MAX = 100
-"""Batches remembered for the refusals in them, until a flush tells of those."""
+"""Batches with refusals that are kept until `flush` raises one of them."""
 
 OUTSIDE = "a producer publishes inside its `async with`"
 
@@ -53,37 +53,37 @@ class PendingMessage:
         self._row = row
 
     async def stored(self) -> str:
-        """The id of the message, once it is on disk; or the error that says why it is not."""
+        """Return the id of the message once it is on disk, or raise why it is not."""
         batch = self._batch
-        batch.told.add(self._row)
+        batch.asked.add(self._row)
         if not batch.answered:
             await batch.wait()
         return batch.id_of(self._row)
 
 
 class Gathered:
-    """Messages that travel together, column by column, and what became of them."""
+    """Messages that are sent together, column by column, and the answer to them."""
 
-    __slots__ = ("answered", "columns", "errors", "ids", "offset", "partition", "payloads", "size", "told", "waiter")
+    __slots__ = ("answered", "asked", "columns", "errors", "ids", "offset", "partition", "payloads", "size", "waiter")
 
     def __init__(self) -> None:
         self.payloads: list[bytes] = []
         self.columns: dict[str, list[Any]] = {}
         self.size = 0
         self.answered = False
-        self.told: set[int] = set()
+        self.asked: set[int] = set()
         self.waiter: asyncio.Future[None] | None = None
         self.errors: dict[int, WherryError] = {}
 
     def put(self, row: int, fields: dict[str, Any]) -> None:
-        """Values that not every message has, of the right types."""
+        """Put values that not every message has, of the right types, into their columns."""
         for name, value in fields.items():
             column = self.columns.setdefault(name, [])
             column.extend([None] * (row - len(column)))
             column.append(value)
 
     def batch(self) -> tuple[Int64, pa.RecordBatch]:
-        """What is publishable of it, in columns, and which rows that is; the others have their errors now."""
+        """Return the rows that can be published, and those rows in columns; note an error for each of the others."""
         count = len(self.payloads)
         for column in self.columns.values():
             column.extend([None] * (count - len(column)))
@@ -118,12 +118,12 @@ class Gathered:
         return row not in self.errors
 
     def begin(self) -> None:
-        """It is about to be sent."""
+        """Make room for the answer, before the batch is sent."""
         self.partition = np.zeros(len(self.payloads), np.int64)
         self.offset = np.zeros(len(self.payloads), np.int64)
 
     def finish(self) -> None:
-        """Everything in it is stored or refused: wake those who asked."""
+        """Note that every message is stored or refused, and wake the callers that wait for it."""
         self.ids = self.columns.get("id")
         self.payloads, self.columns = [], {}
         self.answered = True
@@ -131,13 +131,13 @@ class Gathered:
             self.waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Until it is answered; one future for all who ask."""
+        """Wait until it is answered; one future for all callers."""
         if self.waiter is None:
             self.waiter = asyncio.get_running_loop().create_future()
         await asyncio.shield(self.waiter)
 
     def id_of(self, row: int) -> str:
-        """The id of a message, or its error."""
+        """Return the id of a message, or raise its error."""
         if row in self.errors:
             raise self.errors[row]
         own = self.ids[row] if self.ids is not None else None
@@ -179,7 +179,7 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._closed = True  # before anything else: what came later would be sent by nobody
+        self._closed = True  # before anything else: no sender would take what came later
         self._room.set()
         try:
             await self.flush()
@@ -190,7 +190,7 @@ class Producer:
             for task in self._senders:
                 task.cancel()
             await asyncio.gather(*self._senders, return_exceptions=True)
-            for gathered in [*self._under_way, *self._queue]:  # only if nobody waited for the end
+            for gathered in [*self._under_way, *self._queue]:  # only if the flush was cancelled
                 gathered.errors = dict.fromkeys(range(len(gathered.payloads)), Closed("the producer was closed"))
                 gathered.finish()
 
@@ -219,11 +219,11 @@ class Producer:
             await self.room()
         pending = self.put(payload, fields)
         if not self._open.payloads:  # it was the last of its batch
-            await asyncio.sleep(0)  # else a busy caller would never let it go out
+            await asyncio.sleep(0)  # else a busy caller would never let it be sent
         return pending
 
     async def room(self) -> None:
-        """Until there is room for one more; `Closed` if there never will be."""
+        """Wait until there is room for one more message; raise `Closed` if the producer is closed."""
         while not self._open.payloads and self._is_full() and not self._closed:
             self._room.clear()
             await self._room.wait()
@@ -252,40 +252,40 @@ class Producer:
         for batch in waiting:
             if not batch.answered:
                 await batch.wait()
-        untold = [fault for each in self._troubled for row, fault in each.errors.items() if row not in each.told]
+        unseen = [fault for each in self._troubled for row, fault in each.errors.items() if row not in each.asked]
         self._troubled.clear()
-        if untold:
-            if len(untold) > 1:
-                untold[0].add_note(f"{len(untold)} messages were not published; this is why the first was not")
-            raise untold[0]
+        if unseen:
+            if len(unseen) > 1:
+                unseen[0].add_note(f"{len(unseen)} messages were not published; this is why the first was not")
+            raise unseen[0]
 
     @property
     def held_messages(self) -> int:
-        """Published and not answered yet."""
+        """How many messages are published and not answered yet."""
         return self._held_messages + len(self._open.payloads)
 
     # -------------------------------------------------------------------------------------------------------- gather
 
     def _is_full(self) -> bool:
-        """Whether one more whole batch would go over the buffer."""
+        """Return whether one more whole batch would exceed the buffer."""
         return (
             self._held_messages + self._batch_messages > self._buffer_messages
             or self._held_bytes + self._batch_bytes > self._buffer_bytes
         )
 
     def _linger(self) -> None:
-        """The first message of a batch: it goes out after the linger at the latest."""
+        """Have the batch sent after the linger at the latest; called with its first message."""
         if self._timer is None:
             self._timer = self._loop.call_later(self._linger_s, self._lingered)
 
     def _lingered(self) -> None:
         self._timer = None
-        # While requests are under way the batch may grow: whoever is done next takes it as it is then.
+        # While requests are under way the batch may grow: the sender that is done next takes it as it is then.
         if len(self._under_way) < self._in_flight:
             self._wake.set()
 
     def _seal(self) -> None:
-        """The open batch is complete."""
+        """Close the open batch, and queue it to be sent."""
         batch, self._open = self._open, Gathered()
         self._held_messages += len(batch.payloads)
         self._held_bytes += batch.size
@@ -315,7 +315,7 @@ class Producer:
             gathered.begin()
             try:
                 await self._send(gathered, name, sequence)
-            except Exception as fault:  # a fault of ours must not leave anybody waiting
+            except Exception as fault:  # a fault of the client must not leave a caller waiting
                 why = fault if isinstance(fault, WherryError) else WherryError(f"a fault of the client: {fault!r}")
                 gathered.errors = dict.fromkeys(range(count), why)
             sequence += count
@@ -359,7 +359,7 @@ async def publish_again(
     options: PublishOptions,
     patience_s: float = PRODUCER["patience_s"],
 ) -> Published:
-    """Publish under a producer's name, and again while the broker is away: stored once, however often it is sent."""
+    """Publish under a producer's name, again while the broker is away; stored once, however often it is sent."""
     backoff, loop = Backoff(), asyncio.get_running_loop()
     until = loop.time() + patience_s
     while True:
@@ -381,7 +381,7 @@ def fields_of(
     expires_ms: int | None = None,
     headers: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Those that are given; `InvalidInput` for one of another type."""
+    """Return the fields that are given; raise `InvalidInput` for a value of another type."""
     if key is None and id is None and headers is None and due_ms is None and priority is None and expires_ms is None:
         return {}
     fields = {"id": id, "key": key, "priority": priority, "due_ms": due_ms, "expires_ms": expires_ms}
@@ -393,7 +393,7 @@ def fields_of(
 
 
 def as_bytes(payload: object) -> bytes:
-    """A payload as it is sent, or `InvalidInput`."""
+    """Return a payload as bytes, or raise `InvalidInput`."""
     if isinstance(payload, str):
         try:
             return payload.encode()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def wherry_broker() -> Iterator[SyncEmbedded]:
     """An empty broker in memory, as a sync client of it; `wherry_broker.clock.advance(seconds)` moves its time."""
-    from wherry.client.clock import VirtualClock  # noqa: PLC0415  loaded by those who use it, not by every test run
+    from wherry.client.clock import VirtualClock  # noqa: PLC0415  loaded where it is used, not by every test run
     from wherry.client.sync.embedded import embedded_sync  # noqa: PLC0415
 
     with embedded_sync(clock=VirtualClock()) as client:

@@ -1,4 +1,4 @@
-"""The calls behind `Client`: what is sent, what comes back, and the errors that come instead."""
+"""The requests behind `Client`: what is sent, what is returned, and the errors that are raised instead."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOTHING = pa.RecordBatch.from_pylist([], DELIVERED.append(pa.field(LEASE, pa.int
 
 
 def path(*parts: str, **query: object) -> str:
-    """A target under `/v1` from names, which may hold anything, and the arguments that are given."""
+    """Return a target under `/v1` of names, which may contain anything, and of the arguments that are not None."""
     given = "&".join(_argument(name, value) for name, value in query.items() if value is not None)
     return f"{_quoted(parts)}?{given}" if given else _quoted(parts)
 
@@ -53,30 +53,30 @@ def built(kind: Any, **fields: Any) -> Any:
 
 
 class Caller:
-    """Sends requests over a transport; an answer that is none raises what the broker raised."""
+    """Sends requests over a transport; raises the error that the broker answers with."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     async def send(self, ask: Ask) -> Answer:
-        """Any request."""
+        """Send any request."""
         answer = await self._transport.ask(ask)
         if not answer.ok:
             raise error_of(answer)
         return answer
 
     async def json(self, method: str, target: str, kind: type[T], body: object = None) -> T:
-        """JSON out, JSON back."""
+        """Send JSON, return the JSON of the answer as a value of this type."""
         return parsed(await self.tell(method, target, body), kind)
 
     async def tell(self, method: str, target: str, body: object = None) -> Answer:
-        """JSON out, and whatever comes back."""
+        """Send JSON, return the answer."""
         if body is None:
             return await self.send(Ask(method, target))
         return await self.send(Ask(method, target, [encoded(body)], JSON))
 
     async def listing(self, *parts: str, limit: int | None = None, **query: object) -> pa.RecordBatch:
-        """Messages in columns, all pages of them."""
+        """Return messages in columns, all pages of them."""
         pages = [decode(page) async for page in self.pages(parts, query, ARROW, limit, _rows)]
         return pages[0] if len(pages) == 1 else pa.concat_batches(pages)
 
@@ -88,7 +88,7 @@ class Caller:
         limit: int | None,
         count: Callable[[Answer], int],
     ) -> AsyncIterator[Answer]:
-        """The answers to a question that may take several, until there are `limit` rows, which `count` counts."""
+        """Yield the pages of a listing, until there are `limit` rows, which `count` counts."""
         after: str | None = None
         while True:
             answer = await self.send(Ask("GET", path(*parts, **query, limit=limit, after=after), accept=kind))
@@ -104,10 +104,10 @@ def _rows(page: Answer) -> int:
 
 
 def encoded(body: object) -> bytes:
-    """A body as JSON; `InvalidInput` names the field that JSON cannot hold."""
+    """Return a body as JSON; raise `InvalidInput` with the field that JSON cannot hold."""
     fields = body.items() if isinstance(body, dict) else [("body", body)]
     for name, value in fields:
-        if isinstance(value, float) and not isfinite(value):  # JSON would make null of it, which is another word
+        if isinstance(value, float) and not isfinite(value):  # JSON would make null of it, which means something else
             raise InvalidInput(name, value, "a number")
     try:
         return msgspec.json.encode(body)
@@ -126,7 +126,7 @@ def _is_json(value: object) -> bool:
 
 
 def parsed(answer: Answer, kind: type[T]) -> T:
-    """The value of a JSON answer."""
+    """Return the value of a JSON answer."""
     try:
         return msgspec.json.decode(memoryview(answer.body), type=kind)
     except msgspec.MsgspecError as fault:
@@ -134,7 +134,7 @@ def parsed(answer: Answer, kind: type[T]) -> T:
 
 
 class PublishedView(msgspec.Struct):
-    """Where messages went: `[partition, first offset, count]` for each run of them."""
+    """The answer to a publish: `[partition, first offset, count]` for each run of messages."""
 
     placed: list[tuple[int, int, int]]
     repeated: bool = False
@@ -143,7 +143,7 @@ class PublishedView(msgspec.Struct):
     fates: list[str] = []
 
     def published(self) -> Published:
-        """As the broker says it in process."""
+        """Return the same as a broker in process does."""
         if len(self.placed) == 1:
             [(partition, first, count)] = self.placed
             offsets = np.arange(first, first + count)
@@ -159,7 +159,7 @@ class PublishedView(msgspec.Struct):
 
 
 class SubscriptionRequests:
-    """Pulls from one subscription and settles what came of it."""
+    """Pulls messages from one subscription and settles them."""
 
     def __init__(self, caller: Caller, topic: str, subscription: str) -> None:
         self._caller = caller
@@ -169,7 +169,7 @@ class SubscriptionRequests:
     async def pull(
         self, messages: int, bytes_max: int, wait_ms: int, consumer: str | None = None, *, acks: bool = True
     ) -> Batch:
-        """Up to so many messages and bytes; none if none came in time."""
+        """Pull up to so many messages and bytes; an empty batch if none came in time."""
         target = path(
             *self._at, "pull", messages=messages, bytes=bytes_max, wait_ms=wait_ms, consumer=consumer, columns="present"
         )
@@ -183,7 +183,7 @@ class SubscriptionRequests:
         await self._caller.tell("POST", target, {"receipts": receipts, **_given(fields)})
 
     async def leave(self, consumer: str) -> None:
-        """What the consumer held waits again."""
+        """Remove a consumer: messages that it held wait again."""
         await self._caller.tell("DELETE", path(*self._at, "consumers", consumer))
 
 

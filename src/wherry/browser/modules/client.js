@@ -84,7 +84,7 @@ export class Client extends EventTarget {
   }
 
   /**
-   * Hand messages to `handler`, one after the other with `ack: "handler"`: acked when it is done, nacked when it throws.
+   * Call `handler` with messages. With `ack: "handler"` one after the other: acked when it is done, nacked if it throws.
    * With `durable` and an `id` nothing is missed while the page is away.
    */
   subscribe(destination, handler, options = {}) {
@@ -187,7 +187,7 @@ export class Client extends EventTarget {
   #connectFrame() {
     const { host, key, login } = this.#options;
     const who = key === undefined ? {} : { login: login ?? "wherry.js", passcode: key };
-    const beats = `0,${HEART_BEAT_MS}`; // ours would be late in a hidden tab; the transport itself shows that we are there
+    const beats = `0,${HEART_BEAT_MS}`; // ours would be late in a hidden tab, and a lost transport is noticed
     return encodeFrame("CONNECT", { "accept-version": "1.2", host, "heart-beat": beats, ...who });
   }
 

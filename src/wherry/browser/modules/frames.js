@@ -3,7 +3,7 @@
 import { WherryError, wrong } from "./errors.js";
 import { decoder, encoder, tagOf } from "./values.js";
 
-// What the broker takes: a frame beyond it would end every connection that it is sent on.
+// Bounds of the broker: a frame beyond them would end every connection that it is sent on.
 export const BODY_BYTES_MAX = 16 << 20;
 const HEAD_BYTES_MAX = 64 << 10;
 const HEADERS_MAX = 256;
@@ -19,7 +19,7 @@ const escaped = (text) => String(text).replace(/[\\\n\r:]/g, (found) => ESCAPES[
 const unescaped = (text) => text.replace(/\\./g, (found) => MEANINGS[found] ?? found);
 
 export function encodeFrame(command, headers, body = null) {
-  const plain = command === "CONNECT"; // its headers mean what they say
+  const plain = command === "CONNECT"; // its headers are not escaped
   let head = command + "\n";
   let count = 1; // with content-length
   for (const [name, value] of Object.entries(headers)) {
@@ -40,7 +40,7 @@ export function encodeFrame(command, headers, body = null) {
   return frame;
 }
 
-/** What would be no header there, and end the connection. */
+/** Throw for a header that the broker would end the connection for. */
 function checkHeader(name, value, plain) {
   if (name === "") throw wrong("a header has no name");
   if (!["string", "number", "boolean", "bigint"].includes(typeof value)) {
@@ -56,7 +56,7 @@ export function checkOwn(headers, reserved, command) {
   }
 }
 
-/** Bytes, in whatever pieces they come, to frames. */
+/** Parses frames from bytes that come in pieces of any size. */
 export class Parser {
   #buffer = new Uint8Array(0);
   #head = null;
@@ -101,7 +101,7 @@ export class Parser {
   }
 }
 
-/** The place behind the empty line that ends a head; -1 if it is not there. */
+/** The position behind the empty line that ends a head; -1 if it is not there. */
 function endOfHead(buffer, from) {
   for (let at = buffer.indexOf(10, from); at >= 0; at = buffer.indexOf(10, at + 1)) {
     if (buffer[at + 1] === 10) return at + 2;

@@ -47,7 +47,7 @@ export class PollingTransport {
 
   async #post() {
     this.#isPosting = true;
-    await null; // what is sent in this turn travels together
+    await null; // frames of one turn are one request
     while (this.#queue.length && !this.#isOver) {
       const body = this.#joined();
       const answer = await this.#call("POST", `?at=${this.#sent}`, body);
@@ -57,7 +57,7 @@ export class PollingTransport {
     this.#isPosting = false;
   }
 
-  /** As much of the queue as one call takes; a larger frame goes in parts. */
+  /** As much of the queue as one request takes; a larger frame is sent in parts. */
   #joined() {
     const parts = [];
     let size = 0;
@@ -88,7 +88,7 @@ export class PollingTransport {
     }
   }
 
-  /** One call, tried again with the same places while it fails; null when the session is lost. */
+  /** Send one request, again with the same positions while it fails; null when the session is lost. */
   async #call(method, query, body, reads = false) {
     const headers = { "Wherry-Session": this.#token };
     if (body) headers["Content-Type"] = "application/octet-stream";

@@ -8,7 +8,7 @@ import { uniqueId } from "./values.js";
 const OF_SEND = ["destination", "receipt", "content-length", "transaction", PUBLISH_ID];
 OF_SEND.push("message-id", "subscription", "ack", "redelivered"); // of a MESSAGE: what is forwarded gets its own
 
-// A publish that connections are lost with: from so many sends on it is sent alone, and after the last one it is refused.
+// A publish that connections are lost with: after so many sends it is sent alone, and after the last it is refused.
 const SENDS_TOGETHER = 5;
 const SENDS_MAX = 10;
 

@@ -51,14 +51,14 @@ export class Subscription {
     this.ready.catch(() => undefined);
     this.isDurable = durable && !destination.startsWith("/queue/"); // a queue belongs to all its consumers
     this.isOver = false; // no handler begins any more
-    this.isGone = false; // and nothing can be settled
+    this.isGone = false; // nor can anything be settled
     this.isForgotten = false;
     this.run = 0; // the connection on which it was asked for
   }
 
   /**
-   * No more messages. A durable one is kept by the broker unless `{ forget: true }`. The handler that runs may finish and
-   * ack within `withinMs`; called by that handler itself it resolves at once, and the rest follows the ack.
+   * End the subscription. The broker keeps a durable one unless `{ forget: true }`. A handler that runs may finish and
+   * ack within `withinMs`; called by that handler itself, this resolves at once, and UNSUBSCRIBE follows the ack.
    */
   unsubscribe({ forget = false, withinMs = 5_000 } = {}) {
     const isMore = forget && !this.isForgotten && this.isDurable;
@@ -72,21 +72,21 @@ export class Subscription {
     return this.#isInside ? Promise.resolve() : this.#left;
   }
 
-  /** Whether nothing would come again if this connection went now. */
+  /** Whether no message would be delivered again if this connection were lost now. */
   _isIdle(run) {
     return run !== this.#run || this.#unsettled.size === 0;
   }
 
-  /** `link`: the connection that it came by; `link.settle` is false once that is gone. */
+  /** Take a message. `link` is the connection that it came by; `link.settle` returns false once that is lost. */
   _arrived(frame, link) {
-    if (this.isOver) return; // it goes back with the UNSUBSCRIBE
+    if (this.isOver) return; // the UNSUBSCRIBE gives it back
     if (link.run !== this.#run) {
       this.#run = link.run;
       this.#unsettled.clear();
       this.#waiting.length = 0; // they come again
     }
     if (this.#isRepeat(frame)) {
-      // With `client` an ack would be one of all before it; the next real one is one of this.
+      // With `client` an ack would include all messages before it; the next ack of the handler includes this one.
       if (this.ack !== "auto" && this.ack !== "client") link.settle("ACK", frame, {});
       return;
     }
@@ -99,8 +99,8 @@ export class Subscription {
   }
 
   /**
-   * A publish that was sent twice, since its confirmation was lost: its other copy is with the handler, or was acked. What comes
-   * again otherwise (nacked, redriven, from a connection that was lost) is none.
+   * Whether a message is the second copy of a publish whose confirmation was lost: the first is not settled yet, or was
+   * acked. A message that was nacked, is redriven, or comes again after a lost connection is not one.
    */
   #isRepeat(frame) {
     const id = frame.headers[PUBLISH_ID];
@@ -131,10 +131,10 @@ export class Subscription {
     return true;
   }
 
-  /** One message after the other. */
+  /** Handle the waiting messages, one after the other. */
   async #work() {
     this.#isWorking = true;
-    await null; // what came together is heard first
+    await null; // messages that came together are parsed first
     while (this.#waiting.length && !this.isOver) {
       const { message, link } = this.#waiting.shift();
       if (link.isOpen()) await this.#handled(message);

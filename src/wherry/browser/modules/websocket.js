@@ -1,4 +1,6 @@
-/** STOMP over a WebSocket. A transport has send(bytes) and close(); it calls on.data(bytes) and, once, on.lost(error). */
+/**
+ * STOMP over a WebSocket. A transport has send(bytes) and close(); it calls on.data(bytes) and, once, on.lost(error).
+ */
 
 import { WherryError } from "./errors.js";
 import { encoder } from "./values.js";

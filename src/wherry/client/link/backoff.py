@@ -1,4 +1,4 @@
-"""How long to wait before trying again: a random share of a time that doubles, so that clients do not come as one."""
+"""How long to wait before trying again: a random share of a time that doubles, so that clients spread."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ DOUBLINGS_MAX = 16
 
 
 class Backoff:
-    """Full jitter, capped; from the start again after a success."""
+    """Pauses with full jitter and a cap, which begin small again after a success."""
 
     def __init__(self, first_s: float = FIRST_S, cap_s: float = CAP_S) -> None:
         self._first_s, self._cap_s = first_s, cap_s
         self.failures = 0
 
     def next_s(self) -> float:
-        """The next pause."""
+        """Return the next pause."""
         span = min(self._cap_s, self._first_s * 2 ** min(self.failures, DOUBLINGS_MAX))
         self.failures += 1
         return random.uniform(0, span)
 
     async def pause(self, after_s: float = 0.0) -> None:
-        """Wait so long, and before that what the broker asked for."""
+        """Wait for the next pause, after the time that the broker asked for."""
         await asyncio.sleep(after_s + self.next_s())
 
     def reset(self) -> None:
-        """It worked."""
+        """Begin with small pauses again, after a success."""
         self.failures = 0

@@ -1,4 +1,4 @@
-"""Problem documents back into the errors that the broker raised, so that a caller sees no difference."""
+"""Errors of the broker, made again from problem documents, so that callers get what the broker raised."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ JOURNAL = ("storage", "writer-failed", "fenced")
 """Codes of a broker whose journal failed: it takes nothing until it is started again."""
 
 RETRY_AFTER_S_MAX = 30.0
-"""Nobody is kept waiting for longer than this at a time, whatever an answer asks for."""
+"""No call waits longer than this at a time, whatever an answer asks for."""
 
 
 class Refused(WherryError):
-    """A request that the broker's HTTP port refused before the broker saw it; `code` tells why."""
+    """A request that the broker's HTTP port refused before the broker saw it; `code` is the reason."""
 
     code = "refused"
 
@@ -51,7 +51,7 @@ KINDS = dict(_kinds())
 
 
 def error_of(answer: Answer) -> WherryError:
-    """The error that an answer tells of. Of its fields it has those of the document: the rest is in its text."""
+    """Return the error that an answer stands for. It has the fields of its document; the others are in its text."""
     fault = _error_of(answer)
     vars(fault).update(_retry_after_s=answer.retry_after_s, _restarts=answer.restarts)
     return fault
@@ -75,7 +75,7 @@ def _error_of(answer: Answer) -> WherryError:
 
 
 def returns(fault: BaseException) -> bool:
-    """Whether the same call may succeed a little later, unchanged."""
+    """Return whether the same call may succeed a little later, unchanged."""
     if isinstance(fault, Unavailable):
         return True
     failed = isinstance(fault, errors.Closed) or (isinstance(fault, WherryError) and fault.code in JOURNAL)
@@ -83,5 +83,5 @@ def returns(fault: BaseException) -> bool:
 
 
 def retry_after_s(fault: BaseException) -> float:
-    """How long the broker asked to be left alone, with the answer that an error came from."""
+    """Return how long the broker asked to wait, in the answer that an error came from."""
     return min(vars(fault).get("_retry_after_s") or 0.0, RETRY_AFTER_S_MAX)

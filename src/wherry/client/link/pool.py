@@ -1,7 +1,7 @@
 """Connections to one address, kept open between requests and never more than a bound.
 
-Requests that the broker was asked to hold are counted apart: else a few consumers of nothing would have acks, renewals
-and everything else wait until a message comes.
+Requests that wait for messages at the broker are counted apart: else a few idle consumers would hold up acks, renewals
+and all other requests until a message comes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REPEATABLE = ("GET", "PUT", "DELETE")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker listens."""
+    """The address of a broker."""
 
     host: str
     port: int = PORT
@@ -50,7 +50,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """From `http://host:port` or `https://host:port`; the port is 7070 unless it is given."""
+        """Parse `http://host:port` or `https://host:port`; the port is 7070 unless it is given."""
         allowed = "an address such as http://127.0.0.1:7070"
         try:
             parts = urlsplit(url)
@@ -64,13 +64,13 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """As the `Host` header has it."""
+        """Host and port, as in the `Host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
 
 def _checked(key: object) -> str:
-    """An API key without the white space around it, empty for none; whatever is wrong with it, it is not shown."""
+    """Return an API key without the white space around it, empty for none; an error does not show it."""
     bare = key.strip() if isinstance(key, str) else key
     if bare is None:
         return ""
@@ -80,7 +80,7 @@ def _checked(key: object) -> str:
 
 
 def _head(ask: Ask, common: str) -> bytes:
-    """The head of a request, with the lines that all requests of a client have."""
+    """Return the head of a request, with the lines that all requests of a client have."""
     head = f"{ask.method} {ask.target} HTTP/1.1\r\n{common}Accept: {ask.accept}\r\n"
     for name, value in ask.headers:
         head += f"{name}: {value}\r\n"

@@ -1,4 +1,4 @@
-"""How a client reaches its broker: a request goes out, a whole answer comes back. Sockets are one way of it."""
+"""What a client sends and gets, and the interface of a transport: over sockets, or to a broker in process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 class Ask:
     """One request. `target` is the path with its query, percent-encoded; `wait_s` is how long the broker may wait.
 
-    `headers` go out as they are: whoever gives them has seen to it that they cannot end their line.
+    `headers` are sent as they are: the caller has made sure that none contains a line end.
     """
 
     method: str
@@ -40,21 +40,21 @@ class Answer:
     body: Bytes = b""
     retry_after_s: float | None = None
     following: str | None = None
-    """Where a listing goes on that ended early."""
+    """Where to continue a listing that ended early."""
     restarts: bool = True
     """Whether a broker that failed may be started again behind the same transport."""
 
     @property
     def ok(self) -> bool:
-        """Whether the broker did what was asked."""
+        """Whether the request succeeded."""
         return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
 
 class Transport(Protocol):
-    """A way to a broker."""
+    """Sends requests to a broker."""
 
     async def ask(self, ask: Ask) -> Answer:
-        """The answer; `Unavailable` if there is none."""
+        """Return the answer, or raise `Unavailable` if there is none."""
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Close every connection."""

@@ -29,7 +29,7 @@ def connect_sync(
     waits: int = WAITS_MAX,
     timeout_s: float = TIMEOUT_S,
 ) -> SyncClient[Client]:
-    """A client of the broker at an address, for callers without an event loop: see `connect`.
+    """Return a client of the broker at an address, for callers without an event loop: see `connect`.
 
     Examples
     --------
@@ -113,16 +113,16 @@ class SyncClient(Generic[C]):
         wait_ms: int = 0,
         consumer: str | None = None,
     ) -> SyncBatch:
-        """Up to so many messages on lease; empty if none came in time."""
+        """Pull up to so many messages on lease; an empty batch if none came in time."""
         work = self.other.pull(topic, subscription, messages, bytes_max=bytes_max, wait_ms=wait_ms, consumer=consumer)
         return SyncBatch(self.portal, self.portal.run(work))
 
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> SyncProducer:
-        """Publish messages one by one, batched in the background: see `ProducerOptions`."""
+        """Return a producer, which publishes messages one by one, batched in the background: see `ProducerOptions`."""
         return SyncProducer(self.portal, lambda: self.other.producer(topic, **options))
 
     def consumer(self, topic: str, subscription: str, **options: Unpack[ConsumerOptions]) -> SyncConsumer:
-        """Consume messages as they come: see `ConsumerOptions`."""
+        """Return a consumer, which pulls in the background: see `ConsumerOptions`."""
         auto = options.get("ack") == "auto"
         return SyncConsumer(self.portal, lambda: self.other.consumer(topic, subscription, **options), auto=auto)
 

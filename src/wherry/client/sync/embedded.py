@@ -13,12 +13,12 @@ from wherry.model.errors import InvalidInput
 
 
 def embedded_sync(path: str | os.PathLike[str] | None = None, *, clock: Clock | None = None) -> SyncEmbedded:
-    """A broker in this process, for callers without an event loop: see `embedded`."""
+    """Open a broker in this process, for callers without an event loop: see `embedded`."""
     return SyncEmbedded(embedded(path, clock=clock))
 
 
 class SyncEmbedded(SyncClient[EmbeddedClient]):
-    """A client of a broker of its own, which others may connect to."""
+    """The client of a broker in this process, which other clients may connect to."""
 
     listen = waits(EmbeddedClient.listen)
 
@@ -29,18 +29,18 @@ class SyncEmbedded(SyncClient[EmbeddedClient]):
 
 
 class SyncClock:
-    """A clock over there."""
+    """The clock of a broker in the client's thread."""
 
     def __init__(self, portal: Portal, other: Clock) -> None:
         self._portal, self._other = portal, other
 
     @property
     def now_ms(self) -> int:
-        """Unix milliseconds."""
+        """Return Unix milliseconds."""
         return self._other.wall_us() // 1000
 
     def advance(self, seconds: float) -> None:
-        """Time passes: what it brings about has happened on return."""
+        """Move the time: what is due by then is done on return."""
         if not isinstance(self._other, VirtualClock):
             raise InvalidInput("clock", self._other, "a VirtualClock: the machine's time passes by itself")
         self._portal.run(_advanced(self._other, seconds))

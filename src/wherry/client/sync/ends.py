@@ -1,4 +1,4 @@
-"""Producers, consumers and what they hand out, for callers without an event loop."""
+"""Producers, consumers and their messages, for callers without an event loop."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 CHUNK = 500
 HAND_OVER_S = 0.005
-"""Messages that cross over to the event loop together, and how long one waits for others."""
+"""Messages that are passed to the event loop together, and how long one waits for others."""
 
 
 class SyncEnd(Generic[T]):
-    """What stands here for an async object over there."""
+    """Stands for an async object that lives on the client's event loop."""
 
     def __init__(self, portal: Portal, other: T) -> None:
         self.portal = portal
@@ -37,7 +37,7 @@ class SyncBatch(SyncEnd[Batch]):
 
     def __init__(self, portal: Portal, other: Batch, later: Callable[[Leased], None] | None = None) -> None:
         super().__init__(portal, other)
-        self._later = later or Leased.ack_later  # which says that there is no later for what was merely pulled
+        self._later = later or Leased.ack_later  # which raises: a pulled message is acked at once
 
     def __len__(self) -> int:
         return len(self.other)
@@ -47,19 +47,19 @@ class SyncBatch(SyncEnd[Batch]):
 
     @property
     def data(self) -> pa.RecordBatch:
-        """The messages in columns."""
+        """Return the messages in columns."""
         return self.other.data
 
     def payloads(self) -> list[bytes]:
-        """The bodies alone."""
+        """Return the payloads alone."""
         return self.other.payloads()
 
     def messages(self) -> list[SyncLeased]:
-        """The messages one by one."""
+        """Return the messages one by one."""
         return [SyncLeased(self.portal, message, self._later) for message in self.other.messages()]
 
     def ack_later(self) -> None:
-        """Done with all of it: sent soon, together with others."""
+        """Ack all messages soon, together with others."""
         self.portal.run(_made(self.other.ack_later))
 
     ack = waits(Batch.ack)
@@ -82,7 +82,7 @@ class SyncLeased(View):
         self._later = later
 
     def ack_later(self) -> None:
-        """Done: sent soon, together with others."""
+        """Ack it soon, together with others."""
         self._later(self.other)
 
     ack = waits(Leased.ack)
@@ -92,7 +92,7 @@ class SyncLeased(View):
 
 
 class SyncConsumer(SyncEnd[Consumer]):
-    """One of those who share a subscription: see `Consumer`."""
+    """A consumer of a subscription: see `Consumer`."""
 
     def __init__(self, portal: Portal, make: Callable[[], Consumer], *, auto: bool) -> None:
         super().__init__(portal, portal.run(_made(make)))
@@ -112,7 +112,7 @@ class SyncConsumer(SyncEnd[Consumer]):
         self.portal.run(self.other.close(fault))
 
     def __iter__(self) -> Iterator[SyncLeased]:
-        """The messages one by one, for ever."""
+        """Yield messages one by one, for ever."""
         while True:
             for message in self._rest:
                 if message.batch.lost is None:
@@ -124,13 +124,13 @@ class SyncConsumer(SyncEnd[Consumer]):
             self._rest = self.other.read(batch.other, batch.messages())
 
     def consume_batches(self) -> Iterator[SyncBatch]:
-        """The messages in columns, for ever."""
+        """Yield batches of messages in columns, for ever."""
         batches = self.other.consume_batches()
         while True:
             yield SyncBatch(self.portal, self.portal.run(_first(batches)), self._ack_later)
 
     def flush(self) -> None:
-        """Until every ack so far is durable, or was refused."""
+        """Wait until every ack so far is durable, or was refused."""
         self.portal.soon(self._hand_over)
         self.portal.run(self.other.flush())
 
@@ -151,7 +151,7 @@ class SyncConsumer(SyncEnd[Consumer]):
 
 
 class SyncProducer(SyncEnd[Producer]):
-    """Publishes messages one by one: see `Producer`. What is refused is told by `flush`, and at the end."""
+    """Publishes messages one by one: see `Producer`. Refusals are raised by `flush`, and at the end."""
 
     def __init__(self, portal: Portal, make: Callable[[], Producer]) -> None:
         super().__init__(portal, portal.run(_made(make)))
@@ -190,7 +190,7 @@ class SyncProducer(SyncEnd[Producer]):
         expires_ms: int | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Put a message on its way: waits only while the buffer is full. Fields as in `Producer.publish`."""
+        """Send a message; wait only while the buffer is full. Fields as in `Producer.publish`."""
         message = (as_bytes(payload), fields_of(id, key, priority, due_ms, expires_ms, headers))
         with self._lock:
             if self._closed:
@@ -203,7 +203,7 @@ class SyncProducer(SyncEnd[Producer]):
             self.portal.soon(self._hand_over_soon)
 
     def flush(self) -> None:
-        """Until everything published so far is stored; raises the first refusal."""
+        """Wait until everything published so far is stored; raise the first refusal."""
         self.portal.run(self._hand_over())
         self.portal.run(self.other.flush())
         fault, self._fault = self._fault, None
@@ -222,11 +222,11 @@ class SyncProducer(SyncEnd[Producer]):
                     try:
                         await self.other.room()
                         self.other.put(*pending[0])
-                    except Exception as fault:  # of this message: those behind it go on
+                    except Exception as fault:  # of this message: those behind it are sent
                         self._fault = self._fault or fault
                     pending.popleft()
             finally:
-                if pending:  # whoever waited was interrupted: what was not taken stays, and goes out without him
+                if pending:  # the caller was interrupted: what was not taken stays, and is sent without it
                     with self._lock:
                         self._pending[:0] = pending
                     asyncio.get_running_loop().call_soon(self._hand_over_soon)

@@ -16,11 +16,11 @@ except ImportError:  # there is none for Windows
 T = TypeVar("T")
 P = ParamSpec("P")
 A_co = TypeVar("A_co", covariant=True)
-O = TypeVar("O")  # noqa: E741  the one over there
+O = TypeVar("O")  # noqa: E741  the type of the async object
 
 
 class Portal:
-    """Runs coroutines over there, and waits for them here."""
+    """Runs coroutines on the loop of its thread, and waits for them in the caller's."""
 
     def __init__(self) -> None:
         self._loop = loops.new_event_loop()
@@ -28,7 +28,7 @@ class Portal:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine; whoever is interrupted while waiting cancels it."""
+        """Run a coroutine and return its result; a caller that is interrupted cancels it."""
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("the sync client was called on its own event loop: use the async one there")
@@ -40,11 +40,11 @@ class Portal:
             raise
 
     def soon(self, call: Callable[..., object], *arguments: object) -> None:
-        """Have something called over there."""
+        """Have a function called on the loop."""
         self._loop.call_soon_threadsafe(call, *arguments)
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Have something called over there after a while."""
+        """Have a function called on the loop after so many seconds."""
         self._loop.call_soon_threadsafe(self._loop.call_later, seconds, call)
 
     def close(self) -> None:
@@ -56,21 +56,21 @@ class Portal:
 
 
 class Facade(Protocol[A_co]):
-    """Something here that stands for something over there."""
+    """Stands for an async object that lives on the loop of a portal."""
 
     @property
     def portal(self) -> Portal:
-        """The way over."""
+        """The portal to its loop."""
 
     @property
     def other(self) -> A_co:
-        """The one over there."""
+        """The async object."""
 
 
 def waits(
     method: Callable[Concatenate[O, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Facade[O], P], T]:
-    """An async method as one that waits for its result."""
+    """Return an async method as one that waits for its result."""
 
     @functools.wraps(method)
     def call(self: Facade[O], /, *args: P.args, **kwargs: P.kwargs) -> T:
