@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 import wherry
+from tests.integration.hooks import AT_ONCE, SECRET, resolve, run, serving
 from tests.integration.receiver import Call, Receiver, until
-from tests.integration.test_webhooks import AT_ONCE, SECRET, resolve, run, serving
 from wherry.node.webhooks import callbacks, lookups, sender
 
 

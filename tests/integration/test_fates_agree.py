@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 import wherry
+from tests.integration.hooks import AT_ONCE, run, serving
 from tests.integration.receiver import Receiver, until
 from tests.integration.test_callbacks import fates
-from tests.integration.test_webhooks import AT_ONCE, run, serving
 from wherry.client.link.pool import Address, Pool
 from wherry.client.link.transport import Ask
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import wherry
-from tests.integration.test_webhooks import SECRET, serving
+from tests.integration.hooks import SECRET, serving
 from wherry.security.signing import sign
 
 PAGE = (Path(__file__).parents[2] / "docs/webhooks.md").read_text(encoding="utf-8")
