@@ -9,12 +9,16 @@ pip := $(bin)/python -m pip --disable-pip-version-check --quiet --quiet
 # Stamps, so that a second run installs nothing; a change of pyproject.toml installs again.
 venv    := $(VENV)/.made
 package := $(VENV)/.installed
+testing := $(VENV)/.installed-test
 tools   := $(VENV)/.installed-dev
 peers   := $(VENV)/.installed-bench
 site    := $(VENV)/.installed-site
 
 .DEFAULT_GOAL := help
-.PHONY: help run tour test check format sim soak-spark bench docs clean
+.PHONY: help run tour test test-quick test-long check format sim soak-spark bench docs clean
+
+# More workers than cores: a good part of the tests waits, for processes that start or for what must not come.
+pytest := $(bin)/python -m pytest --numprocesses 3
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -25,8 +29,19 @@ run: $(package) ## Serve a broker on ./data, and say what to try (DATA=elsewhere
 tour: $(package) ## A short tour of the queue, in process
 	@$(bin)/wherry tour
 
-test: check ## Everything a change must pass: check, then all tests (ONLY=unit: one folder of tests)
-	$(bin)/python -m pytest --numprocesses 2 --dist worksteal $(if $(ONLY),tests/$(ONLY)) \
+test: check ## Everything a change must pass: check, then the tests (ONLY=unit: one folder of them)
+	$(pytest) -m 'not long' $(if $(ONLY),tests/$(ONLY))
+
+test-quick: $(testing) ## The inner loop, within a minute: unit, behaviour, properties, twenty seeds of the simulator
+	$(bin)/python -m pytest --numprocesses 2 -m 'not long' --hypothesis-profile quick \
+		tests/unit tests/behaviour tests/property tests/golden tests/sim/test_fresh_seeds.py
+
+test-long: $(tools) ## What takes hours: tests in their long form, properties tenfold, a thousand seeds, the soak of Spark
+	$(pytest) -m long
+	$(pytest) --hypothesis-profile long tests/property
+	$(bin)/python -m wherry.sim --seeds 1000
+	$(bin)/python -m tests.spark.soak --runs 40 --bad-rows 1000000
+	$(pytest) -m 'not long' tests/unit tests/behaviour tests/property tests/sim \
 		--cov=src/wherry/model --cov=src/wherry/core --cov-report=term-missing:skip-covered
 
 check: $(tools) ## Format, lint, types and layers; changes nothing
@@ -72,6 +87,11 @@ $(package): pyproject.toml | $(venv)
 	@$(pip) install --editable '.[avro,docs]'
 	@touch $@
 
+$(testing): pyproject.toml | $(venv)
+	@echo "installing wherry and what its quick tests need into $(VENV)"
+	@$(pip) install --editable '.[test]'
+	@touch $@ $(package)
+
 $(peers): pyproject.toml | $(venv)
 	@echo "installing wherry and the clients of its peers into $(VENV)"
 	@$(pip) install --editable '.[bench,spark]'
@@ -85,4 +105,4 @@ $(site): pyproject.toml | $(venv)
 $(tools): pyproject.toml | $(venv)
 	@echo "installing wherry and its development tools into $(VENV)"
 	@$(pip) install --editable '.[dev]'
-	@touch $@ $(package)
+	@touch $@ $(package) $(testing)

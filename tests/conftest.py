@@ -1,9 +1,12 @@
-"""What holds for every test: how hypothesis runs."""
+"""What holds for every test: how hypothesis and Java run, and how tests are spread over workers."""
 
 import os
 import signal
 
+import pytest
 from hypothesis import settings
+
+from tests.spreading import Units, slow_first
 
 # In the background of a shell Ctrl-C is ignored, by every process that tests start too: those that send one would hang.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -14,6 +17,22 @@ os.environ["WHERRY_FLIGHT_PORT"] = "0"
 os.environ["WHERRY_AMQP_PORT"] = "0"
 os.environ["WHERRY_STOMP_PORT"] = "0"
 
+# Tests start many Javas that live for seconds: without the optimising compiler each takes half the processor time.
+os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_DAEMON_JAVA_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 # No deadline: on a busy machine it fails tests that are right. The blob replays a failure without the local database.
+# `make test-quick` and `make test-long` choose their profile by --hypothesis-profile.
 settings.register_profile("wherry", deadline=None, print_blob=True)
+settings.register_profile("quick", settings.get_profile("wherry"), max_examples=20)
+settings.register_profile("long", settings.get_profile("wherry"), max_examples=1_000)
 settings.load_profile("wherry")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        slow_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Units:
+    return Units(config, log)

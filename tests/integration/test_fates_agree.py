@@ -1,7 +1,7 @@
 """Three ways to learn the fate of a message say the same: a publish that waits, the callback, the question.
 
-10,000 messages, and a consumer that fails for one in twenty of them: half of those die, half come through when they
-come again.
+Thousands of messages, and a consumer that fails for one in twenty of them: half of those die, half come through when
+they come again.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from tests.integration.test_callbacks import fates
 from wherry.client.link.pool import Address, Pool
 from wherry.client.link.transport import Ask
 
-MESSAGES, CALLS, ASKED_AT_A_TIME = 10_000, 100, 16
+CALLS, ASKED_AT_A_TIME = 100, 16
 FAILS, DIES = 20, 40
 
 
@@ -34,9 +34,9 @@ async def consume(client: wherry.Client) -> None:
             await batch.ack(done)
 
 
-async def publish(pool: Pool, first: int, callback: str) -> dict[str, str]:
+async def publish(pool: Pool, first: int, size: int, callback: str) -> dict[str, str]:
     """The fate of each message, from the answer of a call that waited for it."""
-    messages = [{"payload": str(first + number)} for number in range(MESSAGES // CALLS)]
+    messages = [{"payload": str(first + number)} for number in range(size)]
     target = f"/v1/topics/jobs/messages?wait=settled&timeout_ms=60000&callback={callback}"
     body, kind = msgspec.json.encode(messages), "application/json"
     answer = await pool.ask(Ask("POST", target, [body], kind, wait_s=60.0))
@@ -60,23 +60,24 @@ async def ask(pool: Pool, ids: list[str]) -> dict[str, str]:
 
 
 @pytest.mark.rows("A27")
+@pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.long)])
 @run
-async def test_wait_callback_and_question_agree(tmp_path):
+async def test_wait_callback_and_question_agree(tmp_path, count):
     async with Receiver() as receiver, serving(tmp_path) as (node, client):
         await client.create_topic("jobs", partitions=4)
         await client.subscribe("jobs", "workers", retry=AT_ONCE)
         pool = Pool(Address.parse(node.url), connections=CALLS)
         consuming = asyncio.create_task(consume(client))
         url = f"http://127.0.0.1:{receiver.port}/done"
-        size = MESSAGES // CALLS
-        answers = await asyncio.gather(*(publish(pool, call * size, url) for call in range(CALLS)))
+        size = count // CALLS
+        answers = await asyncio.gather(*(publish(pool, call * size, size, url) for call in range(CALLS)))
         waited = {message_id: fate for answer in answers for message_id, fate in answer.items()}
-        await until(lambda: sum(each[-1] != "delivered" for each in fates(receiver).values()) == MESSAGES)
+        await until(lambda: sum(each[-1] != "delivered" for each in fates(receiver).values()) == count)
         told = fates(receiver)
         asked = await ask(pool, list(waited))
         consuming.cancel()
         await pool.close()
-    assert Counter(waited.values()) == {"settled": MESSAGES - MESSAGES // DIES, "dead": MESSAGES // DIES}
+    assert Counter(waited.values()) == {"settled": count - count // DIES, "dead": count // DIES}
     assert waited == asked
     assert waited == {message_id: each[-1] for message_id, each in told.items()}
     assert {tuple(each[:-1]) for each in told.values()} == {("delivered",)}

@@ -1,4 +1,4 @@
-"""A node is killed twenty times under four producers and four consumers, which come back by themselves.
+"""A node is killed again and again under four producers and four consumers, which come back by themselves.
 
 Nothing that was acknowledged is lost; what comes twice had no confirmed ack, and is counted.
 """
@@ -16,7 +16,6 @@ import pytest
 import wherry
 from tests.integration.worlds import Node
 
-KILLS = 20
 PRODUCERS = CONSUMERS = 4
 LEAST = 100
 """Messages stored between two kills: on a slow machine, work and not time makes the load."""
@@ -71,7 +70,8 @@ async def _all_received(ledger: Ledger) -> None:
 
 
 @pytest.mark.rows("A15", "A16", "D20")
-def test_twenty_kills_lose_nothing_that_was_acknowledged(tmp_path: Path):
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.long)])
+def test_kills_lose_nothing_that_was_acknowledged(tmp_path: Path, kills: int):
     async def main() -> Ledger:
         ledger = Ledger()
         async with asyncio.timeout(150), Node(tmp_path / "home") as node, wherry.connect(node.url) as client:
@@ -81,7 +81,7 @@ def test_twenty_kills_lose_nothing_that_was_acknowledged(tmp_path: Path):
             work: list[Coroutine[Any, Any, None]] = [_consume(client, ledger) for _ in range(CONSUMERS)]
             consumers = [asyncio.create_task(each) for each in work]
             producers = [asyncio.create_task(_produce(client, f"p{n}", ledger)) for n in range(PRODUCERS)]
-            for _ in range(KILLS):
+            for _ in range(kills):
                 await _stored(ledger, len(ledger.stored) + LEAST)
                 await node.kill()
                 await node.start()
@@ -97,4 +97,4 @@ def test_twenty_kills_lose_nothing_that_was_acknowledged(tmp_path: Path):
     assert ledger.stored <= ledger.received.keys()
     assert ledger.late == []
     again = sum(count - 1 for count in ledger.received.values())
-    print(f"{len(ledger.stored)} stored, {KILLS} kills, {again} came again, all of them before an ack was confirmed")
+    print(f"{len(ledger.stored)} stored, {kills} kills, {again} came again, all of them before an ack was confirmed")

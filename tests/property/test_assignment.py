@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.examples import scaled
 from wherry.core.state import assignment
 from wherry.core.state.assignment import Ordered, make
 from wherry.model.catalog.subscription import ASSIGNMENTS
@@ -68,12 +69,13 @@ class Shares(RuleBasedStateMachine):
 
 
 TestShares = Shares.TestCase
-TestShares.settings = settings(max_examples=150, stateful_step_count=30)
+TestShares.settings = settings(max_examples=scaled(150), stateful_step_count=30)
 
 
 @pytest.mark.parametrize(("kind", "partitions"), [("balanced", 1), ("balanced", 64), ("shared", 8), ("exclusive", 8)])
-def test_a_million_consumers_join_at_a_constant_cost_each(kind, partitions):
-    """Counted in lines that ran, not in time: the last thousand of a hundred thousand cost what the first do."""
+@pytest.mark.parametrize("consumers", [100_000, pytest.param(1_000_000, marks=pytest.mark.long)])
+def test_a_million_consumers_join_at_a_constant_cost_each(kind, partitions, consumers):
+    """Counted in lines that ran, not in time: the last thousand of so many cost what the first do."""
     strategy = make(kind, partitions)
     lines = 0
 
@@ -100,7 +102,7 @@ def test_a_million_consumers_join_at_a_constant_cost_each(kind, partitions):
         for number in range(1000):
             strategy.join(f"first-{number}")
         early = cost([f"early-{number}" for number in range(1000)])
-        for number in range(1_000_000):
+        for number in range(consumers):
             strategy.join(f"c-{number}")
         late = cost([f"late-{number}" for number in range(1000)])
     finally:

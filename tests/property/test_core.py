@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from tests.examples import scaled
 from tests.property.core_machine import PLENTY
 from tests.property.rules_log import Logging
 from tests.property.shell import Shell
@@ -122,5 +123,5 @@ TestFifo = Fifo.TestCase
 TestPriority = Priority.TestCase
 TestTimeline = Timeline.TestCase
 for case in (TestFifo, TestPriority, TestTimeline):
-    case.settings = settings(max_examples=200, stateful_step_count=40)
+    case.settings = settings(max_examples=scaled(80), stateful_step_count=40)
 del case

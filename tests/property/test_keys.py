@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.examples import scaled
 from wherry.core.index import keys
 from wherry.core.index.keys import Busy, KeyGate
 from wherry.core.index.waiting import Fifo, Ranked
@@ -126,7 +127,7 @@ class Gate(RuleBasedStateMachine):
 
 
 TestGate = Gate.TestCase
-TestGate.settings = settings(max_examples=200, stateful_step_count=25)
+TestGate.settings = settings(max_examples=scaled(200), stateful_step_count=25)
 
 
 def test_looking_ahead_parks_no_more_than_its_bound():

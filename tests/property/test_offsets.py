@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pyroaring import BitMap64
 
+from tests.examples import scaled
 from wherry.core.index.offsets import (
     OffsetSet,
     bitmap_of,
@@ -77,7 +78,7 @@ class Sets(RuleBasedStateMachine):
 
 
 TestSets = Sets.TestCase
-TestSets.settings = settings(max_examples=150, stateful_step_count=30)
+TestSets.settings = settings(max_examples=scaled(150), stateful_step_count=30)
 
 
 def test_first_missing_looks_as_far_as_it_has_to():

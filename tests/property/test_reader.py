@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.examples import scaled
 from wherry.core.index import keys, runs, table
 from wherry.core.inspect.audit import _audit_reader
 from wherry.core.state.reader import Reader
@@ -170,4 +171,4 @@ class Readers(RuleBasedStateMachine):
 
 
 TestReaders = Readers.TestCase
-TestReaders.settings = settings(max_examples=200, stateful_step_count=30)
+TestReaders.settings = settings(max_examples=scaled(200), stateful_step_count=30)

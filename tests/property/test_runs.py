@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.examples import scaled
 from wherry.core.index import runs
 from wherry.core.index.offsets import members
 from wherry.core.index.runs import SortedRuns, sort_pairs
@@ -108,7 +109,7 @@ class Runs(RuleBasedStateMachine):
 
 
 TestRuns = Runs.TestCase
-TestRuns.settings = settings(max_examples=150, stateful_step_count=25)
+TestRuns.settings = settings(max_examples=scaled(150), stateful_step_count=25)
 
 
 def test_every_path_of_the_tree_is_taken(monkeypatch):

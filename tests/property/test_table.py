@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.examples import scaled
 from wherry.core.index import table
 from wherry.core.index.directory import Directory
 from wherry.core.index.table import OffsetTable
@@ -73,7 +74,7 @@ class Tables(RuleBasedStateMachine):
 
 
 TestTables = Tables.TestCase
-TestTables.settings = settings(max_examples=150, stateful_step_count=25)
+TestTables.settings = settings(max_examples=scaled(150), stateful_step_count=25)
 
 
 def test_a_removal_moves_no_other_rows_until_half_are_gone():
@@ -192,4 +193,4 @@ class Directories(RuleBasedStateMachine):
 
 
 TestDirectories = Directories.TestCase
-TestDirectories.settings = settings(max_examples=150, stateful_step_count=25)
+TestDirectories.settings = settings(max_examples=scaled(150), stateful_step_count=25)

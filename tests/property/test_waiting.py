@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.examples import scaled
 from wherry.core.index import runs, waiting
 from wherry.core.index.offsets import bitmap_of
 from wherry.core.index.table import OffsetTable
@@ -113,7 +114,7 @@ class Waits(RuleBasedStateMachine):
 
 
 TestWaits = Waits.TestCase
-TestWaits.settings = settings(max_examples=200, stateful_step_count=25)
+TestWaits.settings = settings(max_examples=scaled(200), stateful_step_count=25)
 
 
 class Delays(RuleBasedStateMachine):
@@ -162,4 +163,4 @@ class Delays(RuleBasedStateMachine):
 
 
 TestDelays = Delays.TestCase
-TestDelays.settings = settings(max_examples=150, stateful_step_count=25)
+TestDelays.settings = settings(max_examples=scaled(150), stateful_step_count=25)

@@ -19,14 +19,14 @@ from wherry.sim.plants.waits import (
     waits,
 )
 
-SEEDS = range(3)
+SEEDS = (range(1), pytest.param(range(1, 4), marks=pytest.mark.long))
 """A plant is found by every step that is named for it, with each of these."""
 
 WAITS = {place.name: place for place in waits(*MODULES)}
 
 
 @pytest.mark.rows("G1", "D14", "A6")
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(3))
 def test_what_an_answer_said_is_so_though_the_power_went(seed):
     assert drill(seed, STEPS) == []
 
@@ -41,20 +41,22 @@ def test_every_wait_of_the_broker_is_a_plant_that_some_step_finds():
     assert waiting - {"face.py"} <= {Path(module.__file__ or "").name for module in MODULES}
 
 
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize("name", FOUND_BY)
-def test_an_answer_that_does_not_wait_is_found(name):
+def test_an_answer_that_does_not_wait_is_found(name, seeds):
     for step in FOUND_BY[name]:
-        for seed in SEEDS:
+        for seed in seeds:
             with unwaited(WAITS[name]):
                 found = drill(seed, STEPS, only=[step])
             assert found, f"seed {seed}, and the step {step!r} did not notice"
 
 
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize("name", TOKEN_PLANTS)
-def test_a_token_that_is_not_compared_is_found(name):
+def test_a_token_that_is_not_compared_is_found(name, seeds):
     plant, steps = TOKEN_PLANTS[name]
     for step in steps:
-        for seed in SEEDS:
+        for seed in seeds:
             with plant():
                 found = drill(seed, STEPS, only=[step])
             assert found, f"seed {seed}, and the step {step!r} did not notice"

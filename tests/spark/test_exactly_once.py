@@ -12,6 +12,8 @@ from tests.spark.brokers import broker as started
 from tests.spark.queries import Queries
 
 PASS_ON = "key string, priority int, headers map<string,string>, payload binary"
+SOME_POINTS = ("write-killed", "commit-before", "commit-after")
+"""One of a task, and those around the commit, which differ the most."""
 
 
 def texts(first, count):
@@ -19,11 +21,12 @@ def texts(first, count):
 
 
 @pytest.mark.rows("A22")
-def test_topic_to_topic_with_a_failure_at_every_point(queries, broker):
+@pytest.mark.parametrize("points", [SOME_POINTS, pytest.param(faulty.POINTS, marks=pytest.mark.long)])
+def test_topic_to_topic_with_a_failure_at_every_point(queries, broker, points):
     here, there = broker.create(partitions=2), broker.create(partitions=2)
     rows = queries.follow(here, columns=PASS_ON)
     sent = 0
-    for point in faulty.POINTS:
+    for point in points:
         keys = [f"k{n}" for n in range(40)]
         broker.publish(here, texts(sent, 40), key=keys)
         sent += 40
@@ -66,23 +69,25 @@ def test_topic_to_parquet_with_restarts_and_a_repeated_micro_batch(queries, brok
     assert sorted(bytes(row["payload"]) for row in found) == texts(0, 120)
 
 
-def test_a_broker_that_is_killed_and_comes_back(spark, tmp_path):
+@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.long)])
+def test_a_broker_that_is_killed_and_comes_back(spark, tmp_path, kills):
+    count = 800 * (kills + 1)
     with started(tmp_path) as own:
         queries = Queries(spark, own.url, tmp_path)
         here, there = own.create(partitions=2), own.create()
-        own.publish(here, texts(0, 2_000))
+        own.publish(here, texts(0, count))
         rows = queries.follow(here, columns=PASS_ON, maxRowsPerBatch=200)
         query = queries.start(rows, there, now=False)
-        for deaths in range(2):
+        for deaths in range(kills):
             wait_for(lambda least=400 * (deaths + 1): len(own.payloads(there)) >= least)
             own.end(signal.SIGKILL)
             own.start()
-        wait_for(lambda: not query.isActive or len(own.payloads(there)) >= 2_000)
+        wait_for(lambda: not query.isActive or len(own.payloads(there)) >= count)
         if query.isActive:
             query.stop()
         else:  # it died in a put, which is not tried again: a restart goes on
             queries.run(rows, there)
-        assert sorted(own.payloads(there)) == texts(0, 2_000)
+        assert sorted(own.payloads(there)) == texts(0, count)
 
 
 def wait_for(holds, seconds=90):

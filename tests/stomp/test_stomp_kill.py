@@ -12,7 +12,6 @@ from tests.integration.worlds import Node
 from tests.ports import free_port
 from tests.stomp.raw import Raw, frame
 
-KILLS = 5
 SENT = 3
 """Messages of a transaction to each of two queues."""
 
@@ -55,7 +54,8 @@ def everything(port: int, name: str) -> list[bytes]:
 
 
 @pytest.mark.rows("A15")
-def test_a_transaction_is_all_or_nothing_over_kills(tmp_path):
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
+def test_a_transaction_is_all_or_nothing_over_kills(tmp_path, kills):
     port = free_port()
     committed: list[int] = []
     ended = threading.Event()
@@ -66,7 +66,7 @@ def test_a_transaction_is_all_or_nothing_over_kills(tmp_path):
             client = threading.Thread(target=committing, args=(port, ended, committed))
             client.start()
             try:
-                for _ in range(KILLS):
+                for _ in range(kills):
                     before = len(committed)
                     async with asyncio.timeout(30):
                         while len(committed) < before + 5:  # noqa: ASYNC110  another thread counts
@@ -87,7 +87,7 @@ def test_a_transaction_is_all_or_nothing_over_kills(tmp_path):
         assert everything(port, "/queue/tokens") == [b"token"]
 
     asyncio.run(main(check))
-    assert len(committed) >= 5 * KILLS
+    assert len(committed) >= 5 * kills
 
 
 def first_token(port: int) -> None:

@@ -1,6 +1,7 @@
 """Streams that were broken by chance: only events come out, faults among them, and the same ones in any chunking.
 
-`FUZZ_AMQP=1000000` sets how many; `FUZZ_AMQP_SEED` where they begin. A failure tells the seed of its case.
+`make test-long` takes a million, or as many as `FUZZ_AMQP` says; `FUZZ_AMQP_SEED` is where they begin. A failure
+tells the seed of its case.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+
+import pytest
 
 from tests.unit.amqp.goldens import METHODS, PROPERTIES, VALUES
 from tests.unit.amqp.streams import comparable, fed, publish, raw_frame
@@ -18,7 +21,7 @@ from wherry.wire.amqp.codec.frames import HEADER
 from wherry.wire.amqp.codec.methods import BasicPublish, decode_method, encode_method
 from wherry.wire.amqp.codec.reader import CONTENT_BYTES, Event, Publish, Reader
 
-COUNT = int(os.environ.get("FUZZ_AMQP", "20000"))
+COUNTS = (10_000, pytest.param(int(os.environ.get("FUZZ_AMQP", "1000000")), marks=pytest.mark.long))
 SEED = int(os.environ.get("FUZZ_AMQP_SEED", "0"))
 
 FRAME_MAX, BODY_MAX, CHANNEL_MAX = 4096, 3000, 8
@@ -112,8 +115,9 @@ def check_events(events: list[Event]) -> None:
             properties.decode(event.properties.raw)  # what came in can be read by whoever gets it
 
 
-def test_streams_broken_by_chance():
-    for number in range(SEED, SEED + COUNT):
+@pytest.mark.parametrize("count", COUNTS)
+def test_streams_broken_by_chance(count: int):
+    for number in range(SEED, SEED + count):
         chance = random.Random(number)
         data = stream(chance)
         try:
@@ -141,8 +145,9 @@ READERS: list[tuple[list[bytes], Callable[[bytes], object]]] = [
 ]
 
 
-def test_payloads_broken_by_chance():
-    for number in range(SEED, SEED + COUNT):
+@pytest.mark.parametrize("count", COUNTS)
+def test_payloads_broken_by_chance(count: int):
+    for number in range(SEED, SEED + count):
         chance = random.Random(number)
         good, read = chance.choice(READERS)
         data = mutated(chance, chance.choice(good)) if chance.random() < 0.9 else chance.randbytes(40)
@@ -157,8 +162,9 @@ def test_payloads_broken_by_chance():
             raise
 
 
-def test_checking_and_decoding_agree_on_what_a_table_is():
-    for number in range(SEED, SEED + COUNT // 4):
+@pytest.mark.parametrize("count", COUNTS)
+def test_checking_and_decoding_agree_on_what_a_table_is(count: int):
+    for number in range(SEED, SEED + count // 4):
         chance = random.Random(number)
         data = mutated(chance, chance.choice(RAW_TABLES))
         outcomes = set()

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import scaled
 from tests.unit.wire.http.format_messages import (
     arrow_bytes,
     avro_bytes,
@@ -378,7 +379,7 @@ damages = st.one_of(
 
 
 @pytest.mark.parametrize(("kind", "seed"), [pytest.param(*seed, id=f"{i} {seed[0]}") for i, seed in enumerate(SEEDS)])
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=scaled(200), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(faults=st.lists(damages, min_size=1, max_size=3), split=st.booleans())
 def test_damaged_bytes_give_messages_or_an_error_of_ours(kind: str, seed: bytes, faults: list[Damage], split: bool):
     body = bytearray(seed)
