@@ -9,7 +9,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 FIRST = ("spark", "frameworks", "integration", "browser", "console", "amqp", "stomp", "sim", "property")
-"""Folders in the order in which they begin; all others follow. The last ones are short, so that workers end together."""
+"""Folders in the order in which they begin; all others follow, with short tests, so that workers end together."""
 
 ALONE = ("tests/sim/", "tests/property/test_core.py")
 """Tests that share nothing: each is a unit."""

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.examples import scaled
 from wherry.core.index import ids
 from wherry.core.index.ids import IdIndex, PackedOffset
 from wherry.core.state import producers
@@ -69,7 +70,7 @@ class Calls(RuleBasedStateMachine):
 
 
 TestCalls = Calls.TestCase
-TestCalls.settings = settings(max_examples=150, stateful_step_count=30)
+TestCalls.settings = settings(max_examples=scaled(150), stateful_step_count=30)
 
 pairs = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 9), st.integers(0, 99)), max_size=10, unique_by=lambda p: p[1:]

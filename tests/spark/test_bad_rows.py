@@ -1,4 +1,4 @@
-"""Rows that a pipeline cannot read become dead letters, are mended and published once; a million in `make soak-spark`."""
+"""Rows that a pipeline cannot read are dead letters, mended and published once; a million in `make soak-spark`."""
 
 import pytest
 
