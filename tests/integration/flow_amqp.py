@@ -14,7 +14,7 @@ from tests.amqp.wires import LASTING, confirming, declared, number, text
 from tests.integration.flow_shared import one_more
 from tests.integration.served import Served
 from wherry.broker.calls.settle import Settler
-from wherry.queueing.flow import deaths
+from wherry.queueing.flow import dead_letters
 from wherry.queueing.hosts.queue import Queue
 from wherry.sim.patch import patched
 from wherry.wire.amqp import channel as amqp_channel
@@ -26,7 +26,7 @@ REQUEUE, MULTIPLE = 2, 1
 
 
 @contextmanager
-def channel(node: Served, **tuned: int) -> Iterator[amqp.Raw]:
+def channel(node: Served, **tuned: Any) -> Iterator[amqp.Raw]:
     """Open a connection with channel 1, on which publishes are confirmed."""
     assert node.node.amqp_url is not None
     with amqp.Raw(node.node.amqp_url).opened(**tuned) as raw:
@@ -221,7 +221,7 @@ def not_alone() -> Iterator[None]:
 
 
 def no_reason() -> Any:
-    return patched(deaths, "_with_death", lambda _: lambda *_: [])
+    return patched(dead_letters, "_with_death", lambda _: lambda *_: [])
 
 
 def all_good() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wherry.queueing.flow import dealing
+from wherry.queueing.flow import delivering
 from wherry.queueing.flow.intake import Intake
 from wherry.sim.patch import patched
 
@@ -24,7 +24,7 @@ def unsaid() -> Any:
 
         return fresh
 
-    return patched(dealing, "_label", make)
+    return patched(delivering, "_label", make)
 
 
 def half() -> Any:
