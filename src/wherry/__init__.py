@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from wherry.core.state.assignment import Strategy
     from wherry.core.state.assignment import register as register_assignment
     from wherry.model.calls.amendment import Amended, Amendment
-    from wherry.model.calls.dead import DeadAction, DeadFilter
+    from wherry.model.calls.dead import AuditRecord, DeadFilter
     from wherry.model.calls.fate import Fate, Fates, Outcome
     from wherry.model.calls.lease import Received
     from wherry.model.calls.listing import Search
@@ -77,6 +77,7 @@ __all__ = [
     "Amended",
     "Amendment",
     "ApiKey",
+    "AuditRecord",
     "Batch",
     "Binding",
     "Broker",
@@ -86,7 +87,6 @@ __all__ = [
     "Consumer",
     "Corrupt",
     "CutOff",
-    "DeadAction",
     "DeadFilter",
     "Delivery",
     "DiskFull",
@@ -154,7 +154,7 @@ _PLACES = {
     "client.sync.embedded": "embedded_sync",
     "core.state.assignment": "Strategy register_assignment=register",
     "model.calls.amendment": "Amended Amendment",
-    "model.calls.dead": "DeadFilter DeadAction",
+    "model.calls.dead": "DeadFilter AuditRecord",
     "model.errors": (
         "AlreadyExists Closed Corrupt CutOff DiskFull DuplicateId Fenced Forbidden HistoryLost InUse InvalidInput "
         "LimitReached NotFound NotWaiting OutOfSequence StageLost StaleLease StorageError TooLarge Unauthorized "

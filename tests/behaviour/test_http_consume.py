@@ -331,7 +331,7 @@ async def test_a_rejected_message_is_a_dead_letter_with_its_story(found: Web) ->
         "workers",
     )
     assert (await found.good("POST /v1/topics/jobs/dead/redrive", {"by": "ann"})) == {"count": 1}
-    (action,) = (await found.good("GET /v1/topics/jobs/dead/audit"))["actions"]
+    (action,) = (await found.good("GET /v1/topics/jobs/dead/audit"))["records"]
     assert (action["by"], action["messages"]) == ("ann", 1)
 
 

@@ -267,7 +267,7 @@ async def test_the_audit_names_the_key_whatever_its_holder_says(found: Web, toke
         receipts = [message["receipt"] for message in pulled["messages"]]
         await found.good("POST /v1/topics/bills/subscriptions/s/dead-letter", {"receipts": receipts}, **root)
         await found.good(f"POST /v1/topics/bills/dead/{what}", {"by": by}, **root)
-    actions = (await found.good("GET /v1/topics/bills/dead/audit", **root))["actions"]
+    actions = (await found.good("GET /v1/topics/bills/dead/audit", **root))["records"]
     assert [action["by"] for action in actions] == ["root (by: ceo)", "root", "root"]
 
 

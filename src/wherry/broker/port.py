@@ -24,7 +24,7 @@ from wherry.broker.calls.settle import Within
 from wherry.broker.metrics.tracing import Tracer
 from wherry.broker.waiting.slices import Slices
 from wherry.model.calls.amendment import Amended, Amendment
-from wherry.model.calls.dead import DeadAction, DeadFilter, DeadKinds
+from wherry.model.calls.dead import AuditRecord, DeadFilter, DeadKinds
 from wherry.model.calls.fate import (
     Fate,
     Fates,
@@ -326,7 +326,7 @@ class ListingPort(Protocol):
 
     def each_dead(self, topic: str, wanted: DeadFilter | None = None) -> AsyncIterator[pa.RecordBatch]: ...
 
-    def audit(self, topic: str) -> list[DeadAction]: ...
+    def audit(self, topic: str) -> list[AuditRecord]: ...
 
 
 class OutcomePort(Protocol):

@@ -36,7 +36,7 @@ from wherry.client.producer import Producer, publish_again
 from wherry.client.requests import Caller, PublishedView, SubscriptionRequests, built, encoded, parsed, path
 from wherry.model import check
 from wherry.model.calls.amendment import Amended, Amendment
-from wherry.model.calls.dead import DeadAction, DeadFilter
+from wherry.model.calls.dead import AuditRecord, DeadFilter
 from wherry.model.calls.fate import (
     FATES,
     OUTCOME_MS_MAX,
@@ -322,10 +322,10 @@ class Client(CatalogCalls):
         body = {"filter": asdict(wanted), "by": by}
         return (await self._caller.json("POST", path("topics", topic, "dead", "discard"), _Count, body)).count
 
-    async def audit(self, topic: str) -> list[DeadAction]:
+    async def audit(self, topic: str) -> list[AuditRecord]:
         """Who sent dead letters of a topic back or threw them away, when and how many; newest last."""
         view = await self._caller.json("GET", path("topics", topic, "dead", "audit"), _Audit)
-        return [DeadAction(**action) for action in view.actions]
+        return [AuditRecord(**record) for record in view.records]
 
 
 class _Routed(msgspec.Struct):
@@ -347,7 +347,7 @@ class _Count(msgspec.Struct):
 
 
 class _Audit(msgspec.Struct):
-    actions: list[dict[str, Any]]
+    records: list[dict[str, Any]]
 
 
 _OPTIONS = tuple(PublishOptions.__dataclass_fields__)

@@ -68,9 +68,9 @@ export async function show({ root, query, live, here }) {
       if (found.count) draw(path, found); else none();
     } catch (fault) { if (here() && mine === asked) failed(place, fault); }
     try {
-      const { actions } = await get(`${path}/audit`, { quiet: true });
+      const { records } = await get(`${path}/audit`, { quiet: true });
       if (!here() || mine !== asked) return;
-      put(audit, actions.length ? table("Who did what", ["When", "What", "By", "Subscription", { text: "Messages", num: true }], actions.slice(-20).reverse().map((each) => [when(each.at_ms), each.what, each.by || "–", each.subscription || "(none)", count(each.messages)])) : h("p", { class: "muted" }, "Nothing was sent back or thrown away yet."));
+      put(audit, records.length ? table("Who did what", ["When", "What", "By", "Subscription", { text: "Messages", num: true }], records.slice(-20).reverse().map((each) => [when(each.at_ms), each.what, each.by || "–", each.subscription || "(none)", count(each.messages)])) : h("p", { class: "muted" }, "Nothing was sent back or thrown away yet."));
     } catch { put(audit, h("p", { class: "muted" }, "The audit is shown to keys that may administer this topic.")); }
   }
 

@@ -18,9 +18,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from wherry.journal.bodies.body import Chunks, adopt
+from wherry.journal.bodies.body import adopt
 from wherry.journal.disk.files import Bytes
 from wherry.model import ops
+from wherry.model.ipc import ByteChunks
 from wherry.model.ops import AnyOp, Entry
 from wherry.model.schema import stored_schema
 
@@ -67,12 +68,12 @@ def columns_of(op: AnyOp) -> int | None:
     return op.columns if isinstance(op, ops.Stage) and op.count else None
 
 
-def encode(entry: Entry) -> tuple[Chunks, int, Entry]:
+def encode(entry: Entry) -> tuple[ByteChunks, int, Entry]:
     """Encode an entry: return chunks to write, their size, and the same entry with the batches to keep in memory."""
     bodies = [adopt(batch) for batch in entry.batches]
     control = _ENCODER.encode(Control(entry.at_us, entry.ops, [size for _, _, size in bodies]))
     head = _LENGTH.pack(len(control)) + control
-    parts: Chunks = [head + _padding(len(head))]
+    parts: ByteChunks = [head + _padding(len(head))]
     total = len(parts[0])
     for _, body, size in bodies:
         parts += body

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-Chunk: TypeAlias = bytes | memoryview | pa.Buffer
-Chunks: TypeAlias = list[Chunk]
+ByteChunk: TypeAlias = bytes | memoryview | pa.Buffer
+ByteChunks: TypeAlias = list[ByteChunk]
 
 END = b"\xff\xff\xff\xff\0\0\0\0"
 """How a stream ends."""
@@ -16,7 +16,7 @@ END = b"\xff\xff\xff\xff\0\0\0\0"
 _OPTIONS = pa.ipc.IpcWriteOptions()
 
 
-def stream(batch: pa.RecordBatch) -> Chunks:
+def stream(batch: pa.RecordBatch) -> ByteChunks:
     """Return a whole IPC stream as chunks: schema, batch, end."""
     sink = _Sink()
     with pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS) as writer:
@@ -24,12 +24,12 @@ def stream(batch: pa.RecordBatch) -> Chunks:
     return sink.parts
 
 
-def copied(batch: pa.RecordBatch) -> Chunks:
+def copied(batch: pa.RecordBatch) -> ByteChunks:
     """Return the same stream with the batch in one new buffer: cheaper than many small chunks."""
     return [_schema_message(batch.schema), batch.serialize(), END]
 
 
-def message(batch: pa.RecordBatch) -> Chunks:
+def message(batch: pa.RecordBatch) -> ByteChunks:
     """Return the batch alone, for readers that know its schema: the bytes of `batch.serialize()`."""
     sink = _Sink()
     writer = pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS)
@@ -52,9 +52,9 @@ class _Sink:
     closed = False
 
     def __init__(self) -> None:
-        self.parts: Chunks = []
+        self.parts: ByteChunks = []
 
-    def write(self, part: Chunk) -> int:
+    def write(self, part: ByteChunk) -> int:
         self.parts.append(part)
         return len(part)
 

@@ -15,7 +15,7 @@ from wherry.core.decide.volatile import joined
 from wherry.core.inspect import dead_kinds
 from wherry.core.inspect.dead_kinds import DeadGroup
 from wherry.model import check
-from wherry.model.calls.dead import DeadAction, DeadFilter, DeadKinds
+from wherry.model.calls.dead import AuditRecord, DeadFilter, DeadKinds
 from wherry.model.calls.listing import Page
 from wherry.model.calls.publish import PublishOptions
 from wherry.model.errors import NotFound
@@ -123,9 +123,9 @@ class DeadLetterCalls(BrokerCalls):
 
         return await self._durable(choose)
 
-    def audit(self, topic: str) -> list[DeadAction]:
+    def audit(self, topic: str) -> list[AuditRecord]:
         """Return who redrove or discarded dead letters of a topic, when and how many; the last actions, newest last."""
-        return list(self.shard.state.topic(topic).actions)
+        return list(self.shard.state.topic(topic).audit_records)
 
     async def discard(self, topic: str, wanted: DeadFilter, *, by: str = "") -> int:
         """Discard dead letters; return how many."""

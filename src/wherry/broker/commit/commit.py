@@ -12,10 +12,10 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from wherry.journal.bodies.body import Chunks
 from wherry.journal.engine import Appended, AppendFenced, EntryTooLarge, Writer
 from wherry.model import errors
 from wherry.model.errors import Closed, WherryError, WriterFailed
+from wherry.model.ipc import ByteChunks
 
 if TYPE_CHECKING:
     from wherry.broker.metrics.metrics import Metrics
@@ -33,7 +33,7 @@ class Committer:
     def __init__(self, writer: Writer, on_failure: Callable[[WherryError], None]) -> None:
         self._writer = writer
         self._on_failure = on_failure
-        self._pending: deque[tuple[Chunks, int]] = deque()
+        self._pending: deque[tuple[ByteChunks, int]] = deque()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         """Callers that wait for a position: each has a future of its own, so that one can give up alone."""
         self._task: asyncio.Task[None] | None = None
@@ -45,7 +45,7 @@ class Committer:
         self.closing = False
         self.metrics: Metrics | None = None
 
-    def submit(self, parts: Chunks, size: int) -> int:
+    def submit(self, parts: ByteChunks, size: int) -> int:
         """Queue an entry; return its position. Entries of one turn of the loop are written together at its end."""
         self.check()
         self.submitted += 1
@@ -95,7 +95,7 @@ class Committer:
             self._task = None
 
     async def _write_group(self) -> None:
-        bodies: list[Chunks] = []
+        bodies: list[ByteChunks] = []
         size = 0
         while self._pending and (size == 0 or size + self._pending[0][1] <= GROUP_BYTES):
             parts, length = self._pending.popleft()

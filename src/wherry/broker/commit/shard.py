@@ -33,7 +33,7 @@ from wherry.core.decide.leasing import Now
 from wherry.core.state.bodies import Cold, together
 from wherry.core.state.lease import Lease
 from wherry.core.state.state import State, SubscriptionState, TopicState
-from wherry.journal.bodies.body import Chunks, adopt
+from wherry.journal.bodies.body import adopt
 from wherry.journal.bodies.partition import CachedBatch
 from wherry.journal.bodies.store import BodyStore
 from wherry.journal.checkpoint import StagedAt
@@ -42,6 +42,7 @@ from wherry.journal.disk.files import Files
 from wherry.journal.engine import Writer
 from wherry.model import ops
 from wherry.model.errors import CutOff, DiskFull, LimitReached, StorageError, TooLarge, WherryError, WriterFailed
+from wherry.model.ipc import ByteChunks
 from wherry.model.ops import Entry
 
 if TYPE_CHECKING:
@@ -213,8 +214,8 @@ class Shard:
             raise DiskFull(size, left)
         return self._write(encoded)
 
-    def _encoded(self, entries: Sequence[Entry]) -> list[tuple[Chunks, int, Entry]]:
-        encoded: list[tuple[Chunks, int, Entry]] = []
+    def _encoded(self, entries: Sequence[Entry]) -> list[tuple[ByteChunks, int, Entry]]:
+        encoded: list[tuple[ByteChunks, int, Entry]] = []
         for entry in entries:
             if entry.volatile:
                 kept = [adopt(batch)[0] for batch in entry.batches]
@@ -226,7 +227,7 @@ class Shard:
             encoded.append((parts, size, own))
         return encoded
 
-    def _write(self, encoded: list[tuple[Chunks, int, Entry]]) -> int:
+    def _write(self, encoded: list[tuple[ByteChunks, int, Entry]]) -> int:
         position = 0
         awake: dict[int, None] = {}
         for parts, size, entry in encoded:

@@ -139,8 +139,8 @@ def discard(
 def audit(ctx: typer.Context, topic: TopicName, json: AsJson = False) -> None:
     """Who sent dead letters back or threw them away, when and how many."""
     here = session(ctx, json)
-    actions = here.run(lambda link: link.call("GET", "topics", topic, "dead", "audit"))["actions"]
-    rows = actions if here.json else [action | {"at": output.moment(action["at_ms"])} for action in actions]
+    records = here.run(lambda link: link.call("GET", "topics", topic, "dead", "audit"))["records"]
+    rows = records if here.json else [record | {"at": output.moment(record["at_ms"])} for record in records]
     names = ("at", "what", "by", "subscription", "messages")
     output.show({name: name for name in names}, rows, json=here.json, empty=f"nobody did anything in {topic} yet")
 

@@ -19,7 +19,7 @@ from wherry.core.state.fates import is_open
 from wherry.core.state.partition import Partition
 from wherry.core.state.state import SubscriptionState
 from wherry.model import ops
-from wherry.model.calls.dead import DeadAction
+from wherry.model.calls.dead import AuditRecord
 from wherry.model.calls.fate import (
     CANCELLED,
     DEAD,
@@ -110,7 +110,7 @@ def _redrive(step: Step, op: ops.Redrive) -> None:
     topic.dead -= len(op.offsets)
     subscription.count("redriven", len(op.offsets))
     name = subscription.config.name
-    topic.actions.append(DeadAction(step.now_ms, "redriven", op.by, name, op.partition, len(op.offsets)))
+    topic.audit_records.append(AuditRecord(step.now_ms, "redriven", op.by, name, op.partition, len(op.offsets)))
     step.effects.maybe_ready[topic.number] = None
 
 
@@ -129,7 +129,7 @@ def _discard(step: Step, op: ops.Discard) -> None:
     what: Literal["redriven", "discarded"] = "redriven" if op.redriven else "discarded"
     topic.count(what, len(op.offsets))
     name = step.state.subscriptions[op.subscription].config.name if op.subscription else ""
-    topic.actions.append(DeadAction(step.now_ms, what, op.by, name, op.partition, len(op.offsets)))
+    topic.audit_records.append(AuditRecord(step.now_ms, what, op.by, name, op.partition, len(op.offsets)))
 
 
 def _remove(step: Step, op: ops.Remove) -> None:

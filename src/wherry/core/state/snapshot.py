@@ -24,7 +24,7 @@ from wherry.core.state.producers import ProducerCall
 from wherry.core.state.reader import DEAD, HELD, Reader
 from wherry.core.state.stages import Stage, StagedBatch
 from wherry.core.state.state import State, SubscriptionState, TopicState
-from wherry.model.calls.dead import DeadAction
+from wherry.model.calls.dead import AuditRecord
 from wherry.model.calls.stats import Removal
 from wherry.model.catalog.key import Key
 from wherry.model.catalog.route import Route
@@ -114,7 +114,7 @@ class TopicImage(msgspec.Struct, frozen=True, array_like=True):
     counters: dict[str, int]
     producers: list[tuple[str, list[ProducerCall]]]
     ids: Column
-    actions: list[DeadAction]
+    audit_records: list[AuditRecord]
     partitions: list[PartitionImage]
     removals: list[Removal] = []
     outbox: OutboxImage | None = None
@@ -195,7 +195,7 @@ def _topic_image(topic: TopicState, leased: Leased) -> TopicImage:
         dict(topic.counters),
         topic.producers.dump(),
         Column(list(topic.ids.columns())),
-        list(topic.actions),
+        list(topic.audit_records),
         [_partition_image(partition, leased) for partition in topic.partitions.values()],
         list(topic.removals),
         _outbox_image(topic.outbox),
@@ -292,7 +292,7 @@ def _load_topic(image: TopicImage) -> TopicState:
     topic.messages, topic.bytes, topic.dead = image.messages, image.bytes, image.dead
     topic.counters = dict(image.counters)
     topic.producers.load(image.producers)
-    topic.actions.extend(image.actions)
+    topic.audit_records.extend(image.audit_records)
     topic.removals.extend(image.removals)
     ids = image.ids.joined()
     half = len(ids) // 2

@@ -26,7 +26,7 @@ from wherry.core.state.producers import Producers
 from wherry.core.state.reader import Reader
 from wherry.core.state.stages import Stages
 from wherry.core.state.texts import Texts
-from wherry.model.calls.dead import DeadAction
+from wherry.model.calls.dead import AuditRecord
 from wherry.model.calls.stats import Removal
 from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.topic import Topic
@@ -34,7 +34,7 @@ from wherry.model.errors import NotFound
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 
-DEAD_ACTIONS_MAX = 1_000
+AUDIT_RECORDS_MAX = 1_000
 """Redrives and discards of dead letters remembered for each topic."""
 
 REMOVALS_MAX = 100
@@ -153,7 +153,7 @@ class TopicState:
     """A topic: its partitions (made when first used), its subscriptions, and what counts against its bounds."""
 
     __slots__ = (
-        "actions",
+        "audit_records",
         "bytes",
         "config",
         "counters",
@@ -183,7 +183,7 @@ class TopicState:
         self.messages = 0
         self.bytes = 0
         self.dead = 0
-        self.actions: deque[DeadAction] = deque(maxlen=DEAD_ACTIONS_MAX)
+        self.audit_records: deque[AuditRecord] = deque(maxlen=AUDIT_RECORDS_MAX)
         self.removals: deque[Removal] = deque(maxlen=REMOVALS_MAX)
         self.turn = 0
         self.counters: dict[str, int] = {}

@@ -8,14 +8,10 @@ are copied, because they are often in the memory of a numpy array that its owner
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import pyarrow as pa
 
 from wherry.model import ipc
 from wherry.model.schema import raw_edges
-
-Chunks: TypeAlias = ipc.Chunks
 
 COPIED_BYTES_MAX = 32 << 10
 """A smaller batch is copied: that is cheaper than examining its buffers."""
@@ -24,7 +20,7 @@ HELD_FACTOR = 2
 """A batch that keeps more than so many times its size in memory is copied: it may be a few rows of a huge table."""
 
 
-def adopt(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Chunks, int]:
+def adopt(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, ipc.ByteChunks, int]:
     """Return the batch to keep, its bytes as chunks to write, and their size."""
     if batch.nbytes < COPIED_BYTES_MAX or _held_bytes(batch.column("payload")) > HELD_FACTOR * batch.nbytes:
         body = batch.serialize()

@@ -75,7 +75,7 @@ class DeadKinds:
     kinds: list[DeadKind]
 
 
-class DeadAction(NamedTuple):
+class AuditRecord(NamedTuple):
     """A client redrove or discarded dead letters."""
 
     at_ms: int

@@ -81,7 +81,7 @@ class DeadReasons(msgspec.Struct):
     reasons: list[DeadKind]
 
 
-class DeadActionView(msgspec.Struct):
+class AuditRecordView(msgspec.Struct):
     """Who sent dead letters back, or threw them away, and when."""
 
     at_ms: int
@@ -95,7 +95,7 @@ class DeadActionView(msgspec.Struct):
 class Audit(msgspec.Struct):
     """The last ones, newest last."""
 
-    actions: list[DeadActionView]
+    records: list[AuditRecordView]
 
 
 @TABLE.add("GET", PATH, "consume", query=DeadQuery, gives=LISTS, answers={200: LISTED})
@@ -150,4 +150,4 @@ async def discard(call: Ask) -> Answer:
 @once_durable
 async def audit(call: Ask) -> Answer:
     """Who sent dead letters back or threw them away."""
-    return json_response(Audit([DeadActionView(*action) for action in call.service.broker.audit(call["topic"])]))
+    return json_response(Audit([AuditRecordView(*record) for record in call.service.broker.audit(call["topic"])]))
