@@ -111,7 +111,7 @@ class Batch:
         await self._settle("nack", rows, delay_ms=delay_ms, error=error)
 
     async def dead_letter(self, rows: Rows = None, *, reason: str = "rejected", error: str = "") -> None:
-        """Give up on these at once: they are dead letters."""
+        """Make messages dead letters at once."""
         await self._settle("dead-letter", rows, reason=reason, error=error)
 
     async def release(self, rows: Rows = None) -> None:
@@ -119,7 +119,7 @@ class Batch:
         await self._settle("release", rows)
 
     async def renew(self, lease_ms: int | None = None) -> None:
-        """More time for all of it."""
+        """Renew the leases of all messages, for `lease_ms` or the lease of the subscription."""
         await self._requests.settle("renew", self.leases(), lease_ms=lease_ms)
 
     async def stage_ack(self, key: str, rows: Rows = None) -> None:
@@ -295,7 +295,7 @@ class Leased(View):
         await self.batch.nack([self.row], delay_ms=delay_ms, error=error)
 
     async def dead_letter(self, *, reason: str = "rejected", error: str = "") -> None:
-        """Give up on it: see `Batch.dead_letter`."""
+        """Make it a dead letter: see `Batch.dead_letter`."""
         await self.batch.dead_letter([self.row], reason=reason, error=error)
 
     async def release(self) -> None:
