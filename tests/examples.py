@@ -9,4 +9,4 @@ def scaled(count: int) -> int:
     A state machine that asked for a fixed count would take as long in `make test-quick` as in `make test`.
     """
     usual = settings.get_profile("wherry").max_examples
-    return max(5, count * settings.default.max_examples // usual)
+    return max(5, count * settings().max_examples // usual)

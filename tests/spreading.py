@@ -6,7 +6,7 @@ A file is the unit, because its tests share a node, a browser or a driver that w
 from __future__ import annotations
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 FIRST = ("spark", "frameworks", "integration", "browser", "console", "amqp", "stomp", "sim", "property")
 """Folders in the order in which they begin; all others follow, with short tests, so that workers end together."""
@@ -36,7 +36,7 @@ def slow_first(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(item.nodeid.split("/")[1], len(ranks)))
 
 
-class Units(LoadScopeScheduling):
+class Units(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
     """Hands out whole units, in the order in which they were collected."""
 
     def __init__(self, config: pytest.Config, log: object = None) -> None:

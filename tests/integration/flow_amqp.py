@@ -26,10 +26,10 @@ REQUEUE, MULTIPLE = 2, 1
 
 
 @contextmanager
-def channel(node: Served, **tuned: Any) -> Iterator[amqp.Raw]:
-    """Open a connection with channel 1, on which publishes are confirmed."""
+def channel(node: Served, heartbeat_s: int = 0) -> Iterator[amqp.Raw]:
+    """Open a connection with channel 1."""
     assert node.node.amqp_url is not None
-    with amqp.Raw(node.node.amqp_url).opened(**tuned) as raw:
+    with amqp.Raw(node.node.amqp_url).opened(heartbeat_s=heartbeat_s) as raw:
         yield raw
 
 
