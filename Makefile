@@ -18,7 +18,7 @@ site    := $(VENV)/.installed-site
 .PHONY: help run tour test test-quick test-long check format sim soak-spark bench docs clean
 
 # More workers than cores: a good part of the tests waits, for processes that start or for what must not come.
-pytest := $(bin)/python -m pytest --numprocesses 3
+pytest := $(bin)/python -m pytest --numprocesses 4
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile

@@ -104,7 +104,7 @@ def test_other_news_of_a_place_is_told_once():
     assert (untold(box), box.urls) == ([], {})
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(5, 50))])
 def test_the_queues_are_what_the_outcomes_are(seed: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(outbox, "OUTCOMES_MAX", 400)
     monkeypatch.setattr(outbox, "SLACK", 4)

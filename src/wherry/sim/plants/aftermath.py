@@ -60,7 +60,7 @@ def journal_what_is_in_memory() -> Iterator[None]:
 
 
 AFTERMATH_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
-    "never reclaim": (never_reclaim, 1, ("full_disk",)),
+    "never reclaim": (never_reclaim, 22, ("full_disk",)),
     "set nothing aside": (set_nothing_aside, 0, ("full_disk", "aftermath")),
     "keep the only file": (keep_the_only_file, 1, ("full_disk", "aftermath")),
     "keep the credit": (keep_the_credit, 0, ("credit",)),

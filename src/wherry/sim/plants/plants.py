@@ -388,7 +388,7 @@ PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "ignore the bytes": (ignore_the_bytes, 3, ("log_within_bounds",)),
     "show too soon": (show_too_soon, 47, ("log_never_changes", "log_is_whole", "log_lag", "ledger")),
     "skip an edge": (skip_an_edge, 3, ("log_is_whole", "log_never_changes")),
-    "advance too far": (advance_too_far, 10, ("log_lag", "log_is_lost_by_rule")),
+    "advance too far": (advance_too_far, 27, ("log_lag", "log_is_lost_by_rule")),
     "lose an advance": (lose_an_advance, 12, ("log_lag", "leftover")),
     "forget a stage": (forget_a_stage, 3, ("all_or_nothing", "ledger", "log_is_whole")),
     "commit again": (commit_again, 3, ("dedup", "log_reads_once")),

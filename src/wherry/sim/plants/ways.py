@@ -106,6 +106,6 @@ WAY_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "boast of a purge": (boast_of_a_purge, 3, ("purges_count_true",)),
     "forward and keep": (forward_and_keep, 3, ("forwarded_once", "dedup")),
     "forward nothing": (forward_nothing, 3, ("copies_are_kept", "forwarded_once")),
-    "drop the oldest": (drop_the_oldest, 39, ("copies_are_kept",)),
+    "drop the oldest": (drop_the_oldest, 50, ("copies_are_kept",)),
 }
 """As in `plants`."""
