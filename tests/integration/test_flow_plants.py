@@ -104,7 +104,7 @@ def one_left_out() -> Any:
 
 
 def at_once() -> Any:
-    return patched(Settler, "nack", lambda real: lambda self, parts, delay, error: real(self, parts, 0, error))
+    return patched(Settler, "nack", lambda real: lambda self, parts, delay, *more: real(self, parts, 0, *more))
 
 
 # --------------------------------------------------------------------------------------------------------- together

@@ -30,7 +30,7 @@ from tests.amqp import raw as amqp
 from tests.integration.flights import Flights, Pushed, payloads, until
 from tests.integration.served import Served, served
 from tests.stomp import raw as stomp
-from wherry.broker.calls.receipts import parse_receipts
+from wherry.broker.calls.settle import Settler
 from wherry.journal.disk.writer import DiskWriter
 from wherry.sim.patch import patched
 from wherry.sim.plants.waits import (
@@ -39,8 +39,6 @@ from wherry.sim.plants.waits import (
     unwaited,
     waits,
 )
-from wherry.wire.flight.push import Pushing
-from wherry.wire.http.endpoints import consume, transactions
 from wherry.wire.stomp.session import Session
 from wherry.wire.stomp.transports import polling
 
@@ -248,9 +246,9 @@ SHOWN = "once_durable.<locals>.waiting"
 
 ANSWERS: dict[str, Answers] = {
     "http publish": Answers(http_publish, "PublishCalls._publish 1"),
-    "http ack": Answers(partial(http_settle, "ack"), "Settler._settle_now 0"),
-    "http nack": Answers(partial(http_settle, "nack"), "Settler._settle_now 0"),
-    "http dead-letter": Answers(partial(http_settle, "dead-letter"), "Settler._settle_now 0"),
+    "http ack": Answers(partial(http_settle, "ack"), "Settler._settle_with_others 0"),
+    "http nack": Answers(partial(http_settle, "nack"), "Settler._settle_with_others 0"),
+    "http dead-letter": Answers(partial(http_settle, "dead-letter"), "Settler._settle_with_others 0"),
     "http topics": Answers(partial(http_get, "/v1/topics"), f"{SHOWN} 1", reads=True),
     "http topic": Answers(partial(http_get, "/v1/topics/{topic}"), f"{SHOWN} 1", reads=True),
     "http no topic": Answers(partial(http_get, "/v1/topics/none"), f"{SHOWN} 0", reads=True),
@@ -269,13 +267,13 @@ ANSWERS: dict[str, Answers] = {
     "flight offsets-at": Answers(
         partial(flight_act, "offsets-at", {"topic": "{}", "time_ms": 0}), "_offsets_at 0", reads=True
     ),
-    "flight push ack": Answers(flight_push_ack, "Settler._settle_now 0"),
-    "amqp confirm": Answers(amqp_confirm, "Intake._confirm_all 0", before=ready_queue),
+    "flight push ack": Answers(flight_push_ack, "Settler._settle_with_others 0"),
+    "amqp confirm": Answers(amqp_confirm, "Gathering._store_all 0", before=ready_queue),
     "amqp declare": Answers(amqp_declare, "VirtualHost.declare_queue 0", reads=True, before=amqp_declare),
     "amqp exchange": Answers(
         amqp_declare_exchange, "VirtualHost.declare_exchange 0", reads=True, before=amqp_declare_exchange
     ),
-    "stomp send": Answers(stomp_send, "Intake._confirm_all 0", before=ready_queue),
+    "stomp send": Answers(stomp_send, "Gathering._store_all 0", before=ready_queue),
     "stomp ack": Answers(stomp_ack, "Session.all_settled", before=ready_queue),
 }
 
@@ -346,17 +344,9 @@ def check_session(node: Served, topic: str) -> None:
     assert status in (401, 403, 404), "a foreign token was taken"
 
 
-def any_push() -> Any:
-    return patched(Pushing, "_parts", lambda _: lambda self, receipts: parse_receipts(receipts))
-
-
-@contextmanager
-def any_http() -> Iterator[None]:
-    def make(_: Any) -> Any:
-        return lambda call: parse_receipts(call.body.receipts)
-
-    with patched(consume, "parts_of", make), patched(transactions, "parts_of", make):
-        yield
+def any_subscription() -> Any:
+    """A token is taken whatever subscription it is of."""
+    return patched(Settler, "_resolved", lambda resolved: lambda self, parts, _: resolved(self, parts, None))
 
 
 def any_session() -> Any:
@@ -364,12 +354,15 @@ def any_session() -> Any:
 
 
 TOKENS: dict[str, tuple[Callable[[Served, str], None], Callable[[], Any]]] = {
-    **{f"flight push {how}": (partial(check_push, how), any_push) for how in ("ack", "nack", "dead_letter", "renew")},
     **{
-        f"http {how}": (partial(check_http, how), any_http)
+        f"flight push {how}": (partial(check_push, how), any_subscription)
+        for how in ("ack", "nack", "dead_letter", "renew")
+    },
+    **{
+        f"http {how}": (partial(check_http, how), any_subscription)
         for how in ("ack", "nack", "dead-letter", "release", "renew")
     },
-    "http transaction": (check_transaction, any_http),
+    "http transaction": (check_transaction, any_subscription),
     "stomp session": (check_session, any_session),
 }
 
