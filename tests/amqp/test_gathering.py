@@ -9,7 +9,7 @@ from tests.amqp.wires import LASTING, durable, url_of
 from tests.fair.test_floods import disk_that_takes_nothing
 from tests.stomp.serving import running, until
 from wherry.broker.broker import Broker
-from wherry.broker.calls.gathering import TURN_BYTES
+from wherry.broker.commit.gathering import TURN_BYTES
 from wherry.node.node import Node
 from wherry.queueing.flow.intake import Intake
 

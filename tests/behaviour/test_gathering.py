@@ -14,8 +14,8 @@ import wherry
 from tests.behaviour.world import Home, drain, in_loop
 from wherry import Message, PublishOptions
 from wherry.broker.broker import Broker
-from wherry.broker.calls import gathering
-from wherry.broker.calls.gathering import Gathering
+from wherry.broker.commit import gathering
+from wherry.broker.commit.gathering import Gathering
 from wherry.core.decide.settling import Ending
 from wherry.model.errors import InvalidInput, LimitReached, StaleLease, WherryError
 from wherry.model.limits import PRIORITY_DEFAULT

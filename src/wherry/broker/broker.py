@@ -15,13 +15,13 @@ from wherry.broker.calls.condition import ConditionCalls
 from wherry.broker.calls.consume import ConsumeCalls
 from wherry.broker.calls.dead_letters import DeadLetterCalls
 from wherry.broker.calls.figures import FiguresCalls
-from wherry.broker.calls.gathering import Gathering
 from wherry.broker.calls.inventory import InventoryCalls
 from wherry.broker.calls.log import LogCalls
 from wherry.broker.calls.messages import MessageCalls
 from wherry.broker.calls.outcomes import OutcomeCalls
 from wherry.broker.calls.publish import PublishCalls
 from wherry.broker.calls.settle import Settler
+from wherry.broker.commit.gathering import Gathering
 from wherry.broker.commit.shard import Shard
 from wherry.broker.upkeep.housekeeping import Housekeeper
 from wherry.model.errors import StorageError, WherryError, WriterFailed

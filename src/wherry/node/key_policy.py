@@ -8,7 +8,7 @@ import socket
 import time
 from pathlib import Path
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.catalog.key import Right
 from wherry.model.errors import WherryError
 from wherry.node.config import SecuritySection

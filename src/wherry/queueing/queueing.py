@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.errors import NotFound, WherryError
 from wherry.queueing.flow.dead_letters import DeadLetterMover
 from wherry.queueing.flow.delivering import QueueDelivery, Settling

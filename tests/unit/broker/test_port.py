@@ -11,7 +11,9 @@ from wherry.broker.broker import Broker
 from wherry.broker.calls.consumer import Consumer, Delivery
 from wherry.broker.calls.log import LogReader
 from wherry.broker.calls.settle import Settler
-from wherry.broker.port import BrokerPort, CatalogView, ConsumerPort, DeliveryPort, LogReaderPort, SettlerPort
+from wherry.broker.port.consume import ConsumerPort, DeliveryPort, SettlerPort
+from wherry.broker.port.inspect import CatalogView, LogReaderPort
+from wherry.broker.port.port import BrokerPort
 from wherry.core.state.catalog import Catalog
 
 if TYPE_CHECKING:

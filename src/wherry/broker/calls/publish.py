@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from wherry.broker.calls.calls import BrokerCalls
-from wherry.broker.calls.gathering import TURN_BYTES, Gathering
+from wherry.broker.commit.gathering import TURN_BYTES, Gathering
 from wherry.broker.commit.shard import Choice
 from wherry.core.decide import leasing, publishing, staging
 from wherry.core.decide.volatile import joined

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.fate import Outcome
 from wherry.model.errors import WherryError
 from wherry.node.webhooks.lanes import BrokenOff, Lane

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.node.config import WebhooksSection
 from wherry.node.webhooks.callbacks import Callbacks
 from wherry.node.webhooks.pushers import Pushers

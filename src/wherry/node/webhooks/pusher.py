@@ -28,7 +28,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-from wherry.broker.port import BrokerPort, ConsumerPort, DeliveryPort
+from wherry.broker.port.consume import ConsumerPort, DeliveryPort
+from wherry.broker.port.port import BrokerPort
 from wherry.core.decide.retry import delays_ms
 from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.webhook import Webhook

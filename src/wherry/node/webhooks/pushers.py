@@ -7,7 +7,7 @@ import logging
 import secrets
 from collections import Counter
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.node.webhooks.pusher import Pusher
 from wherry.node.webhooks.sender import Sender
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.dead import DeadFilter
 from wherry.model.calls.publish import PublishOptions
 from wherry.model.errors import LimitReached, TooLarge, WherryError

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wherry.broker.port import DeliveryPort, SettlerPort
+from wherry.broker.port.consume import DeliveryPort, SettlerPort
 from wherry.model.calls.lease import LeasePart
 from wherry.model.errors import StaleLease, WherryError
 from wherry.queueing.message.envelope import MARK, Label, Row, from_elsewhere, opened

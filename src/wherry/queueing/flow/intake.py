@@ -1,6 +1,6 @@
 """The way in: what clients of queues publish is gathered by the broker, bounded here, and confirmed here.
 
-The broker makes one batch of what arrives in one turn of the loop (`broker/calls/gathering`). The intake keeps what
+The broker makes one batch of what arrives in one turn of the loop (`broker/commit/gathering`). The intake keeps what
 is special to queues: publishes of a channel have numbers and are confirmed as multiples, and nothing more is read from
 clients while too many bytes are not stored yet.
 """
@@ -15,8 +15,15 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from wherry.broker.calls.gathering import BATCH_BYTES_MAX, Group, Part, Run, Turn, batch_of
-from wherry.broker.port import BrokerPort
+from wherry.broker.commit.gathering import (
+    BATCH_BYTES_MAX,
+    Group,
+    Part,
+    Run,
+    Turn,
+    batch_of,
+)
+from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.rows import Handling, Rows
 from wherry.model.errors import NotFound, WherryError
 from wherry.queueing.hosts.queue import Queue

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.lease import LeasePart
 from wherry.model.errors import NotFound, StaleLease, WherryError
 from wherry.queueing.refusals import Reason, refused

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from wherry.broker.port import CatalogView
+from wherry.broker.port.inspect import CatalogView
 from wherry.model.catalog import routing
 from wherry.model.catalog.route import Binding, Kind, Route
 from wherry.queueing.hosts.queue_terms import packed, unpacked

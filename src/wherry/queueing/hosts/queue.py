@@ -11,7 +11,8 @@ import logging
 import time
 from typing import Protocol
 
-from wherry.broker.port import BrokerPort, ConsumerPort, DeliveryPort
+from wherry.broker.port.consume import ConsumerPort, DeliveryPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.errors import WherryError
 from wherry.queueing.flow.delivering import QueueDelivery, opened_up
 from wherry.queueing.hosts.queue_terms import QueueTerms

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.catalog.route import Binding, Route
 from wherry.queueing.hosts import exchanges, queue_terms
 from wherry.queueing.hosts.exchanges import BUILT_IN, KEPT_SLACK, ExchangeTerms, Router

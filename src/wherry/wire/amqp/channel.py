@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.rows import Rows
 from wherry.model.limits import TIME_MS_MAX
 from wherry.queueing.flow.delivering import QueueDelivery, SettleVerb

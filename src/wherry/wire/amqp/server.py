@@ -14,7 +14,7 @@ from typing import cast
 
 import msgspec
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.limits import PAYLOAD_BYTES_MAX
 from wherry.queueing.login import Login
 from wherry.queueing.names import ROOT

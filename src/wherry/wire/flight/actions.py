@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.dead import DeadFilter
 from wherry.model.catalog.key import Verb
 from wherry.model.catalog.subscription import Subscription

@@ -16,9 +16,10 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from wherry.broker.calls.receipts import parse_receipts
-from wherry.broker.port import BrokerPort, ConsumerPort, DeliveryPort
+from wherry.broker.port.consume import ConsumerPort, DeliveryPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.lease import LOST
+from wherry.model.calls.receipts import parse_receipts
 from wherry.model.errors import Closed, InvalidInput, WherryError
 from wherry.model.schema import DELIVERED
 from wherry.wire.flight.bridge import Bridge

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.log import Extent
 from wherry.model.errors import InvalidInput
 from wherry.wire.flight.bridge import Bridge

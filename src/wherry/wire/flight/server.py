@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.catalog.key import Verb
 from wherry.model.errors import Forbidden, InvalidInput, NotFound
 from wherry.security.access import own_key

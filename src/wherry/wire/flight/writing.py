@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import flight
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.calls import given
 from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.errors import Closed, InvalidInput, WherryError

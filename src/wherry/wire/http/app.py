@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from ipaddress import ip_address
 from typing import Protocol
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.wire.http.api.openapi import describe
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import (

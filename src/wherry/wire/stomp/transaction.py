@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.rows import Handling, Rows
 from wherry.queueing.flow import transaction
 from wherry.queueing.flow.delivering import QueueDelivery, SettleVerb

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from wherry.broker.calls.receipts import SETTLED_MAX
+from wherry.model.calls.receipts import SETTLED_MAX
 from wherry.model.errors import InvalidInput
 from wherry.model.limits import BATCH_MESSAGES_MAX
 from wherry.wire.http.api.reading import NAMED_BYTES_MAX, UNTOLD, decode_body

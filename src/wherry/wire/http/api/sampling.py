@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from wherry.broker.metrics.metrics import Metrics, uncollected
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.stats import BrokerFigures, TopicFigures
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.protocol.server import Server

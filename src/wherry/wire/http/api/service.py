@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import TypeAlias
 
-from wherry.broker.port import BrokerPort, ConsumerPort, SettlerPort
+from wherry.broker.port.consume import ConsumerPort, SettlerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import Forbidden, WherryError
 from wherry.wire.http.api.problem import HttpError

@@ -10,7 +10,6 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from wherry.broker.calls.receipts import SETTLED_MAX
 from wherry.model import limits
 from wherry.model.calls.fate import FATES, OUTCOME_MS_MAX
 from wherry.model.calls.lease import PULL_MESSAGES_MAX
@@ -21,6 +20,7 @@ from wherry.model.calls.listing import (
     SCHEDULED_CURSOR,
 )
 from wherry.model.calls.publish import FINGERPRINT_MAX
+from wherry.model.calls.receipts import SETTLED_MAX
 from wherry.model.catalog.key import RIGHTS_MAX
 from wherry.model.catalog.route import BINDINGS_MAX
 from wherry.model.catalog.subscription import ASSIGNMENTS, BUFFER_MAX, LEASE_MS_MAX

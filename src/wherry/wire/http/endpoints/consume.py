@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from wherry.broker.calls.receipts import SETTLED_MAX
-from wherry.broker.port import BrokerPort, ConsumerPort, DeliveryPort
+from wherry.broker.port.consume import ConsumerPort, DeliveryPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model import check
 from wherry.model.calls.lease import (
     LOST,
@@ -18,6 +18,7 @@ from wherry.model.calls.lease import (
     LeasePart,
 )
 from wherry.model.calls.listing import Page
+from wherry.model.calls.receipts import SETTLED_MAX
 from wherry.model.catalog.subscription import BUFFER_MAX
 from wherry.model.errors import WherryError
 from wherry.wire.http.api.problem import HttpError, problem

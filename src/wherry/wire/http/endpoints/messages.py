@@ -7,7 +7,7 @@ import base64
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from wherry.broker.port import BrokerPort
+from wherry.broker.port.port import BrokerPort
 from wherry.model import limits
 from wherry.model.calls.amendment import Amendment
 from wherry.model.calls.listing import Page, Search

@@ -12,8 +12,8 @@ from importlib.util import find_spec
 
 import pyarrow as pa
 
-from wherry.broker.calls.receipts import format_receipts, parse_receipts
 from wherry.broker.waiting.slices import SLICE_BYTES, SLICE_MESSAGES, Slices
+from wherry.model.calls.receipts import format_receipts, parse_receipts
 from wherry.model.schema import Int64, Message, content_bytes
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.trace_context import carried

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from wherry.core.index.offsets import distinct
 from wherry.model.errors import InvalidInput, LimitReached, StaleLease
 from wherry.model.limits import OFFSET_MAX
 from wherry.model.ops import from_ranges
@@ -50,7 +49,10 @@ def parse_receipts(texts: Sequence[str]) -> list[tuple[int, Int64 | None]]:
 
 def _offsets(spans: list[int]) -> Int64:
     offsets = from_ranges(np.array(spans, np.int64))
-    return offsets if len(spans) == 2 else distinct(offsets)
+    if len(spans) == 2:
+        return offsets
+    ordered = np.sort(offsets)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])]
 
 
 def format_receipts(leases: Int64, offsets: Int64) -> list[str]:

@@ -1,0 +1,1 @@
+"""What stands outside needs of a broker, as interfaces, a module for each subject."""

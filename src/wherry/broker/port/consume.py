@@ -1,0 +1,114 @@
+"""Handing messages out, and settling them. A part of the port, see `port`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from wherry.broker.calls.settle import Within
+from wherry.model.calls.lease import PULL_BYTES_DEFAULT, LeasePart
+from wherry.model.schema import Int64
+
+if TYPE_CHECKING:
+    pass
+
+
+class DeliveryPort(Protocol):
+    """Messages on lease, with the ways to settle them."""
+
+    present: pa.RecordBatch
+    tokens: list[int]
+
+    @property
+    def batch(self) -> pa.RecordBatch: ...
+
+    def __len__(self) -> int: ...
+
+    def lease_column(self) -> Int64: ...
+
+    def parts(self, rows: Sequence[int] | Int64 | None = None) -> list[LeasePart]: ...
+
+    def take_back(self) -> None: ...
+
+    async def ack(self, rows: Sequence[int] | Int64 | None = None) -> None: ...
+
+    async def nack(
+        self, rows: Sequence[int] | Int64 | None = None, *, delay_ms: int | None = None, error: str = ""
+    ) -> None: ...
+
+    async def release(self, rows: Sequence[int] | Int64 | None = None) -> None: ...
+
+    async def renew(self, lease_ms: int | None = None) -> None: ...
+
+
+class ConsumerPort(AbstractAsyncContextManager["ConsumerPort"], Protocol):
+    """One consumer of a subscription."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def out_messages(self) -> int: ...
+
+    def is_joined(self) -> bool: ...
+
+    def is_last_of_ephemeral(self) -> bool: ...
+
+    def grant(self, messages: int) -> None: ...
+
+    async def pull(
+        self, messages: int = 1_000, *, bytes_max: int = PULL_BYTES_DEFAULT, wait_ms: int | None = 0
+    ) -> DeliveryPort: ...
+
+    async def close(self, error: str = "") -> None: ...
+
+
+class ConsumePort(Protocol):
+    """Joins and leaves subscriptions."""
+
+    async def consumer(
+        self,
+        topic: str,
+        subscription: str,
+        consumer_id: str | None = None,
+        *,
+        buffer_messages: int | None = None,
+        buffer_bytes: int | None = None,
+        seat: str | None = None,
+    ) -> ConsumerPort: ...
+
+    def own_consumer(self, number: int, consumer_id: str) -> ConsumerPort: ...
+
+    async def leave(self, topic: str, subscription: str, consumer_id: str) -> None: ...
+
+    async def purge(self, topic: str, subscription: str) -> int: ...
+
+
+class SettlerPort(Protocol):
+    """Ends leases, all parts of a call or none. `within`: a topic and a subscription that they must be of."""
+
+    async def ack(self, parts: Sequence[LeasePart], within: Within = None) -> None: ...
+
+    async def nack(
+        self, parts: Sequence[LeasePart], delay_ms: int | None, error: str, within: Within = None
+    ) -> None: ...
+
+    async def dead_letter(self, parts: Sequence[LeasePart], reason: str, error: str, within: Within = None) -> None: ...
+
+    async def stage_ack(self, key: str, parts: Sequence[LeasePart], within: Within = None) -> None: ...
+
+    def release(self, parts: Sequence[LeasePart], within: Within = None) -> None: ...
+
+    def renew(self, tokens: Sequence[int], lease_ms: int | None, within: Within = None) -> None: ...
+
+    def still_held(self, parts: Iterable[LeasePart]) -> list[LeasePart]: ...
+
+
+class SettlePort(Protocol):
+    """Settles what was pulled."""
+
+    @property
+    def settler(self) -> SettlerPort: ...

@@ -1,0 +1,78 @@
+"""The house is tidy: short files and functions, folders that show their shape, no path of a machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 50
+"""Of a function, with its docstring. Commands are longer: each option is a line or two, and `--help` reads them."""
+
+COMMAND_LINES_MAX = 65
+MODULES_MAX = 14
+"""Modules of a folder of the product, without `__init__`: more are sub-folders."""
+
+MACHINE = re.compile(r"/(?:root|home|work|Users)/[a-z]|files\.pythonhosted\.org|registry\.npmjs\.org")
+
+
+def tracked(*endings: str) -> list[Path]:
+    """Files under version control; all files of the tree where there is no repository, as in a source archive."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split(
+        "\n"
+    )
+    names = [each for each in listed if each] or [str(each.relative_to(ROOT)) for each in ROOT.rglob("*")]
+    return [ROOT / name for name in names if name.endswith(endings) and (ROOT / name).is_file()]
+
+
+def told(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_no_file_is_long():
+    long = {told(path): len(path.read_text().splitlines()) for path in tracked(".py", ".js")}
+    assert {name: lines for name, lines in long.items() if lines > FILE_LINES_MAX} == {}
+
+
+def test_no_function_is_long():
+    long = {}
+    for path in tracked(".py"):
+        most = COMMAND_LINES_MAX if "cli/commands" in told(path) else FUNCTION_LINES_MAX
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > most and told(path).startswith("src"):
+                    long[f"{told(path)}:{node.name}"] = lines
+    assert long == {}
+
+
+def test_no_folder_is_flat():
+    modules = Counter(told(path.parent) for path in tracked(".py") if path.name != "__init__.py")
+    flat = {folder: count for folder, count in modules.items() if folder.startswith("src/") and count > MODULES_MAX}
+    assert flat == {}
+
+
+def test_every_package_says_what_it_is():
+    silent = [
+        told(path)
+        for path in tracked("__init__.py")
+        if told(path).startswith("src/") and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("ending", [".py", ".md", ".toml", ".js", ".html", "Makefile"])
+def test_no_path_of_a_machine_and_no_registry(ending):
+    found = {
+        told(path): hits
+        for path in tracked(ending)
+        if path != Path(__file__) and (hits := MACHINE.findall(path.read_text()))
+    }
+    assert found == {}
