@@ -71,7 +71,7 @@ def test_what_a_client_has_not_read_is_bounded():
                 await asyncio.to_thread(raw.publish, "q", bytes(100_000))
             await asyncio.to_thread(raw.call, 1, CONSUME, b"\0\0" + short("q") + short("") + b"\x02" + long(b""))
             await asyncio.sleep(0.5)
-            (connection,) = server._connections
+            (connection,) = server.connected
             held: int = connection._transport.get_write_buffer_size()
             raw.__exit__(None, None, None)
             return held

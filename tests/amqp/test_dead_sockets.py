@@ -41,7 +41,7 @@ def test_a_backlog_is_not_emptied_into_a_socket_that_is_closing():
                 channel.flows = True
                 server.queueing.hosts["/"].queue("q").wake()
                 connection._transport.abort()  # it hears of that in the next turn, behind the queue
-                await until(lambda: connection not in server._connections)
+                await until(lambda: connection not in server.connected)
                 await until(lambda: counts(broker_of(server), "q") == (COUNT, 0))
 
     asyncio.run(main())

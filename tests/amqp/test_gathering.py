@@ -37,8 +37,8 @@ def submits(monkeypatch) -> list[int]:
 
 
 def intake_of(node: Node) -> Intake:
-    assert node.desk is not None
-    return node.desk.queueing.intake
+    assert node.stomp_sessions is not None
+    return node.stomp_sessions.queueing.intake
 
 
 def publish(node: Node, raw: Raw, body: bytes, properties: bytes = LASTING) -> None:

@@ -81,7 +81,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 def connection_of(server: Server, raw: Raw) -> Connection:
     """The server's end of a client's socket."""
-    (found,) = [each for each in server._connections if each.peer == raw.place]
+    (found,) = [each for each in server.connected if each.peer == raw.place]
     return found
 
 

@@ -14,8 +14,8 @@ from importlib.resources import files
 import pytest
 
 from tests.browser.packages import stompjs
-from tests.stomp.roads import desk_of
-from tests.stomp.roads import node as served_node
+from tests.stomp.over_http import node as served_node
+from tests.stomp.over_http import sessions_of
 from wherry.node.config import ServerSection
 
 WITHIN_S = 60
@@ -178,12 +178,12 @@ def test_a_page_that_is_left_ends_its_session(tmp_path, tab):
     with served_node(tmp_path / "data") as node:
         page = tab(node.node.url, {"transport": "polling"})
         page.evaluate(SUBSCRIBE, ["/topic/left", {}])
-        assert len(desk_of(node).sessions) == 1
+        assert len(sessions_of(node).connected) == 1
         page.goto("about:blank")
         until = time.monotonic() + SESSION_S / 2
-        while desk_of(node).sessions and time.monotonic() < until:
+        while sessions_of(node).connected and time.monotonic() < until:
             page.wait_for_timeout(50)
-        assert not desk_of(node).sessions
+        assert not sessions_of(node).connected
 
 
 @contextmanager

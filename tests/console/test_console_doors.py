@@ -199,7 +199,7 @@ def test_the_page_comes_back_when_its_connection_breaks(node: Served, opened: Op
     page.route("**/v1/figures", lambda route: route.abort())
 
     async def hang_up() -> None:
-        for connection in list(node.node.server._connections):
+        for connection in list(node.node.server.connected):
             connection.abort()
 
     node.run(hang_up())

@@ -26,7 +26,7 @@ from wherry.node.node import Node
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.virtual_host import VirtualHost
 from wherry.wire import turns
-from wherry.wire.stomp.desk import STRANGE
+from wherry.wire.stomp.sessions import STRANGE
 from wherry.wire.turns import CHUNK_BYTES, STRANGER_BYTES_MAX, UNSTORED_BYTES
 
 CYCLES = 10
@@ -107,7 +107,7 @@ def disk_that_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[threadi
 @pytest.mark.parametrize("name", ["amqp publishes", "stomp sends", "websocket sends"])
 def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name, monkeypatch):
     """While the disk takes nothing, no more is read than that; everything goes on when it does."""
-    flood, intake = FLOODS[name], node.desk.queueing.intake
+    flood, intake = FLOODS[name], node.stomp_sessions.queueing.intake
     monkeypatch.setattr(turns, "COMPANY_S", 3_600.0)
     monkeypatch.setattr(turns, "SERVED_S", 0.0)
     begun = flood.begin(node)
@@ -128,7 +128,7 @@ def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name
 
 @pytest.mark.parametrize("name", ["amqp publishes", "stomp sends", "websocket sends"])
 def test_so_is_what_it_publishes_while_a_call_before_it_is_carried_out(node, name, monkeypatch):
-    flood, intake = FLOODS[name], node.desk.queueing.intake
+    flood, intake = FLOODS[name], node.stomp_sessions.queueing.intake
     monkeypatch.setattr(turns, "COMPANY_S", 3_600.0)
     monkeypatch.setattr(turns, "SERVED_S", 0.0)
     declare, is_declared = VirtualHost.declare_queue, threading.Event()
@@ -160,8 +160,8 @@ def test_so_is_what_it_publishes_while_a_call_before_it_is_carried_out(node, nam
 
 
 def cut_off(node: Node) -> int:
-    assert node.desk is not None
-    return node.desk.cut_off_counts[STRANGE]
+    assert node.stomp_sessions is not None
+    return node.stomp_sessions.cut_off_counts[STRANGE]
 
 
 def test_newlines_without_a_connect_end_with_an_error(node):

@@ -85,8 +85,8 @@ def test_many_strangers_who_speak_at_the_same_moment_are_not_all_heard_in_one_tu
         ]
         for said in [b"\n" * 100] * ROUNDS + [CONNECT]:
             heard += MANY * len(said)
-            until(lambda: len(node.desk.sessions) == MANY)
-            until(lambda: not any(session.road.is_stopped for session in list(node.desk.sessions)))
+            until(lambda: len(node.stomp_sessions.connected) == MANY)
+            until(lambda: not any(session.transport.is_stopped for session in list(node.stomp_sessions.connected)))
             with held_up(node):
                 for stranger in strangers:
                     stranger.sendall(said)
@@ -142,7 +142,7 @@ def test_what_could_not_be_stored_stops_nobody_for_ever(node, name, monkeypatch)
     monkeypatch.setattr(module, "SERVED_S", 0.0)
     begun = flood.begin(node)
     cycles(node, 1)
-    fails, stored, intake = threading.Event(), Broker.stored, node.desk.queueing.intake
+    fails, stored, intake = threading.Event(), Broker.stored, node.stomp_sessions.queueing.intake
 
     async def failing(broker: Broker, position: int) -> None:
         await asyncio.to_thread(fails.wait, PATIENCE_S)
@@ -208,8 +208,8 @@ def tls_node(tmp_path_factory) -> Iterator[Node]:
 
 
 def only_connection(node: Node) -> StompConnection:
-    assert node.desk is not None
-    (found,) = (session.road for session in node.desk.sessions)
+    assert node.stomp_sessions is not None
+    (found,) = (session.transport for session in node.stomp_sessions.connected)
     assert isinstance(found, StompConnection)
     return found
 
@@ -242,7 +242,7 @@ def test_over_tls_nothing_is_lost_by_stops(tls_node, monkeypatch):
         raw.done("SEND", b"last", destination="/queue/tls")
         raw.send("SUBSCRIBE", id="1", destination="/queue/tls")
         assert raw.bodies(len(bodies) + 1) == [*bodies, b"last"]
-    until(lambda: not tls_node.desk.sessions)
+    until(lambda: not tls_node.stomp_sessions.connected)
 
 
 def test_over_tls_little_is_read_from_a_connection_that_is_stopped_and_its_end_is_noticed(tls_node):
@@ -261,7 +261,7 @@ def test_over_tls_little_is_read_from_a_connection_that_is_stopped_and_its_end_i
                 time.sleep(0.01)
         assert sent < 32 << 20  # what the kernels keep, and what TLS does
     go_on(tls_node, connection)
-    until(lambda: not tls_node.desk.sessions)
+    until(lambda: not tls_node.stomp_sessions.connected)
 
 
 def test_those_who_may_go_on_together_do_so_one_after_the_other():

@@ -14,7 +14,7 @@ import pytest
 
 from tests.amqp.environments import node as javascript
 from tests.browser.packages import stompjs, tsc
-from tests.stomp.roads import node
+from tests.stomp.over_http import node
 from wherry.node.config import TlsSection
 from wherry.wire.http.pages.browser import bundle
 from wherry.wire.stomp.codec import BODY_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.stomp.roads import CONNECT, PATIENCE_S, Polled, ask, desk_of, frame, node, transports_of
+from tests.stomp.over_http import CONNECT, PATIENCE_S, Polled, ask, frame, node, sessions_of, transports_of
 from wherry.node.config import ServerSection, StompSection
 from wherry.wire.stomp.session import WAITING_MAX
 from wherry.wire.stomp.transports import polling
@@ -202,32 +202,32 @@ def test_many_bytes_are_taken_in_answers_of_a_bounded_size(session):
 @pytest.mark.rows("Q10")
 def test_sessions_are_bounded_and_the_silent_ones_expire(tmp_path):
     with node(tmp_path / "data") as home:
-        roads = transports_of(home)
-        roads.polling.bounds = Bounds(sessions=3, idle_s=0.5)
+        transports = transports_of(home)
+        transports.polling.bounds = Bounds(sessions=3, idle_s=0.5)
         held = [Polled(home.node.url) for _ in range(3)]
         full = ask(home.node.url, "POST", "/v1/stomp/sessions")
         assert (full.status, full.json["code"]) == (429, "limit-reached")
-        eventually(lambda: len(roads.polling) == 0)
+        eventually(lambda: len(transports.polling) == 0)
         assert held[0].look().status == 404
-        assert not desk_of(home).sessions
+        assert not sessions_of(home).connected
         Polled(home.node.url)
 
 
 @pytest.mark.rows("Q10")
 def test_a_client_that_takes_nothing_is_cut_off_at_its_bound(tmp_path):
     with node(tmp_path / "data") as home:
-        transports_of(home).polling = Polling(desk_of(home), Bounds(waiting_bytes=100_000))
+        transports_of(home).polling = Polling(sessions_of(home), Bounds(waiting_bytes=100_000))
         session = Polled(home.node.url)
         session.send(CONNECT + frame("SUBSCRIBE", id="1", destination="/queue/flood", ack="auto", receipt="s"))
         session.until(b"receipt-id:s\n")
         session.send(frame("SEND", b"f" * 150_000, destination="/queue/flood"))
         session.until(b"f\0")  # one message above the bound passes
-        assert desk_of(home).sessions
+        assert sessions_of(home).connected
         for _ in range(2):
             answer = session.post(frame("SEND", b"f" * 150_000, destination="/queue/flood"))
             session.sent = answer.json["received"]
-        eventually(lambda: not desk_of(home).sessions)
-        assert desk_of(home).cut_off_counts["nothing read"] == 1
+        eventually(lambda: not sessions_of(home).connected)
+        assert sessions_of(home).cut_off_counts["nothing read"] == 1
         assert b"bytes are not confirmed" in session.until(b"ERROR\n")
         assert session.over
 
@@ -330,7 +330,7 @@ def test_the_client_module_is_served_with_its_types_and_cached_by_tag(home):
 
 
 @pytest.mark.rows("Q10")
-def test_where_stomp_is_off_there_are_no_roads(tmp_path):
+def test_where_stomp_is_off_there_are_no_transports(tmp_path):
     with node(tmp_path / "data", stomp=StompSection(enabled=False)) as home:
         assert ask(home.node.url, "POST", "/v1/stomp/sessions").status == 404
         assert ask(home.node.url, "GET", "/ws").status == 404

@@ -290,7 +290,7 @@ def waiting(port: int, name: str, sizes: list[int]) -> Raw:
 
 @pytest.mark.rows("Q2", "Q3")
 def test_two_messages_of_the_largest_size_may_wait_for_a_subscriber(stomp_node, port, name):
-    before = stomp_node.desk.cut_off_counts["backlog overrun"]
+    before = stomp_node.stomp_sessions.cut_off_counts["backlog overrun"]
     with waiting(port, name, [BODY_BYTES_MAX, BODY_BYTES_MAX]) as raw:
         raw.send("BEGIN", transaction="t", receipt="still here")
         received, tail = 0, b""
@@ -299,7 +299,7 @@ def test_two_messages_of_the_largest_size_may_wait_for_a_subscriber(stomp_node, 
             assert more, "cut off"
             received, tail = received + len(more), (tail + more)[-200:]
         assert received > BODY_BYTES_MAX
-    assert stomp_node.desk.cut_off_counts["backlog overrun"] == before
+    assert stomp_node.stomp_sessions.cut_off_counts["backlog overrun"] == before
 
 
 @pytest.mark.rows("Q2", "Q3")

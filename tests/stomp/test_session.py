@@ -466,8 +466,8 @@ def test_heart_beats_are_sent_and_expected(stomp_node, port):
             raw.socket.sendall(b"\n")
         found = raw.error()  # from here on it says nothing
         assert found.headers["message"] == "no heart-beat"
-    assert stomp_node.desk is not None
-    assert stomp_node.desk.cut_off_counts["no heart-beat"] >= 1
+    assert stomp_node.stomp_sessions is not None
+    assert stomp_node.stomp_sessions.cut_off_counts["no heart-beat"] >= 1
 
 
 def test_who_agreed_on_no_heart_beats_is_not_cut_off_for_silence(port):

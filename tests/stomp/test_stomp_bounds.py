@@ -20,14 +20,16 @@ from wherry.wire.stomp.transports.transport import ON_THE_LINE_BYTES
 
 
 def cut_off(node: Node, why: str) -> int:
-    assert node.desk is not None
-    return node.desk.cut_off_counts[why]
+    assert node.stomp_sessions is not None
+    return node.stomp_sessions.cut_off_counts[why]
 
 
 def is_subscribed(node: Node, destination: str) -> bool:
     """Whether somebody is by now; sessions of the test before may still be on their way out."""
-    assert node.desk is not None
-    terms = [each.terms for session in list(node.desk.sessions) for each in list(session.subscriptions.values())]
+    assert node.stomp_sessions is not None
+    terms = [
+        each.terms for session in list(node.stomp_sessions.connected) for each in list(session.subscriptions.values())
+    ]
     return destination in [each.destination for each in terms]
 
 
@@ -58,7 +60,7 @@ def test_a_frame_above_a_bound_is_cut_off_before_it_is_whole(strict, said, why):
         assert why in raw.error().body.decode()
         sending.join()
         other.done("SEND", b"fine", destination="/queue/fine")
-        assert strict.desk.held == 0
+        assert strict.stomp_sessions.held == 0
 
 
 def _pushed(to: socket.socket, data: bytes) -> None:
@@ -110,7 +112,7 @@ def test_connections_are_bounded(strict):
     finally:
         for raw in raws:
             raw.socket.close()
-    until(lambda: not strict.desk.sessions)
+    until(lambda: not strict.stomp_sessions.connected)
 
 
 @pytest.mark.rows("Q2", "Q3")
@@ -126,7 +128,7 @@ def test_whoever_holds_most_with_half_a_frame_goes_when_memory_is_short(tmp_path
             small.socket.sendall(b"\0")
             small.receipt("small")
             whole.done("SEND", b"x" * 500_000, destination="/queue/a", content_length="500000")
-            until(lambda: node.desk is not None and node.desk.held == 0)
+            until(lambda: node.stomp_sessions is not None and node.stomp_sessions.held == 0)
 
 
 # ------------------------------------------------------------------------------------------------- the declared buffer
@@ -151,7 +153,7 @@ def test_who_overruns_the_messages_that_it_declared_is_cut_off(strict, destinati
         while good.expect("MESSAGE").body != b"after":
             pass
     assert cut_off(strict, "buffer overrun") == before + 1
-    assert strict.desk.cut_offs[-1].why == "buffer overrun"
+    assert strict.stomp_sessions.cut_offs[-1].why == "buffer overrun"
     with urllib.request.urlopen(f"{strict.url}/metrics", timeout=20) as answer:
         figures = answer.read().decode()
     assert f'wherry_stomp_cut_off_total{{why="buffer overrun"}} {before + 1}' in figures
@@ -306,8 +308,8 @@ def test_what_waits_for_a_topic_subscriber_that_declared_nothing_is_bounded_too(
             if cut_off(node, "backlog overrun"):
                 break
         until(lambda: cut_off(node, "backlog overrun") == 1)
-        assert node.desk is not None
-        assert f"at most {bound or 8 << 20} are kept" in node.desk.cut_offs[-1].detail
+        assert node.stomp_sessions is not None
+        assert f"at most {bound or 8 << 20} are kept" in node.stomp_sessions.cut_offs[-1].detail
         source.done("SEND", b"on", destination="/topic/long")
 
 
@@ -333,14 +335,14 @@ def test_no_declared_buffer_takes_more_than_its_share_of_the_memory(tmp_path, su
     most = 0
     section = StompSection(write_s=600.0, stall_s=600.0)
     with running(tmp_path, section) as node, deaf(node.stomp_port or 0) as plain, Raw(node.stomp_port or 0) as source:
-        desk = node.desk
-        assert desk is not None
+        sessions = node.stomp_sessions
+        assert sessions is not None
         plain.sendall(frame("CONNECT", accept_version="1.2"))
         for each in range(subscriptions):
             terms = {"id": f"d{each}", "destination": "/topic/large", "wherry_buffer_bytes": str(1 << 40)}
             plain.sendall(frame("SUBSCRIBE", **terms))
-        until(lambda: any(len(each.subscriptions) == subscriptions for each in desk.sessions))
-        (session,) = (each for each in desk.sessions if each.subscriptions)
+        until(lambda: any(len(each.subscriptions) == subscriptions for each in sessions.connected))
+        (session,) = (each for each in sessions.connected if each.subscriptions)
         source.connect()
         one = frame("SEND", b"x" * 100_000, destination="/topic/large")
         for _ in range(100):
@@ -350,5 +352,5 @@ def test_no_declared_buffer_takes_more_than_its_share_of_the_memory(tmp_path, su
             if cut_off(node, "buffer overrun"):
                 break
         until(lambda: cut_off(node, "buffer overrun") == 1)
-        assert "at most 16777216 wait" in desk.cut_offs[-1].detail
+        assert "at most 16777216 wait" in sessions.cut_offs[-1].detail
         assert most <= (16 << 20) + (subscriptions + 1) * (5 << 20)

@@ -132,7 +132,7 @@ class Walked(dict[int, object]):
 @pytest.mark.rows("Q2")
 def test_an_ack_does_not_look_for_the_first_message_that_is_out(client, stomp_node, name):
     client.done("SUBSCRIBE", destination=f"/queue/{name}", id="1", ack="client")
-    (session,) = (each for each in stomp_node.desk.sessions if each.subscriptions)
+    (session,) = (each for each in stomp_node.stomp_sessions.connected if each.subscriptions)
     mine = session.subscriptions["T_1"]
     mine.unacked = walked = Walked()
     for _ in range(50):

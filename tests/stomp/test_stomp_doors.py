@@ -19,8 +19,8 @@ from wherry.node.config import TlsSection
 from wherry.node.node import Node
 from wherry.security.keys import make
 from wherry.security.tls import Tls
-from wherry.wire.stomp.desk import Desk
 from wherry.wire.stomp.session import Session
+from wherry.wire.stomp.sessions import Sessions
 
 CERTIFICATES = Path(__file__).parents[1] / "unit/security/certificates"
 
@@ -238,12 +238,12 @@ def test_a_broker_that_closes_says_so_to_who_comes(locked):
 
         unread_bytes = waiting_bytes
 
-    async def late(desk: Desk, road: Heard) -> None:
-        await desk.close()
-        Session(desk, road, peer="late")
+    async def late(sessions: Sessions, transport: Heard) -> None:
+        await sessions.close()
+        Session(sessions, transport, peer="late")
 
-    assert locked.desk is not None
-    road = Heard()
-    done_in(locked, late(Desk(locked.desk.queueing), road))
-    assert b"connection_forced" in road.said
-    assert b"too many" not in road.said
+    assert locked.stomp_sessions is not None
+    transport = Heard()
+    done_in(locked, late(Sessions(locked.stomp_sessions.queueing), transport))
+    assert b"connection_forced" in transport.said
+    assert b"too many" not in transport.said

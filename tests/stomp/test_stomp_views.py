@@ -35,7 +35,7 @@ def test_sessions_tell_what_they_hold(tmp_path):
         raw.done("SUBSCRIBE", id="7", destination="/queue/shown", ack="client", wherry_buffer_messages="2")
         until(lambda: view(node.url)["sessions"][0]["subscriptions"][0]["held_messages"] == 2)
         one, other = view(node.url)["sessions"]
-        assert (one["road"], one["version"], one["user"], one["host"]) == ("tcp", "1.2", "guest", "/")
+        assert (one["transport"], one["version"], one["user"], one["host"]) == ("tcp", "1.2", "guest", "/")
         assert one["peer"].startswith("127.0.0.1:")
         (subscription,) = one["subscriptions"]
         assert subscription["held_bytes"] > 2
@@ -51,7 +51,7 @@ def test_sessions_tell_what_they_hold(tmp_path):
         until(lambda: len(view(node.url)["sessions"]) == 1)
 
 
-def test_what_has_arrived_is_not_held_and_each_road_has_its_name(tmp_path, monkeypatch):
+def test_what_has_arrived_is_not_held_and_each_transport_has_its_name(tmp_path, monkeypatch):
     with running(tmp_path) as node, Raw(node.stomp_port or 0) as raw:
         raw.connect()
         for name in ("1", "2"):
@@ -62,7 +62,7 @@ def test_what_has_arrived_is_not_held_and_each_road_has_its_name(tmp_path, monke
         urllib.request.urlopen(f"{node.url}/v1/stomp/sessions", b"", timeout=10).close()
         one, other = view(node.url)["sessions"]
         assert [(each["held_messages"], each["delivered"]) for each in one["subscriptions"]] == [(0, 1), (0, 1)]
-        assert (one["road"], one["left_off"], other["road"], other["version"]) == ("tcp", 0, "polling", None)
+        assert (one["transport"], one["left_off"], other["transport"], other["version"]) == ("tcp", 0, "polling", None)
         monkeypatch.setattr(views, "SUBSCRIPTIONS_MAX", 1)
         one, other = view(node.url)["sessions"]
         assert (len(one["subscriptions"]), one["left_off"], other["left_off"]) == (1, 1, 0)

@@ -8,10 +8,11 @@ from typing import TypeVar, cast
 
 import pytest
 
+from tests.stomp.over_http import frame, node, sessions_of
 from tests.stomp.raw import Raw
-from tests.stomp.roads import desk_of, frame, node
 from tests.stomp.serving import done_in, running, until
 from wherry.node.node import Node
+from wherry.wire.listener import Connected
 from wherry.wire.stomp.session import Session
 from wherry.wire.stomp.transports.tcp import Connection
 
@@ -20,9 +21,9 @@ T = TypeVar("T")
 BACKLOG, BODY = 150, b"z" * 100_000
 
 
-def sessions(home: Node) -> set[Session]:
-    assert home.desk is not None
-    return home.desk.sessions
+def sessions(home: Node) -> Connected[Session]:
+    assert home.stomp_sessions is not None
+    return home.stomp_sessions.connected
 
 
 def joined(home: Node) -> Raw:
@@ -30,8 +31,8 @@ def joined(home: Node) -> Raw:
     return Raw(home.stomp_port)
 
 
-def road_of(session: Session) -> Connection:
-    return cast(Connection, session.road)
+def connection_of(session: Session) -> Connection:
+    return cast(Connection, session.transport)
 
 
 def in_loop(home: Node, call: Callable[[], T]) -> T:
@@ -75,7 +76,7 @@ def test_half_a_close_loses_nothing_of_a_backlog(tmp_path):
 
 
 @pytest.mark.rows("Q1")
-def test_a_road_that_is_closing_is_given_nothing(tmp_path):
+def test_a_transport_that_is_closing_is_given_nothing(tmp_path):
     with running(tmp_path) as home, joined(home) as client:
         client.connect()
         client.done("SUBSCRIBE", id="1", destination="/queue/q", ack="auto")
@@ -84,7 +85,7 @@ def test_a_road_that_is_closing_is_given_nothing(tmp_path):
 
         def cut() -> tuple[int, int]:
             before = subscription.room()
-            road_of(session)._transport.abort()
+            connection_of(session)._transport.abort()
             return before, subscription.room()
 
         before, after = in_loop(home, cut)
@@ -97,12 +98,12 @@ def test_receipts_of_what_is_stored_come_before_the_end(tmp_path):
     with node(tmp_path / "data") as home:
         client = joined(home.node)
         client.connect()
-        (session,) = desk_of(home).sessions
+        (session,) = sessions_of(home).connected
         client.done("SEND", b"first", destination="/queue/q")
         sends = [frame("SEND", BODY, destination="/queue/q", receipt=str(each)) for each in range(50)]
 
         async def stop() -> None:
-            road_of(session).data_received(b"".join(sends))
+            connection_of(session).data_received(b"".join(sends))
             home.__dict__["stop"].set()
 
         home.run(stop())
@@ -117,5 +118,5 @@ def test_the_system_looks_whether_an_idle_client_is_there(tmp_path):
     with running(tmp_path) as home, joined(home) as client:
         client.connect()
         (session,) = sessions(home)
-        there = road_of(session)._transport.get_extra_info("socket")
+        there = connection_of(session)._transport.get_extra_info("socket")
         assert there.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from tests.integration.served import Served
-from tests.stomp.roads import CONNECT, PATIENCE_S, ask, desk_of, frame, node, transports_of
+from tests.stomp.over_http import CONNECT, PATIENCE_S, ask, frame, node, sessions_of, transports_of
 from wherry.model.catalog.key import Right
 from wherry.node.config import SecuritySection, ServerSection, StompSection, TlsSection
 from wherry.security.keys import make
@@ -229,7 +229,7 @@ def test_over_tls(tmp_path):
 
 
 @pytest.mark.rows("Q9")
-def test_whoever_reads_nothing_gets_no_more_than_its_road_holds_and_others_go_on(tmp_path):
+def test_whoever_reads_nothing_gets_no_more_than_its_transport_holds_and_others_go_on(tmp_path):
     stomp = StompSection(write_s=1.0)
     with node(tmp_path / "data", stomp=stomp) as home, talk(home) as good:
         lazy = upgraded(home)
@@ -242,8 +242,8 @@ def test_whoever_reads_nothing_gets_no_more_than_its_road_holds_and_others_go_on
             good.send(frame("SEND", b"z" * 100_000, destination="/queue/much"))
         good.send(frame("SEND", b"through", destination="/topic/small"))
         until(good, b"through\0")
-        desk = desk_of(home)
-        eventually(lambda: desk.cut_off_counts["nothing read"] == 1)  # the one that reads nothing goes
+        sessions = sessions_of(home)
+        eventually(lambda: sessions.cut_off_counts["nothing read"] == 1)  # the one that reads nothing goes
         good.send(frame("SEND", b"still", destination="/topic/small"))
         until(good, b"still\0")
         lazy.close()
@@ -278,8 +278,8 @@ def test_half_a_frame_for_ever_is_cut_off(tmp_path):
         with upgraded(home) as client:
             client.sendall(announced(60_000, b"CONNECT\n"))
             rest_of(client)
-        assert desk_of(home).cut_off_counts["websocket"] == 1
-        assert not desk_of(home).sessions
+        assert sessions_of(home).cut_off_counts["websocket"] == 1
+        assert not sessions_of(home).connected
 
 
 @pytest.mark.rows("Q9")
@@ -315,12 +315,12 @@ def test_a_closing_node_says_goodbye(tmp_path):
 
 @pytest.mark.rows("Q9")
 def test_a_client_that_vanishes_leaves_nothing_behind(home):
-    desk = desk_of(home)
-    before = len(desk.sessions)
+    sessions = sessions_of(home)
+    before = len(sessions.connected)
     with talk(home) as client:
         client.send(CONNECT)
         until(client, b"CONNECTED")
-        assert len(desk.sessions) == before + 1
+        assert len(sessions.connected) == before + 1
         client.socket.shutdown(socket.SHUT_RDWR)
-    eventually(lambda: len(desk.sessions) == before)
+    eventually(lambda: len(sessions.connected) == before)
     eventually(lambda: not transports_of(home).sockets.open)

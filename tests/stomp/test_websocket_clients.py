@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.browser.packages import stomp_py
-from tests.stomp.roads import node
+from tests.stomp.over_http import node
 
 SCRIPT = """
 import json, sys, threading, time

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.integration.served import Served
-from tests.stomp.roads import CONNECT, PATIENCE_S, desk_of, frame, node, transports_of
+from tests.stomp.over_http import CONNECT, PATIENCE_S, frame, node, sessions_of, transports_of
 from tests.stomp.test_websocket import announced, eventually, rest_of, talk, until, upgraded
 from wherry.node.config import StompSection
 from wherry.wire.stomp.session import WAITING_MAX
@@ -91,7 +91,7 @@ def test_half_a_close_loses_nothing_of_a_backlog(tmp_path):
         backlog(home)
         with lazy(home) as client:
             client.shutdown(socket.SHUT_WR)
-            eventually(lambda: not desk_of(home).sessions)
+            eventually(lambda: not sessions_of(home).connected)
             got = rest_of(client).count(BODY + b"\0")
         assert 0 < got < BACKLOG
         assert got + left(home, BACKLOG - got) == BACKLOG
@@ -120,7 +120,7 @@ def test_a_node_that_stops_loses_nothing_of_a_backlog(tmp_path):
 
 
 @pytest.mark.rows("Q9")
-def test_a_road_that_is_closing_is_given_nothing(tmp_path):
+def test_a_transport_that_is_closing_is_given_nothing(tmp_path):
     with node(tmp_path / "data") as home, upgraded(home) as client:
         client.sendall(said(CONNECT, frame("SUBSCRIBE", id="1", destination="/queue/q", ack="auto")))
         session = only(home)._session
@@ -142,13 +142,13 @@ def test_a_road_that_is_closing_is_given_nothing(tmp_path):
 def test_receipts_of_what_is_stored_come_before_the_goodbye(tmp_path):
     with node(tmp_path / "data") as home, upgraded(home) as client:
         client.sendall(said(CONNECT, frame("SEND", b"x", destination="/queue/q", receipt="first")))
-        road = only(home)
+        socket = only(home)
         assert b"receipt-id:first\n" in heard(client, b"receipt-id:first\n")
         data = said(*(frame("SEND", b"x", destination="/queue/q", receipt=str(each)) for each in range(50)))
 
         def stop() -> None:
-            road.data_received(data)
-            road.finish()
+            socket.data_received(data)
+            socket.finish()
 
         in_loop(home, stop)
         got = rest_of(client)
@@ -159,12 +159,12 @@ def test_receipts_of_what_is_stored_come_before_the_goodbye(tmp_path):
 @pytest.mark.rows("Q9")
 def test_what_comes_with_a_close_is_heard(tmp_path):
     with node(tmp_path / "data") as home, upgraded(home) as client:
-        road = only(home)
+        socket = only(home)
         with talk(home) as other:
             other.send(CONNECT + frame("SUBSCRIBE", id="1", destination="/topic/t", receipt="s"))
             until(other, b"receipt-id:s\n")
             data = said(CONNECT, frame("SEND", b"bye", destination="/topic/t")) + control(8, b"\x03\xe8")
-            in_loop(home, lambda: road.data_received(data))
+            in_loop(home, lambda: socket.data_received(data))
             until(other, b"\n\nbye\0")
             rest_of(client)
 
@@ -177,9 +177,18 @@ def test_a_client_that_half_closes_and_reads_nothing_does_not_stop_the_time(tmp_
             monkeypatch.setattr(websocket, "PING_S", 0.0)
             client.shutdown(socket.SHUT_WR)
             eventually(lambda: not transports_of(home).sockets.open)
-        ticker = home.node.server._ticker
-        assert ticker is not None
-        assert not ticker.done()
+        ticked = Ticked()
+        in_loop(home, lambda: home.node.server.ticking.append(ticked))
+        eventually(lambda: ticked.count > 0)
+
+
+class Ticked:
+    """Counts its ticks."""
+
+    count = 0
+
+    def tick(self, now: float) -> None:
+        self.count += 1
 
 
 class Broken:
@@ -201,12 +210,12 @@ def test_a_tick_that_fails_is_the_matter_of_one_client(tmp_path, monkeypatch):
         broken = Broken()
         in_loop(home, lambda: home.node.server.admit(broken))
         with upgraded(home) as first:
-            monkeypatch.setattr(only(home)._session, "tick", broken.tick)  # the desk's time, too
+            monkeypatch.setattr(only(home)._session, "tick", broken.tick)  # the time of all sessions, too
             with upgraded(home) as second:
                 assert b"ERROR\nmessage:no login" in rest_of(second)
             first.sendall(announced(60_000, b"CONNECT\n"))
             rest_of(first)
-        assert desk_of(home).cut_off_counts["websocket"] == 1
+        assert sessions_of(home).cut_off_counts["websocket"] == 1
         in_loop(home, lambda: home.node.server.discard(broken))
 
 
@@ -216,14 +225,14 @@ def test_a_large_message_is_fed_in_pieces_and_what_waits_is_counted(tmp_path):
     slow = frame("SUBSCRIBE", id="1", destination="/queue/slow")
     with node(tmp_path / "data") as home, upgraded(home) as client:
         client.sendall(said(CONNECT))
-        road = only(home)
-        eventually(lambda: hasattr(road._session, "host"))
+        socket = only(home)
+        eventually(lambda: hasattr(socket._session, "host"))
         data = said(slow, small * 30_000, frame("SEND", destination="/topic/nobody", receipt="end"))
         seen: list[int] = []
 
         def feed() -> None:
-            road.data_received(data)
-            seen.extend((len(road._session._waiting), road.held, transports_of(home).sockets.held))
+            socket.data_received(data)
+            seen.extend((len(socket._session._waiting), socket.held, transports_of(home).sockets.held))
 
         in_loop(home, feed)
         waiting, held, of_all = seen
@@ -236,9 +245,9 @@ def test_a_large_message_is_fed_in_pieces_and_what_waits_is_counted(tmp_path):
 @pytest.mark.rows("Q9")
 def test_of_many_pings_the_last_is_answered(tmp_path):
     with node(tmp_path / "data") as home, upgraded(home) as client:
-        road = only(home)
+        socket = only(home)
         pings = b"".join(control(9, b"ping%03d" % each) for each in range(200))
-        in_loop(home, lambda: road.data_received(pings + said(CONNECT)))
+        in_loop(home, lambda: socket.data_received(pings + said(CONNECT)))
         got = heard(client, b"CONNECTED")
         assert got.count(b"ping") == 1
         assert got.startswith(b"\x8a\x07ping199")
@@ -268,4 +277,4 @@ def test_each_part_of_a_fragment_is_a_sign_of_life(tmp_path):
             time.sleep(0.05)
         client.sendall(whole[at:])
         heard(client, b"receipt-id:end\n")
-        assert not desk_of(home).cut_off_counts
+        assert not sessions_of(home).cut_off_counts

@@ -42,7 +42,7 @@ export async function show({ root, live, here }) {
   function drawStomp({ sessions, left_off: more, cut_offs: ended }, place) {
     put(place,
       sessions.length
-        ? table("Sessions", ["Client", "Road", "Version", "User", "Host", { text: "Since", num: true }, { text: "Not read yet", num: true }, "State", ""], sessions.map((each) => [h("span", { class: "mono" }, each.peer), each.secure ? `${each.road}, TLS` : each.road, each.version || "–", each.user || "–", each.host ?? "–", duration(each.age_ms), bytes(each.unread_bytes), standing(each), toggle("Subscriptions", each.peer, (line) => below(line, subscriptions(each)))]))
+        ? table("Sessions", ["Client", "Transport", "Version", "User", "Host", { text: "Since", num: true }, { text: "Not read yet", num: true }, "State", ""], sessions.map((each) => [h("span", { class: "mono" }, each.peer), each.secure ? `${each.transport}, TLS` : each.transport, each.version || "–", each.user || "–", each.host ?? "–", duration(each.age_ms), bytes(each.unread_bytes), standing(each), toggle("Subscriptions", each.peer, (line) => below(line, subscriptions(each)))]))
         : h("div", { class: "section" }, h("p", { class: "muted" }, "Nobody is connected. A page connects like this:"), copyLine(`import { connect } from "${location.origin}/wherry.js"`)),
       more ? h("p", { class: "muted" }, `${count(more)} more are not shown.`) : null);
     cut.hidden = false;

@@ -21,7 +21,7 @@ from wherry.node.webhooks.sender import Kind
 from wherry.wire.http.protocol.server import BOUNDS, Observer, Server
 
 if TYPE_CHECKING:
-    from wherry.wire.stomp.desk import Desk
+    from wherry.wire.stomp.sessions import Sessions
 
 LEAVE_S = 5.0
 BEAT_S = 0.5
@@ -78,18 +78,23 @@ def watch_calls(metrics: Metrics, calls: Calls) -> None:
     )
 
 
-def watch_stomp(metrics: Metrics, desk: Desk) -> None:
-    """Figures of STOMP, over all roads."""
-    metrics.gauge("wherry_stomp_sessions", "Sessions open", lambda: len(desk.sessions))
-    metrics.gauge("wherry_stomp_held_bytes", "Bytes of frames that are not whole", lambda: desk.held)
+def watch_stomp(metrics: Metrics, sessions: Sessions) -> None:
+    """Figures of STOMP, over all transports."""
+    metrics.gauge("wherry_stomp_sessions", "Sessions open", lambda: len(sessions.connected))
+    metrics.gauge("wherry_stomp_held_bytes", "Bytes of frames that are not whole", lambda: sessions.held)
     from wherry.wire.stomp.codec import COMMANDS  # noqa: PLC0415  only where it is served
-    from wherry.wire.stomp.desk import CUT_OFF_REASONS  # noqa: PLC0415
+    from wherry.wire.stomp.sessions import CUT_OFF_REASONS  # noqa: PLC0415
 
     about = "Frames of clients since the start, by command"
-    metrics.count("wherry_stomp_frames", about, ("command",), lambda: {(each,): desk.frames[each] for each in COMMANDS})
+    metrics.count(
+        "wherry_stomp_frames", about, ("command",), lambda: {(each,): sessions.frames[each] for each in COMMANDS}
+    )
     about = "Clients cut off since the start, by why"
     metrics.count(
-        "wherry_stomp_cut_off", about, ("why",), lambda: {(why,): desk.cut_off_counts[why] for why in CUT_OFF_REASONS}
+        "wherry_stomp_cut_off",
+        about,
+        ("why",),
+        lambda: {(why,): sessions.cut_off_counts[why] for why in CUT_OFF_REASONS},
     )
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from wherry.node.stomp.transports import HttpTransports
     from wherry.queueing.queueing import Queueing
     from wherry.wire.flight.server import FlightServer
-    from wherry.wire.stomp.desk import Desk
+    from wherry.wire.stomp.sessions import Sessions
 
 State: TypeAlias = Literal["starting", "ready", "draining", "stopped"]
 
@@ -86,9 +86,9 @@ class Node:
         """Where AMQP is served, if it is."""
         self.stomp_port: int | None = None
         """Where STOMP is served, if it is."""
-        self.desk: Desk | None = None
+        self.stomp_sessions: Sessions | None = None
         self.stomp_over_http: HttpTransports | None = None
-        """Where sessions of STOMP are, whatever road they took, if it is served."""
+        """Where sessions of STOMP are, whatever transport they took, if it is served."""
         self._flight: FlightServer | None = None
         self._stack = AsyncExitStack()
 
@@ -224,7 +224,7 @@ class Node:
     ) -> None:
         from wherry.node.stomp.endpoints import StompEndpoints  # noqa: PLC0415  only where it is served
         from wherry.node.stomp.transports import HttpTransports  # noqa: PLC0415
-        from wherry.wire.stomp.desk import Bounds  # noqa: PLC0415
+        from wherry.wire.stomp.sessions import Bounds  # noqa: PLC0415
         from wherry.wire.stomp.transports.tcp import serve as serve_stomp  # noqa: PLC0415
 
         config, section = self.config, self.config.stomp
@@ -239,11 +239,11 @@ class Node:
             drain_s=config.server.drain_s,
         )
         server = await self._stack.enter_async_context(serving)
-        self.desk = server.desk
-        self.stomp_over_http = HttpTransports(server.desk)
+        self.stomp_sessions = server.sessions
+        self.stomp_over_http = HttpTransports(server.sessions)
         self.app.mount(StompEndpoints(self.stomp_over_http).table())
         self.server.ticking.append(self.stomp_over_http)
-        watch_stomp(metrics, server.desk)
+        watch_stomp(metrics, server.sessions)
         given = "stomp.port" if section.port is not None else None
         self.stomp_port = await self._listening(server, port, tls, given, "STOMP")
 

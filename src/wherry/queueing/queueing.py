@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -66,10 +65,11 @@ class Queueing:
         """Held while virtual hosts come and go."""
         self.naming = asyncio.Lock()
         """Held while a user is made: no two have the same name."""
-        self.clients: set[Client] = set()
+        self.clients: dict[Client, None] = {}
+        """In the order in which they came."""
         self._mover = DeadLetterMover(broker, self._targets)
         self._tidying: set[asyncio.Task[None]] = set()
-        self._renew_at = time.monotonic() + LEASE_MS / 3_000
+        self._renew_at = asyncio.get_running_loop().time() + LEASE_MS / 3_000
 
     def enter(self, name: str, login: Login) -> VirtualHost:
         """The virtual host of a name, or `NotFound`; `Forbidden` for who is not let into it. Every wire asks here."""
@@ -178,7 +178,7 @@ class Queueing:
         while True:
             expiring = sum(len(host.expiring) for host in self.hosts.values())
             await asyncio.sleep(TICK_S if expiring < MANY else TICK_MANY_S)
-            now = time.monotonic()
+            now = asyncio.get_running_loop().time()
             for host in self.hosts.values():
                 for queue in host.expired(now):
                     self.tidy(host.delete_queue(queue))
@@ -188,7 +188,7 @@ class Queueing:
 
     def _renew(self) -> None:
         """What is out stays out as long as its channel is open."""
-        for queue_delivery in {queue_delivery for client in self.clients for queue_delivery in client.deliveries()}:
+        for queue_delivery in dict.fromkeys(each for client in self.clients for each in client.deliveries()):
             try:
                 queue_delivery.renew()
             except WherryError as fault:

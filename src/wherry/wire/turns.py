@@ -114,14 +114,16 @@ class Purse:
 class Turns:
     """Of one event loop: who was read from, and who waits for a turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = perf_counter, used: Callable[[], float] = thread_time) -> None:
+        self.clock, self.used = clock, used
+        """Seconds that pass, and seconds of the processor that this loop has used."""
         self._waiting: deque[Callable[[], None]] = deque()
         self._strange: deque[Callable[[], None]] = deque()
         """Those who wait, and those of them who are not let in."""
         self.strangers = Purse(STRANGERS_SHARE, STRANGERS_S)
         self.unasked = Purse(UNASKED_SHARE, UNASKED_S)
-        self.read_strangers: set[TurnProtocol] = set()
-        """Not let in, and not stopped."""
+        self.read_strangers: dict[TurnProtocol, None] = {}
+        """Not let in, and not stopped; in the order in which they came."""
         self._is_scheduled = False
         self._last: object = None
         """The last connection that was read from; kept, since the id of one that is gone may be another's."""
@@ -155,7 +157,7 @@ class Turns:
 
     def unstored_max(self, who: object) -> int:
         """Bytes that a connection may have published without their being on disk."""
-        now = perf_counter()
+        now = self.clock()
         if self.is_alone(who, now):
             return UNSTORED_ALONE_BYTES
         return UNSTORED_BRIEF_BYTES if now < self._serves_until else UNSTORED_BYTES
@@ -166,7 +168,7 @@ class Turns:
             self._strange.append(call)
         else:
             if not self._waiting:
-                self._waits_since = perf_counter()
+                self._waits_since = self.clock()
             self._waiting.append(call)
         if not self._is_scheduled:
             self._yield()
@@ -182,14 +184,14 @@ class Turns:
 
         What many of them send at the same moment would all be handled in one turn of the loop otherwise.
         """
-        stopped, self.read_strangers = self.read_strangers, set()
+        stopped, self.read_strangers = self.read_strangers, {}
         for each in stopped:
             if each.is_stranger:
                 each.stand_back()
 
     def _yield(self) -> None:
         self._is_scheduled = True
-        self._lap_began = thread_time()
+        self._lap_began = self.used()
         asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
@@ -197,8 +199,8 @@ class Turns:
 
         Strangers have their own part of the loop, and more of it only if nobody else wants it.
         """
-        now = perf_counter()
-        is_idle = thread_time() - self._lap_began <= IDLE_S
+        now = self.clock()
+        is_idle = self.used() - self._lap_began <= IDLE_S
         calls: list[Callable[[], None]] = []
         if self._waiting and (is_idle or not self._stands_back(now)):
             calls.append(self._waiting.popleft())
@@ -231,6 +233,11 @@ def turns() -> Turns:
     return found
 
 
+def share_turns(shared: Turns) -> None:
+    """Have all servers that start in the running loop from now on share these: with clocks of another kind."""
+    _TURNS[asyncio.get_running_loop()] = shared
+
+
 class Turn:
     """What one connection has left of its turn."""
 
@@ -250,7 +257,7 @@ class Turn:
 
         Between this and `end` nothing is awaited: it would count what others do meanwhile.
         """
-        now = perf_counter()
+        now = self.shared.clock()
         self.is_stranger = is_stranger
         self._used_s *= max(0.0, 1.0 - (now - self._ended) / LIGHT_WINDOW_S)
         self._whole_s = STRANGER_S if is_stranger else self.shared.turn_s(self._who, now, is_light=self.is_light)
@@ -258,14 +265,14 @@ class Turn:
         given_back = 0.0 if purse.is_empty(now) else SHARE * (now - self._ended)
         self._left_s = min(self._whole_s, self._left_s + given_back)
         self._ended = now  # it may begin again without having ended, where nothing was there to be read
-        self._began = thread_time()
+        self._began = self.shared.used()
 
     def end(self, size: int = 0) -> bool:
         """It is done, for so many bytes; whether the turn is over."""
-        spent = thread_time() - self._began
+        spent = self.shared.used() - self._began
         self._left_s -= spent
         self._used_s += spent
-        self._ended = perf_counter()
+        self._ended = self.shared.clock()
         if size >= TELLING_BYTES:
             self._byte_s = max(spent / size, self._byte_s / 2)
         if self.is_stranger:
@@ -347,13 +354,13 @@ class TurnProtocol(asyncio.BufferedProtocol):
         self._strange_bytes = 0
         self._rest = b""
         shared.strangers.spend(TAKEN_IN_S)
-        shared.read_strangers.add(self)
-        if shared.strangers.is_empty(perf_counter()):  # uvloop reads after `connection_made`, whatever is said in it
+        shared.read_strangers[self] = None
+        if shared.strangers.is_empty(shared.clock()):  # uvloop reads after `connection_made`, whatever is said in it
             asyncio.get_running_loop().call_soon(self.stand_back)
 
     def end_turns(self) -> None:
         """The connection is gone."""
-        self.shared_turns.read_strangers.discard(self)
+        self.shared_turns.read_strangers.pop(self, None)
 
     @abstractmethod
     def data_received(self, data: bytes) -> None:
@@ -404,15 +411,15 @@ class TurnProtocol(asyncio.BufferedProtocol):
         if self._turn.is_stranger:
             self._count_strange(len(data))
         is_over = self._turn.end(len(data))
-        self.shared_turns.seen(self, perf_counter(), is_light=self._turn.is_light)
+        self.shared_turns.seen(self, self.shared_turns.clock(), is_light=self._turn.is_light)
         if is_over:
             self.stand_back()
-            if self._turn.is_stranger and self.shared_turns.strangers.is_empty(perf_counter()):
+            if self._turn.is_stranger and self.shared_turns.strangers.is_empty(self.shared_turns.clock()):
                 self.shared_turns.stop_strangers()
 
     def _count_strange(self, size: int) -> None:
         if not self.is_stranger:
-            self.shared_turns.read_strangers.discard(self)
+            self.shared_turns.read_strangers.pop(self, None)
             return
         self._strange_bytes += size
         if self._strange_bytes > STRANGER_BYTES_MAX:
@@ -435,7 +442,7 @@ class TurnProtocol(asyncio.BufferedProtocol):
         if not self._stops and not self._socket.is_closing():
             self._socket.pause_reading()
         self._stops.add(why)
-        self.shared_turns.read_strangers.discard(self)
+        self.shared_turns.read_strangers.pop(self, None)
 
     def go_on(self, why: str) -> None:
         """One reason less."""
@@ -447,4 +454,4 @@ class TurnProtocol(asyncio.BufferedProtocol):
         if not self._stops and not self._socket.is_closing():
             self._socket.resume_reading()
             if self.is_stranger:
-                self.shared_turns.read_strangers.add(self)
+                self.shared_turns.read_strangers[self] = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from wherry.node.stomp import views
 from wherry.node.stomp.views import StompView
-from wherry.wire.stomp.desk import Desk
+from wherry.wire.stomp.sessions import Sessions
 from wherry.wire.stomp.transports.polling import (
     Bounds,
     Opened,
@@ -20,9 +20,9 @@ from wherry.wire.stomp.transports.websocket import WebSocket, WebSockets
 class HttpTransports:
     """WebSockets, and sessions that are polled."""
 
-    def __init__(self, desk: Desk, bounds: Bounds | None = None) -> None:
-        self._desk = desk
-        self.sockets, self.polling = WebSockets(desk), Polling(desk, bounds)
+    def __init__(self, sessions: Sessions, bounds: Bounds | None = None) -> None:
+        self._sessions = sessions
+        self.sockets, self.polling = WebSockets(sessions), Polling(sessions, bounds)
 
     def upgrade(self, headers: Mapping[str, str], *, peer: str, secure: bool) -> WebSocket:
         """A WebSocket for a request that asks for one, or `InvalidInput`."""
@@ -50,7 +50,7 @@ class HttpTransports:
 
     def seen(self) -> StompView:
         """Who is here over STOMP, by any transport, and who was cut off."""
-        return views.seen(self._desk)
+        return views.seen(self._sessions)
 
     def tick(self, now: float) -> None:
         """About once a second: end the sessions of which nothing is heard."""

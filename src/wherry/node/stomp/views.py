@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import msgspec
 
 from wherry.wire.http.api.terms import told
-from wherry.wire.stomp.desk import Desk
 from wherry.wire.stomp.session import Session, State
+from wherry.wire.stomp.sessions import Sessions
 from wherry.wire.stomp.subscriptions import Subscription
 from wherry.wire.stomp.transports.transport import NEVER_BYTES
 
@@ -42,7 +41,7 @@ class StompHere(msgspec.Struct):
 
     id: str
     peer: str
-    road: str
+    transport: str
     version: str | None
     user: str
     host: str | None
@@ -76,9 +75,9 @@ SHOWN_MAX, SUBSCRIPTIONS_MAX = 1_000, 10_000
 """Sessions, and subscriptions of all of them together; how many more there are is told."""
 
 
-def seen(desk: Desk) -> StompView:
+def seen(sessions: Sessions) -> StompView:
     """All of it, as it is now; the oldest sessions first, the last cut off first."""
-    here = sorted((each for each in desk.sessions if not each.is_over), key=lambda each: each.began_s)
+    here = sorted((each for each in sessions.connected if not each.is_over), key=lambda each: each.began_s)
     room = SUBSCRIPTIONS_MAX
     shown: list[StompHere] = []
     for session in here[:SHOWN_MAX]:
@@ -87,22 +86,22 @@ def seen(desk: Desk) -> StompView:
     return StompView(
         sessions=shown,
         left_off=max(0, len(here) - SHOWN_MAX),
-        cut_offs=[StompCutOff(*each) for each in reversed(desk.cut_offs)],
+        cut_offs=[StompCutOff(*each) for each in reversed(sessions.cut_offs)],
     )
 
 
 def _here(session: Session, room: int) -> StompHere:
     mine, is_let_in = list(session.subscriptions.values()), session.state is State.OPEN
-    unread = session.road.unread_bytes()
+    unread = session.transport.unread_bytes()
     return StompHere(
         id=session.id,
         peer=session.peer,
-        road=session.road.name,
+        transport=session.transport.name,
         version=session.version if is_let_in else None,
         user=session.user,
         host=session.host.name if is_let_in else None,
         secure=session.secure,
-        age_ms=int((time.monotonic() - session.began_s) * 1_000),
+        age_ms=int((session.shared.clock() - session.began_s) * 1_000),
         unread_bytes=0 if unread >= NEVER_BYTES else unread,
         transactions=len(session.transactions),
         subscriptions=[_subscriber(each) for each in mine[:room]],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import Protocol
 
 from wherry.broker.port.consume import ConsumerPort, DeliveryPort
@@ -58,7 +57,7 @@ class Queue:
         self.exclusive_to: Subscriber | None = None
         self.was_consumed = False
         """Whether it ever had a consumer: a queue that deletes itself does so with its last one."""
-        self.used_at = time.monotonic()
+        self.used_at = asyncio.get_running_loop().time()
         self.max_priority = terms.max_priority or None
         self.ttl_ms = 0 if terms.holds_nothing else terms.message_ttl_ms
         self.is_plain = self.max_priority is None and self.ttl_ms is None
@@ -103,7 +102,7 @@ class Queue:
             self.subscribers.remove(subscriber)
         if self.exclusive_to is subscriber:
             self.exclusive_to = None
-        self.used_at = time.monotonic()
+        self.used_at = asyncio.get_running_loop().time()
         if not self.subscribers and self._pump is not None:
             self._stop()
 
@@ -125,7 +124,7 @@ class Queue:
 
     async def get(self) -> tuple[QueueDelivery, list[Row]] | None:
         """The next message, if there is one: a delivery of one row."""
-        self.used_at = time.monotonic()
+        self.used_at = asyncio.get_running_loop().time()
         delivery = await (await self._joined()).pull(1, wait_ms=0)
         return self._opened(delivery) if len(delivery) else None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -97,7 +96,7 @@ class VirtualHost:
             if queue.terms.exclusive != wanted.exclusive:
                 raise locked(self.name, name)
             check_equal("queue", self.name, name, queue_terms.compared(queue.terms, wanted))
-            queue.used_at = time.monotonic()
+            queue.used_at = asyncio.get_running_loop().time()
             await self.have_subscription(queue)
             await self._broker.stored_so_far()  # another may have made it just now
             return queue

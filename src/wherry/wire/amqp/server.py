@@ -27,12 +27,12 @@ from wherry.wire.amqp.codec.methods import ConnectionBlocked, ConnectionClose, C
 from wherry.wire.amqp.codec.reader import Event, Reader
 from wherry.wire.amqp.codec.writer import HEARTBEAT_FRAME, Piece
 from wherry.wire.amqp.session import Session, State, Work
+from wherry.wire.listener import Clock, Connected, Listener, ticking
 from wherry.wire.peer import certified, host_of, place
 from wherry.wire.turns import Turn, TurnProtocol
 from wherry.wire.unstored import Unstored
 
 TICK_S = 0.5
-BACKLOG = 1_024
 
 WRITE_HIGH_BYTES = 1 << 20
 """Bytes that a client has not read; beyond it it gets no more deliveries, and nothing more is read from it."""
@@ -80,9 +80,9 @@ class Connection(TurnProtocol):
         self._behind = 0
         """Bytes that came while a call was carried out."""
         self._task: asyncio.Task[None] | None = None
-        self._began = self._heard = self._said = self._server.time()
+        self._began = self._heard = self._said = self._server.clock()
         self._heartbeat_s = 0
-        self._stuffed_since: float | None = None
+        self._write_paused_since: float | None = None
         self._parting_since: float | None = None
         self._has_hung_up = False
         self._paused = False
@@ -103,14 +103,19 @@ class Connection(TurnProtocol):
             self._server.access, certified(transport), any_user=self._server.any_user, peer=host_of(self.peer)
         )
         self.session = Session(
-            self._server.queueing, self, login, f"{place(self.peer)} -> {place(ours)}", self._server.replies
+            self._server.queueing,
+            self,
+            login,
+            f"{place(self.peer)} -> {place(ours)}",
+            self._server.replies,
+            self._server.clock,
         )
-        if not self._server.admit(self):
+        if not self._server.connected.admit(self):
             self._transport.abort()
 
     def connection_lost(self, fault: Exception | None) -> None:
         self.end_turns()
-        self._server.discard(self)
+        self._server.connected.discard(self)
         self._server.held -= self._reader.held
         self._waiting.clear()
         self.is_write_paused = False
@@ -125,7 +130,7 @@ class Connection(TurnProtocol):
     def data_received(self, data: bytes) -> None:
         if self._has_hung_up:
             return
-        self._heard = self._server.time()
+        self._heard = self._server.clock()
         held = self._reader.held
         events = self._reader.feed(data)
         self._server.held += self._reader.held - held
@@ -212,12 +217,12 @@ class Connection(TurnProtocol):
 
     def pause_writing(self) -> None:
         self.is_write_paused = True
-        self._stuffed_since = self._server.time()
+        self._write_paused_since = self._server.clock()
         self._pause()
 
     def resume_writing(self) -> None:
         self.is_write_paused = False
-        self._stuffed_since = None
+        self._write_paused_since = None
         self._let_go_on()
         self._resume()
         self.session.wake()
@@ -278,13 +283,13 @@ class Connection(TurnProtocol):
 
     def write(self, data: bytes) -> None:
         """Bytes to the client."""
-        self._said = self._server.time()
+        self._said = self._server.clock()
         if not self.is_closing:
             self._transport.write(data)
 
     def write_all(self, pieces: list[Piece]) -> None:
         """The same, in pieces."""
-        self._said = self._server.time()
+        self._said = self._server.clock()
         if pieces and not self.is_closing:
             self._transport.writelines(pieces)
 
@@ -297,7 +302,7 @@ class Connection(TurnProtocol):
         if self.is_closing:
             return
         self._has_hung_up = True
-        self._parting_since = self._server.time()
+        self._parting_since = self._server.clock()
         if not self._transport.can_write_eof():  # TLS says goodbye by itself
             self._transport.close()
             return
@@ -351,7 +356,7 @@ class Connection(TurnProtocol):
         bounds, state = self._server.bounds, self.session.state
         if self._heartbeat_s and now - self._heard > 2 * self._heartbeat_s:
             return f"no heart-beat for {2 * self._heartbeat_s} s"
-        if self._stuffed_since is not None and now - self._stuffed_since > bounds.write_s:
+        if self._write_paused_since is not None and now - self._write_paused_since > bounds.write_s:
             return f"nothing was read for {bounds.write_s} s"
         if state in LOGIN and now - self._began > bounds.login_s:
             return f"no login within {bounds.login_s} s"
@@ -368,78 +373,55 @@ class Connection(TurnProtocol):
 class Server:
     """AMQP 0-9-1 on any number of addresses."""
 
-    def __init__(self, queueing: Queueing, access: Access | None, bounds: Bounds, *, any_user: bool) -> None:
+    def __init__(
+        self,
+        queueing: Queueing,
+        access: Access | None,
+        bounds: Bounds,
+        *,
+        any_user: bool,
+        clock: Clock = time.monotonic,
+    ) -> None:
         self.queueing, self.access, self.bounds, self.any_user = queueing, access, bounds, any_user
+        self.clock = clock
         self.replies: dict[str, Channel] = {}
         """Channels that wait for direct replies, by the names that they are reached under."""
         self.held = 0
         """Bytes of frames and messages that are not whole."""
         self.strangers_cut_off = 0
         """Clients that sent too much before they were let in, since the start."""
-        self._connections: set[Connection] = set()
-        self._listeners: list[asyncio.Server] = []
-        self._closing = False
-        self._nobody = asyncio.Event()
-        self._nobody.set()
+        self.connected = Connected[Connection](bounds.connections)
+        self._listener = Listener(self.connection, bounds.login_s)
 
     @property
     def connections(self) -> int:
         """Open now."""
-        return len(self._connections)
+        return len(self.connected)
 
-    def time(self) -> float:
-        """Seconds by the steady clock."""
-        return time.monotonic()
+    def connection(self) -> Connection:
+        """For a client that is about to connect."""
+        return Connection(self)
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Serve an address; its port, which the system chooses for 0."""
-        patience_s = None if tls is None else self.bounds.login_s
-        listener = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self), host, port, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=patience_s
-        )
-        self._listeners.append(listener)
-        return int(listener.sockets[0].getsockname()[1])
-
-    def admit(self, connection: Connection) -> bool:
-        """Whether a connection may be open."""
-        self._connections.add(connection)
-        self._nobody.clear()
-        return not self._closing and len(self._connections) <= self.bounds.connections
-
-    def discard(self, connection: Connection) -> None:
-        """A connection is gone."""
-        self._connections.discard(connection)
-        if not self._connections:
-            self._nobody.set()
+        return await self._listener.listen(host, port, tls)
 
     def cut_off_largest(self) -> None:
         """Memory is short: whoever holds the most of it with half a message has to go."""
-        max(self._connections, key=lambda each: each.held).cut_off("too much that is not whole")
-
-    async def run(self) -> None:
-        """Look after the time, for ever."""
-        while True:
-            await asyncio.sleep(TICK_S)
-            now = self.time()
-            for connection in list(self._connections):
-                connection.tick(now)
+        max(self.connected, key=lambda each: each.held).cut_off("too much that is not whole")
 
     async def close(self, drain_s: float) -> None:
         """Take no more, store what came, tell everybody, and close."""
-        self._closing = True
-        for listener in self._listeners:
-            listener.close()
+        self.connected.is_closing = True
+        self._listener.stop()
         await self.queueing.intake.flush()
-        for connection in list(self._connections):
+        for connection in self.connected:
             if not connection.session.is_open and not connection.session.is_over:
                 connection.drop()  # who is not even let in is not waited for
                 continue
             await connection.session.close("broker forced connection closure with reason 'shutdown'")
-        try:
-            async with asyncio.timeout(min(drain_s, PARTING_S)):
-                await self._nobody.wait()
-        except TimeoutError:
-            for connection in list(self._connections):
+        if not await self.connected.all_gone(min(drain_s, PARTING_S)):
+            for connection in self.connected:
                 connection.drop()
 
 
@@ -473,13 +455,12 @@ async def serve_queueing(
     bounds: Bounds | None = None,
     any_user: bool = False,
     drain_s: float = 2.0,
+    clock: Clock = time.monotonic,
 ) -> AsyncIterator[Server]:
     """The same over a queueing that is open, and that other wires may use too."""
-    server = Server(queueing, access, bounds or Bounds(), any_user=any_user)
-    ticking = asyncio.create_task(server.run(), name="wherry amqp ticks")
-    try:
-        yield server
-    finally:
-        await server.close(drain_s)
-        ticking.cancel()
-        await asyncio.gather(ticking, return_exceptions=True)
+    server = Server(queueing, access, bounds or Bounds(), any_user=any_user, clock=clock)
+    async with ticking(lambda: server.connected, TICK_S, clock=clock, log=_log, name="wherry amqp ticks"):
+        try:
+            yield server
+        finally:
+            await server.close(drain_s)

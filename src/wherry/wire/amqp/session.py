@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from enum import Enum, auto
 from typing import Any, Protocol
 
@@ -98,7 +97,15 @@ class State(Enum):
 class Session:
     """One connection of one client."""
 
-    def __init__(self, queueing: Queueing, wire: Wire, login: Login, name: str, replies: dict[str, Channel]) -> None:
+    def __init__(
+        self,
+        queueing: Queueing,
+        wire: Wire,
+        login: Login,
+        name: str,
+        replies: dict[str, Channel],
+        clock: Callable[[], float],
+    ) -> None:
         self.queueing, self.intake, self.settling = queueing, queueing.intake, queueing.settling
         self.now_ms = queueing.broker.now_ms
         self.replies = replies
@@ -121,9 +128,9 @@ class Session:
         self.is_told_of_blocks = False
         self._told_of_login = False
         self.login = login
-        self._wire = wire
+        self._wire, self._clock = wire, clock
         self._may_publish: set[str] = set()
-        queueing.clients.add(self)
+        queueing.clients[self] = None
 
     # ------------------------------------------------------------------------------------------------- for its channels
 
@@ -269,7 +276,7 @@ class Session:
         known_after, ended_at = self._ended.get(number, (0, -LATE_S))
         if self._handled <= known_after:
             return True
-        return not wants_answer and time.monotonic() - ended_at < LATE_S
+        return not wants_answer and self._clock() - ended_at < LATE_S
 
     def _called(self, number: int, method: Method) -> Work | None:
         if isinstance(method, m.ConnectionCloseOk):
@@ -414,7 +421,7 @@ class Session:
     def _forget(self, number: int) -> None:
         """A channel is over. What came meanwhile was said before its client can know."""
         del self.channels[number]
-        self._ended[number] = (self._handled + self._wire.waiting, time.monotonic())
+        self._ended[number] = (self._handled + self._wire.waiting, self._clock())
 
     # ---------------------------------------------------------------------------------------------------------- endings
 
@@ -475,7 +482,7 @@ class Session:
 
     async def _let_go(self) -> None:
         """What is out comes back, and what belonged to the connection goes."""
-        self.queueing.clients.discard(self)
+        self.queueing.clients.pop(self, None)
         channels, self.channels = self.channels, {}
         for channel in channels.values():
             channel.close()

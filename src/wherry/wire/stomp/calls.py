@@ -237,7 +237,7 @@ def begin(session: Session, frame: Frame) -> None:
         raise StompFault("Transaction already begun", f"{name[:120]!r} is open; COMMIT or ABORT comes first")
     if len(session.transactions) >= OPEN_MAX:
         raise StompFault("Too many transactions", f"a session has at most {OPEN_MAX} open")
-    session.transactions[name] = Transaction(session.desk)
+    session.transactions[name] = Transaction(session.shared)
     session.receipt(frame.headers.get("receipt"))
 
 

@@ -68,7 +68,7 @@ async def _refuse(name: str, fault: Unauthorized) -> None:
 def _host(session: Session, name: str) -> VirtualHost:
     """A virtual host. Clients of 1.2 name the machine that they have reached if they mean none: that is `/`."""
     known = session.queueing.hosts
-    if name not in known and (name in session.desk.names or _is_address(name)):
+    if name not in known and (name in session.shared.names or _is_address(name)):
         name = ROOT
     try:
         return session.queueing.enter(name, session.login)

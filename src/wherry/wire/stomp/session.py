@@ -1,6 +1,6 @@
-"""A client of STOMP as a state machine. Bytes come and go by its `Road`; what the frames do is in `calls`.
+"""A client of STOMP as a state machine. Bytes come and go by its `Transport`; what the frames do is in `calls`.
 
-    connecting ──CONNECT──► open ──DISCONNECT, a fault, the end of the road──► over
+    connecting ──CONNECT──► open ──DISCONNECT, a fault, the end of the transport──► over
                  (who, which host,      (subscriptions, transactions)
                   which version?)
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from enum import Enum, auto
@@ -28,13 +27,13 @@ from wherry.queueing.refusals import Refused
 from wherry.wire.stomp import codec, greeting
 from wherry.wire.stomp.calls import CALLS
 from wherry.wire.stomp.codec import VERSIONS, Frame, Reader, StompFault
-from wherry.wire.stomp.desk import CLOSING, Desk
 from wherry.wire.stomp.greeting import HeartBeats
 from wherry.wire.stomp.queues import lost_right
 from wherry.wire.stomp.receipts import Receipts
+from wherry.wire.stomp.sessions import CLOSING, Sessions
 from wherry.wire.stomp.subscriptions import Subscription, by_subscription
 from wherry.wire.stomp.transaction import Transaction
-from wherry.wire.stomp.transports.transport import HIGH_BYTES, Road
+from wherry.wire.stomp.transports.transport import HIGH_BYTES, Transport
 from wherry.wire.turns import Turn, turns
 from wherry.wire.unstored import Unstored
 
@@ -74,24 +73,24 @@ LEGAL = {
 class Session:
     """One client.
 
-    `certified` is the name in a certificate that the client has shown; `heart_beats=False` is for roads that have other
-    means to know that a client is gone: then none are agreed on, whatever the client offers.
+    `certified` is the name in a certificate that the client has shown; `heart_beats=False` is for transports that have
+    other means to know that a client is gone: then none are agreed on, whatever the client offers.
     """
 
     def __init__(
         self,
-        desk: Desk,
-        road: Road,
+        shared: Sessions,
+        transport: Transport,
         *,
         peer: str,
         secure: bool = False,
         certified: str | None = None,
         heart_beats: bool = True,
     ) -> None:
-        self.desk, self.peer, self.secure = desk, peer, secure
-        self.queueing, self.intake, self.settling = desk.queueing, desk.queueing.intake, desk.queueing.settling
-        self.now_ms = desk.queueing.broker.now_ms
-        self.login = desk.login(certified, peer)
+        self.shared, self.peer, self.secure = shared, peer, secure
+        self.queueing, self.intake, self.settling = shared.queueing, shared.queueing.intake, shared.queueing.settling
+        self.now_ms = shared.queueing.broker.now_ms
+        self.login = shared.login(certified, peer)
         self.certified = certified
         self.state = State.CONNECTING
         self.version = codec.V10
@@ -112,16 +111,16 @@ class Session:
         self.receipts = Receipts(self)
         self.held = 0
         """Bytes of a frame that is not whole."""
-        self.was_stuffed = False
+        self.was_write_paused = False
         """Whether a subscription was refused something since the client has not taken what it was sent."""
         self.wants_heart_beats = heart_beats
         self.prepared: dict[int, Any] = {}
         """Of `sending`: what follows from heads that come again."""
         self.declared: set[tuple[str, ...]] = {()}
         """Of `sending`: queues, and what SENDs said of them."""
-        self.road, self._reader = road, Reader()
+        self.transport, self._reader = transport, Reader()
         self._turns = turns()
-        self._unstored = Unstored(self.intake, self._turns, road, self._relieve)
+        self._unstored = Unstored(self.intake, self._turns, transport, self._relieve)
         self._beats = HeartBeats(0, 0)
         self._waiting: deque[Frame | StompFault] = deque()
         self._waiting_bytes = 0
@@ -129,18 +128,18 @@ class Session:
         self._relief: list[Callable[[], None]] = []
         self._waits_for_intake = False
         self._may_publish: set[str] = set()
-        self.began_s = self._heard = self._said = self._read_at = self._checked_at = time.monotonic()
+        self.began_s = self._heard = self._said = self._read_at = self._checked_at = self.shared.clock()
         self._frame_began: float | None = None
         self._taken = 0
-        refusal = desk.admit(self)
+        refusal = shared.admit(self)
         if refusal is not None:
             self.fail(refusal)
 
-    # ----------------------------------------------------------------------------------------------------- for the road
+    # ------------------------------------------------------------------------------------------------ for the transport
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is heard or said any more: the road is closing, or is gone."""
+        """Whether nothing is heard or said any more: the transport is closing, or is gone."""
         return self.state is State.OVER
 
     @property
@@ -156,7 +155,7 @@ class Session:
     @property
     def is_write_paused(self) -> bool:
         """Whether the client has not taken what it was sent before."""
-        return self.road.waiting_bytes() > HIGH_BYTES
+        return self.transport.waiting_bytes() > HIGH_BYTES
 
     @property
     def is_full(self) -> bool:
@@ -175,7 +174,7 @@ class Session:
 
     def feed(self, data: bytes) -> None:
         """Bytes from the client, in whatever pieces they came."""
-        self._heard = time.monotonic()
+        self._heard = self.shared.clock()
         if self.is_over:
             return
         whole, published = False, self.intake.held
@@ -189,14 +188,14 @@ class Session:
             if self.is_over:
                 return
         self._unstored.count(published)
-        self._heard = time.monotonic()  # what it took us to hear it is no delay of the client
+        self._heard = self.shared.clock()  # what it took us to hear it is no delay of the client
         held = self._reader.held
         if whole or held == 0:
             self._frame_began = None
         if held and self._frame_began is None:
             self._frame_began = self._heard
         self._count_held(held)
-        self.desk.check_held()
+        self.shared.check_held()
 
     def drained(self) -> None:
         """The client took what was written to it, down to `LOW_BYTES`."""
@@ -205,7 +204,7 @@ class Session:
             self._relieve()
 
     def over(self) -> None:
-        """The road is gone."""
+        """The transport is gone."""
         if not self.is_over:
             self._end()
         self._relieve()
@@ -221,7 +220,7 @@ class Session:
             return None
         try:
             command = event.command
-            self.desk.frames[command] += 1
+            self.shared.frames[command] += 1
             if command not in LEGAL[self.state]:
                 text = "You must log in using CONNECT first" if self.state is State.CONNECTING else "You are logged in"
                 allowed = f"{command} is not expected now; allowed: {', '.join(sorted(LEGAL[self.state]))}"
@@ -250,7 +249,7 @@ class Session:
             self._task = asyncio.get_running_loop().create_task(self._do(work), name="wherry stomp frame")
 
     async def _do(self, work: Work) -> None:
-        turn = Turn(self._turns, self.road)
+        turn = Turn(self._turns, self.transport)
         while True:
             try:
                 await turn.timed(work, is_stranger=self.is_stranger)
@@ -305,9 +304,9 @@ class Session:
     def write(self, data: bytes) -> None:
         """Whole frames to the client."""
         if not self.is_over and data:
-            self._said = time.monotonic()
+            self._said = self.shared.clock()
             self.written += len(data)
-            self.road.write(data)
+            self.transport.write(data)
 
     def receipt(self, receipt_id: str | None) -> None:
         """A frame is done."""
@@ -356,11 +355,11 @@ class Session:
 
     def taken(self) -> int:
         """Bytes that have reached the client's machine since the start."""
-        return self.written - self.road.unread_bytes()
+        return self.written - self.transport.unread_bytes()
 
     def waiting_bytes(self) -> int:
         """Bytes that were written and that the client has not taken yet."""
-        return self.road.waiting_bytes()
+        return self.transport.waiting_bytes()
 
     def deliveries(self) -> Iterator[QueueDelivery]:
         """Deliveries with messages that are out."""
@@ -405,7 +404,7 @@ class Session:
     def cut_off(self, why: str, detail: str) -> None:
         """The client is the problem: it goes, and everybody can see why."""
         if not self.is_over:
-            self.desk.note(self, why, detail)
+            self.shared.note(self, why, detail)
             _log.warning("cut off", extra={"peer": self.peer, "user": self.user, "why": why, "detail": detail})
             self.fail(StompFault(why, detail))
 
@@ -422,12 +421,12 @@ class Session:
     def hang_up(self) -> None:
         """Close, after what was written went out."""
         if not self.is_over:
-            self.road.close()
+            self.transport.close()
             self._end()
 
     def _end(self) -> None:
         self.state = State.OVER
-        self.desk.discard(self)
+        self.shared.discard(self)
         self._waiting.clear()
         self._waiting_bytes = 0
         self._count_held(0)
@@ -441,7 +440,7 @@ class Session:
 
     def _count_held(self, size: int) -> None:
         """So much of a frame that is not whole is held for this client."""
-        self.desk.held += size - self.held
+        self.shared.held += size - self.held
         self.held = size
 
     async def _let_go(self) -> None:
@@ -476,7 +475,7 @@ class Session:
         if self._unsettled is not None:
             self.fail(StompFault("not_done", str(self._unsettled)))
             return
-        if self.is_full or self.road.is_stopped:  # nothing is read from it: it cannot be late
+        if self.is_full or self.transport.is_stopped:  # nothing is read from it: it cannot be late
             self._heard = now
             self._frame_began = None if self._frame_began is None else now
         overdue = self._overdue(now)
@@ -485,14 +484,14 @@ class Session:
             return
         if self._beats.send_s and now - self._said >= self._beats.send_s / 2:
             self.write(codec.HEART_BEAT)
-        if not self.is_write_paused:  # roads tell when they have drained; this is for those that did so in between
-            if self.was_stuffed:
-                self.was_stuffed = False
+        if not self.is_write_paused:  # transports tell when they have drained; this is for those that did so in between
+            if self.was_write_paused:
+                self.was_write_paused = False
                 self.wake()
             self._relieve()
 
     def _overdue(self, now: float) -> tuple[str, str] | None:
-        bounds = self.desk.bounds
+        bounds = self.shared.bounds
         if self.state is State.CONNECTING:
             if now - self.began_s > bounds.login_s:
                 return "no login", f"no CONNECT within {bounds.login_s} s"
@@ -507,11 +506,11 @@ class Session:
         return self._overdue_reading(now) or self._overdue_slowly(now)
 
     def _overdue_reading(self, now: float) -> tuple[str, str] | None:
-        waiting = self.road.waiting_bytes()
+        waiting = self.transport.waiting_bytes()
         taken = self.written - waiting
         if waiting == 0 or taken > self._taken:
             self._taken, self._read_at = taken, now
-        elif now - self._read_at > self.desk.bounds.write_s:
+        elif now - self._read_at > self.shared.bounds.write_s:
             return "nothing read", f"{waiting} bytes were sent, and none was read for {now - self._read_at:.0f} s"
         return None
 

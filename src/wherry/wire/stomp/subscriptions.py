@@ -35,8 +35,8 @@ GRACE_S = 2.0
 """A long line may need this to say that something has arrived; a client that stands still uses it up."""
 
 UNPACED_BYTES_MAX = 16 << 20
-"""Bytes that may wait on the road of a client for its subscriptions of the kind that nobody waits for, whatever buffer
-it declared; passed by one delivery at most."""
+"""Bytes that may wait on the transport of a client for its subscriptions of the kind that nobody waits for, whatever
+buffer it declared; passed by one delivery at most."""
 
 BACKLOG_MESSAGES = 2
 """Messages that may wait in the own queue of a subscription, however large they are."""
@@ -101,12 +101,12 @@ class Subscription:
         """What its message ids begin with."""
         self._head, self._message_id, self._ack = _fixed(session.version, terms, self.message_prefix)
         self._sent: deque[tuple[int, int, int]] = deque()
-        """Of a declared buffer with `ack:auto`: where the road was after a write, its messages, its bytes."""
+        """Of a declared buffer with `ack:auto`: where the transport was after a write, its messages, its bytes."""
         self._is_clogged = False
         """Whether the next message does not fit into what is left of its bytes."""
         self._full_since: float | None = None
         self._taken = 0
-        """With `ack:auto`: what of the road had been taken at the last look at a full buffer."""
+        """With `ack:auto`: what of the transport had been taken at the last look at a full buffer."""
         self._look: asyncio.TimerHandle | None = None
         if terms.is_own:
             session.intake.watched[queue.topic] = self.check_backlog
@@ -120,7 +120,7 @@ class Subscription:
             return 0
         if session.is_write_paused:
             if not self._is_unpaced():
-                session.was_stuffed = True
+                session.was_write_paused = True
                 return 0
             if self._is_capped():
                 self._look_soon(LOOK_S)
@@ -262,7 +262,7 @@ class Subscription:
 
         That is not who is sent large messages, and takes one after the other.
         """
-        most = self.session.desk.backlog_bytes
+        most = self.session.shared.backlog_bytes
         size = self.session.queueing.broker.topic_size(self.queue.topic) if self.terms.is_own else None
         if size is not None and size.bytes > most and size.messages > BACKLOG_MESSAGES:
             what = f"{size.bytes} bytes wait for subscription {self.terms.id or ''} of {self.terms.destination}"
@@ -271,11 +271,11 @@ class Subscription:
     # ---------------------------------------------------------------------------------------------- the declared buffer
 
     def _is_unpaced(self) -> bool:
-        """Whether its own buffer bounds what waits on the road, and not the road's."""
+        """Whether its own buffer bounds what waits on the transport, and not the transport's."""
         return self.terms.buffer is not None and self.terms.is_own and self.terms.ack == "auto"
 
     def _is_capped(self) -> bool:
-        """Whether so much waits on the road already that no declared buffer counts."""
+        """Whether so much waits on the transport already that no declared buffer counts."""
         return self._is_unpaced() and self.session.waiting_bytes() >= UNPACED_BYTES_MAX
 
     def _left(self, buffer: Buffer) -> int:
@@ -329,12 +329,12 @@ class Subscription:
         if self._is_capped():
             return 0.0
         if terms.ack == "auto":
-            stall_s = self.session.desk.bounds.stall_s
+            stall_s = self.session.shared.bounds.stall_s
             return min(GRACE_S, stall_s) if terms.is_own else stall_s
         most = None if terms.buffer is None else terms.buffer.messages
         if terms.prefetch and most is not None and terms.prefetch <= most:
             return float("inf")
-        return self.session.desk.bounds.stall_s
+        return self.session.shared.bounds.stall_s
 
     def _overrun(self) -> str:
         if self._is_capped():

@@ -14,7 +14,7 @@ from wherry.wire.stomp.codec import StompFault
 from wherry.wire.stomp.subscriptions import Out
 
 if TYPE_CHECKING:
-    from wherry.wire.stomp.desk import Desk
+    from wherry.wire.stomp.sessions import Sessions
 
 OPEN_MAX = 100
 """Transactions of one session."""
@@ -31,14 +31,14 @@ def size_of(message: Rows) -> int:
 class Transaction:
     """What was said in it so far."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, shared: Sessions) -> None:
+        self._shared = shared
         self.messages: list[tuple[Queue, Rows, Handling]] = []
         self.settled: list[tuple[Out, SettleVerb]] = []
         self.receipts: list[str] = []
         """Of its SENDs, to be given when they are stored."""
         self.size = 0
-        """Bytes of memory, of which the desk counts those of all."""
+        """Bytes of memory, of which the shared counts those of all."""
 
     def send(self, rows: list[tuple[Queue, Rows, Handling]], row_size: int, receipt_id: str | None) -> None:
         """Take up a SEND: a message, once for each queue that it reaches."""
@@ -54,13 +54,13 @@ class Transaction:
         if len(self.messages) + len(self.settled) + count > most or self.size + size > most_bytes:
             raise StompFault("Transaction too large", f"at most {most} messages and acks, and {most_bytes} bytes")
         self.size += size
-        self._desk.staged += size
-        self._desk.check_staged()
+        self._shared.staged += size
+        self._shared.check_staged()
 
     def drop_messages(self) -> None:
         """They are not needed any more, and what it took is free."""
         self.messages.clear()
-        self._desk.staged -= self.size
+        self._shared.staged -= self.size
         self.size = 0
 
     async def commit(self, broker: BrokerPort, intake: Intake) -> list[tuple[Out, SettleVerb]]:

@@ -191,7 +191,7 @@ def test_an_idle_connection_gives_its_buffer_back():
         reader, writer = await client.open()
         writer.write(post(b"x", "/", "Big: " + "y" * 3_000))
         await reader.readuntil(b"\r\n\r\nx")
-        (connection,) = client.server._connections
+        (connection,) = client.server.connected
         assert isinstance(connection, Connection)
         assert len(connection._inbox) == INBOX_BYTES
         writer.close()

@@ -7,10 +7,10 @@ import logging
 import ssl
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack, suppress
 from itertools import count
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from wherry.model.errors import WherryError
 from wherry.wire.http.api.problem import HttpError, problem
@@ -25,6 +25,7 @@ from wherry.wire.http.protocol.message import (
     Stream,
 )
 from wherry.wire.http.protocol.upgrade import Guest
+from wherry.wire.listener import Connected, Listener, Ticking, ticking
 
 App: TypeAlias = Callable[[Request], Awaitable[Answer]]
 T = TypeVar("T")
@@ -32,7 +33,6 @@ Gate: TypeAlias = Callable[[Request], object]
 Observer: TypeAlias = Callable[[Request, int, float], None]
 
 TICK_S = 1.0
-BACKLOG = 1_024
 SMALL_BODY_BYTES = 1 << 20
 BOUNDS = ("connections", "requests", "waits", "head_bytes", "body_bytes", "bodies_bytes", "head_s", "body_s", "write_s")
 """Those of `Bounds` that end in a refusal."""
@@ -43,13 +43,6 @@ _log = logging.getLogger("wherry.http")
 def readable_by(origin: str) -> list[Header]:
     """Headers that let a page from elsewhere read an answer, and a cache keep it apart from the same for others."""
     return [("Access-Control-Allow-Origin", origin), ("Access-Control-Expose-Headers", "*"), ("Vary", "Origin")]
-
-
-class Ticking(Protocol):
-    """What happens by time."""
-
-    def tick(self, now: float) -> None:
-        """About once a second, by the steady clock."""
 
 
 class Server:
@@ -74,7 +67,6 @@ class Server:
         self.ticking: list[Ticking] = []
         """Told the time about once a second, beside the connections."""
         self.bounds = bounds or Bounds()
-        self.closing = False
         self.requests = 0
         self.waits = 0
         self.bodies_bytes = 0
@@ -82,66 +74,54 @@ class Server:
         self.refused: Counter[str] = Counter()
         """Connections and requests that hit a bound, by its name."""
         self._observer = observer
-        self._connections: set[Guest] = set()
+        self.connected = Connected[Guest](self.bounds.connections)
         self._tasks: set[asyncio.Task[None]] = set()
         self._patience: set[asyncio.Timeout] = set()
-        self._listeners: list[asyncio.Server] = []
-        self._ticker: asyncio.Task[None] | None = None
-        self._nobody = asyncio.Event()
-        self._nobody.set()
+        self._listener = Listener(lambda: Connection(self), self.bounds.head_s)
+        self._ticks = AsyncExitStack()
+        self._is_ticking = False
         self._date = (0, "")
 
     @property
     def connections(self) -> int:
         """Open now."""
-        return len(self._connections)
+        return len(self.connected)
+
+    @property
+    def closing(self) -> bool:
+        """Whether no more is taken."""
+        return self.connected.is_closing
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Serve an address; its port, which the system chooses for 0."""
-        loop = asyncio.get_running_loop()
-        # A handshake that drips is not among our connections yet: its time is bounded like that of a head.
-        patience_s = None if tls is None else self.bounds.head_s
-        listener = await loop.create_server(
-            lambda: Connection(self), host, port, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=patience_s
-        )
-        self._listeners.append(listener)
-        if self._ticker is None:
-            self._ticker = asyncio.create_task(self._tick(), name="wherry http ticks")
-        return int(listener.sockets[0].getsockname()[1])
+        port = await self._listener.listen(host, port, tls)
+        if not self._is_ticking:
+            self._is_ticking = True
+            ticks = ticking(self._all_ticking, TICK_S, clock=self.time, log=_log, name="wherry http ticks")
+            await self._ticks.enter_async_context(ticks)
+        return port
+
+    def _all_ticking(self) -> Iterable[Ticking]:
+        return (*self.connected, *self.ticking)
 
     async def close(self, drain_s: float = 10.0) -> None:
         """Take no more; answer what is under way, what waits with what is so far; then close."""
-        self.closing = True
-        for listener in self._listeners:
-            listener.close()
+        self.connected.is_closing = True
+        self._listener.stop()
         until = self.time() + drain_s
         while self._patience:
             self._patience.pop().reschedule(asyncio.get_running_loop().time())
-        for connection in list(self._connections):
+        for connection in self.connected:
             connection.finish()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=drain_s)
-        with suppress(TimeoutError):  # the last bytes of the last answers
-            async with asyncio.timeout(until - self.time()):
-                await self._nobody.wait()
-        for connection in list(self._connections):
+        await self.connected.all_gone(until - self.time())  # the last bytes of the last answers
+        for connection in self.connected:
             connection.abort()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.gather(self._ticker, return_exceptions=True)
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            now = self.time()
-            for each in (*self._connections, *self.ticking):
-                try:
-                    each.tick(now)
-                except Exception:  # one that fails shall not stop the time of the others
-                    _log.exception("a tick failed")
+        await self._ticks.aclose()
 
     # --------------------------------------------------------------------------------------- what a connection asks
 
@@ -158,25 +138,20 @@ class Server:
 
     def admit(self, connection: Guest) -> str | None:
         """Why a connection may not be open, if it may not."""
-        self._connections.add(connection)
-        self._nobody.clear()
+        if self.connected.admit(connection):
+            return None
         if self.closing:
             return "this broker is closing"
-        if len(self._connections) > self.bounds.connections:
-            self.refused["connections"] += 1
-            return f"{self.bounds.connections} connections are open, which is the bound"
-        return None
+        self.refused["connections"] += 1
+        return f"{self.bounds.connections} connections are open, which is the bound"
 
     def discard(self, connection: Guest) -> None:
         """A connection is gone."""
-        self._connections.discard(connection)
-        if not self._connections:
-            self._nobody.set()
+        self.connected.discard(connection)
 
     def succeed(self, connection: Guest, successor: Guest) -> Callable[[], None]:
         """Somebody else goes on with a connection; what to call when that is gone."""
-        self._connections.add(successor)
-        self._connections.discard(connection)
+        self.connected.replace(connection, successor)
         return lambda: self.discard(successor)
 
     def hold(self, size: int, whole: int = 0) -> bool:

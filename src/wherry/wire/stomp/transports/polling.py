@@ -20,8 +20,8 @@ from typing import NamedTuple
 import msgspec
 
 from wherry.model.errors import InvalidInput, LimitReached, NotFound
-from wherry.wire.stomp.desk import STRANGE, Desk
 from wherry.wire.stomp.session import Session
+from wherry.wire.stomp.sessions import STRANGE, Sessions
 from wherry.wire.stomp.transports.transport import LOW_BYTES
 from wherry.wire.turns import STRANGER_BYTES_MAX, Turn, turns
 
@@ -74,12 +74,12 @@ class Received(NamedTuple):
 
 
 class Line:
-    """A road: one session that is polled."""
+    """A transport: one session that is polled."""
 
     name = "polling"
     is_stopped = False
 
-    def __init__(self, desk: Desk, bounds: Bounds, *, peer: str, secure: bool) -> None:
+    def __init__(self, sessions: Sessions, bounds: Bounds, *, peer: str, secure: bool) -> None:
         self._bounds = bounds
         self._chunks: deque[bytes] = deque()
         self._first = self._next = 0
@@ -91,7 +91,7 @@ class Line:
         self._taker: asyncio.Future[None] | None = None
         self._feeding = asyncio.Lock()
         self.heard = time.monotonic()
-        self._session = Session(desk, self, peer=peer, secure=secure, heart_beats=False)
+        self._session = Session(sessions, self, peer=peer, secure=secure, heart_beats=False)
 
     # ----------------------------------------------------------------------------------------------- for the session
 
@@ -243,8 +243,8 @@ class Line:
 class Polling:
     """All sessions that are polled."""
 
-    def __init__(self, desk: Desk, bounds: Bounds | None = None) -> None:
-        self._desk, self.bounds = desk, bounds or Bounds()
+    def __init__(self, sessions: Sessions, bounds: Bounds | None = None) -> None:
+        self._sessions, self.bounds = sessions, bounds or Bounds()
         self._lines: dict[str, tuple[bytes, Line]] = {}
         """By id: what is kept of the secret, and the session."""
 
@@ -262,7 +262,7 @@ class Polling:
         if strangers >= bounds.strangers:
             raise LimitReached("sessions that are polled without a CONNECT", bounds.strangers, strangers + 1)
         name, token = secrets.token_urlsafe(ID_BYTES), secrets.token_urlsafe(TOKEN_BYTES)
-        self._lines[name] = (_digest(token), Line(self._desk, self.bounds, peer=peer, secure=secure))
+        self._lines[name] = (_digest(token), Line(self._sessions, self.bounds, peer=peer, secure=secure))
         return Opened(name, token)
 
     def _strangers(self) -> int:

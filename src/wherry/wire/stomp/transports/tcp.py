@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import cast
 
 from wherry.queueing.queueing import Queueing
 from wherry.security.access import Access
+from wherry.wire.listener import Clock, Connected, Listener
 from wherry.wire.peer import certified, place
-from wherry.wire.stomp.desk import STRANGE, Bounds, Desk
 from wherry.wire.stomp.session import Session
+from wherry.wire.stomp.sessions import STRANGE, Bounds, Sessions
 from wherry.wire.stomp.transports.transport import (
     HIGH_BYTES,
     LOW_BYTES,
@@ -22,14 +24,12 @@ from wherry.wire.stomp.transports.transport import (
 )
 from wherry.wire.turns import TurnProtocol
 
-BACKLOG = 1_024
-
 PARTING_S = 5.0
 """How long a client may take to read the last that was written to it."""
 
 
 class Connection(TurnProtocol):
-    """One socket; the road of one session."""
+    """One socket; the transport of one session."""
 
     name = "tcp"
 
@@ -44,16 +44,11 @@ class Connection(TurnProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_BYTES // 2, low=LOW_BYTES)
-        wire = transport.get_extra_info("socket")
-        # Without heart-beats nothing else finds out that the machine of an idle client is gone.
-        wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if hasattr(socket, "TCP_QUICKACK"):
-            # Else a client with Nagle's algorithm (stomp.py) holds CONNECT back some 40 ms after the TLS handshake.
-            wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-        self._server.connections.add(self)
+        _set_options(transport.get_extra_info("socket"))
+        self._server.connected.admit(self)
         self.begin_turns(self._transport)
         self.session = Session(
-            self._server.desk,
+            self._server.sessions,
             self,
             peer=place(transport.get_extra_info("peername")),
             secure=transport.get_extra_info("ssl_object") is not None,
@@ -69,7 +64,7 @@ class Connection(TurnProtocol):
         if self._parting is not None:
             self._parting.cancel()
         self.end_turns()
-        self._server.gone(self)
+        self._server.connected.discard(self)
         self.session.over()
 
     def data_received(self, data: bytes) -> None:
@@ -129,42 +124,40 @@ class Connection(TurnProtocol):
 class Server:
     """STOMP on any number of addresses."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.connections: set[Connection] = set()
-        self._listeners: list[asyncio.Server] = []
-        self._nobody = asyncio.Event()
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions = sessions
+        self.connected = Connected[Connection]()
+        """Sockets; how many there may be is the business of `Sessions`."""
+        self._listener = Listener(self.connection, sessions.bounds.login_s)
+
+    def connection(self) -> Connection:
+        """For a client that is about to connect."""
+        return Connection(self)
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Serve an address; its port, which the system chooses for 0."""
-        patience_s = None if tls is None else self.desk.bounds.login_s
-        listener = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self), host, port, ssl=tls, backlog=BACKLOG, ssl_handshake_timeout=patience_s
-        )
-        self._listeners.append(listener)
-        return int(listener.sockets[0].getsockname()[1])
-
-    def gone(self, connection: Connection) -> None:
-        """A connection is gone."""
-        self.connections.discard(connection)
-        if not self.connections:
-            self._nobody.set()
+        return await self._listener.listen(host, port, tls)
 
     def stop_listening(self) -> None:
         """Take no more."""
-        for listener in self._listeners:
-            listener.close()
+        self._listener.stop()
 
     async def parted(self, drain_s: float) -> None:
         """Until everybody has read the last word, or for a while."""
-        self._nobody.clear()
-        if self.connections:
-            try:
-                async with asyncio.timeout(min(drain_s, PARTING_S)):
-                    await self._nobody.wait()
-            except TimeoutError:
-                for connection in list(self.connections):
-                    connection.close()
+        if not await self.connected.all_gone(min(drain_s, PARTING_S)):
+            for connection in self.connected:
+                connection.close()
+
+
+def _set_options(wire: socket.socket | None) -> None:
+    """Of a connection that has a socket."""
+    if wire is None:
+        return
+    # Without heart-beats nothing else finds out that the machine of an idle client is gone.
+    wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_QUICKACK"):
+        # Else a client with Nagle's algorithm (stomp.py) holds CONNECT back some 40 ms after the TLS handshake.
+        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 @asynccontextmanager
@@ -176,24 +169,25 @@ async def serve(
     any_user: bool = False,
     names: Iterable[str] = (),
     drain_s: float = 2.0,
+    clock: Clock = time.monotonic,
 ) -> AsyncIterator[Server]:
     """STOMP over the virtual hosts of a queueing that is open, while the `async with` lasts; `listen` on it.
 
-    Other roads make sessions of their own at its `desk`. `names` are those that clients may call this machine by.
+    Other transports make sessions of their own with its `sessions`; `names` are what clients may call this machine.
     """
-    server = Server(Desk(queueing, access, bounds, any_user=any_user, names=names))
-    async with server.desk.open():
+    server = Server(Sessions(queueing, access, bounds, any_user=any_user, names=names, clock=clock))
+    async with server.sessions.open():
         try:
             yield server
         finally:
             server.stop_listening()
-            await _stored(server.desk, drain_s)
-            await server.desk.close()
+            await _stored(server.sessions, drain_s)
+            await server.sessions.close()
             await server.parted(drain_s)
 
 
-async def _stored(desk: Desk, drain_s: float) -> None:
+async def _stored(sessions: Sessions, drain_s: float) -> None:
     """Until what came is stored, and whoever asked for a receipt has it; within a bound."""
     with suppress(TimeoutError):
         async with asyncio.timeout(drain_s):
-            await asyncio.gather(*(session.receipts.all_stored() for session in desk.sessions))
+            await asyncio.gather(*(session.receipts.all_stored() for session in sessions.connected))

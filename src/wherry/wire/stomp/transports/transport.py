@@ -1,13 +1,13 @@
-"""What a session asks of the road that its bytes take: TCP, WebSocket or long polling.
+"""What a session asks of the transport that its bytes take: TCP, WebSocket or long polling.
 
-    road ── feed(bytes) ──► Session ── write(bytes) ──► road
-         ── over() ────────►        ── close() ───────►
-         ── drained() ─────►        ── waiting_bytes(), unread_bytes()
+    transport ── feed(bytes) ──► Session ── write(bytes) ──► transport
+              ── over() ────────►        ── close() ───────►
+              ── drained() ─────►        ── waiting_bytes(), unread_bytes()
 
-A road makes one `Session(desk, road, peer=…, secure=…)` for each client. It feeds what the client sent in whatever
-pieces it came, does not feed while `session.is_full` (`session.when_relieved` calls back once), calls `drained` when
-`waiting_bytes` fell below `LOW_BYTES`, and `over` once when the client is gone or after the road closed. Time is the
-desk's business: it ticks every session, whatever road it came over.
+A transport makes one `Session(sessions, transport, peer=…, secure=…)` for each client. It feeds what the client sent in
+whatever pieces it came, does not feed while `session.is_full` (`session.when_relieved` calls back once), calls
+`drained` when `waiting_bytes` fell below `LOW_BYTES`, and `over` once when the client is gone or after the transport
+closed. Time is the business of `Sessions`: it ticks every session, whatever transport it came over.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ import termios
 from typing import Protocol
 
 HIGH_BYTES = 1 << 20
-"""Written and not taken by the client; from here on it gets no more deliveries, until the road has drained."""
+"""Written and not taken by the client; from here on it gets no more deliveries, until the transport has drained."""
 
 LOW_BYTES = HIGH_BYTES // 4
 
 NEVER_BYTES = 1 << 62
-"""Waiting on a road that is closing: nothing more is taken there, so nothing more is given to it."""
+"""Waiting on a transport that is closing: nothing more is taken there, so nothing more is given to it."""
 
 ON_THE_LINE_BYTES = 64 << 10
 """One segment of the loopback interface, many of any other."""
 
 FEED_BYTES = 64 << 10
-"""Fed at once at most: between two pieces a road looks whether the session is full."""
+"""Fed at once at most: between two pieces a transport looks whether the session is full."""
 
 
-class Road(Protocol):
+class Transport(Protocol):
     """The way to one client."""
 
     @property
@@ -45,7 +45,7 @@ class Road(Protocol):
         """Whether nothing is read from the client for now: what it says cannot come."""
 
     def write(self, data: bytes) -> None:
-        """Bytes to the client: whole frames, or the newline of a heart-beat. Nothing happens on a road that is over."""
+        """Bytes to the client: whole frames, or the newline of a heart-beat. Nothing happens once it is over."""
 
     def close(self) -> None:
         """Close, after what was written went out; within a bound, whether the client reads or not."""

@@ -28,8 +28,8 @@ from websockets.typing import Subprotocol
 from wherry.model.errors import InvalidInput
 from wherry.wire.peer import certified, place
 from wherry.wire.stomp.codec import BODY_BYTES_MAX, HEAD_BYTES_MAX
-from wherry.wire.stomp.desk import STRANGE, Desk
 from wherry.wire.stomp.session import Session
+from wherry.wire.stomp.sessions import STRANGE, Sessions
 from wherry.wire.stomp.transports.transport import (
     FEED_BYTES,
     HIGH_BYTES,
@@ -65,7 +65,7 @@ _quiet.setLevel(logging.ERROR)  # the library tells each frame to a logger that 
 
 
 class WebSocket(TurnProtocol):
-    """A road, and the protocol of a transport that was one of HTTP before."""
+    """A transport, and the protocol of a transport that was one of HTTP before."""
 
     name = "websocket"
 
@@ -93,7 +93,7 @@ class WebSocket(TurnProtocol):
         self.begin_turns(transport)
         secure = transport.get_extra_info("ssl_object") is not None
         self._session = Session(
-            self._sockets.desk,
+            self._sockets.sessions,
             self,
             peer=place(transport.get_extra_info("peername")),
             secure=secure,
@@ -262,10 +262,10 @@ class WebSocket(TurnProtocol):
             self._flush()
 
     def _patience_s(self) -> float:
-        return self._sockets.desk.bounds.frame_s + self.held / FRAME_PACE
+        return self._sockets.sessions.bounds.frame_s + self.held / FRAME_PACE
 
     def finish(self) -> None:
-        """The server goes: once what came is stored, and so confirmed, the session ends, and then the road."""
+        """The server goes: once what came is stored, and so confirmed, the session ends, and then the transport."""
         self._goodbye = (CloseCode.GOING_AWAY, "the broker is closing")
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end_stored(), name="wherry websocket end")
@@ -282,15 +282,15 @@ class WebSocket(TurnProtocol):
     def cut_off(self, why: str) -> None:
         """End it at once, and remember why."""
         _log.info("cut off", extra={"peer": self._session.peer, "why": why})
-        self._sockets.desk.note(self._session, "websocket", why)
+        self._sockets.sessions.note(self._session, "websocket", why)
         self._transport.abort()
 
 
 class WebSockets:
     """All that are open."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions = sessions
         self.open: set[WebSocket] = set()
         self.held = 0
         """Bytes of frames that are not whole."""
@@ -301,7 +301,7 @@ class WebSockets:
 
     def check_held(self) -> None:
         """Memory is short: whoever holds the most of it with half a frame has to go."""
-        if self.held > self.desk.bounds.held_bytes:
+        if self.held > self.sessions.bounds.held_bytes:
             max(self.open, key=lambda each: each.held).cut_off("too much that is not whole")
 
 

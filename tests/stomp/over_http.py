@@ -1,4 +1,4 @@
-"""A node behind HTTP, and frames by hand, for the tests of the two roads over that port."""
+"""A node behind HTTP, and frames by hand, for the tests of the two transports over that port."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tests.integration.served import Served, served
 from wherry.node.config import FlightSection
 from wherry.node.stomp.transports import HttpTransports
-from wherry.wire.stomp.desk import Desk
+from wherry.wire.stomp.sessions import Sessions
 
 PATIENCE_S = 20.0
 
@@ -24,10 +24,10 @@ def node(home: Path, **sections: Any) -> Iterator[Served]:
         yield found
 
 
-def desk_of(served: Served) -> Desk:
+def sessions_of(served: Served) -> Sessions:
     """Where the sessions of a node are."""
-    assert served.node.desk is not None
-    return served.node.desk
+    assert served.node.stomp_sessions is not None
+    return served.node.stomp_sessions
 
 
 def transports_of(served: Served) -> HttpTransports:

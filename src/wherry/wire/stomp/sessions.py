@@ -1,8 +1,7 @@
-"""What all STOMP sessions of a node share, whatever road they came over: the bounds, the time, and who was cut off."""
+"""What all STOMP sessions of a node share, whatever their transport: the bounds, the time, and who was cut off."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 import time
@@ -16,6 +15,7 @@ import msgspec
 from wherry.queueing.login import Login
 from wherry.queueing.queueing import Queueing
 from wherry.security.access import Access
+from wherry.wire.listener import Clock, Connected, ticking
 from wherry.wire.stomp.codec import StompFault
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _staged(session: Session) -> int:
     return sum(each.size for each in session.transactions.values())
 
 
-class Desk:
+class Sessions:
     """The virtual hosts, who may come in, and who is here."""
 
     def __init__(
@@ -89,12 +89,13 @@ class Desk:
         *,
         any_user: bool = False,
         names: Iterable[str] = (),
+        clock: Clock = time.monotonic,
     ) -> None:
-        self.queueing, self.bounds = queueing, bounds or Bounds()
+        self.queueing, self.bounds, self.clock = queueing, bounds or Bounds(), clock
         self.backlog_bytes = self.bounds.backlog_bytes or queueing.broker.cache_bytes_max // BACKLOG_SHARE
         self.names = frozenset({"localhost", socket.gethostname(), *names})
         """Of this machine."""
-        self.sessions: set[Session] = set()
+        self.connected = Connected["Session"](self.bounds.connections)
         self.held = 0
         """Bytes of frames that are not whole."""
         self.staged = 0
@@ -105,7 +106,6 @@ class Desk:
         self.frames = Counter[str]()
         """Frames of clients by command, since the start."""
         self._access, self._any_user = access, any_user
-        self._closing = False
 
     def login(self, certified: str | None, peer: str) -> Login:
         """For a client at an address that has shown a certificate, or none."""
@@ -113,62 +113,48 @@ class Desk:
 
     def admit(self, session: Session) -> StompFault | None:
         """Take in a session; why it may not be, if so."""
-        self.sessions.add(session)
-        self.queueing.clients.add(session)
-        if self._closing:
+        self.queueing.clients[session] = None
+        if self.connected.admit(session):
+            return None
+        if self.connected.is_closing:
             return CLOSING
-        if len(self.sessions) > self.bounds.connections:
-            return StompFault("too many connections", f"at most {self.bounds.connections} are allowed")
-        return None
+        return StompFault("too many connections", f"at most {self.bounds.connections} are allowed")
 
     def discard(self, session: Session) -> None:
         """A session is over."""
-        self.sessions.discard(session)
-        self.queueing.clients.discard(session)
+        self.connected.discard(session)
+        self.queueing.clients.pop(session, None)
 
     def note(self, session: Session, why: str, detail: str) -> None:
         """A client is cut off."""
         self.cut_off_counts[why] += 1
-        self.cut_offs.append(CutOff(time.time_ns() // 1_000_000, session.peer, session.user, why, detail))
+        self.cut_offs.append(CutOff(self.queueing.broker.now_ms(), session.peer, session.user, why, detail))
 
     def check_held(self) -> None:
         """Memory is short: whoever holds the most of it with half a frame has to go."""
         if self.held > self.bounds.held_bytes:
-            largest = max(self.sessions, key=lambda each: each.held)
+            largest = max(self.connected, key=lambda each: each.held)
             largest.cut_off("too much that is not whole", f"{largest.held} bytes of one frame")
 
     def check_staged(self) -> None:
         """The same with open transactions."""
         if self.staged > STAGED_BYTES_MAX:
-            largest = max(self.sessions, key=_staged)
+            largest = max(self.connected, key=_staged)
             largest.cut_off("too much in transactions", f"{_staged(largest)} bytes are not committed")
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Look after the time of all sessions, until the end; then tell everybody."""
-        ticking = asyncio.create_task(self._tick(), name="wherry stomp ticks")
-        try:
-            yield
-        finally:
-            await self.close()
-            ticking.cancel()
-            await asyncio.gather(ticking, return_exceptions=True)
+        async with ticking(lambda: self.connected, TICK_S, clock=self.clock, log=_log, name="wherry stomp ticks"):
+            try:
+                yield
+            finally:
+                await self.close()
 
     async def close(self) -> None:
         """Store what came, and tell everybody that this is the end."""
-        self._closing = True
+        self.connected.is_closing = True
         await self.queueing.intake.flush()
-        for session in list(self.sessions):
+        for session in self.connected:
             session.shut_down()
         await self.queueing.settling.flush()
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            await asyncio.sleep(0)  # a loop that is late itself reads first what has come meanwhile
-            now = time.monotonic()
-            for session in list(self.sessions):
-                try:
-                    session.tick(now)
-                except Exception:  # one that fails shall not stop the time of the others
-                    _log.exception("a tick failed")
