@@ -63,7 +63,7 @@ def test_half_a_close_loses_nothing_of_a_backlog(tmp_path):
         with joined(home) as client:
             client.connect()
             client.send("SUBSCRIBE", id="1", destination="/queue/much", ack="auto")
-            until(lambda: any(each.was_stuffed for each in sessions(home)))
+            until(lambda: any(each.was_write_paused for each in sessions(home)))
             client.socket.shutdown(socket.SHUT_WR)
             until(lambda: not sessions(home))
             seen = taken(client)

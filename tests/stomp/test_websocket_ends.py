@@ -71,7 +71,7 @@ def lazy(home: Served) -> socket.socket:
     """Subscribed to the backlog, and given all that it can take without reading."""
     client = upgraded(home)
     client.sendall(said(CONNECT, frame("SUBSCRIBE", id="1", destination="/queue/much", ack="auto")))
-    eventually(lambda: only(home)._session.was_stuffed)
+    eventually(lambda: only(home)._session.was_write_paused)
     return client
 
 

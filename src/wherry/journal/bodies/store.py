@@ -23,12 +23,7 @@ from wherry.core.state.bodies import Cold
 from wherry.journal.bodies import segment as segments
 from wherry.journal.bodies.compaction import SparseSegments, Wants
 from wherry.journal.bodies.joining import full, joined, one
-from wherry.journal.bodies.partition import (
-    BatchPiece,
-    Block,
-    CachedBatch,
-    PartitionBodies,
-)
+from wherry.journal.bodies.partition import BatchPiece, Block, CachedBatch, PartitionBodies
 from wherry.journal.bodies.segment import Segment, SegmentImage
 from wherry.journal.disk.files import Files
 from wherry.model.errors import Corrupt
