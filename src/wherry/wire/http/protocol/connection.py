@@ -13,19 +13,18 @@ from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
 from http import HTTPStatus
-from itertools import repeat
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from wherry.model.errors import Unauthorized, WherryError
 from wherry.wire.http.api.problem import HttpError, problem
+from wherry.wire.http.protocol.answering import Answering
 from wherry.wire.http.protocol.bodies import GROWTH, GROWTH_WHEN_SHORT, Gathering
 from wherry.wire.http.protocol.chunks import BrokenChunks, Chunks
 from wherry.wire.http.protocol.heads import (
     Head,
     joined,
     split,
-    written,
 )
 from wherry.wire.http.protocol.message import (
     Bytes,
@@ -42,14 +41,8 @@ if TYPE_CHECKING:
 INBOX_BYTES = 2_048
 """What an idle connection holds; grows to the bound of a head."""
 
-JOINED_BYTES = 16 << 10
-"""An answer with a smaller body is one buffer: cheaper than a list of them."""
-
 PARTING_S = 2.0
 """A closed socket with bytes unread is reset, and takes the last answer along: so long we read and throw away."""
-
-ROOM_S = 0.1
-"""How often a stream looks whether there is room for its next chunk."""
 
 CLIENT_GONE = 499
 """What is told to observers of a request whose client left before the answer."""
@@ -85,21 +78,18 @@ class Connection(asyncio.BufferedProtocol):
         self._body: Bytes = b""
         self._gathering = NO_BODY
         self._held = 0  # bytes allocated for a body, which count against the server's bound
-        self._kept = 0  # bytes of an answer that do, until it is read
         self._chunks = Chunks()
         self._request: Request | None = None
-        self._keep_alive = True
-        self._one_zero = False
         self._eof = False
         self._task: asyncio.Task[None] | None = None
         self._streaming = False
-        self._resumed: asyncio.Future[None] | None = None
-        self._paused_since: float | None = None
+        self._answers = Answering(server)
 
     # ---------------------------------------------------------------------------------------------------- the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._answers.open(self._transport)
         self._turns = turns()
         self._read_at = 0.0
         peer = transport.get_extra_info("peername")
@@ -112,8 +102,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, fault: Exception | None) -> None:
         self._state = _State.CLOSED
         self._free_body()
-        if self._resumed is not None and not self._resumed.done():
-            self._resumed.set_result(None)
+        self._answers.resume()
         if self._task is not None and self._waits():
             self._task.cancel()  # what changes something runs to its end, and its answer is undone
         self._server.discard(self)
@@ -133,17 +122,10 @@ class Connection(asyncio.BufferedProtocol):
         return self._streaming or (self._request is not None and self._request.waits)
 
     def pause_writing(self) -> None:
-        self._paused_since = self._server.time()
+        self._answers.pause()
 
     def resume_writing(self) -> None:
-        self._paused_since = None
-        if self._resumed is not None and not self._resumed.done():
-            self._resumed.set_result(None)
-
-    async def _drain(self) -> None:
-        while self._paused_since is not None and self._state is not _State.CLOSED:
-            self._resumed = asyncio.get_running_loop().create_future()
-            await self._resumed
+        self._answers.resume()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._state is _State.BODY:
@@ -206,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
     def _give_up(self, fault: WherryError) -> None:
         """Answer a request that is not read to its end."""
         refusal = problem(fault)
-        refusal.close, self._keep_alive = True, False  # of a body that is not wanted, the rest is on its way
+        refusal.close, self._answers.keep_alive = True, False  # of a body that is not wanted, the rest is on its way
         if self._request is not None:
             self._server.dress(self._request, refusal)
             self._server.observe(self._request, refusal.status, self._server.time() - self._since)
@@ -229,12 +211,12 @@ class Connection(asyncio.BufferedProtocol):
         """A head is whole: make the request, and see whether a body follows."""
         head = Head(raw)
         headers, version = joined(head.pairs), head.version
-        self._one_zero = version == "1.0"
+        self._answers.one_zero = version == "1.0"
         said = headers.get("connection", "").lower()
-        self._keep_alive = "keep-alive" in said if self._one_zero else "close" not in said
+        self._answers.keep_alive = "keep-alive" in said if self._answers.one_zero else "close" not in said
         if version not in ("1.0", "1.1"):
             raise HttpError("invalid-input", f"HTTP/{version} is not spoken here; HTTP/1.1 is", close=True)
-        if not self._one_zero and "host" not in headers:
+        if not self._answers.one_zero and "host" not in headers:
             raise HttpError("invalid-input", "a request in HTTP/1.1 has a Host header", close=True)
         path, query = split(head.url)
         self._request = Request(head.method, path, query, headers, peer=self._peer, secure=self._secure)
@@ -281,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
             self._make_room()
 
     def _begin_chunks(self, request: Request) -> None:
-        if request.headers["transfer-encoding"].strip().lower() != "chunked" or self._one_zero:
+        if request.headers["transfer-encoding"].strip().lower() != "chunked" or self._answers.one_zero:
             raise HttpError("invalid-input", "the only transfer encoding is chunked, of HTTP/1.1", close=True)
         self._server.gate(request)
         self._chunks = Chunks()
@@ -290,7 +272,11 @@ class Connection(asyncio.BufferedProtocol):
         self._feed_chunks()
 
     def _invite(self, request: Request) -> None:
-        if request.headers.get("expect", "").lower() == "100-continue" and not self._filled and not self._one_zero:
+        if (
+            request.headers.get("expect", "").lower() == "100-continue"
+            and not self._filled
+            and not self._answers.one_zero
+        ):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _feed_chunks(self) -> None:
@@ -323,8 +309,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _free_body(self) -> None:
         self._server.hold(-self._held)
-        self._server.keep(-self._kept)
-        self._held = self._kept = 0
+        self._answers.free()
+        self._held = 0
         self._body, self._gathering, self._chunks = b"", NO_BODY, Chunks()
 
     def _came(self) -> int:
@@ -335,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
         """What cannot be understood is answered, and then nothing more is read."""
         if bound is not None:
             self._server.refused[bound] += 1
-        self._keep_alive = False
+        self._answers.keep_alive = False
         self._send(problem(HttpError(code, detail, close=True)))
 
     # ------------------------------------------------------------------------------------------------------- answers
@@ -359,16 +345,16 @@ class Connection(asyncio.BufferedProtocol):
                 self._hand_over(answer)
             else:
                 status = answer.status
-                if request.method != "HEAD" and not self._keep(answer):
+                if request.method != "HEAD" and not self._answers.admit(answer):
                     answer = problem(HttpError("busy", "answers that nobody reads fill the memory for them"))
                     status = answer.status
                 self._send(answer, head_only=request.method == "HEAD")
-                if self._paused_since is not None:
-                    await self._drain()
+                if self._answers.paused_since is not None:
+                    await self._answers.drain()
         except Exception:
-            # The head is out, so nothing can be said any more: an end without the last chunk tells that it is none.
+            # The head is sent, so no error can be: the client sees the fault by the missing last chunk.
             _log.exception("%s %s broke off", request.method, request.path)
-            self._keep_alive = False
+            self._answers.keep_alive = False
         finally:
             self._task = None
             self._server.observe(request, int(status), self._server.time() - started)
@@ -377,7 +363,7 @@ class Connection(asyncio.BufferedProtocol):
     def _hand_over(self, upgrade: Upgrade) -> None:
         """From here on the transport is somebody else's; what was read of it already goes along."""
         if self._eof or self._transport.is_closing():
-            self._keep_alive = False
+            self._answers.keep_alive = False
             return
         rest = bytes(memoryview(self._inbox)[: self._filled])
         self._state, self._inbox, self._filled = _State.HANDED_OVER, bytearray(), 0
@@ -389,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
         self._free_body()
         if self._state in (_State.CLOSED, _State.HANDED_OVER):
             return
-        if not self._keep_alive or self._eof or self._server.closing:
+        if not self._answers.keep_alive or self._eof or self._server.closing:
             self._part()
             return
         self._state, self._since, self._head_begun = _State.HEAD, self._server.time(), False
@@ -410,86 +396,26 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _send(self, response: Response, *, head_only: bool = False) -> None:
-        if self._transport.is_closing():
-            if response.undo is not None:
-                response.undo()
-            return
-        close = response.close or not self._keep_alive or self._eof or self._server.closing
-        length = sum(memoryview(part).nbytes for part in response.body)
-        more = [] if response.status == HTTPStatus.NO_CONTENT else [f"Content-Length: {length}\r\n"]
-        if close:
-            self._keep_alive = False
-            more.append("Connection: close\r\n")
-        elif self._one_zero:
-            more.append("Connection: keep-alive\r\n")
-        head = written(response.status, self._server.date_line(), response.content_type, response.headers, more)
-        if head_only or not length:
-            self._transport.write(head)
-        elif length <= JOINED_BYTES:
-            self._transport.write(b"".join([head, *response.body]))
-        else:
-            self._transport.writelines([head, *response.body])
-        if response.close and self._task is None:
+        is_closing = self._transport.is_closing()
+        self._answers.send(response, is_last=self._eof or self._server.closing, head_only=head_only)
+        if response.close and self._task is None and not is_closing:
             self._part()
-
-    def _keep(self, response: Response) -> bool:
-        """Count an answer until it is read, if there is room; small ones fit into the buffers of any connection."""
-        size = sum(memoryview(part).nbytes for part in response.body) if response.body else 0
-        if size <= JOINED_BYTES:
-            return True
-        if not self._server.keep(size):
-            self._server.refused["bodies_bytes"] += 1
-            if response.undo is not None:
-                response.undo()
-            return False
-        self._kept = size
-        return True
-
-    async def _keep_chunk(self, size: int) -> None:
-        """The same for a part of a stream, which waits for room: those who do not read are cut off in time."""
-        if size > JOINED_BYTES:
-            for pause in repeat(ROOM_S):
-                if self._server.keep(size):
-                    self._kept = size
-                    return
-                await asyncio.sleep(pause)
 
     async def _send_stream(self, request: Request, stream: Stream) -> None:
         self._streaming = True
         try:
-            await self._send_chunks(stream, head_only=request.method == "HEAD")
+            await self._answers.send_chunks(stream, head_only=request.method == "HEAD")
         finally:
             self._streaming = False
             await stream.chunks.aclose()  # type: ignore[attr-defined]
             self._server.end(request)
-
-    async def _send_chunks(self, stream: Stream, *, head_only: bool) -> None:
-        chunked = not self._one_zero
-        more = ["Transfer-Encoding: chunked\r\n" if chunked else "Connection: close\r\n"]
-        self._keep_alive = self._keep_alive and chunked
-        date = self._server.date_line()
-        self._transport.write(written(HTTPStatus.OK, date, stream.content_type, stream.headers, more))
-        if head_only:
-            return
-        async for chunk in stream.chunks:
-            if self._transport.is_closing():
-                return
-            if chunk:
-                await self._keep_chunk(len(chunk))
-                self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
-            if self._paused_since is not None:
-                await self._drain()
-            self._server.keep(-self._kept)
-            self._kept = 0
-        if chunked:
-            self._transport.write(b"0\r\n\r\n")
 
     # ---------------------------------------------------------------------------------------------------------- time
 
     def tick(self, now: float) -> None:
         """About once a second: end what takes too long."""
         bounds, waited = self._bounds, now - self._since
-        if self._paused_since is not None and now - self._paused_since > bounds.write_s:
+        if self._answers.paused_since is not None and now - self._answers.paused_since > bounds.write_s:
             self._server.refused["write_s"] += 1
             self._transport.abort()
         elif self._state is _State.PARTING:
