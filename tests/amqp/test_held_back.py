@@ -33,6 +33,7 @@ from tests.amqp.wires import (
     until,
 )
 from wherry.broker.broker import Broker
+from wherry.model.calls.publish import PublishOptions
 from wherry.queueing.flow import intake as intake_module
 from wherry.wire import turns
 from wherry.wire.amqp.codec.reader import Publish
@@ -120,7 +121,7 @@ def consuming(url: str, queue: str) -> Raw:
 
 async def is_served(broker: Broker, raw: Raw, payload: bytes) -> None:
     """What comes to a queue by another way reaches its consumer."""
-    await broker.publish("other", [payload])
+    await broker.publish("other", [payload], PublishOptions(partition=0))  # not gathered: it waits for its own sync
     frames = [await asyncio.to_thread(raw.next) for _ in range(3)]
     assert (frames[0].method, frames[2].payload) == (DELIVER, payload)
 

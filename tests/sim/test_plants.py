@@ -2,8 +2,9 @@
 
 import pytest
 
-from wherry.sim.__main__ import try_run
+from wherry.sim.__main__ import try_run, try_wires
 from wherry.sim.plants.plants import PLANTS
+from wherry.sim.plants.wires import WIRE_PLANTS
 
 SEEDS = 25
 """From the one that is known to show the bug; more, because a change of the workload moves it."""
@@ -11,10 +12,18 @@ SEEDS = 25
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_bug_is_found(name):
-    plant, first, checkers = PLANTS[name]
+    assert_found(name, *PLANTS[name], try_run)
+
+
+@pytest.mark.parametrize("name", WIRE_PLANTS)
+def test_a_bug_that_is_planted_in_a_wire_is_found(name):
+    assert_found(name, *WIRE_PLANTS[name], try_wires)
+
+
+def assert_found(name, plant, first, checkers, tried):
     for seed in range(first, first + SEEDS):
         with plant():
-            found = try_run(seed)
+            found = tried(seed)
         if any(violation.split(":")[0] in checkers for violation in found):
             return
     pytest.fail(f"{SEEDS} seeds, and none of {checkers} noticed: {name}")

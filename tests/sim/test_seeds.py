@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from wherry.sim.__main__ import try_run
+from wherry.sim.__main__ import try_run, try_wires
 
 FAILED_ONCE = (
     2,  # a token of an earlier life
@@ -42,14 +42,34 @@ FAILED_ONCE = (
 )
 
 
+WIRES_FAILED_ONCE = (
+    1,  # what was requeued came after what stood behind it: its room was free before it was back in its place
+    25,  # the same, where an ack made room while a message was on its way back
+    107,  # a channel with a limit of its own was sent more while a transaction had acked, and was rolled back
+)
+
+
 @pytest.mark.rows("G1", "D13", "D14", "A15", "A16", "A6", "A8", "A1")
 @pytest.mark.parametrize("seed", FAILED_ONCE)
 def test_a_seed_that_failed_once_is_clean(seed):
     assert try_run(seed) == []
 
 
+@pytest.mark.parametrize("seed", WIRES_FAILED_ONCE)
+def test_a_seed_that_failed_once_over_wires_is_clean(seed):
+    assert try_wires(seed) == []
+
+
+@pytest.mark.parametrize("seed", range(1_000, 1_040))
+def test_a_fresh_seed_is_clean_over_wires(seed):
+    assert try_wires(seed) == []
+
+
 def test_the_same_seed_has_the_same_trace_under_two_hash_seeds():
-    program = "from wherry.sim.run import run; print([run(seed).trace for seed in (3, 7, 12)])"
+    program = (
+        "from wherry.sim.run import run; from wherry.sim.wire_run import run_wires;"
+        "print([run(seed).trace for seed in (3, 7, 12)], [run_wires(seed).trace for seed in range(12)])"
+    )
     traces = {
         subprocess.run(
             [sys.executable, "-c", program],

@@ -14,6 +14,7 @@ from pathlib import Path
 from wherry.sim.drill.drill import drill
 from wherry.sim.drill.drill_steps import STEPS
 from wherry.sim.run import run
+from wherry.sim.wire_run import run_wires
 
 SHOWN_MAX = 10
 
@@ -31,7 +32,7 @@ def main() -> int:
 
 
 def _one(seed: int) -> int:
-    result, drilled = run(seed), drill(seed, STEPS)
+    result, wired, drilled = run(seed), run_wires(seed), drill(seed, STEPS)
     print(f"seed {seed}: {result.plan}")
     print(
         f"sent {len(result.history.sent)}, delivered {len(result.history.got)}, settled {len(result.history.settled)}, "
@@ -43,19 +44,31 @@ def _one(seed: int) -> int:
             f"routed {len(ways.routed)}, delivered {len(ways.got)}, bound {len(ways.bound)}, "
             f"purged {sum(each.count for each in ways.purged)}, forwarded {sum(each.count for each in ways.forwarded)}"
         )
-    for violation in (*result.violations, *drilled):
+    seen = wired.history
+    print(f"over wires: {wired.plan}")
+    print(
+        f"sent {len(seen.sent)}, delivered {len(seen.got)}, settled {len(seen.settled)}, lives {len(seen.lives)}, "
+        f"trace {wired.trace}"
+    )
+    violations = (*result.violations, *wired.violations, *drilled)
+    for violation in violations:
         print(f"  {violation}")
-    return 1 if result.violations or drilled else 0
+    return 1 if violations else 0
 
 
 def try_seed(seed: int) -> list[str]:
     """What is wrong with a seed; a run that ends in an exception is wrong as well."""
-    return try_run(seed) + _tried(lambda: drill(seed, STEPS))
+    return try_run(seed) + try_wires(seed) + _tried(lambda: drill(seed, STEPS))
 
 
 def try_run(seed: int) -> list[str]:
-    """The same without the drill, whose steps are the same for every seed but for their timing."""
+    """The same without the drill, whose steps are the same for every seed but for their timing, and without wires."""
     return _tried(lambda: run(seed).violations)
+
+
+def try_wires(seed: int) -> list[str]:
+    """The same for the part of a seed that goes over wires."""
+    return _tried(lambda: run_wires(seed).violations)
 
 
 def _tried(part: Callable[[], list[str]]) -> list[str]:

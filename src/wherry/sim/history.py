@@ -41,6 +41,10 @@ class Sent:
     dead: bool = False
     callback: bool = False
     """Whether its producer wants to be told what becomes of it."""
+    sender: str = ""
+    """The channel or session that it was sent on: on one of these, messages keep their order."""
+    number: int = 0
+    """Its place among those of its sender."""
 
 
 @dataclass(slots=True)
@@ -65,6 +69,8 @@ class Got:
     """The epoch of the broker that handed it out."""
     delivery: int
     row: int
+    again: bool | None = None
+    """Over a wire that tells it: whether it is said to have been handed out before."""
 
 
 @dataclass(slots=True)
@@ -80,6 +86,13 @@ class Settled:
     outcome: Outcome
     stale: bool
     delay_ms: int | None = None
+    group: int = 0
+    """Over a wire: that of the transaction which it was part of, with what was published in it."""
+    under_way: int | None = None
+    """Over a wire, of what goes back to its queue: how many others its consumer may have been sent already."""
+    after: int = 0
+    """With it: the number of the last delivery by then."""
+    consumer: str = ""
 
 
 @dataclass(slots=True)

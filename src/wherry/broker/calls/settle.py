@@ -44,6 +44,8 @@ class _Call:
     within: Within
     decided: asyncio.Future[int]
     """The position of the journal that the call waits for."""
+    applied: Callable[[], None] | None = None
+    """Called when the call has changed the state; not if it is refused."""
 
     def refuse(self, fault: BaseException) -> None:
         """Answer with an error, unless the caller is gone."""
@@ -68,7 +70,14 @@ class Settler:
         """Settle messages that are done."""
         await self._settle(parts, settling.ack, within)
 
-    async def nack(self, parts: Sequence[LeasePart], delay_ms: int | None, error: str, within: Within = None) -> None:
+    async def nack(
+        self,
+        parts: Sequence[LeasePart],
+        delay_ms: int | None,
+        error: str,
+        within: Within = None,
+        applied: Callable[[], None] | None = None,
+    ) -> None:
         """Count a failed attempt for messages."""
         shard = self._shard
         failure = Failure(error, 0, shard.clock.entropy, delay_ms).checked()
@@ -77,7 +86,7 @@ class Settler:
             now = replace(failure, now_ms=shard.now().wall_ms)
             return settling.failed(shard.state, ending, lease, rows, now)
 
-        await self._settle(parts, step, within)
+        await self._settle(parts, step, within, applied)
 
     async def dead_letter(self, parts: Sequence[LeasePart], reason: str, error: str, within: Within = None) -> None:
         """Give up on messages at once."""
@@ -160,16 +169,20 @@ class Settler:
         readers = self._shard.state.subscription(topic, subscription).readers.values()
         return sum(reader.counts(now_ms, reader.start).ready for reader in readers)
 
-    async def _settle(self, parts: Sequence[LeasePart], step: Step, within: Within) -> None:
+    async def _settle(
+        self, parts: Sequence[LeasePart], step: Step, within: Within, applied: Callable[[], None] | None = None
+    ) -> None:
         metrics = self._shard.metrics
-        call = self._settle_with_others(parts, step, within)
+        call = self._settle_with_others(parts, step, within, applied)
         await (call if metrics is None else metrics.settling(call))
 
-    async def _settle_with_others(self, parts: Sequence[LeasePart], step: Step, within: Within) -> None:
+    async def _settle_with_others(
+        self, parts: Sequence[LeasePart], step: Step, within: Within, applied: Callable[[], None] | None
+    ) -> None:
         loop = asyncio.get_running_loop()
         if not self._calls:
             loop.call_soon(self._end_turn)
-        call = _Call(parts, step, within, loop.create_future())
+        call = _Call(parts, step, within, loop.create_future(), applied)
         self._calls.append(call)
         position = await call.decided
         await self._shard.committer.wait(position)
@@ -215,6 +228,8 @@ class Settler:
         ending.carry_out(shard.state)
         shard.waiters.wake()  # buffers have room and keys are free again
         for call in decided:
+            if call.applied is not None:
+                call.applied()
             if not call.decided.done():
                 call.decided.set_result(position)
         return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -93,7 +93,12 @@ class SettlerPort(Protocol):
     async def ack(self, parts: Sequence[LeasePart], within: Within = None) -> None: ...
 
     async def nack(
-        self, parts: Sequence[LeasePart], delay_ms: int | None, error: str, within: Within = None
+        self,
+        parts: Sequence[LeasePart],
+        delay_ms: int | None,
+        error: str,
+        within: Within = None,
+        applied: Callable[[], None] | None = None,
     ) -> None: ...
 
     async def dead_letter(self, parts: Sequence[LeasePart], reason: str, error: str, within: Within = None) -> None: ...

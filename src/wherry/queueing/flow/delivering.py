@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -81,6 +82,7 @@ class QueueDelivery:
         "_offsets",
         "_settler",
         "_sizes",
+        "_then",
         "_token_of_row",
         "_tokens",
         "count",
@@ -102,6 +104,8 @@ class QueueDelivery:
         self._holder_of_row: npt.NDArray[np.int32] | None = None
         """The number of each row's holder, -1 for none; None where one holder has all rows, or no row has one."""
         self._marked: dict[SettleVerb, list[int]] = {}
+        self._then: list[Callable[[], None]] = []
+        """Called when rows that are requeued wait in their place again."""
 
     # ------------------------------------------------------------------------------------------------- who holds what
 
@@ -146,39 +150,48 @@ class QueueDelivery:
         tokens = self._token_of_row[rows]
         return [(token, offsets[tokens == token]) for token in np.unique(tokens).tolist()]
 
-    def mark(self, verb: SettleVerb, rows: Iterable[int]) -> bool:
-        """Note how to settle rows; return whether they are the first since the last `settle`."""
+    def mark(self, verb: SettleVerb, rows: Iterable[int], then: Callable[[], None] | None = None) -> bool:
+        """Note how to settle rows; return whether they are the first since the last `settle`.
+
+        `then` is called when requeued rows are in their place in memory: what is pulled from there on sees them.
+        """
         first = not self._marked
         self._marked.setdefault(verb, []).extend(rows)
+        if then is not None:
+            self._then.append(then)
         return first
 
     async def settle(self) -> None:
         """Settle the rows that were marked since the last call."""
         marked, self._marked = self._marked, {}
+        then, self._then = self._then, []
         for rows in marked.values():
             self.let_go(rows)
         try:
-            await self._settle_all(marked)
+            await self._settle_all(marked, partial(_call_all, then))
         except WherryError as fault:
             for holding, _ in self._held([row for rows in marked.values() for row in rows]):
                 holding.failed(fault)
             raise
+        finally:
+            _call_all(then)  # also where they could not be requeued: nothing waits for them any more
 
-    async def _settle_all(self, marked: dict[SettleVerb, list[int]]) -> None:
-        for verb, rows in marked.items():
+    async def _settle_all(self, marked: dict[SettleVerb, list[int]], then: Callable[[], None]) -> None:
+        """Settle one kind after the other, each durable before the next; requeues first: a queue waits for them."""
+        for verb, rows in sorted(marked.items(), key=lambda each: each[0] != "requeue"):
             try:
-                await self._settle(verb, rows)
+                await self._settle(verb, rows, then)
             except StaleLease:  # some were settled over another wire, expired or purged: settle the others
                 for row in rows:
                     with suppress(StaleLease):
                         await self._settle(verb, [row])
 
-    async def _settle(self, verb: SettleVerb, rows: list[int]) -> None:
+    async def _settle(self, verb: SettleVerb, rows: list[int], then: Callable[[], None] | None = None) -> None:
         parts = self.parts(rows)
         if verb == "ack":
             await self._settler.ack(parts)
         elif verb == "requeue":
-            await self._settler.nack(parts, 0, "requeued")
+            await self._settler.nack(parts, 0, "requeued", applied=then)
         else:
             await self._settler.dead_letter(parts, "rejected", "")
 
@@ -261,9 +274,15 @@ class Settling:
         self._scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def add(self, queue_delivery: QueueDelivery, verb: SettleVerb, rows: Iterable[int]) -> None:
-        """Settle rows of a delivery at the end of this turn."""
-        if queue_delivery.mark(verb, rows):
+    def add(
+        self,
+        queue_delivery: QueueDelivery,
+        verb: SettleVerb,
+        rows: Iterable[int],
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Settle rows of a delivery at the end of this turn; call `then` when requeued rows are in their place."""
+        if queue_delivery.mark(verb, rows, then):
             self._marked[queue_delivery] = None
             if not self._scheduled:
                 self._scheduled = True
@@ -286,6 +305,12 @@ class Settling:
         self._end_of_turn()
         if self._tasks:
             await asyncio.wait(set(self._tasks))
+
+
+def _call_all(calls: list[Callable[[], None]]) -> None:
+    """Call each once."""
+    while calls:
+        calls.pop()()
 
 
 async def _settle(marked: list[QueueDelivery]) -> None:

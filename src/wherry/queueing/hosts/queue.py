@@ -13,7 +13,7 @@ from typing import Protocol
 from wherry.broker.port.consume import ConsumerPort, DeliveryPort
 from wherry.broker.port.port import BrokerPort
 from wherry.model.errors import WherryError
-from wherry.queueing.flow.delivering import QueueDelivery, opened_up
+from wherry.queueing.flow.delivering import QueueDelivery, Settling, opened_up
 from wherry.queueing.hosts.queue_terms import QueueTerms
 from wherry.queueing.message.envelope import Row
 from wherry.queueing.names import SUBSCRIPTION, full_name
@@ -71,8 +71,10 @@ class Queue:
         self._looks: list[asyncio.Future[None]] = []
         """Of those who wait until somebody has looked what is ready."""
         self._is_idle = False
-        """Whether nothing was ready at the last look, and whatever comes is queue_delivery out as it comes."""
+        """Whether nothing was ready at the last look, and a new message is delivered as it comes."""
         self._turn = 0
+        self._last_back: asyncio.Future[None] | None = None
+        """Done when the last messages that were given back are in their place."""
 
     def ready(self) -> int:
         """How many messages wait to be handed over."""
@@ -109,6 +111,19 @@ class Queue:
     def wake(self) -> None:
         """A consumer has room."""
         self._room.set()
+
+    def give_back(self, settling: Settling, queue_delivery: QueueDelivery, rows: list[int]) -> None:
+        """Requeue rows of a delivery; nothing from behind them is pulled before they are in their place again."""
+        back = self._last_back = asyncio.get_running_loop().create_future()
+        settling.add(queue_delivery, "requeue", rows, lambda: None if back.done() else back.set_result(None))
+
+    async def _all_back(self) -> None:
+        """Wait for what is going back by now. What goes back later makes room later, and is not waited for."""
+        back = self._last_back
+        if back is not None:
+            await back
+        if self._last_back is back:
+            self._last_back = None
 
     async def looked(self) -> None:
         """Until what is ready by now is on its way to whoever has room for it."""
@@ -154,8 +169,11 @@ class Queue:
         try:
             consumer = await self._joined()
             while True:
-                wanted = sum(max(0, min(each.room(), PULL_MAX)) for each in self._eligible())
-                if wanted <= 0:
+                wanted = self._wanted()
+                if wanted and self._last_back is not None:
+                    await self._all_back()
+                    wanted = min(wanted, self._wanted())
+                if not wanted:
                     self._end_looks()
                     self._room.clear()
                     await self._room.wait()
@@ -192,6 +210,10 @@ class Queue:
             return await consumer.pull(wanted, bytes_max=PULL_BYTES_MAX, wait_ms=None)
         finally:
             self._is_idle = False
+
+    def _wanted(self) -> int:
+        """Return how many messages all consumers together have room for."""
+        return sum(max(0, min(each.room(), PULL_MAX)) for each in self._eligible())
 
     def _opened(self, delivery: DeliveryPort) -> tuple[QueueDelivery, list[Row]]:
         counted = self.terms.arguments.get("x-queue-type") == "quorum"

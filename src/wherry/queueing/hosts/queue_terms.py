@@ -108,7 +108,7 @@ class QueueTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def subscription(self, host: str, name: str) -> Subscription:
         """What its consumers share: a message that comes back does so at once, and at its old place."""
         limit = self.arguments.get("x-delivery-limit")
-        retry = Retry(attempts=None if limit is None else limit + 1, first_ms=0, factor=1, cap_ms=0, jitter=0)
+        retry = Retry(attempts=None if limit is None else limit + 1, first_ms=0, factor=1.0, cap_ms=0, jitter=0.0)
         return Subscription(
             topic=full_name(host, name), name=SUBSCRIPTION, assignment="shared", lease_ms=LEASE_MS, retry=retry
         )

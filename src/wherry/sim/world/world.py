@@ -62,7 +62,7 @@ class World:
         self._process: Process | None = None
         self._up = asyncio.Event()
         self._groups = 0
-        self._deliveries = 0
+        self.deliveries = 0
         self._cuts_left = plan.cuts
         self._cut_random = Random(f"{seed}/cuts")
         self.ending = False
@@ -88,8 +88,8 @@ class World:
 
     def next_delivery(self) -> int:
         """A number for a delivery."""
-        self._deliveries += 1
-        return self._deliveries
+        self.deliveries += 1
+        return self.deliveries
 
     async def boot(self) -> None:
         """Start the broker on what the disk holds; again and again while the disk refuses."""

@@ -69,7 +69,7 @@ class Consumer:
             return 0
         if self.no_ack:
             return PULL_MAX
-        left = channel.limit - len(channel.unacked)
+        left = channel.limit - channel.held()
         if not self.limit:
             return left if channel.limit else channel.session.holding.room()
         return min(self.limit - self.out, left) if channel.limit else self.limit - self.out
@@ -77,7 +77,7 @@ class Consumer:
     def shares(self) -> tuple[Channel, int] | None:
         """The limit of the channel is one for all its consumers."""
         channel = self.channel
-        return (channel, channel.limit - len(channel.unacked)) if channel.limit and not self.no_ack else None
+        return (channel, channel.limit - channel.held()) if channel.limit and not self.no_ack else None
 
     def take(self, queue_delivery: QueueDelivery, rows: list[int], messages: list[Row]) -> None:
         """Messages to be sent: rows of a delivery, whose messages are all here."""
@@ -124,6 +124,8 @@ class Channel:
         self.consumers: dict[str, Consumer] = {}
         self.unacked: dict[int, Out] = {}
         """What is out, by delivery tag, ascending."""
+        self._pending = 0
+        """Messages that are settled in a commit which is under way: they still take room."""
         self.next_tag = 1
         self.prefetch = 0
         """The limit of consumers to come."""
@@ -310,16 +312,23 @@ class Channel:
             tags.append(each)
         return tags
 
+    def held(self) -> int:
+        """Return how many messages take room of the channel: those out, and those of an unfinished transaction."""
+        return len(self.unacked) + self._pending + (0 if self.transaction is None else len(self.transaction.settled))
+
     def end(self, outs: Iterable[Out], verb: SettleVerb) -> None:
-        """Messages are no longer out."""
-        rows: dict[tuple[QueueDelivery, SettleVerb], list[int]] = {}
+        """Settle messages that the client is done with, and let their consumers have others."""
+        rows: dict[tuple[QueueDelivery, SettleVerb, Queue], list[int]] = {}
         holders: dict[Consumer | None, int] = {}
         for _, queue_delivery, row, queue, consumer in outs:
             unwanted = verb == "reject" and queue.terms.dead_exchange is None  # nobody wants to see it again
-            rows.setdefault((queue_delivery, "ack" if unwanted else verb), []).append(row)
+            rows.setdefault((queue_delivery, "ack" if unwanted else verb, queue), []).append(row)
             holders[consumer] = holders.get(consumer, 0) + 1
-        for (queue_delivery, what), mine in rows.items():
-            self.session.settling.add(queue_delivery, what, mine)
+        for (queue_delivery, what, queue), mine in rows.items():
+            if what == "requeue":
+                queue.give_back(self.session.settling, queue_delivery, mine)
+            else:
+                self.session.settling.add(queue_delivery, what, mine)
         self._freed(holders)
 
     def _freed(self, holders: dict[Consumer | None, int]) -> None:
@@ -351,11 +360,14 @@ class Channel:
         for out in acked:
             rows.setdefault(out.queue_delivery, []).append(out.row)
         acks = [part for queue_delivery, mine in rows.items() for part in queue_delivery.parts(mine)]
+        self._pending += len(done.settled)
         try:
             await commit(broker, self.session.intake.batches(done.messages), acks)
         except Exception:
             self._hold_again(done)
             raise
+        finally:
+            self._pending -= len(done.settled)
         for queue_delivery, mine in rows.items():
             queue_delivery.let_go(mine)
         self._freed(Counter(out.consumer for out in acked))

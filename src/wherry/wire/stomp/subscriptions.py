@@ -234,7 +234,10 @@ class Subscription:
         for out in outs:
             rows.setdefault(out.queue_delivery, []).append(out.row)
         for queue_delivery, mine in rows.items():
-            self.session.settling.add(queue_delivery, verb, mine)
+            if verb == "requeue":
+                self.queue.give_back(self.session.settling, queue_delivery, mine)
+            else:
+                self.session.settling.add(queue_delivery, verb, mine)
         self.settled(len(outs), sum(out.size for out in outs))
 
     def settled(self, messages: int, size: int) -> None:

@@ -1,0 +1,161 @@
+"""Were the promises of queues kept over wires? Of the checkers of other runs those that hold here, and what is new.
+
+A message in the hands of a client was sent at some time after `start` and came at `end`. What a client settles without
+a receipt has no end: then doubt speaks for the broker, as ever.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from wherry.sim.checkers.checkers import (
+    Checker,
+    acked_stays_acked,
+    all_or_nothing,
+    nothing_invented,
+    replay_equals_live,
+)
+from wherry.sim.history import Got, History, Sent, Settled
+from wherry.sim.plan import Plan
+from wherry.sim.wire_plan import DEAD, SOLO
+
+Place: TypeAlias = tuple[str, str]
+"""A queue and the name of a message."""
+
+
+def check_wires(history: History, plan: Plan) -> list[str]:
+    """Everything that is wrong with what went over wires."""
+    found = list(history.faults)
+    for checker in CHECKERS:
+        found += [f"{checker.__name__}: {what}" for what in checker(history, plan)]
+    return found
+
+
+def nobody_loses(history: History, plan: Plan) -> Iterator[str]:
+    """What was confirmed, or seen once, was acked by somebody in the end, in its queue or as a dead letter.
+
+    All that is left at the end of a run is drained, and acked. What is rejected among the dead letters goes nowhere.
+    """
+    acked = {each.name for each in history.settled if each.kind == "ack" or _is_thrown_away(each)}
+    seen = {got.name for got in history.got}
+    for sent in history.sent:
+        promised = sent.outcome == "ok" or (sent.outcome == "unknown" and sent.name in seen)
+        if promised and sent.persistent and sent.name not in acked:
+            yield f"{sent.name} for {sent.topic} was confirmed or seen by {sent.end:.3f}, and is lost"
+
+
+def told_of_redelivery(history: History, plan: Plan) -> Iterator[str]:
+    """A message that a client has had in its hands before says so, to whomever it goes."""
+    last: dict[Place, Got] = {}
+    for got in _by_time(history):
+        before = last.setdefault((got.subscription[0], got.name), got)
+        if before.end < got.start and got.again is False:
+            yield f"{got.name} came to {got.consumer} at {got.end:.3f} as new, and to {before.consumer} before"
+
+
+def one_holder(history: History, plan: Plan) -> Iterator[str]:
+    """Nobody is sent a message while somebody else certainly has it in hand."""
+    released: dict[int, float] = {each.token: each.start for each in reversed(history.settled)}
+    last: dict[Place, Got] = {}
+    for got in _by_time(history):
+        place = (got.subscription[0], got.name)
+        before, last[place] = last.get(place), got
+        if before is None or before.end >= got.start or before.again is None:
+            continue
+        freed = min(released.get(before.token, float("inf")), history.left.get(before.consumer, float("inf")))
+        if freed > got.end:
+            yield f"{got.name} was sent to {got.consumer} after {got.start:.3f}, and {before.consumer} had it"
+
+
+def order_kept(history: History, plan: Plan) -> Iterator[str]:
+    """What a consumer sees for the first time comes in the order in which one channel or session has published it."""
+    sent = {each.name: each for each in history.sent}
+    last: dict[tuple[str, str], Sent] = {}
+    for got in history.got:
+        one = sent.get(got.name)
+        if one is None or got.again is not False or one.topic != got.subscription[0]:
+            continue
+        before = last.setdefault((got.consumer, one.sender), one)
+        if before.number > one.number:
+            yield f"{one.name} came to {got.consumer} at {got.end:.3f}, after {before.name}"
+        last[got.consumer, one.sender] = one
+
+
+def requeued_in_place(history: History, plan: Plan) -> Iterator[str]:
+    """Where one consumes alone, what it gives back comes again before what stands behind it.
+
+    Of that it can have been sent no more by then than it had room for.
+    """
+    sent = {each.name: each for each in history.sent}
+    by_consumer: dict[str, list[Got]] = defaultdict(list)
+    for got in history.got:
+        by_consumer[got.consumer].append(got)
+    for back in history.settled:
+        if back.kind != "nack" or back.under_way is None or back.subscription[0] != SOLO or back.name not in sent:
+            continue
+        one, behind = sent[back.name], 0
+        if one.topic != SOLO:
+            continue
+        for got in by_consumer[back.consumer]:
+            if got.token <= back.after:
+                continue
+            if got.name == back.name:
+                break
+            other = sent.get(got.name)
+            if other is not None and other.sender == one.sender and other.number > one.number and not got.again:
+                behind += 1
+        if behind > back.under_way:
+            yield f"{back.name} went back at {back.start:.3f}, and {behind} from behind it came before it"
+
+
+def transactions_are_whole(history: History, plan: Plan) -> Iterator[str]:
+    """Acks and publishes of one transaction took effect together."""
+    seen = {got.name for got in history.got}
+    published: dict[int, list[Sent]] = defaultdict(list)
+    for sent in history.sent:
+        published[sent.group].append(sent)
+    acked: dict[int, list[Settled]] = defaultdict(list)
+    for each in history.settled:
+        if each.group and each.kind == "ack":
+            acked[each.group].append(each)
+    for group, acks in acked.items():
+        theirs = published.get(group, [])
+        for ack in acks:
+            later = [got for got in history.got if _is_again(got, ack)]
+            if later and any(sent.name in seen for sent in theirs):
+                yield f"{ack.name} came again at {later[0].end:.3f}, and what was published with its ack is there"
+
+
+def _is_thrown_away(settled: Settled) -> bool:
+    return settled.kind == "dead" and settled.subscription[0] == DEAD
+
+
+def _is_again(got: Got, ack: Settled) -> bool:
+    """Whether a message was certainly sent after its ack was under way, to somebody else or once more."""
+    return (
+        (got.subscription, got.name) == (ack.subscription, ack.name)
+        and got.token != ack.token
+        and (got.start > ack.start and got.again is not False)
+    )
+
+
+def _by_time(history: History) -> list[Got]:
+    """What came over wires, and at last in the drain."""
+    return sorted(history.got, key=lambda each: (each.start, each.end))
+
+
+CHECKERS: tuple[Checker, ...] = (
+    nobody_loses,
+    nothing_invented,
+    acked_stays_acked,
+    all_or_nothing,
+    replay_equals_live,
+    told_of_redelivery,
+    one_holder,
+    order_kept,
+    requeued_in_place,
+    transactions_are_whole,
+)
+"""Beside these, clients find faults as they meet them: `prefetch_kept`, `rules_kept`, `answers_come`, `beats_come`."""

@@ -1,0 +1,176 @@
+"""Bugs planted on purpose in the wires and in the queueing layer under them: see `plants`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from wherry.broker.broker import Broker
+from wherry.queueing.flow import dealing
+from wherry.queueing.flow.intake import Intake
+from wherry.queueing.hosts.queue import Queue
+from wherry.sim.patch import patched
+from wherry.wire.amqp import channel as amqp
+from wherry.wire.amqp import server as amqp_server
+from wherry.wire.stomp import codec, subscriptions
+from wherry.wire.stomp import session as stomp
+
+
+def confirm_before_the_sync() -> Any:
+    """A publish is confirmed when it is written, and not yet synced."""
+
+    def make(_: Any) -> Any:
+        async def at_once(self: Broker, position: int) -> None:
+            return None
+
+        return at_once
+
+    return patched(Broker, "stored", make)
+
+
+def requeue_behind_others() -> Any:
+    """A queue does not wait for what is on its way back, and hands out what stands behind it."""
+
+    def make(_: Any) -> Any:
+        async def at_once(self: Queue) -> None:
+            self._last_back = None
+
+        return at_once
+
+    return patched(Queue, "_all_back", make)
+
+
+def one_too_many() -> Any:
+    """A consumer of AMQP is sent one message more than it asked for."""
+    return patched(amqp.Consumer, "room", _one_more)
+
+
+def one_too_many_for_stomp() -> Any:
+    """The same of STOMP."""
+    return patched(subscriptions.Subscription, "room", _one_more)
+
+
+def _one_more(room: Any) -> Any:
+    return lambda self: room(self) + (room(self) > 0)
+
+
+def ack_on_another_channel() -> Any:
+    """Delivery tags are looked up in the first channel of the connection that has such a one."""
+
+    def make(settle: Any) -> Any:
+        def anywhere(self: amqp.Channel, tag: int, **options: Any) -> None:
+            there = [each for each in self.session.channels.values() if tag in each.unacked]
+            settle(there[0] if there else self, tag, **options)
+
+        return anywhere
+
+    return patched(amqp.Channel, "settle", make)
+
+
+def half_a_transaction() -> Any:
+    """Of the queues that a transaction publishes to, the last one gets nothing."""
+
+    def make(batches: Any) -> Any:
+        def fewer(self: Intake, incoming: Any) -> Any:
+            found = batches(self, incoming)
+            return found[:-1] if len(found) > 1 else found
+
+        return fewer
+
+    return patched(Intake, "batches", make)
+
+
+def publish_before_the_commit() -> Any:
+    """What is published in a transaction of AMQP is in its queue at once."""
+
+    def make(put: Any) -> Any:
+        def at_once(self: amqp.Channel, *args: Any) -> None:
+            transaction, self.transaction = self.transaction, None
+            put(self, *args)
+            self.transaction = transaction
+
+        return at_once
+
+    return patched(amqp.Channel, "_put", make)
+
+
+def forget_the_redelivery() -> Any:
+    """Every delivery says that it is the first."""
+
+    def make(label: Any) -> Any:
+        return lambda envelope, attempt, is_old, *, counted: label(envelope, 1, False, counted=counted)
+
+    return patched(dealing, "_label", make)
+
+
+def receipt_before_the_sync() -> Any:
+    """The receipt of an ACK over STOMP does not wait until the ack is durable."""
+
+    def make(_: Any) -> Any:
+        async def at_once(self: stomp.Session) -> None:
+            return None
+
+        return at_once
+
+    return patched(stomp.Session, "all_settled", make)
+
+
+@contextmanager
+def no_heart_beats() -> Iterator[None]:
+    """The broker is silent while it has nothing to say, whatever it has agreed to."""
+    with patched(amqp_server, "HEARTBEAT_FRAME", lambda _: b""), patched(codec, "HEART_BEAT", lambda _: b""):
+        yield
+
+
+def deaf_to_heart_beats() -> Any:
+    """A client of AMQP is cut off although its heart-beats came."""
+
+    def make(received: Any) -> Any:
+        def deaf(self: amqp_server.Connection, data: bytes) -> None:
+            heard = self._heard
+            received(self, data)
+            if data.startswith(b"\x08"):
+                self._heard = heard
+
+        return deaf
+
+    return patched(amqp_server.Connection, "data_received", make)
+
+
+def keep_what_the_gone_held() -> Any:
+    """What a channel held when it ended stays on lease, and nobody gets it."""
+    return patched(amqp.Channel, "requeue_all", lambda _: lambda self: self.unacked.clear())
+
+
+def share_deliveries() -> Any:
+    """What one consumer has no room for is not released, and is sent all the same."""
+
+    def make(in_turn: Any) -> Any:
+        def more(self: Queue, rows: list[int], takers: list[Any]) -> Any:
+            shares, left = in_turn(self, rows, takers)
+            for share in shares[1:]:
+                share.extend(row for row in shares[0][:1] if row not in share)
+            return shares, left
+
+        return more
+
+    return patched(Queue, "_in_turn", make)
+
+
+WIRE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
+    "confirm before the sync": (confirm_before_the_sync, 0, ("nobody_loses",)),
+    "requeue behind others": (requeue_behind_others, 1, ("requeued_in_place",)),
+    "one too many": (one_too_many, 0, ("prefetch_kept",)),
+    "one too many for STOMP": (one_too_many_for_stomp, 0, ("prefetch_kept",)),
+    "ack on another channel": (ack_on_another_channel, 5, ("nobody_loses", "one_holder", "rules_kept")),
+    "half a transaction": (half_a_transaction, 1, ("all_or_nothing",)),
+    "publish before the commit": (publish_before_the_commit, 0, ("nothing_invented",)),
+    "forget the redelivery": (forget_the_redelivery, 0, ("told_of_redelivery",)),
+    "receipt before the sync": (receipt_before_the_sync, 15, ("acked_stays_acked",)),
+    "no heart-beats": (no_heart_beats, 0, ("beats_come",)),
+    "deaf to heart-beats": (deaf_to_heart_beats, 0, ("beats_heard",)),
+    "keep what the gone held": (keep_what_the_gone_held, 0, ("nothing_kept",)),
+    "share deliveries": (share_deliveries, 5, ("one_holder",)),
+}
+"""Each bug, the first seed that shows it, and the checkers that may notice."""

@@ -1,0 +1,69 @@
+"""What a run with wires does, drawn from its seed: who publishes and consumes by which wire, and the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from wherry.model.catalog.subscription import Subscription
+from wherry.model.catalog.topic import Topic
+from wherry.queueing.names import SUBSCRIPTION
+from wherry.sim.plan import DEAD_AMPLE, Plan
+from wherry.sim.world.network import Weather
+
+Wire = Literal["amqp", "stomp"]
+WIRES: tuple[Wire, ...] = ("amqp", "stomp")
+
+JOBS, SOLO, DEAD = "jobs", "solo", "dead"
+"""For any number of consumers; for one at a time; and where rejected messages of both go."""
+
+QUEUES = (JOBS, SOLO, DEAD)
+LEASE_MS = 1_800_000
+
+
+@dataclass(frozen=True, slots=True)
+class WirePlan:
+    """One run with wires."""
+
+    world: Plan
+    weather: Weather
+    publishers: tuple[Wire, ...]
+    publishes: int
+    """Of each: how often it publishes some messages, or runs a transaction."""
+    consumers: tuple[tuple[Wire, tuple[str, ...]], ...]
+    """By which wire, and which queues."""
+    idle: Wire
+    """By which wire somebody is connected who has nothing to say but that it is there."""
+    cuts: float
+    """Connections that are cut a virtual second, on the average."""
+
+
+def draw_wires(random: Random) -> WirePlan:
+    """A plan from a seed."""
+    world = Plan(
+        topics=tuple(Topic(name=queue, dead_messages_max=DEAD_AMPLE) for queue in QUEUES),
+        subscriptions=tuple(Subscription(topic=queue, name=SUBSCRIPTION, lease_ms=LEASE_MS) for queue in QUEUES),
+        producers=0,
+        publishes=0,
+        consumers=0,
+        seconds=random.uniform(2, 6),
+        crashes=random.choice((0.0, 0.0, 0.2, 0.8)),
+        disk_faults=random.random() < 0.2,
+        clock_jumps=random.random() < 0.2,
+        racing=random.random() < 0.5,
+        cuts=random.choice((0, 2, 6)),
+        pauses=random.random() < 0.2,
+    )
+    return WirePlan(
+        world,
+        Weather(delay_s=random.choice((0.001, 0.01, 0.15)), tiny=random.random() < 0.3),
+        publishers=tuple(random.choice(WIRES) for _ in range(random.randint(1, 3))),
+        publishes=random.randint(3, 8),
+        consumers=(
+            (random.choice(WIRES), (SOLO,)),
+            *((random.choice(WIRES), random.choice(((JOBS,), (JOBS, JOBS), (JOBS, DEAD)))) for _ in range(2)),
+        ),
+        idle=random.choice(WIRES),
+        cuts=random.choice((0.0, 0.3, 1.5)),
+    )

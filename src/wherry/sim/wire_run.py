@@ -1,0 +1,210 @@
+"""One run with wires from one seed: clients of AMQP and STOMP at work, faults, then peace: restart, drain, check."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+
+from wherry.model.errors import WherryError
+from wherry.sim.checkers.wires import check_wires
+from wherry.sim.clients.amqp_link import AmqpLink
+from wherry.sim.clients.consumers import Receiver
+from wherry.sim.clients.links import Gone
+from wherry.sim.clients.operators import Nemesis
+from wherry.sim.clients.queue_users import QueueConsumer, QueueIdler, QueuePublisher
+from wherry.sim.history import History
+from wherry.sim.patch import patched
+from wherry.sim.wire_plan import DEAD, QUEUES, WirePlan, draw_wires
+from wherry.sim.world import loop
+from wherry.sim.world.wires import WireWorld
+from wherry.sim.world.world import LOST
+
+DRAIN_TURNS = 60
+QUIET_S = 11.0
+"""Longer than anything in the queueing layer waits before it tries again."""
+
+PARTED_S = 3.0
+"""By then the broker knows that its clients are gone."""
+
+LOGS = ("wherry.amqp", "wherry.stomp")
+
+
+@dataclass(slots=True)
+class WireResult:
+    """What came of a run with wires."""
+
+    seed: int
+    plan: WirePlan
+    violations: list[str]
+    trace: str
+    history: History
+
+
+def run_wires(seed: int) -> WireResult:
+    """Run one seed to its end and check it."""
+    plan = draw_wires(Random(f"{seed}/wires"))
+    worlds: list[WireWorld] = []
+
+    async def main() -> None:
+        world = WireWorld(seed, plan.world, plan.weather)
+        worlds.append(world)
+        ear.world = world
+        await _live(world, plan, Random(f"{seed}/wires/life"))
+        ear.world = None
+
+    ear = _Ear()
+    racing = Random(f"{seed}/wires/racing") if plan.world.racing else None
+    with _names_from(Random(f"{seed}/names")), _listening(ear):
+        loop.run(main(), random=racing, steps_max=500_000, virtual_s_max=3_600.0)
+    world = worlds[0]
+    violations = world.history.faults + check_wires(world.wires, plan.world)
+    return WireResult(seed, plan, violations, world.trace(), world.wires)
+
+
+@contextmanager
+def _names_from(random: Random) -> Iterator[None]:
+    """Have tokens and names that nobody shall guess drawn from the seed."""
+
+    def hexadecimal(count: int | None = None) -> str:
+        return random.randbytes(count or 16).hex()
+
+    with (
+        patched(secrets, "token_hex", lambda _: hexadecimal),
+        patched(secrets, "token_urlsafe", lambda _: hexadecimal),
+    ):
+        yield
+
+
+class _Ear(logging.Handler):
+    """Hears what the wires say of themselves: a fault of the broker is one, whether a client notices or not."""
+
+    world: WireWorld | None = None
+    """None once the run is over: then only the code of dead processes is left to speak."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        world, why = self.world, str(getattr(record, "why", ""))
+        if world is None:
+            return
+        if record.levelno >= logging.ERROR:
+            world.wires.faults.append(
+                f"no_faults_logged: {record.getMessage()}: {record.exc_info and record.exc_info[1]!r}"
+            )
+        elif why.startswith("no heart-beat") and world.paused_until < world.now() - 6:
+            world.wires.faults.append(f"beats_heard: a client was cut off at {world.now():.3f}: {why}")
+
+
+@contextmanager
+def _listening(ear: _Ear) -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in LOGS]
+    before = [(logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(ear)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger, (level, propagate) in zip(loggers, before, strict=True):
+            logger.removeHandler(ear)
+            logger.setLevel(level)
+            logger.propagate = propagate
+
+
+async def _live(world: WireWorld, plan: WirePlan, random: Random) -> None:
+    await world.boot()
+    await _declare(world)
+    nemesis = Nemesis(world, Random(random.getrandbits(64)))
+    consumers = [
+        QueueConsumer(world, f"c{number}", wire, Random(random.getrandbits(64)), queues=queues)
+        for number, (wire, queues) in enumerate(plan.consumers)
+    ]
+    publishers = [
+        QueuePublisher(world, f"p{number}", wire, Random(random.getrandbits(64)), left=plan.publishes)
+        for number, wire in enumerate(plan.publishers)
+    ]
+    idler = QueueIdler(world, "i0", plan.idle, Random(random.getrandbits(64)))
+    others = [nemesis.run(), idler.run(), _cut(world, plan, Random(random.getrandbits(64))), world.supervise()]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(work) for work in (*others, *(each.run() for each in consumers))]
+        async with asyncio.TaskGroup() as work:
+            for publisher in publishers:
+                work.create_task(publisher.run())
+        await asyncio.sleep(plan.world.seconds / 2)
+        world.ending = True
+        nemesis.heal()
+        await asyncio.sleep(1)
+        for task in tasks:
+            task.cancel()
+    await asyncio.sleep(PARTED_S)
+    await _rest(world)
+
+
+async def _declare(world: WireWorld) -> None:
+    while True:
+        link = AmqpLink(world, "setup")
+        try:
+            await link.connect()
+            await link.declare(DEAD, {})
+            for queue in QUEUES[:-1]:
+                await link.declare(queue, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD})
+            await link.close()
+            return
+        except Gone:
+            await world.boot()
+
+
+async def _cut(world: WireWorld, plan: WirePlan, random: Random) -> None:
+    """Cut a connection now and then."""
+    while plan.cuts and not world.ending:
+        await asyncio.sleep(random.expovariate(plan.cuts))
+        world.network.cut_one()
+
+
+async def _nobody_is_left(world: WireWorld) -> None:
+    """Nobody is connected any more: nothing may be held for anybody."""
+    if world.broker is None:
+        return
+    for queue in QUEUES:
+        stats = world.broker.stats(queue)
+        held = sum(each.leased for each in stats.subscriptions)
+        if held and world.broker.failure is None:
+            world.wires.faults.append(f"nothing_kept: nobody is connected, and {held} messages of {queue} are held")
+
+
+async def _rest(world: WireWorld) -> None:
+    """One more restart, then everything that is owed is handed out, until all queues stay empty."""
+    await _nobody_is_left(world)
+    if world.broker is None:
+        await world.boot()
+    world.end_life(power=True)
+    await world.boot()
+    receivers = [
+        Receiver(world, f"{config.topic}-last", config, Random(0), world.wires) for config in world.plan.subscriptions
+    ]
+    quiet = 0
+    for _ in range(DRAIN_TURNS):
+        try:
+            found = [await _drained(receiver) for receiver in receivers]
+        except (*LOST, WherryError) as fault:
+            world.wires.faults.append(f"drain: {type(fault).__name__}: {fault}")
+            return
+        quiet = 0 if any(found) else quiet + 1
+        if quiet == 2:
+            world.digest()
+            return
+        if quiet:
+            await asyncio.sleep(QUIET_S)
+    world.wires.faults.append("drain: the queues never became empty")
+
+
+async def _drained(receiver: Receiver) -> int:
+    got = await receiver.pull(500, wait_ms=0)
+    if got is None or not len(got):
+        return 0
+    await receiver.settle("ack", got, None)
+    return len(got)

@@ -1,0 +1,331 @@
+"""A network between clients and the servers of a simulated process: bytes in both directions, late, in pieces, or lost.
+
+    write ──► outbox ── in pieces ──► line, delayed and in order ──► inbox ── data_received ──► protocol
+                │                       │                              │
+          pause_writing          lost with a cut                 pause_reading
+
+Both ends are asyncio transports with a protocol object behind them, as over a socket, so that the code of a server runs
+here as it is. A piece takes its time and never overtakes another. What fits into the line is bounded: a reader that
+stops reading makes the writer stop writing. A cut loses the end of what is under way, in each direction as much as
+chance has it, and each side notices in its own time. What a dead process had not put on the line is gone with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextvars import Context
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, cast
+
+LINE_BYTES = 16 << 10
+"""Under way in one direction at most, what the reader has not read included."""
+
+HIGH_BYTES, LOW_BYTES = 64 << 10, 16 << 10
+"""When a writer is told to pause, and to go on, unless it chooses other bounds."""
+
+PIECES, TINY = (60, 400, 1_460, LINE_BYTES), (1, 7, 60, 400)
+"""Sizes of the pieces that bytes are cut into, and where most of them are tiny."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How a network behaves."""
+
+    delay_s: float
+    """A piece takes so long at most."""
+    tiny: bool
+    """Whether most pieces are tiny."""
+
+
+@dataclass(slots=True)
+class _Piece:
+    data: bytes
+    since: float
+    """When the first of its bytes was written, or before."""
+    ends: Exception | bool | None = False
+    """None where the writer says no more; a fault where the connection is broken; False in the middle."""
+
+
+class SimTransport(asyncio.Transport):
+    """One end of a connection."""
+
+    def __init__(self, network: Network, name: str, peer: str, context: Context) -> None:
+        super().__init__()
+        self._network, self._names, self._context = network, {"sockname": (name, 0), "peername": (peer, 0)}, context
+        self._protocol: asyncio.BaseProtocol
+        self._other: SimTransport
+        self._accept: Callable[[], asyncio.BaseProtocol] | None = None
+        """Of the end of a server that does not know of the connection yet."""
+        self._outbox = bytearray()
+        self._outbox_since = 0.0
+        self._line: deque[_Piece] = deque()
+        """What is under way from here to the other end."""
+        self._line_bytes = 0
+        self._arrives_at = 0.0
+        self._inbox: deque[_Piece] = deque()
+        self._says_eof = self._said_eof = False
+        self._is_reading, self._is_closing, self._is_over = True, False, False
+        self._is_paused = False
+        self._high, self._low = HIGH_BYTES, LOW_BYTES
+        self.on_write: Callable[[], None] | None = None
+        """Called after each write: the world may end with it."""
+        self.ended_at = float("inf")
+        """When the connection began to end, whoever did it."""
+        self.data_since = 0.0
+        """When what is handed over right now was written at the other end, or before."""
+
+    # -------------------------------------------------------------------------------------------------- of asyncio
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._names.get(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = HIGH_BYTES if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._outbox)
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def is_reading(self) -> bool:
+        return self._is_reading
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._is_over or self._says_eof or not len(data):
+            return
+        if not self._outbox:
+            self._outbox_since = self._now()
+        self._outbox += data
+        self._fill_line()
+        if len(self._outbox) > self._high and not self._is_paused:
+            self._is_paused = True
+            cast(asyncio.Protocol, self._protocol).pause_writing()
+        if self.on_write is not None:
+            self.on_write()
+
+    def writelines(self, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(pieces))
+
+    def write_eof(self) -> None:
+        self._says_eof = True
+        self._ending()
+        self._fill_line()
+
+    def pause_reading(self) -> None:
+        self._is_reading = False
+
+    def resume_reading(self) -> None:
+        self._is_reading = True
+        self._soon(self._read)
+
+    def close(self) -> None:
+        if self._is_closing:
+            return
+        self._is_closing, self._says_eof = True, True
+        self._ending()
+        self._inbox.clear()
+        self._fill_line()
+
+    def abort(self) -> None:
+        if self._is_over:
+            return
+        self._is_closing = True
+        self._outbox.clear()
+        self._ending()
+        self._break_line(ConnectionResetError("the other end has aborted"))
+        self._lose(None)
+
+    # ----------------------------------------------------------------------------------------------- on the way out
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _soon(self, call: Callable[..., None], *args: Any) -> None:
+        """In the process of this end, not of whoever calls."""
+        asyncio.get_running_loop().call_soon(call, *args, context=self._context)
+
+    def _ending(self) -> None:
+        now = self._now()
+        self.ended_at, self._other.ended_at = min(self.ended_at, now), min(self._other.ended_at, now)
+
+    def _fill_line(self) -> None:
+        """Put on the line what fits, and behind the last of it that no more comes."""
+        while self._outbox and self._line_bytes < LINE_BYTES:
+            size = self._network.piece()
+            data = bytes(self._outbox[:size])
+            del self._outbox[:size]
+            self._line_bytes += len(data)
+            self._send(_Piece(data, self._outbox_since))
+        if self._is_paused and len(self._outbox) <= self._low and not self._is_over:
+            self._is_paused = False
+            cast(asyncio.Protocol, self._protocol).resume_writing()
+        if self._says_eof and not self._outbox and not self._said_eof:
+            self._said_eof = True
+            self._send(_Piece(b"", self._now(), ends=None))
+        if self._is_closing and not self._outbox:
+            self._lose(None)
+
+    def _send(self, piece: _Piece) -> None:
+        self._line.append(piece)
+        self._arrives_at = max(self._arrives_at, self._now() + self._network.delay())
+        loop = asyncio.get_running_loop()
+        # Whichever of these calls comes first brings the piece that was sent first.
+        loop.call_at(self._arrives_at, self._other._arrived, context=self._other._context)
+
+    def _break_line(self, fault: Exception) -> None:
+        """Lose the end of what is under way; whoever is at the other end notices behind the rest."""
+        kept = self._network.kept(len(self._line))
+        while len(self._line) > kept:
+            self._line.pop()
+        self._said_eof = self._says_eof = True
+        self._send(_Piece(b"", self._now(), ends=fault))
+
+    # ------------------------------------------------------------------------------------------------ on the way in
+
+    def _accepted(self) -> None:
+        """The server learns of the connection, with its first byte at the latest."""
+        if self._accept is not None:
+            accept, self._accept = self._accept, None
+            self._protocol = accept()
+            self._protocol.connection_made(self)
+
+    def _arrived(self) -> None:
+        self._accepted()
+        line = self._other._line
+        if not line or self._is_over:
+            return
+        piece = line.popleft()
+        if isinstance(piece.ends, Exception):
+            self._is_closing = True
+            self._lose(piece.ends)
+            return
+        if self._is_closing:  # nobody reads it any more
+            self._taken(len(piece.data))
+            return
+        self._inbox.append(piece)
+        self._read()
+
+    def _read(self) -> None:
+        while self._inbox and self._is_reading and not self._is_closing:
+            piece = self._inbox.popleft()
+            self.data_since = piece.since
+            if piece.ends is None:
+                if not self._protocol.eof_received():  # type: ignore[attr-defined]
+                    self.close()
+                return
+            data = piece.data
+            while self._inbox and self._inbox[0].data:  # what came meanwhile is read together
+                data += self._inbox.popleft().data
+            self._taken(len(data))
+            self._hand_over(data)
+
+    def _hand_over(self, data: bytes) -> None:
+        if not isinstance(self._protocol, asyncio.BufferedProtocol):
+            cast(asyncio.Protocol, self._protocol).data_received(data)
+            return
+        room = cast(memoryview, self._protocol.get_buffer(-1))
+        size = min(len(room), len(data))
+        room[:size] = data[:size]
+        if size < len(data):
+            self._inbox.appendleft(_Piece(data[size:], self.data_since))
+            self._other._line_bytes += len(data) - size
+        self._protocol.buffer_updated(size)
+
+    def _taken(self, size: int) -> None:
+        other = self._other
+        other._line_bytes -= size
+        if other._outbox:
+            other._soon(other._fill_line)
+
+    def _lose(self, fault: Exception | None) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._outbox.clear()
+            self._inbox.clear()
+            self._network.forget(self)
+            if self._accept is None:
+                self._soon(self._protocol.connection_lost, fault)
+
+
+@dataclass
+class Network:
+    """All connections to one process."""
+
+    random: Random
+    weather: Weather
+    on_write: Callable[[], None] | None = None
+    """Called after each write of a server."""
+    _open: dict[SimTransport, SimTransport] = field(default_factory=dict)
+    """The end of a client, by that of its server."""
+    _made: int = 0
+
+    def connect(
+        self, client: asyncio.BaseProtocol, accept: Callable[[], asyncio.BaseProtocol], inside: Context
+    ) -> None:
+        """Connect a client to a server that runs in a context: both are told with `connection_made`."""
+        self._made += 1
+        outside = Context()
+        near = SimTransport(self, f"client-{self._made}", "server", outside)
+        far = SimTransport(self, "server", f"client-{self._made}", inside)
+        near._other, far._other, near._protocol = far, near, client
+        far.on_write, far._accept = self.on_write, accept
+        self._open[far] = near
+        asyncio.get_running_loop().call_later(self.delay(), far._accepted, context=inside)
+        near._soon(client.connection_made, near)
+
+    def cut(self, transport: SimTransport) -> None:
+        """Break a connection in the middle of whatever is under way; both ends will notice."""
+        for end in (transport, transport._other):
+            if not end._is_over:
+                end._ending()
+                end._outbox.clear()
+                end._break_line(ConnectionResetError("the connection was cut"))
+
+    def cut_one(self) -> None:
+        """Break one of the connections, if there are any."""
+        if self._open:
+            self.cut(self.random.choice(list(self._open.values())))
+
+    def servers_stop(self) -> None:
+        """The servers are about to close all connections, one after the other."""
+        for far in self._open:
+            far._ending()
+
+    def process_died(self) -> None:
+        """The servers are gone: what they had put on the line may still arrive, and then their clients notice."""
+        for far in list(self._open):
+            far._is_over = True
+            far._outbox.clear()
+            far._ending()
+            far._break_line(ConnectionResetError("the other machine does not know of the connection"))
+        self._open.clear()
+
+    def forget(self, end: SimTransport) -> None:
+        """An end is over; the other may not have noticed."""
+        self._open.pop(end, None)
+
+    def delay(self) -> float:
+        """How long something takes."""
+        return self.random.random() * self.weather.delay_s
+
+    def piece(self) -> int:
+        """How many bytes go together."""
+        return self.random.choice(TINY if self.weather.tiny else PIECES)
+
+    def kept(self, under_way: int) -> int:
+        """How many of the pieces under way arrive in spite of all."""
+        return self.random.choice((0, under_way, self.random.randint(0, under_way)))

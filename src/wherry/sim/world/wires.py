@@ -1,0 +1,151 @@
+"""A world whose broker serves AMQP and STOMP, to clients over a simulated network.
+
+The servers live and die with the process of the broker. Their clock is the loop's, and what a step costs the processor
+is drawn from the seed: so connections take turns here as they do on a busy machine, and the same ones every time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context, copy_context
+from random import Random
+from typing import TYPE_CHECKING
+
+from wherry.broker.broker import Broker
+from wherry.model.errors import StorageError, WherryError
+from wherry.queueing.queueing import Queueing
+from wherry.sim.history import History
+from wherry.sim.plan import Plan
+from wherry.sim.world.network import Network, Weather
+from wherry.sim.world.world import CUT_CHANCE, LOST, World
+from wherry.wire.amqp.server import Server as AmqpServer
+from wherry.wire.amqp.server import serve_queueing
+from wherry.wire.stomp.transports.tcp import Server as StompServer
+from wherry.wire.stomp.transports.tcp import serve as serve_stomp
+from wherry.wire.turns import Turns, share_turns
+
+if TYPE_CHECKING:
+    from wherry.sim.clients.links import Link
+
+STEP_S = (0.0, 0.0, 0.00002, 0.0002, 0.003)
+"""What a step of a connection costs the processor."""
+
+DRAIN_S = 2.0
+
+
+class WireWorld(World):
+    """One run of a plan with wires."""
+
+    def __init__(self, seed: int, plan: Plan, weather: Weather) -> None:
+        super().__init__(seed, plan)
+        self.wires = History(lives=self.history.lives)
+        """What clients of wires saw."""
+        self.network = Network(Random(f"{seed}/network"), weather, self._wrote)
+        self.paused_until = float("-inf")
+        """Before this the broker may have been silent for no fault of its own."""
+        self._steps = Random(f"{seed}/steps")
+        self._used_s = 0.0
+        self._amqp: AmqpServer
+        self._stomp: StompServer
+        self._serving: asyncio.Task[None]
+        self._stop: asyncio.Event
+        self._inside = Context()
+
+    def _used(self) -> float:
+        self._used_s += self._steps.choice(STEP_S)
+        return self._used_s
+
+    async def _start(self) -> Broker:
+        broker = await super()._start()
+        self._stop = asyncio.Event()
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._serving = asyncio.create_task(self._serve(broker, ready, self._stop))
+        await asyncio.wait((ready, self._serving), return_when=asyncio.FIRST_COMPLETED)
+        if not ready.done():
+            try:
+                await self._serving
+            except WherryError as fault:
+                raise StorageError(str(fault)) from fault
+        return broker
+
+    async def _serve(self, broker: Broker, ready: asyncio.Future[None], stop: asyncio.Event) -> None:
+        clock = asyncio.get_running_loop().time
+        share_turns(Turns(clock, self._used))  # those of a dead process wait for callbacks that never come
+        queueing = Queueing(broker)
+        async with (
+            queueing.open(),
+            serve_queueing(queueing, drain_s=DRAIN_S, clock=clock) as self._amqp,
+            serve_stomp(queueing, drain_s=DRAIN_S, clock=clock) as self._stomp,
+        ):
+            self._inside = copy_context()
+            ready.set_result(None)
+            await stop.wait()
+
+    async def connect(self, link: Link) -> Broker:
+        """Connect a client, once the broker is up; to which one."""
+        while self.broker is None:
+            await self._up.wait()
+        server = self._amqp if link.wire == "amqp" else self._stomp
+        self.network.connect(link, server.connection, self._inside)
+        return self.broker
+
+    def end_life(self, *, power: bool) -> None:
+        super().end_life(power=power)
+        self.network.process_died()
+
+    async def pause(self, seconds: float) -> None:
+        process, self.paused_until = self._process, float("inf")
+        try:
+            await super().pause(seconds)
+        finally:
+            self.paused_until = self.now() + 1.0
+            if process is not None and process.paused:  # whoever had it paused was cancelled
+                self.go_on(process)
+
+    async def close(self) -> None:
+        """A clean stop: clients are told."""
+        process, broker = self._process, self.broker
+        if broker is None or process is None or self.closing:
+            return
+        self.closing = True
+        self.network.servers_stop()
+        try:
+            await process.call(self._stopped())
+        except LOST:
+            return
+        finally:
+            self.closing = False
+        if self.broker is broker:
+            await super().close()
+            self.network.process_died()
+
+    async def _stopped(self) -> None:
+        self._stop.set()
+        await self._serving
+
+    async def supervise(self) -> None:
+        """Start the broker again whenever it is down, and end it where its journal has failed."""
+        while True:
+            if self.broker is not None and self.broker.failure is not None and not self.closing:
+                self.note("failed", str(self.broker.failure))
+                self.end_life(power=False)
+            if self.broker is None and not self.closing:
+                await self.boot()
+            await asyncio.sleep(0.05)
+
+    def _wrote(self) -> None:
+        """Cut the power behind something that a wire has written while a sync was under way, some of the times.
+
+        What was written may reach its client, and then is worth nothing if it did not wait for the sync.
+        """
+        broker = self.broker
+        if broker is None or not self._cuts_left or self.ending:
+            return
+        committer = broker.shard.committer
+        if committer.durable < committer.submitted and self._cut_random.random() < CUT_CHANCE:
+            self._cuts_left -= 1
+            asyncio.get_running_loop().call_soon(self._cut_life, broker, context=Context())
+
+    def _cut_life(self, broker: Broker) -> None:
+        if self.broker is broker and not self.ending:
+            self.end_life(power=True)
