@@ -15,7 +15,7 @@ from tests.stomp.raw import Raw, frame
 from tests.stomp.serving import running, until
 from wherry.node.config import StompSection
 from wherry.node.node import Node
-from wherry.wire.stomp import session as session_module
+from wherry.wire.stomp import deadlines
 from wherry.wire.stomp.transports.transport import ON_THE_LINE_BYTES
 
 
@@ -316,7 +316,7 @@ def test_what_waits_for_a_topic_subscriber_that_declared_nothing_is_bounded_too(
 @pytest.mark.rows("Q2", "Q3")
 def test_who_reads_nothing_costs_no_publisher_a_message_however_fast_it_is(tmp_path, monkeypatch):
     """The memory is full before the next look at the clock; it holds the backlog, and all that may be under way."""
-    monkeypatch.setattr(session_module, "HELD_CHECK_S", 600.0)
+    monkeypatch.setattr(deadlines, "HELD_CHECK_S", 600.0)
     running_node = running(tmp_path, StompSection(write_s=600.0), cache_bytes=96 << 20)
     with running_node as node, deaf(node.stomp_port or 0) as plain, Raw(node.stomp_port or 0) as source:
         plain.sendall(frame("CONNECT", accept_version="1.2") + frame("SUBSCRIBE", id="d", destination="/topic/flood"))

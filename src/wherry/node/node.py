@@ -16,7 +16,7 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -50,11 +50,31 @@ State: TypeAlias = Literal["starting", "ready", "draining", "stopped"]
 WATCH_S = 0.5
 
 
+Wire: TypeAlias = Literal["http", "flight", "amqp", "stomp"]
+
+SCHEMES: dict[Wire, tuple[str, str]] = {
+    "http": ("http", "https"),
+    "flight": ("grpc", "grpc+tls"),
+    "amqp": ("amqp", "amqps"),
+    "stomp": ("stomp", "stomp+ssl"),
+}
+"""Of the URLs of each wire, without TLS and with it."""
+
+
 class Listening(Protocol):
     """The server of a wire."""
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Serve an address; its port."""
+
+
+class Served(NamedTuple):
+    """A wire that is ready to be served: its server, its port, and the setting that named the port, if one did."""
+
+    wire: Wire
+    server: Listening
+    port: int
+    setting: str | None
 
 
 _log = logging.getLogger("wherry.node")
@@ -79,52 +99,61 @@ class Node:
         self.keys_on = False
         self.first_key: Path | None = None
         """Where the first key of all lies, if this start made it."""
-        self.port = config.server.port
-        self.flight_port: int | None = None
-        """Where Arrow Flight is served, if it is."""
-        self.amqp_port: int | None = None
-        """Where AMQP is served, if it is."""
-        self.stomp_port: int | None = None
-        """Where STOMP is served, if it is."""
+        self._ports: dict[Wire, int] = {"http": config.server.port}
+        """Where each wire is served that is."""
         self.stomp_sessions: Sessions | None = None
         self.stomp_over_http: HttpTransports | None = None
         """Where sessions of STOMP are, whatever transport they took, if it is served."""
         self._flight: FlightServer | None = None
         self._stack = AsyncExitStack()
 
+    def _url_of(self, wire: Wire) -> str | None:
+        port, host = self._ports.get(wire), self.config.server.host
+        if port is None:
+            return None
+        plain, secure = SCHEMES[wire]
+        scheme = plain if self.config.tls.certificate is None else secure
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    @property
+    def port(self) -> int:
+        """Where HTTP is served."""
+        return self._ports["http"]
+
+    @property
+    def flight_port(self) -> int | None:
+        """Where Arrow Flight is served, if it is."""
+        return self._ports.get("flight")
+
+    @property
+    def amqp_port(self) -> int | None:
+        """Where AMQP is served, if it is."""
+        return self._ports.get("amqp")
+
+    @property
+    def stomp_port(self) -> int | None:
+        """Where STOMP is served, if it is."""
+        return self._ports.get("stomp")
+
     @property
     def url(self) -> str:
         """Where it is reached."""
-        host = self.config.server.host
-        scheme = "http" if self.config.tls.certificate is None else "https"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return self._url_of("http") or ""
 
     @property
     def flight_url(self) -> str | None:
         """Where Arrow Flight is reached, if it is served."""
-        if self.flight_port is None:
-            return None
-        host = self.config.server.host
-        scheme = "grpc" if self.config.tls.certificate is None else "grpc+tls"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.flight_port}"
+        return self._url_of("flight")
 
     @property
     def amqp_url(self) -> str | None:
         """Where AMQP is reached, if it is served."""
-        if self.amqp_port is None:
-            return None
-        host = self.config.server.host
-        scheme = "amqp" if self.config.tls.certificate is None else "amqps"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.amqp_port}"
+        return self._url_of("amqp")
 
     @property
     def stomp_url(self) -> str | None:
         """Where STOMP is reached, if it is served."""
-        if self.stomp_port is None:
-            return None
-        host = self.config.server.host
-        scheme = "stomp" if self.config.tls.certificate is None else "stomp+ssl"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.stomp_port}"
+        return self._url_of("stomp")
 
     async def __aenter__(self) -> Node:
         began = time.monotonic()
@@ -186,49 +215,57 @@ class Node:
             stack.callback(giving.cancel)
         pa.array([])  # where pandas is installed, Arrow loads it at the first array: not in the first request
         context = None if tls is None else tls.context
-        try:
-            self.port = await self.server.listen(config.server.host, config.server.port, context)
-        except OSError as fault:
-            place = f"{config.server.host}:{config.server.port}"
-            raise InvalidInput("server.host, server.port", place, f"an address to listen on ({fault})") from None
+        served = [Served("http", self.server, config.server.port, "server.host, server.port")]
         if config.flight.enabled:
             await self._start_flight(access)
         if config.amqp.enabled or config.stomp.enabled:
-            await self._start_hosts(access, context, metrics)
+            served += await self._start_hosts(access, metrics, tls=context is not None)
+        for each in served:
+            await self._listen(each, context)
 
-    async def _start_hosts(self, access: Access, tls: ssl.SSLContext | None, metrics: Metrics) -> None:
+    async def _listen(self, served: Served, tls: ssl.SSLContext | None) -> None:
+        """Serve a wire. A port that no setting names and another program has is no fault: the wire is not served."""
+        host, port = self.config.server.host, served.port
+        try:
+            self._ports[served.wire] = await served.server.listen(host, port, tls)
+        except OSError as fault:
+            if served.setting is not None:
+                raise InvalidInput(served.setting, f"{host}:{port}", f"an address to listen on ({fault})") from None
+            name = served.wire.upper()
+            _log.warning(f"{name} is not served: another program has its port", extra={"port": port, "why": str(fault)})
+
+    async def _start_hosts(self, access: Access, metrics: Metrics, *, tls: bool) -> list[Served]:
         """The virtual hosts, and the wires that lead to them."""
         from wherry.queueing.queueing import Queueing  # noqa: PLC0415  only where it is served
 
         queueing = Queueing(self.broker, self.config.amqp.hosts)
         await self._stack.enter_async_context(queueing.open())
+        served = []
         if self.config.amqp.enabled:
-            await self._start_amqp(queueing, access, tls)
+            served.append(await self._start_amqp(queueing, access, tls=tls))
         if self.config.stomp.enabled:
-            await self._start_stomp(queueing, access, tls, metrics)
+            served.append(await self._start_stomp(queueing, access, metrics, tls=tls))
+        return served
 
-    async def _start_amqp(self, queueing: Queueing, access: Access, tls: ssl.SSLContext | None) -> None:
+    async def _start_amqp(self, queueing: Queueing, access: Access, *, tls: bool) -> Served:
         from wherry.node.management import PREFIX, Management  # noqa: PLC0415  only where it is served
         from wherry.wire.amqp.server import serve_queueing  # noqa: PLC0415
 
         config = self.config
-        port = config.amqp.port_beside(config.server, tls=tls is not None)
+        port = config.amqp.port_beside(config.server, tls=tls)
         serving = serve_queueing(queueing, access=access, any_user=config.amqp.any_user, drain_s=config.server.drain_s)
         server = await self._stack.enter_async_context(serving)
         self.app.mount_under(PREFIX, Management(queueing, access, self.app, any_user=config.amqp.any_user))
-        given = "amqp.port" if config.amqp.port is not None else None
-        self.amqp_port = await self._listening(server, port, tls, given, "AMQP")
+        return Served("amqp", server, port, "amqp.port" if config.amqp.port is not None else None)
 
-    async def _start_stomp(
-        self, queueing: Queueing, access: Access, tls: ssl.SSLContext | None, metrics: Metrics
-    ) -> None:
+    async def _start_stomp(self, queueing: Queueing, access: Access, metrics: Metrics, *, tls: bool) -> Served:
         from wherry.node.stomp.endpoints import StompEndpoints  # noqa: PLC0415  only where it is served
         from wherry.node.stomp.transports import HttpTransports  # noqa: PLC0415
         from wherry.wire.stomp.sessions import Bounds  # noqa: PLC0415
         from wherry.wire.stomp.transports.tcp import serve as serve_stomp  # noqa: PLC0415
 
         config, section = self.config, self.config.stomp
-        port = section.port_beside(config.server, tls=tls is not None)
+        port = section.port_beside(config.server, tls=tls)
         bounds = Bounds(**{name: getattr(section, name) for name in Bounds.__struct_fields__})
         serving = serve_stomp(
             queueing,
@@ -244,21 +281,7 @@ class Node:
         self.app.mount(StompEndpoints(self.stomp_over_http).table())
         self.server.ticking.append(self.stomp_over_http)
         watch_stomp(metrics, server.sessions)
-        given = "stomp.port" if section.port is not None else None
-        self.stomp_port = await self._listening(server, port, tls, given, "STOMP")
-
-    async def _listening(
-        self, server: Listening, port: int, tls: ssl.SSLContext | None, given: str | None, wire: str
-    ) -> int | None:
-        """The port that a wire is served on. One that nobody asked for by name and another program has is no fault."""
-        host = self.config.server.host
-        try:
-            return await server.listen(host, port, tls)
-        except OSError as fault:
-            if given is not None:
-                raise InvalidInput(given, f"{host}:{port}", f"an address to listen on ({fault})") from None
-            _log.warning(f"{wire} is not served: another program has its port", extra={"port": port, "why": str(fault)})
-            return None
+        return Served("stomp", server, port, "stomp.port" if section.port is not None else None)
 
     async def _start_flight(self, access: Access) -> None:
         from wherry.wire.flight.server import serve as serve_flight  # noqa: PLC0415  8 MB, only where it is served
@@ -267,7 +290,7 @@ class Node:
         port = config.flight.port_beside(config.server)
         flight = serve_flight(self.broker, config.server.host, port, guard=access.check, tls=self._certificates())
         self._flight = await self._stack.enter_async_context(flight)
-        self.flight_port = self._flight.port
+        self._ports["flight"] = self._flight.port
 
     def _certificates(self) -> Certificates | None:
         tls = self.config.tls

@@ -77,7 +77,7 @@ SHOWN_MAX, SUBSCRIPTIONS_MAX = 1_000, 10_000
 
 def seen(sessions: Sessions) -> StompView:
     """All of it, as it is now; the oldest sessions first, the last cut off first."""
-    here = sorted((each for each in sessions.connected if not each.is_over), key=lambda each: each.began_s)
+    here = sorted((each for each in sessions.connected if not each.is_over), key=lambda each: each.deadlines.began)
     room = SUBSCRIPTIONS_MAX
     shown: list[StompHere] = []
     for session in here[:SHOWN_MAX]:
@@ -101,7 +101,7 @@ def _here(session: Session, room: int) -> StompHere:
         user=session.user,
         host=session.host.name if is_let_in else None,
         secure=session.secure,
-        age_ms=int((session.shared.clock() - session.began_s) * 1_000),
+        age_ms=int((session.shared.clock() - session.deadlines.began) * 1_000),
         unread_bytes=0 if unread >= NEVER_BYTES else unread,
         transactions=len(session.transactions),
         subscriptions=[_subscriber(each) for each in mine[:room]],

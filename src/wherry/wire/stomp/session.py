@@ -24,11 +24,11 @@ from wherry.queueing.flow.delivering import Holding, QueueDelivery
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.virtual_host import VirtualHost
 from wherry.queueing.refusals import Refused
-from wherry.wire.stomp import codec, greeting
+from wherry.wire.stomp import codec
 from wherry.wire.stomp.calls import CALLS
 from wherry.wire.stomp.codec import VERSIONS, Frame, Reader, StompFault
+from wherry.wire.stomp.deadlines import Deadlines
 from wherry.wire.stomp.greeting import HeartBeats
-from wherry.wire.stomp.queues import lost_right
 from wherry.wire.stomp.receipts import Receipts
 from wherry.wire.stomp.sessions import CLOSING, Sessions
 from wherry.wire.stomp.subscriptions import Subscription, by_subscription
@@ -43,11 +43,6 @@ WAITING_BYTES_MAX = 4 << 20
 
 FRAMES_BYTES, FRAME_BYTES = 4 << 10, 256
 """Carried out of what waits before it is looked whose turn it is, and what a frame counts beside its body."""
-
-FRAME_PACE = 100_000
-"""Bytes that win a frame one second more."""
-
-HELD_CHECK_S = 1.0
 
 _log = logging.getLogger("wherry.stomp")
 
@@ -121,16 +116,13 @@ class Session:
         self.transport, self._reader = transport, Reader()
         self._turns = turns()
         self._unstored = Unstored(self.intake, self._turns, transport, self._relieve)
-        self._beats = HeartBeats(0, 0)
         self._waiting: deque[Frame | StompFault] = deque()
         self._waiting_bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._relief: list[Callable[[], None]] = []
         self._waits_for_intake = False
         self._may_publish: set[str] = set()
-        self.began_s = self._heard = self._said = self._read_at = self._checked_at = self.shared.clock()
-        self._frame_began: float | None = None
-        self._taken = 0
+        self.deadlines = Deadlines(self)
         refusal = shared.admit(self)
         if refusal is not None:
             self.fail(refusal)
@@ -174,7 +166,7 @@ class Session:
 
     def feed(self, data: bytes) -> None:
         """Bytes from the client, in whatever pieces they came."""
-        self._heard = self.shared.clock()
+        self.deadlines.heard()
         if self.is_over:
             return
         whole, published = False, self.intake.held
@@ -188,13 +180,8 @@ class Session:
             if self.is_over:
                 return
         self._unstored.count(published)
-        self._heard = self.shared.clock()  # what it took us to hear it is no delay of the client
-        held = self._reader.held
-        if whole or held == 0:
-            self._frame_began = None
-        if held and self._frame_began is None:
-            self._frame_began = self._heard
-        self._count_held(held)
+        self.deadlines.heard_all(self._reader.held, whole=whole)
+        self._count_held(self._reader.held)
         self.shared.check_held()
 
     def drained(self) -> None:
@@ -304,7 +291,7 @@ class Session:
     def write(self, data: bytes) -> None:
         """Whole frames to the client."""
         if not self.is_over and data:
-            self._said = self.shared.clock()
+            self.deadlines.said()
             self.written += len(data)
             self.transport.write(data)
 
@@ -315,7 +302,7 @@ class Session:
 
     def opened(self, host: VirtualHost, version: str, beats: HeartBeats) -> None:
         """The client is let in."""
-        self.host, self.version, self._beats = host, version, beats
+        self.host, self.version, self.deadlines.beats = host, version, beats
         self._reader.version = version
         self.state = State.OPEN
 
@@ -347,6 +334,10 @@ class Session:
             if topic not in self._may_publish:
                 self.check("publish", topic)
                 self._may_publish.add(topic)
+
+    def forget_rights(self) -> None:
+        """Ask again: a key may have others by now."""
+        self._may_publish.clear()
 
     def wake(self) -> None:
         """Its subscriptions may have room again."""
@@ -476,53 +467,15 @@ class Session:
             self.fail(StompFault("not_done", str(self._unsettled)))
             return
         if self.is_full or self.transport.is_stopped:  # nothing is read from it: it cannot be late
-            self._heard = now
-            self._frame_began = None if self._frame_began is None else now
-        overdue = self._overdue(now)
+            self.deadlines.not_late(now)
+        overdue = self.deadlines.overdue(now)
         if overdue is not None:
             self.cut_off(*overdue)
             return
-        if self._beats.send_s and now - self._said >= self._beats.send_s / 2:
+        if self.deadlines.is_silent(now):
             self.write(codec.HEART_BEAT)
         if not self.is_write_paused:  # transports tell when they have drained; this is for those that did so in between
             if self.was_write_paused:
                 self.was_write_paused = False
                 self.wake()
             self._relieve()
-
-    def _overdue(self, now: float) -> tuple[str, str] | None:
-        bounds = self.shared.bounds
-        if self.state is State.CONNECTING:
-            if now - self.began_s > bounds.login_s:
-                return "no login", f"no CONNECT within {bounds.login_s} s"
-            return None
-        expected = self._beats.expect_s
-        if expected and now - self._heard > greeting.patience_s(expected):
-            return "no heart-beat", f"nothing was heard for {now - self._heard:.1f} s; agreed: every {expected} s"
-        if self._frame_began is not None:
-            patience_s = bounds.frame_s + self.held / FRAME_PACE
-            if now - self._frame_began > patience_s:
-                return "frame not whole", f"{self.held} bytes of a frame, and no end within {patience_s:.0f} s"
-        return self._overdue_reading(now) or self._overdue_slowly(now)
-
-    def _overdue_reading(self, now: float) -> tuple[str, str] | None:
-        waiting = self.transport.waiting_bytes()
-        taken = self.written - waiting
-        if waiting == 0 or taken > self._taken:
-            self._taken, self._read_at = taken, now
-        elif now - self._read_at > self.shared.bounds.write_s:
-            return "nothing read", f"{waiting} bytes were sent, and none was read for {now - self._read_at:.0f} s"
-        return None
-
-    def _overdue_slowly(self, now: float) -> tuple[str, str] | None:
-        """What need not be looked at in every tick."""
-        if now - self._checked_at < HELD_CHECK_S:
-            return None
-        self._checked_at = now
-        self._may_publish.clear()  # a key may have other rights by now
-        lost = lost_right(self) if self.login.still_holds() else "it was deleted, or has expired"
-        if lost is not None:
-            return "key no longer good", lost
-        for subscription in list(self.subscriptions.values()):
-            subscription.check_backlog()  # of what came over other wires; what came over ours is looked at as it comes
-        return None
