@@ -41,6 +41,7 @@ test-long: $(tools) ## What takes hours: tests in their long form, properties te
 	$(pytest) --hypothesis-profile long tests/property
 	$(bin)/python -m wherry.sim --seeds 1000
 	$(bin)/python -m tests.spark.soak --runs 40 --bad-rows 1000000
+	$(bin)/python -m tests.spark.soak --runs 10 --master cluster
 	$(pytest) -m 'not long' tests/unit tests/behaviour tests/property tests/sim \
 		--cov=src/wherry/model --cov=src/wherry/core --cov-report=term-missing:skip-covered
 

@@ -78,6 +78,13 @@ def test_every_done_row_has_a_test():
     assert [row.id for row in PROMISES if row.status == "done" and row.id not in claimed] == []
 
 
+def test_no_test_is_long_as_a_whole():
+    """Else its rows, or what only it shows, would be shown by `make test-long` alone."""
+    marked = re.compile(r"^(@pytest\.mark\.long|pytestmark\b.*\blong)\b", re.MULTILINE)
+    paths = (ROOT / "tests").rglob("test_*.py")
+    assert [path.name for path in paths if marked.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_no_test_carries_an_unknown_row():
     known = {row.id for row in PROMISES}
     assert [claim for claim in CLAIMS if claim.id not in known] == []
