@@ -15,7 +15,8 @@ ALONE = ("tests/sim/", "tests/property/test_core.py")
 """Tests that share nothing: each is a unit."""
 
 OWN_SPARK = ("cluster", "connect", "demo", "doors", "faults", "soak", "stream_reader")
-"""Files under `tests/spark` that start a Spark of their own, or none; the others share the one of their worker."""
+"""Files under `tests/spark` that start a Spark of their own, or none: one unit. The others are one unit too, since they
+share the Spark of their worker. So there are never more than two at a time, each of which could use all cores."""
 
 _OWN_FILES = tuple(f"tests/spark/test_{name}.py" for name in OWN_SPARK)
 
@@ -25,8 +26,8 @@ def unit_of(nodeid: str) -> str:
     path = nodeid.partition("::")[0]
     if path.startswith(ALONE):
         return nodeid
-    if path.startswith("tests/spark/") and path not in _OWN_FILES:
-        return "tests/spark"
+    if path.startswith("tests/spark/"):
+        return "Spark of their own" if path in _OWN_FILES else "one Spark for all"
     return path
 
 
