@@ -19,7 +19,7 @@ def home(tmp_path: Path, clock: VirtualClock) -> Home:
     return Home(tmp_path, clock)
 
 
-@pytest.fixture(params=RESTARTS)
+@pytest.fixture(params=[*(pytest.param(each, marks=pytest.mark.more) for each in RESTARTS[:-1]), RESTARTS[-1]])
 def how(request: pytest.FixtureRequest) -> str:
     """Each way to restart."""
     return str(request.param)

@@ -87,6 +87,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.more
 @pytest.mark.rows("D21")
 @pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_a_million_consumers_are_on_one_topic_and_each_that_asks_is_served(count: int):

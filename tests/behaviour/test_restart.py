@@ -211,6 +211,7 @@ def cut_power(machine: Machine, at_step: int) -> bool:
     return run(main(), on_step=cut)
 
 
+@pytest.mark.more
 @pytest.mark.rows("A15", "A16", "G20")
 def test_a_power_cut_loses_nothing_confirmed_and_brings_nothing_back_that_was_acked():
     cuts = 0

@@ -17,8 +17,8 @@ from wherry.sim.world.loop import run
 from wherry.sim.world.process import Process
 
 
-@pytest.mark.parametrize("key_order", [False, True])
-@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize("key_order", [pytest.param(False, marks=pytest.mark.more), True])
+@pytest.mark.parametrize("partitions", [pytest.param(1, marks=pytest.mark.more), 4])
 @pytest.mark.parametrize("order", ["fifo", "priority"])
 @in_loop
 async def test_a_pull_of_scattered_messages_with_memory_for_one_block_gets_on_in_order(
@@ -117,6 +117,7 @@ def test_a_few_messages_that_wait_do_not_keep_the_disk_full():
     assert run(machine.remains()) == machine.left
 
 
+@pytest.mark.more
 def test_a_power_cut_while_segments_are_written_again_loses_nothing():
     cuts = rewritten = 0
     for seed in range(50):

@@ -37,6 +37,7 @@ def imported() -> dict[str, Path]:
     return {name: path for name, path in found.items() if name not in sys.stdlib_module_names and name != "wherry"}
 
 
+@pytest.mark.more
 @pytest.mark.rows("D16")
 def test_one_install_brings_everything_that_is_imported():
     base = named(PROJECT["dependencies"])

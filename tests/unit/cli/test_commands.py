@@ -3,6 +3,7 @@
 import resource
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 import typer
@@ -23,9 +24,15 @@ def run(*arguments, **how):
     return CliRunner().invoke(app, list(arguments), **how)
 
 
+@cache
+def help_of(path):
+    """What `--help` of a command prints; each takes a while."""
+    return run(*path.split(), "--help", env={"COLUMNS": "200"})
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_every_command_teaches_by_examples(path):
-    done = run(*path.split(), "--help", env={"COLUMNS": "200"})
+    done = help_of(path)
     assert done.exit_code == 0
     assert EXAMPLES[path]
     for example in EXAMPLES[path]:
@@ -49,7 +56,7 @@ LISTINGS = [path for path in PATHS if path.endswith((" list", " show", "browse",
 
 @pytest.mark.parametrize("path", LISTINGS)
 def test_every_listing_has_json(path):
-    assert "--json" in run(*path.split(), "--help").stdout
+    assert "--json" in help_of(path).stdout
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,9 @@ def test_a_ranked_pull_of_many_short_partitions_takes_the_smallest_ranks_of_all(
 
 
 @pytest.mark.parametrize("order", ["fifo", "priority", "timeline"])
-@pytest.mark.parametrize("assignment", ["balanced", "shared", "ordered"])
+@pytest.mark.parametrize(
+    "assignment", ["balanced", *(pytest.param(each, marks=pytest.mark.more) for each in ("shared", "ordered"))]
+)
 def test_a_pull_looks_only_where_something_may_be_ready(order: str, assignment: str):
     desk = Desk(order=order, partitions=MANY)
     desk.subscribe(assignment=assignment)

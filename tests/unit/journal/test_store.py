@@ -276,7 +276,7 @@ def test_a_body_that_no_block_has_is_lost_and_not_asked_for_for_ever():
             asyncio.run(world.look(4, lost))
 
 
-@pytest.mark.parametrize("blocks", [0.5, 1, 2, 3.5])
+@pytest.mark.parametrize("blocks", [*(pytest.param(each, marks=pytest.mark.more) for each in (0.5, 1, 2)), 3.5])
 def test_sizes_are_told_of_as_many_as_the_read_cache_holds_in_order(blocks):
     world = World()
     world.seal(world.put(400))

@@ -20,6 +20,7 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("connections", "warns"), [(200, False), (201, True)])
 def test_as_many_files_as_the_system_allows_and_a_warning_if_those_are_few(connections, warns):
     done = subprocess.run(

@@ -55,7 +55,7 @@ def outcome(read: Any) -> Any:
         return fault.field
 
 
-@pytest.mark.parametrize("size", [1, 7, 64])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.more), 7, pytest.param(64, marks=pytest.mark.more)])
 def test_pieces_say_what_the_whole_says(size: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pieces, "PIECE_BYTES", size)
     monkeypatch.setattr(pieces, "SCAN_BYTES", size * 2)
