@@ -53,7 +53,8 @@ def archive(master, url, topic, to):
 
 
 @pytest.mark.rows("A22")
-def test_a_pipeline_runs_unchanged_on_a_cluster(broker, tmp_path):
+def test_a_pipeline_runs_unchanged_on_a_cluster(broker, tmp_path, monkeypatch):
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", os.environ["SPARK_SUBMIT_OPTS"])  # executors too
     topic = broker.create(partitions=2, keep="age", keep_ms=3_600_000)
     broker.publish(
         topic, [json.dumps({"n": n}).encode() for n in range(100)] + [b"bad"], key=[f"k{n}" for n in range(101)]
