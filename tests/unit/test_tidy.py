@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 FILE_LINES_MAX = 500
-FUNCTION_LINES_MAX = 50
+FUNCTION_LINES_MAX = 55
 """Of a function, with its docstring. Commands are longer: each option is a line or two, and `--help` reads them."""
 
 COMMAND_LINES_MAX = 65
