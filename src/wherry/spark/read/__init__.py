@@ -1,1 +1,1 @@
-"""Reads of topics by Spark: batch and streaming."""
+"""The readers of topics for Spark: batch and streaming."""

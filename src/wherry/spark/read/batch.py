@@ -1,4 +1,4 @@
-"""Batch reads: the range is resolved once, when the load is planned, and stays what it was."""
+"""Batch reads. The broker resolves the range once, when Spark plans the load; the range does not change afterwards."""
 
 from __future__ import annotations
 
@@ -39,23 +39,26 @@ class BatchReader(DataSourceReader):
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Part):  # Spark's own way to say that there are none
+        if not isinstance(partition, Part):  # Spark sends a partition of its own if the reader returned none
             return iter(())
         return reading.read(self._options, self._schema, partition)
 
 
 def _is_queue(broker: Link, topic: str) -> bool:
-    """Whether the topic lets go of what is settled."""
+    """Return whether the topic deletes messages once they are settled."""
     return bool(broker.action("extents", {"topic": topic}).get("keep") == "settled")
 
 
 def _lenient(ticket: bytes) -> bytes:
-    """Return a ticket that leaves out what is settled between planning and reading: that is how a queue is used."""
+    """Return a ticket that skips messages which a consumer settles between planning and reading.
+
+    A queue is read while its consumers work, so a settled message is no data loss.
+    """
     return msgspec.json.encode({**msgspec.json.decode(ticket), "strict": False})
 
 
 class TableReader(DataSourceReader):
-    """Reads dead letters, or the state of the queues."""
+    """Reads one of the other tables: dead letters, subscriptions or topics."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options, self._schema = options, checked(schema, options)

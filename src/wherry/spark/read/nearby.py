@@ -1,7 +1,7 @@
-"""Segments read as files where the broker is on this machine, so that a scan of history takes nothing from it.
+"""Reads segments as files where the broker is on this machine, so that a scan of history does not load the broker.
 
-What the broker has in memory, or cannot be opened here, comes over Flight as ever. A file that is not the one that is
-meant (another machine may stand behind a local address) shows by the checksums of its blocks.
+Messages that the broker has in memory, and files that cannot be opened here, are read over Flight. Another machine may
+stand behind a local address, and its files be other files: the checksums of their blocks show that.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from wherry.spark.link import Link
 
 _far: set[str] = set()
-"""Addresses of brokers whose folder is not to be seen from here."""
+"""Addresses of brokers whose folder does not exist on this machine."""
 
 
 def is_near(url: str) -> bool:
-    """Whether it looks as if the broker were on this machine.
+    """Return whether the address suggests that the broker runs on this machine.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def is_near(url: str) -> bool:
 
 
 def batches(link: Link, ticket: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-    """The batches of a part of a log, ascending, as `Link.once` has them."""
+    """Return the batches of a part of a log in ascending order, like `Link.once`."""
     where = msgspec.convert(ticket.get("where", {}), Where)
     at, stop = int(ticket.get("start", 0)), int(ticket["stop"])
     asked = {name: value for name, value in ticket.items() if name in ("topic", "partition", "strict")}
@@ -68,7 +68,7 @@ def batches(link: Link, ticket: dict[str, Any]) -> Iterator[pa.RecordBatch]:
                     at = reached
                 at = found.stop
             except (SegmentGone, OSError, Corrupt):
-                pass  # written again since, or not for us: the broker knows
+                pass  # the segment was rewritten, or may not be opened here: read from the broker
         if at < found.stop:
             yield from link.once({**ticket, "start": at, "stop": found.stop})
         at = found.stop

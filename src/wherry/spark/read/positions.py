@@ -1,14 +1,15 @@
-"""Offsets of a streaming query: JSON that Spark keeps in its checkpoint, so every shape ever written must be read.
+"""Offsets of a streaming query, as the JSON that Spark keeps in its checkpoint. Every form ever written must be read.
 
 ```
 {"version": 1, "subscription": "spark-5f0c…", "positions": {"orders": {"0": 17}}, "origin": {"orders": {"0": 3}},
  "incarnations": {"orders": 7}}
 ```
 
-`positions` is the next offset to read of each partition. `origin` is where a micro-batch begins that does not begin at
-the end of the one before: the first, and one that finds a topic that is new or was made anew. `incarnations` says of
-which topic of that name the positions are; checkpoints before 0.1 have none. Spark does not keep the initial offset: it
-would ask for it again to repeat a first micro-batch, and "latest" would be somewhere else by then.
+`positions` has the next offset to read of each partition. `origin` has the first offsets of a micro-batch that does not
+begin where the one before it ended: the first micro-batch, and one that finds a topic which is new or was created
+again. Spark does not keep the initial offset and would ask for it again to repeat a first micro-batch, when "latest"
+means other offsets. `incarnations` names the topic that the positions belong to, since a topic of the same name can be
+created again; checkpoints before 0.1 have none.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from wherry.model.errors import InvalidInput
 VERSION = 1
 
 Positions = dict[str, dict[int, int]]
-"""By topic and partition the offset to read next."""
+"""The next offset to read, by topic and partition."""
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a query is."""
+    """How far a query has read."""
 
     version: int
     positions: Positions
@@ -35,16 +36,16 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     origin: Positions | None = None
     incarnations: dict[str, int] = {}
     initial: bool = False
-    """Whether nothing was read yet."""
+    """True until the query has read something."""
 
     def json(self) -> dict[str, Any]:
-        """As Spark keeps it."""
+        """Return the form that Spark keeps in its checkpoint."""
         built: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
         return built
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """Offsets `start..stop` of a partition."""
+    """The offsets of a partition from `start` up to, but without, `stop`."""
 
     topic: str
     partition: int
@@ -53,7 +54,7 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 def mark_of(given: Mapping[str, Any]) -> Mark:
-    """An offset out of the checkpoint."""
+    """Return the mark that an offset of the checkpoint holds; raise `InvalidInput` for a newer version."""
     version = given.get("version")
     if version != VERSION:
         raise InvalidInput("offset.version", version, f"{VERSION}: a newer Wherry wrote this checkpoint")
@@ -64,7 +65,7 @@ def mark_of(given: Mapping[str, Any]) -> Mark:
 
 
 def stretches(start: Positions, stop: Positions, rows: int) -> Iterator[Stretch]:
-    """What lies between two positions, in pieces of at most `rows` offsets; what is only in `stop` begins at 0."""
+    """Yield the offsets between two positions in pieces of at most `rows`; a partition only in `stop` begins at 0."""
     for topic, ends in stop.items():
         begins = start.get(topic, {})
         for partition, end in ends.items():

@@ -1,4 +1,4 @@
-"""What tasks do: read a part of a topic, or a table, as batches that Spark takes."""
+"""The work of a task: read a part of a topic, or a table, as batches in the types that Spark accepts."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from wherry.spark.options import Options
 from wherry.spark.schema import DECODED, Caster, value_of
 
 CONSTANT = ("topic", "partition")
-"""The same for all rows of a part, so they do not travel."""
+"""Columns with the same value in all rows of a part, which the task adds itself instead of reading them."""
 
 
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """One task: a ticket of Flight, which is JSON."""
+    """The work of one task: a Flight ticket, which is JSON."""
 
     ticket: bytes
 
 
 def columns(schema: StructType) -> list[str]:
-    """What to ask Flight for. Always the offset: it says where to go on when a connection breaks."""
+    """Return the columns to ask Flight for: always the offset too, since a broken read continues after the last one."""
     wanted = [name for name in schema.names if name not in (*CONSTANT, *DECODED, "offset")]
     if any(name in schema.names for name in DECODED) and "payload" not in wanted:
         wanted.append("payload")
@@ -39,7 +39,7 @@ def columns(schema: StructType) -> list[str]:
 
 
 def ask(options: Options, schema: StructType, topic: str, *, strict: bool) -> dict[str, Any]:
-    """What a ticket or a command says beside the range."""
+    """Return what a ticket or a command holds besides the range."""
     body: dict[str, Any] = {"topic": topic, "columns": columns(schema), "strict": strict}
     where = msgspec.to_builtins(options.where)
     return {**body, "where": where} if where else body
@@ -47,16 +47,17 @@ def ask(options: Options, schema: StructType, topic: str, *, strict: bool) -> di
 
 @cache
 def _settle_down() -> None:
-    """Spark collects garbage after each task, through all that was ever imported: a fifth of a worker's time.
+    """Exclude all objects that exist when the first task begins from garbage collection.
 
-    What is there when the first task begins stays for good, so it need not be looked at again.
+    Spark collects garbage after each task, through all that was ever imported: a fifth of a worker's time. These
+    objects are never freed, so the collector need not visit them again.
     """
     gc.collect()
     gc.freeze()
 
 
 def read(options: Options, schema: StructType, part: Part) -> Iterator[pa.RecordBatch]:
-    """The batches of one task."""
+    """Return the batches of one task."""
     _settle_down()
     ticket = msgspec.json.decode(part.ticket)
     if ticket.get("table") is not None:

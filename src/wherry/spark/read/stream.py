@@ -1,8 +1,8 @@
-"""Streaming reads: positions in the log, no leases. What a micro-batch has depends on its two offsets alone.
+"""Streaming reads: positions in the log, no leases. The rows of a micro-batch depend only on its two offsets.
 
-The query is a durable subscription of each topic: it is told how far the query is, so lag is true and a queue keeps
-what was not read. Spark asks how far to go from some offset only when everything before it is done and in its log of
-commits; that is when the subscription is told.
+The query is a durable subscription of each topic. The reader reports to the broker how far the query has read, so that
+the lag of the subscription is true and a queue keeps the messages that were not read. Spark asks for the next offset
+only when all before it is done and in Spark's log of commits: the reader advances the subscription then.
 """
 
 from __future__ import annotations
@@ -40,12 +40,14 @@ from wherry.spark.read.topics import resolve
 from wherry.spark.schema import checked
 
 WAIT_MS = 100
-"""How long an idle source waits in one call; Spark itself would ask some 80 times a second. Not longer: Spark asks the
-sources of a query one after the other, so an idle one holds up those that are not."""
+"""How long an idle source waits in one call; Spark itself would ask some 80 times a second.
+
+It is not longer because Spark asks the sources of a query one after the other, so an idle source delays the others.
+"""
 
 
 class There(NamedTuple):
-    """What there is of a topic by now: by partition from `first` up to `last`."""
+    """The messages that a topic has now: by partition from `first` up to, but without, `last`."""
 
     incarnation: int
     first: dict[int, int]
@@ -60,7 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Positions | None = None
         """Where a run with the trigger `availableNow` ends."""
         self._told: Positions = {}
-        """What the subscription knows to be done."""
+        """The positions that the subscription was last advanced to."""
 
     # ------------------------------------------------------------------------------------------ called on the driver
 
@@ -70,7 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.fail_on_data_loss and options.start.word == "earliest":
             for topic in topics:
                 self._check_new(topic)
-        subscribe(options)  # before the positions: whatever comes after them is kept for it
+        subscribe(options)  # before the positions are read, so that the subscription keeps all that comes after them
         there = {topic: self._extents(topic) for topic in topics}
         return Mark(
             version=VERSION,
@@ -81,9 +83,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ).json()
 
     def _check_new(self, topic: str) -> None:
-        """Raise `HistoryLost` if the subscription of a query that begins anew has read of a queue, which let go of it.
+        """Raise `HistoryLost` if the subscription of a new query has read messages of a queue before.
 
-        Else whoever deletes a checkpoint to read everything again reads what is left, without a word.
+        The queue has deleted the messages that were read. Without the error, a user who deletes a checkpoint to read
+        all of them again would get only the rest and not notice.
         """
         name, there = self._options.subscription, link(self._options).action("extents", {"topic": topic})
         if not name or there.get("keep") != "settled":
@@ -119,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if is_same and not begin.initial else made.json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadMaxRows(self._options.rows_per_batch)  # of bytes too, but Spark has no word for both
+        return ReadMaxRows(self._options.rows_per_batch)  # bytes are limited too, but Spark has no `ReadLimit` for both
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         topics = resolve(link(self._options), self._options.topics)
@@ -129,12 +132,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topics = resolve(link(self._options), self._options.topics)
         try:
             return Mark(version=VERSION, positions={topic: self._extents(topic).last for topic in topics}).json()
-        except NotFound:  # it is only shown: what a missing topic means is said where it is read
+        except NotFound:  # this offset is only displayed; a read of the missing topic raises
             return None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, stop = mark_of(start), mark_of(end)
-        if begin == stop:  # Spark has micro-batches without data, and the origin is of the one before
+        if begin == stop:  # a micro-batch without data; the origin in the mark is that of the batch before
             return []
         known = begin.positions if stop.origin is None else stop.origin
         gone = self._gone(stop)
@@ -150,16 +153,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return parts
 
     def _is_strict(self, begin: Mark, topic: str) -> bool:
-        """Whether a message that is gone is a loss.
+        """Return whether a message that is gone counts as data loss.
 
-        Words and times mean what there is by then, and so does a topic that came since: from its first micro-batch on
-        the subscription keeps what is to come.
+        It does not where the query begins at a word or a time, which means the messages that exist by then, nor in a
+        topic that is new to the query: its subscription keeps messages from the first micro-batch on.
         """
         words = begin.initial and self._options.start.offsets is None
         return self._options.fail_on_data_loss and not words and topic in begin.positions
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: it comes late, and for the last micro-batch never. `latestOffset` has told it by then."""
+        """Do nothing: Spark calls this late, and never for the last micro-batch. `latestOffset` advances instead."""
 
     # -------------------------------------------------------------------------------------------------- in a task
 
@@ -170,7 +173,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------------------------------------------ how far to go
 
     def _reach(self, start: Positions, limit: ReadLimit, *, wait: bool) -> Positions:
-        """The positions to read to; where messages are gone, an error, or from what is left."""
+        """Return the positions to read up to.
+
+        Where messages are gone, raise `HistoryLost`, or without `failOnDataLoss` begin at the messages that are left.
+        """
         rows, size = self._limits(limit)
         wait_ms = WAIT_MS if wait and self._target is None and start else 0
         body = {"start": start, "messages_max": rows, "bytes_max": size, "wait_ms": wait_ms}
@@ -192,15 +198,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows, min(limit.max_bytes, size) if isinstance(limit, ReadMaxBytes) else size
 
     def _there(self, begin: Mark) -> dict[str, There]:
-        """What there is of the query's topics, and of those that came since; without those that are gone, if it may be.
+        """Return the extents of the query's topics and of topics that came since.
 
-        A topic that is no longer among those that the load names is still read: its subscription waits for it.
+        A topic that is gone is an error, or is left out without `failOnDataLoss`. A topic that the load no longer names
+        is still read, since its subscription still holds its messages.
         """
         found = {}
         for topic in dict.fromkeys((*begin.positions, *resolve(link(self._options), self._options.topics))):
             try:
                 if topic not in begin.positions and begin.subscription and not begin.initial:
-                    self._subscribe(topic, begin.subscription, "earliest")  # from here on it keeps what is not read
+                    # From here on the topic keeps what the query has not read.
+                    self._subscribe(topic, begin.subscription, "earliest")
                 found[topic] = self._extents(topic)
             except NotFound:
                 if self._options.fail_on_data_loss:
@@ -208,7 +216,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _known(self, begin: Mark, topic: str, there: There) -> dict[int, int]:
-        """The positions in a topic: those of the query, or its beginning if it is new, or was made anew."""
+        """Return the positions of the query in a topic; in a topic that is new to the query, its first offsets.
+
+        A topic that was created again is an error, or is read from its first offsets without `failOnDataLoss`.
+        """
         offsets = begin.positions.get(topic)
         if offsets is None:
             return there.first
@@ -221,7 +232,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return there.first
 
     def _gone(self, stop: Mark) -> set[str]:
-        """Topics that were deleted, or made anew, since a micro-batch was planned: nothing of it is there."""
+        """Return the topics that were deleted or created again since a micro-batch was planned.
+
+        With `failOnDataLoss` raise instead, since the messages of the micro-batch are gone.
+        """
         gone = set()
         for topic in stop.positions:
             try:
@@ -236,7 +250,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return gone
 
     def _kept(self, start: Positions) -> Positions:
-        """The same, from what is left."""
+        """Return the positions, moved to the first message that is left where earlier ones are gone."""
         kept = {}
         for topic, offsets in start.items():
             first = self._extents(topic).first
@@ -246,7 +260,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -------------------------------------------------------------------------------------------- at the broker
 
     def _placed(self, topic: str, there: There) -> dict[int, int]:
-        """The offsets that are meant by the option."""
+        """Return the offsets that the option for the start means in one topic."""
         place = self._options.start
         if place.word is not None:
             return there.first if place.word == "earliest" else there.last
@@ -265,14 +279,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return There(found["incarnation"], _offsets(found["start"]), _offsets(found["stop"]))
 
     def _tell(self, begin: Mark, known: Positions) -> None:
-        """The subscription is done with all before the next micro-batch; not of a topic that was made anew."""
+        """Advance the subscription to the start of the next micro-batch, except of a topic that was created again."""
         for topic, offsets in begin.positions.items() if begin.subscription else ():
             if known.get(topic) == offsets != self._told.get(topic):
                 self._advance(begin, topic, offsets)
                 self._told[topic] = offsets
 
     def _follow(self, begin: Mark, known: Positions, stop: Mark, gone: Iterable[str]) -> None:
-        """Have the subscription: from where the query began, and of topics that came since."""
+        """Create the subscription of topics that the query begins to read, and advance it to their first positions."""
         for topic in stop.positions:
             if stop.origin is not None and topic not in gone:
                 start = _first(self._options) if topic in begin.positions else "earliest"
@@ -284,17 +298,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _advance(self, mark: Mark, topic: str, offsets: dict[int, int]) -> None:
         body = {"topic": topic, "subscription": mark.subscription, "offsets": offsets}
-        with suppress(NotFound):  # of the topic: the next look at it says so
+        with suppress(NotFound):  # the topic is gone: the next read of its extents raises
             try:
                 link(self._options).action("advance", body)
-            except NotFound:  # somebody took the subscription away
+            except NotFound:  # the subscription was deleted
                 self._subscribe(topic, mark.subscription, "earliest")
                 if not _made_anew(mark, {topic: self._extents(topic)}):
                     link(self._options).action("advance", body)
 
 
 def subscribe(options: Options) -> None:
-    """Have the subscription that a load names, of each of its topics: from now on they keep what it has not read."""
+    """Create the subscription that a load names in each of its topics, so that they keep what it has not read."""
     for topic in resolve(link(options), options.topics) if options.subscription else ():
         _subscribe(options, topic, options.subscription or "", _first(options))
 
@@ -307,11 +321,11 @@ def _subscribe(options: Options, topic: str, name: str, start: str) -> None:
     try:
         link(options).action("subscribe", {"topic": topic, "name": name, "start": start})
     except AlreadyExists:
-        return  # made by somebody in another way: it is there
+        return  # another client created it with other settings: use it as it is
 
 
 def _made_anew(mark: Mark, there: dict[str, There]) -> bool:
-    """Whether one of the topics is another one than the positions are of; not known of old checkpoints."""
+    """Return whether a topic is not the one that the positions belong to; old checkpoints do not hold that."""
     return any(mark.incarnations.get(topic, found.incarnation) != found.incarnation for topic, found in there.items())
 
 

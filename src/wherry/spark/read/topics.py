@@ -1,4 +1,4 @@
-"""Which topics a load is about: those named, and those that a pattern fits by now."""
+"""The topics of a load: those that are named, and those that match a pattern now."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wherry.spark.options import is_pattern
 
 
 def resolve(link: Link, given: tuple[str, ...]) -> list[str]:
-    """Names of topics. One that is named need not be there yet: whoever asks for it is told so by the broker."""
+    """Return the names of topics. A named topic need not exist yet: a later call to the broker raises `NotFound`."""
     names = [name for name in given if not is_pattern(name)]
     patterns = [name.replace("[", "[[]").replace("?", "[?]") for name in given if is_pattern(name)]
     if patterns:

@@ -1,1 +1,1 @@
-"""Writes to topics by Spark, exactly once."""
+"""The writers of topics for Spark, exactly once."""

@@ -1,7 +1,7 @@
-"""Dead letters that are sent back by a write: rows of the table `dead`, by partition, offset and subscription.
+"""Redrives by a write: rows of the table `dead`, by partition, offset and subscription.
 
-The message that waits again is the one that died: what a DataFrame made of its payload is not looked at. What was
-mended is a new message: write that to the topic, and throw the dead letter away.
+The message that waits again is the one that died; a payload that was changed in the DataFrame is ignored. To send a
+corrected message, write it to the topic as a new one and discard the dead letter.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from wherry.spark.schema import DEAD
 NEEDED = ("partition", "offset", "subscription")
 GROUPED = ("subscription", "partition")
 OFFSETS_MAX = 50_000
-"""Of one action."""
+"""The most offsets in one action."""
 
 
 @dataclass(frozen=True)
 class Chosen(WriterCommitMessage):
-    """Dead letters that a task found: offsets by topic, subscription and partition."""
+    """Dead letters that a task selected: offsets by topic, subscription and partition."""
 
     offsets: dict[tuple[str, str, int], npt.NDArray[np.int64]]
 
 
 class RedriveWriter(DataSourceArrowWriter):
-    """Tasks say which ones; the driver sends them back when all tasks are done."""
+    """Redrives the dead letters that the tasks selected, from the driver, once all tasks are done."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -59,7 +59,7 @@ class RedriveWriter(DataSourceArrowWriter):
         return Chosen({key: np.unique(np.concatenate(parts)) for key, parts in found.items()})
 
     def _checked(self, topic: str | None = None) -> str:
-        """The topic of a row: offsets of another one than the option names would send back other messages."""
+        """Return the topic of a row; raise if the option names another one, where the offset is another message."""
         if self._topic is not None and topic not in (None, self._topic):
             raise InvalidInput("rows", topic, f"dead letters of {self._topic}, as the option topic says")
         return self._topic or topic or ""
@@ -72,7 +72,7 @@ class RedriveWriter(DataSourceArrowWriter):
                 link(self._options).action("redrive", body)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing was done yet."""
+        """Do nothing: the driver redrives only in `commit`."""
 
 
 def _together(messages: Sequence[WriterCommitMessage | None]) -> dict[tuple[str, str, int], npt.NDArray[np.int64]]:

@@ -1,9 +1,9 @@
-"""Writes, exactly once: each task puts its rows aside, and one action of the broker makes all of them visible.
+"""Writes, exactly once: each task stages its rows, and one action of the broker makes all of them visible.
 
-A stage has a key that no other attempt of the task has, so that an attempt that was lost leaves nothing that counts.
-The commit has a key that every repeat of the job has: the query and the micro-batch. What was committed stays so: to
-commit it again is a success that does nothing, and to abort afterwards finds no stages. Keys that begin with `spark/`
-are the same under every API key: whoever goes on with a query, or runs a job again, may have another one.
+The key of a stage belongs to one attempt of a task, so the rows of a lost attempt are never committed. The key of the
+commit is the same in every repeat of the job: the query and the micro-batch. A second commit under it succeeds and does
+nothing, and an abort after the commit finds no stages. Keys that begin with `spark/` are shared by all API keys,
+because a query may continue, or a job run again, under another API key.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ TAKEN: dict[str, tuple[type[DataType], ...]] = {
     "value": _TEXT,
 }
 LEFT = frozenset({"topic", "partition", "offset", "published"})
-"""Columns of a read that a write takes no notice of, so that rows can be passed on as they are."""
+"""Columns of a read that a write ignores, so that rows can be written as they were read."""
 
 FULL = ("bytes of open stages is full", "open stages is full")
-"""What is said of limits that others leave room in again, when they commit."""
+"""How the texts of limits begin that have room again when other clients commit."""
 
 KEPT_BYTES_MAX = 64 << 20
-"""Rows of a task that are kept to be staged again; one with more fails where there is no room."""
+"""The most that a task keeps of its rows to stage them again; a task with more fails where there is no room."""
 
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task tells the driver: the key of the commit, and its stage if it had rows."""
+    """What a task returns to the driver: the key of the commit, and its stage if it had rows."""
 
     key: str
     stage: str | None
@@ -68,7 +68,7 @@ class Staged(WriterCommitMessage):
 
 
 def columns(schema: StructType) -> list[str]:
-    """The columns to send; `InvalidInput` for one that a message does not have."""
+    """Return the columns to send; raise `InvalidInput` for one that a message does not have."""
     wanted = []
     for field in schema:
         kinds = TAKEN.get(field.name)
@@ -85,7 +85,7 @@ def columns(schema: StructType) -> list[str]:
 
 
 def publishable(batch: pa.RecordBatch, wanted: Sequence[str]) -> pa.RecordBatch:
-    """The columns of a message."""
+    """Return a batch with the columns of a message."""
     arrays = {("payload" if name == "value" else name): batch.column(name) for name in wanted}
     if pa.types.is_string(arrays["payload"].type):
         arrays["payload"] = arrays["payload"].cast(pa.binary())
@@ -93,7 +93,7 @@ def publishable(batch: pa.RecordBatch, wanted: Sequence[str]) -> pa.RecordBatch:
 
 
 class _Sent:
-    """Batches of a task, which may be gone through again from the first as long as they are few enough to be kept."""
+    """The batches of a task, which can be iterated again as long as they are small enough to be kept."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._left, self._kept = batches, list(islice(batches, 1))
@@ -123,9 +123,9 @@ class _Sink:
         self._columns = columns(schema)
 
     def _stage(self, key: str, attempt: str, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Put rows aside, unless what they belong to is committed already.
+        """Stage rows, unless their commit key is committed already.
 
-        While stages of others leave no room it is tried again, each time from the first row and in a stage of its own.
+        While stages of other clients leave no room, try again, each time from the first row and in a new stage.
         """
         sent = _Sent(publishable(batch, self._columns) for batch in iterator if batch.num_rows)
         if sent.schema is None or self._was_committed(key):
@@ -146,7 +146,7 @@ class _Sink:
         try:
             return broker.put({"topic": self._topic, "stage": stage}, schema, batches)
         except BaseException:
-            with suppress(WherryError):  # it would expire by itself
+            with suppress(WherryError):  # the stage would expire by itself
                 broker._replace(retry_s=0).action("abort", {"key": stage})
             raise
 
@@ -154,7 +154,7 @@ class _Sink:
         staged = _of(messages)
         for key in dict.fromkeys(each.key for each in staged):
             stages = [each.stage for each in staged if each.key == key and each.stage is not None]
-            if stages:  # else there were no rows, or they were committed before
+            if stages:  # otherwise there were no rows, or an earlier run committed them
                 placed = link(self._options).action("commit", {"key": key, "stages": stages})["placed"]
                 self._check_placed(key, placed)
 
@@ -164,8 +164,8 @@ class _Sink:
         return placed is not None
 
     def _check_placed(self, key: str, placed: Sequence[tuple[str, int, int, int]]) -> None:
-        """What was committed under the key is ours: rows would be left out in silence if somebody else's were there."""
-        for topic in {topic for topic, *_ in placed} - {self._topic, ""}:  # empty: that topic is gone
+        """Raise if another topic was committed under the key: this write would do nothing, and its rows be lost."""
+        for topic in {topic for topic, *_ in placed} - {self._topic, ""}:  # empty: the topic was deleted
             raise AlreadyExists(
                 "commit key", key, f"it was committed to topic {topic!r}, now it is for {self._topic!r}"
             )
@@ -177,7 +177,7 @@ class _Sink:
 
 
 class BatchWriter(_Sink, DataSourceArrowWriter):
-    """Writes one job. Without a `commitKey` it is once for this run of the job; with one, for ever in this topic."""
+    """Writes one job: once for each run, or with a `commitKey` once for ever in this topic."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -197,7 +197,7 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
 
 
 class StreamWriter(_Sink, DataSourceStreamArrowWriter):
-    """Writes micro-batches. The query's id, which its checkpoint keeps, and the number of the batch say which one."""
+    """Writes micro-batches, each once: by the id of the query, which its checkpoint keeps, and the batch's number."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
@@ -214,7 +214,7 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
 
 
 def _attempt(context: TaskContext | None) -> str:
-    """Which attempt it is. Numbers of attempts begin anew with a stage of Spark, and with a driver."""
+    """Return a text for this attempt of a task. Attempt numbers start again in each Spark stage and each driver."""
     assert context is not None
     run = context.getLocalProperty("spark.jobGroup.id") or "-"
     return f"{context.partitionId()}/{run}/{context.attemptNumber()}"
