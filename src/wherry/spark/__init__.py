@@ -1,6 +1,6 @@
-"""Topics as DataFrames: the Spark data source `wherry`, over Arrow Flight. The only place that imports pyspark.
+"""Topics as DataFrames: the Spark data source `wherry`, over Arrow Flight. Only this package imports pyspark.
 
-`spark.read.format("wherry")` finds it by itself; `session` makes a Spark session with the settings that it likes.
+Spark finds `spark.read.format("wherry")` by itself; `session` creates a Spark session with settings that suit it.
 """
 
 from wherry.spark.java import java_home

@@ -1,4 +1,4 @@
-"""Avro: its schemas as types of Spark, and payloads by fastavro, which is an extra of its own."""
+"""Avro: its schemas as Spark types, and payloads read by fastavro, which is an extra of its own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOGICAL: dict[str, type[spark.DataType]] = {
     "local-timestamp-micros": spark.TimestampNTZType,
 }
 _AS_THEY_LIE = ("uuid", "time-millis", "time-micros")
-"""Logical types that a column of Spark has as they are written: text, and milliseconds or microseconds of the day."""
+"""Logical types that a Spark column holds as they are written: text, or milliseconds or microseconds of the day."""
 
 
 def _parsed(text: str) -> Any:
@@ -44,7 +44,7 @@ def _parsed(text: str) -> Any:
 
 
 def _plain(schema: Any) -> Any:
-    """The same schema for types and values alike, without the logical types that Spark has no column for."""
+    """Return the schema without the logical types that Spark has no column for, so that types and values agree."""
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
     if not isinstance(schema, dict):
@@ -57,14 +57,14 @@ def _plain(schema: Any) -> Any:
 
 
 def spark_type(text: str) -> spark.DataType:
-    """The type of Spark that values of a schema have."""
+    """Return the Spark type of the values of a schema."""
     try:
         return _spark_type(_parsed(text))
     except (KeyError, TypeError):
         raise InvalidInput("payloadSchema", text, ALLOWED) from None
 
 
-def _spark_type(schema: Any) -> spark.DataType:  # noqa: PLR0911 - a table of kinds, in the order they shadow each other
+def _spark_type(schema: Any) -> spark.DataType:  # noqa: PLR0911 - a table of kinds; an earlier one wins
     if isinstance(schema, list):
         others = [each for each in schema if each != "null"]
         if len(others) != 1:
@@ -94,9 +94,9 @@ def _spark_type(schema: Any) -> spark.DataType:  # noqa: PLR0911 - a table of ki
 
 
 def reader(text: str) -> Callable[[bytes], Any]:
-    """Reads one payload; raises whatever is wrong with it."""
+    """Return a function that reads one payload and raises if the payload does not fit the schema."""
     try:
-        import fastavro  # noqa: PLC0415 - an extra: only whoever reads Avro needs it
+        import fastavro  # noqa: PLC0415 - an extra, which only reads of Avro need
     except ImportError:
         raise InvalidInput("payload", "avro", "what is installed; pip install 'wherry[avro]' brings Avro") from None
     try:

@@ -1,7 +1,7 @@
-"""Payloads as values: a column in, a column of values and one of errors out. A bad row is a null and its reason.
+"""Decodes payloads: a column in; a column of values and a column of errors out. A bad row has null and the reason.
 
-JSON is read by msgspec straight into what Arrow takes: for a few columns this is as fast as Arrow's own reader of JSON
-(1.4 against 1.6 µs a row), says what is wrong with a row, and does not fail a batch for it.
+msgspec reads JSON straight into values that Arrow accepts: for a few columns this is as fast as Arrow's own JSON reader
+(1.4 against 1.6 µs a row), reports what is wrong with a row, and does not fail the whole batch for it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PLAIN: dict[type[spark.DataType], Any] = {
 
 
 def decoder(options: Options, value: spark.DataType) -> Callable[[pa.Array], Columns]:
-    """How payloads are read; the values have a type of Spark."""
+    """Return the function that decodes a column of payloads into values of a Spark type."""
     wanted = to_arrow_type(value, timezone="UTC")
     if options.payload == "text":
         return _texts
@@ -55,9 +55,9 @@ def decoder(options: Options, value: spark.DataType) -> Callable[[pa.Array], Col
 
 
 def json_type(kind: spark.DataType, *, nullable: bool = True) -> Any:
-    """What msgspec is to expect where a column of Spark has this type.
+    """Return the type that msgspec has to expect for a column of this Spark type.
 
-    Null, or no field at all, is allowed everywhere but where the type says NOT NULL: there it is an error of the row.
+    Null, or a missing field, is allowed everywhere except where the type is NOT NULL: there it is an error of the row.
     """
     found = _json_type(kind)
     return found | None if nullable else found
@@ -78,7 +78,7 @@ def _json_type(kind: spark.DataType) -> Any:
 
 
 def _texts(payloads: pa.Array) -> Columns:
-    """Whole columns at once; one by one only where some are no text."""
+    """Decode the whole column at once, or one by one if a payload is not text."""
     try:
         return payloads.cast(pa.string()), pa.nulls(len(payloads), pa.string())
     except pa.ArrowInvalid:
@@ -92,7 +92,7 @@ def _values(read: Read, payloads: pa.Array, wanted: pa.DataType) -> Columns:
     for payload in payloads.to_pylist():
         try:
             add(read(payload))
-        except Exception as fault:  # noqa: BLE001, RUF100 - whatever it is, the query goes on
+        except Exception as fault:  # noqa: BLE001, RUF100 - no bad payload may fail the query
             errors[len(values)] = _reason(fault)
             add(None)
     try:
@@ -106,7 +106,10 @@ def _values(read: Read, payloads: pa.Array, wanted: pa.DataType) -> Columns:
 
 
 def _one_by_one(values: list[Any], wanted: pa.DataType, errors: dict[int, str]) -> pa.Array:
-    """For the rare value that is well formed and fits no column of its type, such as a decimal that is too long."""
+    """Build the column again, with an error for each value that is well formed but does not fit its type.
+
+    This is rare: a decimal that is too long, for example.
+    """
     for row, value in enumerate(values):
         try:
             pa.array([value], wanted)

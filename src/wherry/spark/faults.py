@@ -1,4 +1,4 @@
-"""Errors of Flight back into the errors that the broker raised, so that a caller sees no difference."""
+"""Turns Flight errors back into the errors that the broker raised, so that a caller sees no difference."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _AWAY = (flight.FlightUnavailableError, flight.FlightTimedOutError, flight.Fligh
 
 
 def error_of(fault: BaseException) -> WherryError:
-    """The error that a failed call tells of, with the fields that came along.
+    """Return the error that the broker raised in a failed call, with its fields.
 
-    Without a code nothing of Wherry answered: the connection failed or broke.
+    A fault without an error code did not come from a broker: the connection failed or broke.
     """
     if isinstance(fault, WherryError):
         return fault
@@ -47,12 +47,16 @@ def _fields(fault: BaseException) -> dict[str, object]:
 
 
 def _is_away(fault: BaseException, text: str) -> bool:
-    """Whether the connection is what failed. gRPC calls it internal when one is reset; so does a broker's own fault."""
+    """Return whether the connection failed, rather than the call.
+
+    gRPC reports a connection reset as an internal error, as it does for a fault inside the broker; only the broker's
+    text contains `internal: `.
+    """
     if isinstance(fault, flight.FlightInternalError):
         return "internal: " not in text
     return isinstance(fault, (*_AWAY, OSError)) or "erver disconnect" in text
 
 
 def passes(fault: WherryError) -> bool:
-    """Whether the same call may succeed a little later, unchanged."""
+    """Return whether the same call, unchanged, may succeed a little later."""
     return fault.code in ("unavailable", "closed")

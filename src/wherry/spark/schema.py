@@ -1,7 +1,7 @@
-"""Columns for Spark: which there are, and the strict cast of what Flight brings.
+"""Columns for Spark: their names and types, and the strict cast of the batches that Flight returns.
 
-Spark takes Arrow batches only in exactly the types, order and nullability of its schema: unsigned numbers, other time
-units and reordered columns are refused. So every batch is cast to the schema of the load, column by column.
+Spark accepts an Arrow batch only with exactly the types, order and nullability of its schema: it refuses unsigned
+numbers, other time units and reordered columns. So every batch is cast to the schema of the load, column by column.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ TOPICS = StructType(
 TABLES = {"messages": MESSAGES, "dead": DEAD, "subscriptions": SUBSCRIPTIONS, "topics": TOPICS}
 
 DECODED = ("value", "error")
-"""What decoding adds: the value, and why there is none."""
+"""The columns that decoding adds: the value, and the reason where there is none."""
 
 _OPTIONS = "options of wherry: "
 _COLUMN_LIST = re.compile(r"\s*(`[^`]+`|\w+)\s*[:\s]\s*\w")
 
 
 def schema_of(options: Options) -> StructType | str:
-    """The columns of a load that names none."""
+    """Return the columns of a load that names none."""
     columns = TABLES[options.table]
     if options.payload == "bytes":
         return columns
@@ -97,8 +97,7 @@ def schema_of(options: Options) -> StructType | str:
 def remembering(schema: StructType | str, options: Mapping[str, str]) -> StructType | str:
     """Return a schema that carries the options of a table, as the comment of its first column.
 
-    Spark's catalog keeps the schema of a table, and hands it to a reader or writer; the options of the table it keeps
-    too, and hands to nobody.
+    Spark's catalog keeps the schema and the options of a table, but passes only the schema to a reader or writer.
     """
     if not options:
         return schema
@@ -121,7 +120,7 @@ def remembered(schema: StructType) -> dict[str, str]:
 
 
 def value_type(ddl: str) -> str:
-    """A type in Spark's words: a list of columns is a struct.
+    """Return a type in Spark's notation: a list of columns becomes a struct.
 
     Examples
     --------
@@ -134,7 +133,7 @@ def value_type(ddl: str) -> str:
 
 
 def checked(schema: StructType, options: Options) -> StructType:
-    """The schema that a load was given: some of the columns, in any order, each with its type."""
+    """Return the schema of a load if it has known columns with their types, in any order; raise otherwise."""
     known = {field.name: field.dataType for field in TABLES[options.table]}
     if options.payload != "bytes":
         known |= {"value": value_of(schema, options), "error": TEXT}
@@ -146,7 +145,7 @@ def checked(schema: StructType, options: Options) -> StructType:
         if field.dataType != known[field.name]:
             given = f"{field.name} {field.dataType.simpleString()}"
             raise InvalidInput("schema", given, f"{field.name} {known[field.name].simpleString()}")
-        if not field.nullable:  # one row without it would fail the query
+        if not field.nullable:  # one row without a value would fail the query
             raise InvalidInput(
                 "schema", f"{field.name} NOT NULL", "columns that may be null, NOT NULL only within value"
             )
@@ -154,7 +153,7 @@ def checked(schema: StructType, options: Options) -> StructType:
 
 
 def value_of(schema: StructType, options: Options) -> DataType:
-    """JSON has the type that the schema says; the others have theirs."""
+    """Return the type of decoded values: JSON has the type in the schema, Avro that of its own schema, text is text."""
     if options.payload == "avro":
         return spark_type(options.payload_schema or "")
     if options.payload == "json" and "value" in schema.names:
@@ -163,16 +162,16 @@ def value_of(schema: StructType, options: Options) -> DataType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The one Arrow schema that Spark takes for its own."""
+    """Return the one Arrow schema that Spark accepts for its own."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 KNOWN_MAX = 64
-"""Columns kept of a caster; of 10,000 rows each has some tens of kilobytes."""
+"""The most columns that a caster keeps; at 10,000 rows each has some tens of kilobytes."""
 
 
 class Caster:
-    """Makes batches of a schema: by the names of columns, out of a batch, constants, and what is worked out."""
+    """Makes batches of a schema from columns of a batch, constants and computed columns, by name."""
 
     def __init__(self, schema: StructType, constants: dict[str, object] | None = None) -> None:
         self._schema = arrow_schema(schema)
@@ -184,7 +183,7 @@ class Caster:
         }
 
     def cast(self, batch: pa.RecordBatch, made: dict[str, pa.Array] | None = None) -> pa.RecordBatch:
-        """A batch as Spark takes it."""
+        """Return a batch in the types that Spark accepts."""
         return pa.RecordBatch.from_arrays(
             [self._column(field, batch, made or {}) for field in self._schema], schema=self._schema
         )
@@ -203,7 +202,7 @@ class Caster:
         return column.cast(field.type)
 
     def _same(self, field: pa.Field, rows: int, make: Callable[[], pa.Array]) -> pa.Array:
-        """A column that says the same in every batch of a size: made once, for batches are often of one size."""
+        """Return a column that is the same in all batches of a size, made once: most batches have one size."""
         known = self._known.get((field.name, rows))
         if known is None:
             if len(self._known) >= KNOWN_MAX:

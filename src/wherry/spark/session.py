@@ -1,4 +1,4 @@
-"""A Spark session with what a user should not have to know. Everything can be said differently."""
+"""Creates a Spark session with settings that a user need not know. The caller can change each of them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _log = logging.getLogger("wherry.spark")
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 ADDED_BY_STREAMS = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
-"""Variables of workers that the start of a stream sets; what they are set to before does not matter."""
+"""Environment variables of workers that the start of a stream sets; values from before do not matter."""
 
 CONNECT = ("grpc", "grpc_status", "zstandard")
-"""Modules that `sc://` needs beside Spark."""
+"""Modules that `sc://` needs besides Spark."""
 
 EVERYWHERE = {
     "spark.sql.session.timeZone": "UTC",
@@ -31,13 +31,13 @@ EVERYWHERE = {
     "spark.sql.execution.pyspark.binaryAsBytes": "true",
     "spark.sql.redaction.options.regex": "(?i)url|apikey",  # plans of streams show the options of their loads
 }
-"""On any master: all of them can be set while a session runs, as one of Spark Connect has to."""
+"""Settings for any master. Each can be set while a session runs, which Spark Connect requires."""
 LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.python.unix.domain.socket.enabled": "true",  # workers are here: a tenth less than over TCP
+    "spark.python.unix.domain.socket.enabled": "true",  # workers are on this machine: a tenth less time than over TCP
     # One micro-batch takes half as long: no checksum files beside each file of a checkpoint, and plain renames.
     "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTS}.FileSystemBasedCheckpointFileManager",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
@@ -46,7 +46,7 @@ LOCAL = {
 
 
 def settings(master: str, memory: str) -> dict[str, str]:
-    """The settings of a session on this master."""
+    """Return the settings of a session on this master."""
     local = {**LOCAL, "spark.driver.memory": memory} if master.startswith("local") else {}
     cores = os.cpu_count() or 1
     shuffles = {"spark.sql.shuffle.partitions": str(max(2, cores))} if local else {}
@@ -56,25 +56,25 @@ def settings(master: str, memory: str) -> dict[str, str]:
 def session(
     name: str = "wherry", *, master: str = "local[*]", memory: str = "1g", conf: dict[str, str] | None = None
 ) -> SparkSession:
-    """A Spark session, on the cores of this machine unless told otherwise.
+    """Create a Spark session, on the cores of this machine unless `master` names another place.
 
     Parameters
     ----------
     name
-        What the application is called.
+        The name of the application.
     master
         `local[*]`, `local[2]`, `spark://host:7077`, or `sc://host:15002` for Spark Connect.
     memory
-        Of the driver, when it runs here.
+        The memory of the driver, if the driver runs on this machine.
     conf
-        Settings of Spark; they win over those that are made here.
+        Settings of Spark; they win over Wherry's.
 
     Examples
     --------
     >>> spark = session(master="local[2]")  # doctest: +SKIP
     >>> spark.read.format("wherry").option("topic", "orders").load().count()  # doctest: +SKIP
     """
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and heavy: `java_home` goes without
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra and slow to import; `java_home` does not need it
 
     chosen = {**settings(master, memory), **(conf or {})}
     if master.startswith("sc://"):
@@ -94,24 +94,24 @@ def steady(spark: SparkSession, source: str = "wherry") -> None:
     """Make it safe to start several streams of one session at the same moment.
 
     The thread of each query adds the same names to one map that all readers of a source share (Spark 4.3, its runner of
-    streaming sources). Two at once can leave a map that counts more than it holds: from then on each task of the
-    session fails to be read, with `OptionalDataException`. Names that are there already are replaced, which is safe.
-    Sessions that are not made by `session` can be given to this, and each source that is registered by hand once it is;
-    those of Spark Connect keep the map to themselves.
+    streaming sources). Two threads at once can leave a map whose size is larger than its content: from then on each
+    task of the session fails to be deserialized, with `OptionalDataException`. To replace names that exist already is
+    safe, so this function adds them first. Call it for sessions that `session` did not create, and after each
+    registration of a source by hand. Sessions of Spark Connect do not need it: their map is not shared.
     """
-    if not hasattr(spark, "_jsparkSession"):  # Spark Connect
+    if not hasattr(spark, "_jsparkSession"):  # a session of Spark Connect
         return
     try:
         manager = spark._jsparkSession.sessionState().dataSourceManager()  # there is no public way
         variables = manager.lookupDataSource(source).dataSourceCls().envVars()
         for name in ADDED_BY_STREAMS:
             variables.putIfAbsent(name, "")
-    except Exception:  # another version of Spark; streams work all the same, if not begun together
+    except Exception:  # another version of Spark: streams work, unless several start at the same moment
         _log.warning("streams of %s should not be started at the same moment here", source, exc_info=True)
 
 
 def _check_connect(master: str) -> None:
-    """Spark Connect is a client over gRPC, which is an extra of Spark too."""
+    """Raise unless the modules of Spark Connect are installed: its client needs gRPC, an extra of Spark."""
     missing = [module for module in CONNECT if importlib.util.find_spec(module) is None]
     if missing:
         lacking = f"what is installed: pip install 'wherry[connect]' brings {', '.join(missing)} for Spark Connect"

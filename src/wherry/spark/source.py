@@ -1,4 +1,4 @@
-"""The data source `wherry`: what Spark asks first. Options are read here; the work is done by who is returned."""
+"""The data source `wherry`, the class that Spark calls first: reads the options, returns the reader or writer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_OPTIONS = (
 
 
 class DefaultSource(DataSource):
-    """Topics of Wherry as DataFrames. PySpark finds it by itself through the module `pyspark_wherry`."""
+    """Topics of Wherry as DataFrames. PySpark finds this class by itself, through the module `pyspark_wherry`."""
 
     @classmethod
     def name(cls) -> str:
@@ -56,7 +56,7 @@ class DefaultSource(DataSource):
         return StreamWriter(options.made_for("writeStream"), schema)
 
     def _parsed(self, schema: StructType | None = None) -> Options:
-        """Options of the load or save, and of the table that it is of."""
+        """Return the options of the load or save, together with those of its table."""
         given = {**({} if schema is None else remembered(schema)), **self.options}
         if schema is not None and not given:
             raise InvalidInput("options", None, NO_OPTIONS)

@@ -1,4 +1,4 @@
-"""Times as people write them in an option."""
+"""Reads a time as people write it in an option."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNITS_MS = {
 
 
 def instant_ms(field: str, given: str, now_ms: int) -> int:
-    """Unix milliseconds of a time; `InvalidInput` if it is none.
+    """Return a time in Unix milliseconds; raise `InvalidInput` if the text is not a time.
 
     Examples
     --------
