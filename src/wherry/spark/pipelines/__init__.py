@@ -1,1 +1,1 @@
-"""What `wherry pipeline` does: streaming pipelines, the archive, reports, and a Spark cluster to try them on."""
+"""The work behind `wherry pipeline`: streaming pipelines, the archive, reports, and a Spark cluster for trials."""

@@ -1,1 +1,1 @@
-"""`archive`: the log of a topic as Parquet files, the manifest that lists them, and reads over both."""
+"""`archive`: the log of a topic as Parquet files, the manifest that lists the files, and reads of both."""

@@ -1,9 +1,9 @@
-"""`archive`: a topic's log as Parquet, and the broker may let go of what is there.
+"""`archive`: writes the log of a topic to Parquet files, so that the broker may delete what is archived.
 
-The archive is a durable subscription of the topic. A run reads what is new in tasks of Spark, each of which writes
-files; the driver commits a manifest that covers them; only then the subscription is advanced, so that a topic that
-keeps what is not settled keeps all that no manifest covers. A run that dies anywhere leaves files that nobody names, or
-a manifest that is ahead of the subscription: the next run begins with both.
+The archive is a durable subscription of the topic. In a run, Spark tasks read the new messages and write files, and the
+driver commits a manifest that covers the files. Only then the driver advances the subscription, so a queue keeps all
+messages that no manifest covers. A run that dies leaves either files that no manifest names, or a manifest that is
+ahead of the subscription: the next run advances the subscription, and a run after a day removes the files.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ TARGET_BYTES = 128 << 20
 ROWS_PER_TASK = 1_000_000
 ROWS_PER_TASK_MIN = 10_000
 WAVE = 8
-"""Tasks between two commits: so much is done again at most after a crash."""
+"""Tasks between two commits: at most this much is done again after a crash."""
 
 GRACE_S = 3_600.0
-"""How long files that were compacted away are kept: a reader may be at them."""
+"""How long files that were compacted away are kept: a reader may have them open."""
 
 ORPHAN_S = 86_400.0
-"""How long files that nobody names yet are kept: longer than any wave of a job that is under way."""
+"""How long files that no commit names are kept: longer than a wave of a running job takes."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,12 +68,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = GRACE_S
     orphan_s: float = ORPHAN_S
     subscription: str | None = None
-    """Of a new archive; a name of its own unless told."""
+    """The subscription of a new archive; by default a random name."""
     consume: bool = False
-    """Whether a new archive may be the only reader of a queue, which lets go of what is archived."""
+    """Whether a new archive may be the only reader of a queue, which deletes what is archived."""
 
     def checked(self) -> Options:
-        """These options, or `InvalidInput` for the first that breaks a rule."""
+        """Return these options; raise `InvalidInput` for the first that is out of its bounds."""
         check.integer("target_bytes", self.target_bytes, 1_024, 1 << 40)
         check.optional_integer("rows_per_task", self.rows_per_task, 1, 1 << 40)
         check.integer("wave", self.wave, 1, 10_000)
@@ -83,11 +83,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did, and what there is now."""
+    """What a run did, and what the archive has now."""
 
     topic: str
     rows: int
-    """Archived by this run."""
+    """Rows that this run archived."""
     files_compacted: int
     files_removed: int
     archived_rows: int
@@ -99,7 +99,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Piece(NamedTuple):
-    """A task: offsets of a partition."""
+    """The work of one task: offsets of a partition."""
 
     link: Link
     store: Store
@@ -111,7 +111,7 @@ class Piece(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """What all parts of a run need; `token` is its name in commits."""
+    """What all parts of a run need; `token` is the name of the run in commits."""
 
     spark: SparkSession
     link: Link
@@ -129,7 +129,7 @@ def archive(
     options: Options | None = None,
     watch: Watch | None = None,
 ) -> Done:
-    """Archive everything that a topic has by now and the archive has not."""
+    """Archive all messages that a topic has now and the archive does not."""
     options, watch = (options or Options()).checked(), watch or Unwatched()
     token = secrets.token_hex(8)
     here = store(to).under(manifest.folder(topic))
@@ -138,10 +138,10 @@ def archive(
     found = manifest.begun(here, topic, name, token)
     _subscribe(link, found, options)
     advance(link, found)
-    extents = link.action("extents", {"topic": topic})  # only now does nothing of it go any more
+    extents = link.action("extents", {"topic": topic})  # only now, when the subscription keeps the messages
     cleaned = archive_compact.clean(here, found, options.grace_s, options.orphan_s)
     before = found.rows
-    retention.note_archive(link, topic, here)  # before anything goes
+    retention.note_archive(link, topic, here)  # before the broker deletes anything
     found = _append(_Run(spark, link, here, token, options, watch), found, extents, cleaned.gone)
     grown, fewer = found.rows - before, 0
     if options.compact:
@@ -161,14 +161,14 @@ def archive(
 
 
 def check_topic(link: Link, topic: str, to: str, *, consume: bool) -> None:
-    """Raise what would stop an archive before it begins: `NotFound`, or `OnlyReader` of a queue. It needs no Spark."""
+    """Raise what would stop an archive later: `NotFound`, or `OnlyReader` of a queue. Needs no Spark."""
     link.action("extents", {"topic": topic})
     if not consume and manifest.load(store(to).under(manifest.folder(topic))) is None:
         retention.check_readers(link, [topic], "the archive")
 
 
 def verify(spark: SparkSession, topic: str, to: str, watch: Watch | None = None) -> Manifest:
-    """Read all files of a topic's archive again; `Corrupt` names the first that is not what the manifest says."""
+    """Read all files of a topic's archive again; raise `Corrupt` for the first that differs from the manifest."""
     watch = watch or Unwatched()
     here = store(to).under(manifest.folder(topic))
     found = manifest.need(here, topic)
@@ -181,14 +181,17 @@ def verify(spark: SparkSession, topic: str, to: str, watch: Watch | None = None)
 
 
 def advance(link: Link, found: Manifest) -> None:
-    """The broker may let go of what the manifest covers."""
+    """Advance the subscription to the end of the manifest, so that the broker may delete what it covers."""
     if found.covered:
         body = {"topic": found.topic, "subscription": found.subscription, "offsets": found.ends()}
         link.action("advance", body)
 
 
 def _subscribe(link: Link, found: Manifest, options: Options) -> None:
-    """Hold back what is not archived. A subscription that is gone held nothing back: that is told."""
+    """Create the subscription, so that the topic keeps what is not archived.
+
+    Raise if the subscription of an archive was deleted: messages may be gone since.
+    """
     if found.covered and not options.go_on_after_loss and not _subscribed(link, found):
         raise WherryError(
             f"the subscription {found.subscription!r} of the archive of {found.topic!r} was deleted: messages that were"
@@ -203,7 +206,7 @@ def _subscribed(link: Link, found: Manifest) -> bool:
 
 
 def _append(run: _Run, found: Manifest, extents: dict[str, Any], forgotten: Sequence[str]) -> Manifest:
-    """Archive what is new, a commit for each wave; files that are no more are forgotten with the first."""
+    """Archive new messages, with a commit for each wave. The first commit also names the `forgotten` files."""
     starts, lost = _starts(found, extents, go_on=run.options.go_on_after_loss)
     stops = {int(partition): stop for partition, stop in extents["stop"].items()}
     rows = run.options.rows_per_task or _rows_per_task(run.link, found.topic, run.options.target_bytes)
@@ -233,7 +236,7 @@ def _append(run: _Run, found: Manifest, extents: dict[str, Any], forgotten: Sequ
         lost = [each for each in lost if each not in gone]
         advance(run.link, found)
         shares(1.0)
-    if lost:  # and nothing came after it
+    if lost:  # no messages came after the lost ones
         covers = {partition: (end, first) for partition, end, first in lost}
         found = manifest.append(run.here, run.token, covers, [], lost, forgotten)
     return found
@@ -242,7 +245,7 @@ def _append(run: _Run, found: Manifest, extents: dict[str, Any], forgotten: Sequ
 def _starts(
     found: Manifest, extents: dict[str, Any], *, go_on: bool
 ) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
-    """Where to begin in each partition, and what is known to be lost."""
+    """Return where to begin in each partition, and which offsets are lost."""
     starts: dict[int, int] = {}
     lost = []
     for text, first in extents["start"].items():
@@ -262,21 +265,21 @@ def _starts(
 
 
 def _rows_per_task(link: Link, topic: str, target_bytes: int) -> int:
-    """About as many rows as fill a file, going by the messages that the topic has."""
+    """Return about as many rows as fill a file, by the average size of the topic's messages."""
     told = link.action("stats", {"topic": topic})
     each = max(1, told["bytes"] // max(1, told["messages"]))
     return max(ROWS_PER_TASK_MIN, min(ROWS_PER_TASK, 2 * target_bytes // each))
 
 
 def _written(strict: bool, piece: Piece) -> list[File]:
-    """In a task: read offsets of the log, and write them."""
+    """Read offsets of the log and write them to files. Runs in a task."""
     ticket = {"topic": piece.topic, "partition": piece.partition, "start": piece.start, "stop": piece.stop}
     batches = piece.link.read({**ticket, "strict": strict})
     return archive_files.write(piece.store, piece.partition, batches, piece.target_bytes)
 
 
 def _explained(run: _Run, fault: HistoryLost) -> WherryError:
-    """Return what a message that is gone means: lost, or archived by another job meanwhile, which let go of it."""
+    """Return the error for a message that is gone: lost, or archived and released by another job meanwhile."""
     end = manifest.need(run.here, fault.topic).end(fault.partition)
     if end is not None and end > fault.offset:
         return Conflict(
@@ -288,7 +291,7 @@ def _explained(run: _Run, fault: HistoryLost) -> WherryError:
 
 
 class _Shares:
-    """Shares of a wave as an amount for the watch."""
+    """Converts shares of a wave to amounts for the watch."""
 
     def __init__(self, watch: Watch, amount: int) -> None:
         self._watch, self._amount, self._told = watch, amount, 0.0

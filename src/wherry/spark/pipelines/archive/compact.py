@@ -1,4 +1,4 @@
-"""Care of files: small ones become large ones, and what nobody names goes."""
+"""Merges small files of an archive into large ones, and removes files that no commit names."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SMALL = 0.5
 
 
 MUCH = 4
-"""A file so many times larger than what would be merged into it is left: a row is written again a few times at most."""
+"""A file this many times larger than the files to merge with it stays, so that a row is rewritten only a few times."""
 
 
 class Merge(NamedTuple):
-    """Files that become one."""
+    """Files to merge into one."""
 
     store: Store
     files: list[File]
@@ -34,7 +34,7 @@ class Merge(NamedTuple):
 
 
 def groups(files: list[File], target_bytes: int) -> Iterator[list[File]]:
-    """Small files of the same partition and day, in their order, as many as fill one file; two at least."""
+    """Yield groups of small files of one partition and day, in order: as many as fill one file, two at least."""
     small = [file for file in files if file.bytes < target_bytes * SMALL]
     small.sort(key=lambda file: (file.partition, file.date, file.first))
     for _, same in groupby(small, key=lambda file: (file.partition, file.date)):
@@ -48,7 +48,7 @@ def groups(files: list[File], target_bytes: int) -> Iterator[list[File]]:
 
 
 def _worth(group: list[File]) -> Iterator[list[File]]:
-    """What is worth writing again: not a file that is much larger than all that comes to it."""
+    """Yield the files of a group that are worth a merge: without a file much larger than all that follow it."""
     while len(group) > 1 and group[0].bytes > MUCH * sum(file.bytes for file in group[1:]):
         group = group[1:]
     if len(group) > 1:
@@ -58,7 +58,7 @@ def _worth(group: list[File]) -> Iterator[list[File]]:
 def compact(
     spark: SparkSession, store: Store, token: str, target_bytes: int, wave: int, watch: Watch
 ) -> tuple[Manifest, int]:
-    """Merge small files, a commit for each wave of merges; the manifest after it, and how many files are fewer."""
+    """Merge small files, with a commit for each wave; return the manifest, and by how many the files decreased."""
     found = manifest.need(store, "")
     merges = [Merge(store, group, target_bytes) for group in groups(found.files, target_bytes)]
     fewer = 0
@@ -75,22 +75,22 @@ def compact(
 
 
 def merged(merge: Merge) -> list[File]:
-    """In a task: the rows of some files, in one."""
+    """Write the rows of several files into one. Runs in a task."""
     batches = chain.from_iterable(archive_files.read(merge.store, file) for file in merge.files)
     return archive_files.write(merge.store, merge.files[0].partition, batches, merge.target_bytes * 2)
 
 
 class Cleaned(NamedTuple):
-    """How many files were removed, and which that were replaced are no more."""
+    """How many files were removed, and which replaced files no longer exist."""
 
     removed: int
     gone: list[str]
 
 
 def clean(store: Store, found: Manifest, grace_s: float, orphan_s: float, now_s: float | None = None) -> Cleaned:
-    """Remove files that were compacted away `grace_s` ago, and those that no commit names since `orphan_s`.
+    """Remove files that were compacted away `grace_s` ago, and files older than `orphan_s` that no commit names.
 
-    The latter may be of a job that is under way, which names them when all of its wave is written.
+    A file without a commit may belong to a running job, which commits it when the whole wave is written.
     """
     now_s = time.time() if now_s is None else now_s
     named = {file.path for file in found.files}

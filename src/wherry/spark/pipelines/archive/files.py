@@ -1,4 +1,4 @@
-"""Files of an archive: the rows of the log as they are, in Parquet, by the day they were published."""
+"""Files of an archive: the rows of the log, unchanged, in Parquet, by the day of the publish."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from wherry.spark.pipelines.archive.manifest_sums import added, total
 DAY_US = 86_400_000_000
 GROUP_BYTES = 32 << 20
 GROUP_ROWS = 131_072
-"""A row group is written when it has as much as one of these."""
+"""A row group is written when it reaches one of these."""
 
 _FEW = ["key", "headers.key_value.key"]
-"""Columns with few values, which are worth a dictionary."""
+"""Columns with few different values, for which Parquet builds a dictionary."""
 _SOUGHT = ["partition", "offset", "published", "priority", "due"]
 
 
@@ -45,7 +45,7 @@ class _Open:
         self._writer = self._stack.enter_context(pq.ParquetWriter(self._sink, LOGGED, compression_level=1, **options))
 
     def add(self, batch: pa.RecordBatch) -> int:
-        """More rows; how many bytes the file has by now."""
+        """Add rows; return how many bytes the file has now."""
         offsets = batch.column("offset")
         self.first = min(self.first, pc.min(offsets).as_py())
         self._last = max(self._last, pc.max(offsets).as_py())
@@ -66,7 +66,7 @@ class _Open:
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
 
     def close(self) -> File:
-        """The file is whole and durable."""
+        """Finish the file and make it durable."""
         self._flush()
         self._writer.close()
         size = int(self._sink.tell())
@@ -84,12 +84,12 @@ class _Open:
         )
 
     def drop(self, fault: BaseException) -> None:
-        """It failed: take it away."""
+        """Remove the file after a failure."""
         self._stack.__exit__(type(fault), fault, fault.__traceback__)
 
 
 def write(store: Store, partition: int, batches: Iterator[pa.RecordBatch], target_bytes: int) -> list[File]:
-    """Write rows of a partition, ascending; a file is closed when it is as large as the target."""
+    """Write rows of a partition in ascending order; close a file once it is as large as the target."""
     files: list[File] = []
     begun: dict[int, _Open] = {}
     try:
@@ -109,7 +109,7 @@ def write(store: Store, partition: int, batches: Iterator[pa.RecordBatch], targe
 
 
 def _days(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """A batch by days; nearly always one."""
+    """Yield a batch split by days; nearly always one."""
     if not batch.num_rows:
         return
     batch = pa.RecordBatch.from_arrays([batch.column(name) for name in LOGGED.names], schema=LOGGED)
@@ -122,7 +122,7 @@ def _days(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 def read(
     store: Store, file: File, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, of some offsets if asked for."""
+    """Yield the rows of a file, or only those with some offsets."""
     names = list(columns or LOGGED.names)
     wanted = names if "offset" in names else ["offset", *names]
     some = start > file.first or (stop is not None and stop <= file.last)
@@ -143,7 +143,7 @@ def read(
 
 
 def _groups(parquet: pq.ParquetFile, start: int, stop: int | None) -> list[int]:
-    """The row groups that have some of the offsets."""
+    """Return the row groups that have some of the offsets."""
     place = LOGGED.names.index("offset")
     found = []
     for number in range(parquet.num_row_groups):
@@ -154,7 +154,7 @@ def _groups(parquet: pq.ParquetFile, start: int, stop: int | None) -> list[int]:
 
 
 def checked(store: Store, file: File) -> File:
-    """A file read again: the same, or `Corrupt`."""
+    """Read a file again and return its entry; raise `Corrupt` if the two differ."""
     rows = sums = 0
     for batch in read(store, file):
         rows, sums = rows + batch.num_rows, added(sums, total(batch))

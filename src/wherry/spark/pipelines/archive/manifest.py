@@ -1,4 +1,4 @@
-"""What an archive of a topic has: a sequence of immutable commits, each a small JSON file made only if there is none.
+"""The content of a topic's archive: a sequence of commits, each a small JSON file that is written once.
 
 ```
 <archive>/topic=orders/_manifest/00000000000000000001.json     begin: the subscription that holds the log back
@@ -7,8 +7,9 @@
                        date=2027-01-31/p00000-o….parquet
 ```
 
-A file that no commit names is not there: a job that died left it. Of each partition one stretch is covered, without a
-gap; what comes next begins where it ends. Every 50th commit tells the whole state, so that few have to be read.
+A file that no commit names is not part of the archive: a job that died left it. The archive covers one stretch of each
+partition without a gap, and the next append begins where the stretch ends. Every 50th commit holds the whole state, so
+that a reader reads few commits.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Conflict(WherryError):
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of one partition, published on one day, ascending by offset; offsets may be missing between."""
+    """Rows of one partition, published on one day, in ascending order of offset; offsets in between may be missing."""
 
     path: str
     partition: int
@@ -54,13 +55,13 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     bytes: int
     content: int
-    """Bytes of what the messages hold, not compressed."""
+    """Bytes of the messages' content, not compressed."""
     sum: str
     """`manifest_sums.total` of the rows, as 16 hexadecimal digits."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The state after some commit."""
+    """The state after a commit."""
 
     topic: str
     subscription: str
@@ -68,17 +69,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     covered: dict[int, Stretch] = {}
     files: list[File] = []
     replaced: dict[str, int] = {}
-    """Files that were compacted away, and when, until they are removed: readers may still be at them."""
+    """Files that were compacted away, and when, until they are removed: readers may still have them open."""
     lost: list[tuple[int, int, int]] = []
-    """Partition and offsets that went before they were archived."""
+    """Partitions and offsets of messages that were gone before they were archived."""
 
     def end(self, partition: int) -> int | None:
-        """Where the live part begins; None if nothing of the partition was archived."""
+        """Return the offset after the archived part; None if nothing of the partition was archived."""
         covered = self.covered.get(partition)
         return None if covered is None else covered[1]
 
     def ends(self) -> dict[int, int]:
-        """Of all partitions that something was archived of."""
+        """Return the offset after the archived part of each partition that has one."""
         return {partition: stop for partition, (_, stop) in self.covered.items()}
 
     @property
@@ -91,7 +92,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sum(self) -> int:
-        """Of all rows."""
+        """The sum of all rows."""
         return sum(int(file.sum, 16) for file in self.files) & ((1 << 64) - 1)
 
 
@@ -104,20 +105,20 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: Kind
     topic: str
     token: str
-    """Of the job, so that no two commits are the same bytes."""
+    """The token of the job, so that no two commits have the same bytes."""
     subscription: str = ""
     covers: dict[int, Stretch] = {}
     added: list[File] = []
     removed: list[str] = []
     gone: list[str] = []
-    """Files that were replaced before, and are no more: nobody has to remember them."""
+    """Files that were replaced before and no longer exist, so that the manifest can drop them."""
     lost: list[tuple[int, int, int]] = []
     state: Manifest | None = None
-    """All of it after this commit, in some of them."""
+    """The whole state after this commit, in every 50th."""
 
 
 def folder(topic: str) -> str:
-    """The folder of a topic; a very long name is cut, and told apart by a digest."""
+    """Return the folder of a topic; a very long name is cut, and a digest makes it unique."""
     name = quote(topic, safe="")
     if len(name) > NAME_MAX:
         name = f"{name[: NAME_MAX - 17]}-{hashlib.sha256(topic.encode()).hexdigest()[:16]}"
@@ -125,7 +126,7 @@ def folder(topic: str) -> str:
 
 
 def load(store: Store) -> Manifest | None:
-    """The manifest of a topic, whose folder this is; None if there is none."""
+    """Return the manifest in the folder of a topic; None if there is none."""
     found = (_NUMBERED.fullmatch(entry.path) for entry in store.list(FOLDER))
     numbers = sorted(int(match[1]) for match in found if match)
     if not numbers:
@@ -148,7 +149,7 @@ def load(store: Store) -> Manifest | None:
 
 
 def need(store: Store, topic: str) -> Manifest:
-    """The manifest of a topic in its folder; `InvalidInput` if there is none."""
+    """Return the manifest in the folder of a topic; raise `InvalidInput` if there is none."""
     manifest = load(store)
     if manifest is None:
         raise InvalidInput("archive", store.plain, f"an archive of topic {topic!r}; wherry pipeline archive makes one")
@@ -156,11 +157,11 @@ def need(store: Store, topic: str) -> Manifest:
 
 
 def begun(store: Store, topic: str, subscription: str, token: str) -> Manifest:
-    """The manifest of a topic, made if there is none."""
+    """Return the manifest of a topic; create it if there is none."""
     manifest = load(store)
     if manifest is None:
         first = _commit(1, "begin", topic, token, subscription=subscription)
-        store.put_new(_path(1), msgspec.json.encode(first))  # if another one was quicker, that is the one
+        store.put_new(_path(1), msgspec.json.encode(first))  # if another job wrote it first, its commit counts
         manifest = need(store, topic)
     if manifest.topic != topic:
         raise Corrupt(store.whole(FOLDER), manifest.number, f"this is an archive of {manifest.topic!r}, not {topic!r}")
@@ -175,7 +176,7 @@ def append(
     lost: list[tuple[int, int, int]],
     gone: Sequence[str] = (),
 ) -> Manifest:
-    """Cover more offsets; `Conflict` if they do not begin where the archive ends by now."""
+    """Cover more offsets; raise `Conflict` if they do not begin where the archive ends now."""
     while True:
         manifest = _present(store)
         for partition, (start, _) in covers.items():
@@ -194,7 +195,7 @@ def append(
 
 
 def compact(store: Store, token: str, removed: list[File], files: list[File]) -> Manifest:
-    """Put files in the place of others; `Conflict` if those are not there any more."""
+    """Replace files by others with the same rows; raise `Conflict` if the files to replace are no longer there."""
     if _rows(removed) != _rows(files):
         raise Corrupt(store.plain, 0, f"compaction read {_rows(removed)} and wrote {_rows(files)}: rows and sum differ")
     while True:
@@ -211,7 +212,7 @@ def compact(store: Store, token: str, removed: list[File], files: list[File]) ->
 
 
 def _check_there(store: Store, files: list[File]) -> None:
-    """A manifest names what whoever commits it sees: else an executor wrote to a disk of its own."""
+    """Raise unless the driver sees the files: an executor may have written them to a disk of its own."""
     sizes = store.sizes([file.path for file in files])
     for file in files:
         if sizes.get(file.path) != file.bytes:

@@ -1,8 +1,8 @@
-"""Where an archive lies: a folder on a disk, or on an object store, by its URL.
+"""The place of an archive: a folder on a disk or on an object store, by its URL.
 
-On a local disk what is written is synced, file and folder, before anybody is told of it, and a file is made only if
-there is none (a hard link does that in one step). pyarrow knows no such step for an object store: there a look before
-and a look behind find another writer in most cases, not in all. Run one archive job of a topic at a time.
+On a local disk, a file and its folder are synced before a caller learns of the file, and a hard link creates a file in
+one step only if there is none. pyarrow offers no such step for an object store: there a check before and a check after
+the write find another writer in most cases, not in all. Run one archive job of a topic at a time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 
 
 class Store(NamedTuple):
-    """A folder by its URL; small, and travels to where the tasks are. Paths are relative to it."""
+    """A folder by its URL; small, since it is sent to the tasks. Paths are relative to it."""
 
     url: str
 
@@ -40,7 +40,7 @@ class Store(NamedTuple):
 
     @property
     def plain(self) -> str:
-        """The URL without user info and settings, which may be secrets: for whatever people read or a broker keeps."""
+        """The URL without user info and settings, which may be secrets. Texts and journals have only this form."""
         return plain(self.url)
 
     @property
@@ -50,26 +50,26 @@ class Store(NamedTuple):
         return Path(base) if isinstance(files, fs.LocalFileSystem) else None
 
     def under(self, folder: str) -> Store:
-        """A folder in it, or a file; settings behind a `?` stay behind."""
+        """Return a folder or file below this one; settings after a `?` stay at the end."""
         parts = urlsplit(self.url)
         return Store(parts._replace(path=f"{parts.path.rstrip('/')}/{quote(folder)}").geturl())
 
     def whole(self, path: str) -> str:
-        """A path as its file system has it."""
+        """Return a path in the form of its file system."""
         return f"{_opened(self.url)[1].rstrip('/')}/{path}"
 
     def read(self, path: str) -> bytes:
-        """All of a file; `FileNotFoundError` if there is none."""
+        """Return the content of a file; raise `FileNotFoundError` if there is none."""
         with self.open(path) as stream:
             return bytes(stream.read())
 
     def open(self, path: str) -> Any:
-        """A file to read in."""
+        """Open a file for reading."""
         return _opened(self.url)[0].open_input_file(self.whole(path))
 
     @contextmanager
     def write(self, path: str) -> Iterator[Any]:
-        """A new file. It is durable at the end of the `with`; one that failed is taken away."""
+        """Create a file, durable at the end of the `with`; remove it after a failure."""
         files, place = _opened(self.url)[0], self.whole(path)
         if self.local is not None:
             Path(place).parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ class Store(NamedTuple):
             _sync_folders(Path(place).parent, self.local)
 
     def put_new(self, path: str, data: bytes) -> bool:
-        """Write a small file, durably, unless there is one; whether it was."""
+        """Write a small file, durably, unless it exists; return whether it was written."""
         if self.local is None:
             return self._put_object(path, data)
         place = self.local / path
@@ -111,12 +111,12 @@ class Store(NamedTuple):
         return self.read(path) == data
 
     def sizes(self, paths: Sequence[str]) -> dict[str, int]:
-        """Bytes of each of the files that are there."""
+        """Return the size of each file that exists."""
         found = _opened(self.url)[0].get_file_info([self.whole(path) for path in paths])
         return {path: info.size for path, info in zip(paths, found, strict=True) if info.type == fs.FileType.File}
 
     def list(self, folder: str = "") -> list[Entry]:
-        """All files under a folder; none if there is no such folder."""
+        """Return all files below a folder; none if there is no such folder."""
         files, base = _opened(self.url)
         selector = fs.FileSelector(self.whole(folder).rstrip("/"), allow_not_found=True, recursive=True)
         return [
@@ -126,13 +126,13 @@ class Store(NamedTuple):
         ]
 
     def remove(self, path: str) -> None:
-        """Take a file away; it is no error that there is none."""
+        """Remove a file, if it exists."""
         with suppress(FileNotFoundError):
             _opened(self.url)[0].delete_file(self.whole(path))
 
 
 def store(url: str) -> Store:
-    """A folder by the path or URL that somebody gave."""
+    """Return the folder at a path or URL."""
     if "://" not in url:
         if not url:
             raise InvalidInput("archive", url, "a folder, or a URL such as s3://bucket/folder")
@@ -152,7 +152,7 @@ def _opened(url: str) -> tuple[Any, str]:
 
 
 def plain(url: str) -> str:
-    """A URL without user info, settings and fragment; a path as it is.
+    """Return a URL without user info, settings and fragment; a path as it is.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def _sync(path: Path) -> None:
 
 
 def _sync_folders(folder: Path, top: Path) -> None:
-    """The names of what was made, up to the folder above the top, which may be new itself."""
+    """Sync the folders from this one up to the parent of the top, which may be new itself."""
     while folder != folder.parent:
         _sync(folder)
         if folder == top.parent:

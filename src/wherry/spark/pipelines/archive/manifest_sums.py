@@ -1,10 +1,10 @@
 """A sum over rows that does not depend on their order: 64 bits for each row, added up.
 
-Archived rows, the same rows compacted, and the rows of the log have the same sum. It finds what was lost, doubled or
-changed by accident; it is no signature. Stable for ever: manifests keep it.
+Archived rows, the same rows compacted, and the rows of the log have the same sum. It finds rows that were lost,
+duplicated or changed by accident; it is no signature. It must never change, since manifests keep it.
 
-A row's hash is the mixed sum of its columns' hashes, each with a number of its own. Bytes of up to 1,024 are hashed in
-words of eight, all rows of a batch at once; longer ones by BLAKE2b, one by one.
+The hash of a row is the mixed sum of the hashes of its columns, each with a number of its own. Up to 1,024 bytes are
+hashed in words of eight, all rows of a batch at once; longer values by BLAKE2b, one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COLUMNS = (
     *("partition", "offset", "id", "key", "priority", "due", "expires", "published"),
     *("headers", "envelope", "payload", "blob", "mac"),
 )
-"""In this order, which gives each its number."""
+"""The columns; the order gives each its number."""
 
 SHORT = 1_024
 _WORD = np.uint64(0x9E3779B97F4A7C15)
@@ -38,17 +38,17 @@ _SEEDS = np.array([number * int(_WORD) & _ALL for number in range(len(COLUMNS) +
 
 
 def total(batch: pa.RecordBatch) -> int:
-    """The sum of the hashes of the rows of a batch of the log, as an unsigned number of 64 bits."""
+    """Return the sum of the hashes of the rows of a batch of the log, as an unsigned number of 64 bits."""
     return int(row_hashes(batch).sum(dtype=np.uint64))
 
 
 def added(*sums: int) -> int:
-    """Sums of several sets of rows, as the sum of all of them."""
+    """Return the sum of several sets of rows from the sum of each."""
     return sum(sums) & _ALL
 
 
 def row_hashes(batch: pa.RecordBatch) -> UInt64:
-    """One hash for each row; all columns of the log must be there."""
+    """Return one hash for each row; the batch must have all columns of the log."""
     rows = np.zeros(batch.num_rows, np.uint64)
     for number, name in enumerate(COLUMNS, 1):
         column = batch.column(name)
@@ -76,7 +76,7 @@ def _column(column: pa.Array) -> UInt64:
 
 
 def _pairs(column: pa.Array) -> UInt64:
-    """Headers: their order in a message does not matter."""
+    """Return a hash of the headers of each row; their order in a message does not matter."""
     bounds = edges(column)
     names, values = (part.slice(bounds[0], bounds[-1] - bounds[0]) for part in (column.keys, column.items))
     each = _mixed(_texts(names) + np.uint64(3) * _texts(values))
@@ -104,9 +104,9 @@ def _texts(column: pa.Array) -> UInt64:
 
 
 def _words(data: npt.NDArray[np.uint8], starts: Any, lengths: Any) -> UInt64:
-    """Word by word over all rows that are so long: the longest first, so that those are always the first ones."""
+    """Hash word by word, all rows at once; the longest first, so that the rows with a word at a place come first."""
     padded = np.concatenate((data, np.zeros(8, np.uint8)))
-    words: UInt64 = np.ndarray((len(data) + 1,), "<u8", padded.data, 0, (1,))  # one begins at each byte
+    words: UInt64 = np.ndarray((len(data) + 1,), "<u8", padded.data, 0, (1,))  # a word at each byte
     order = np.argsort(-lengths, kind="stable")
     starts, lengths = starts[order], lengths[order]
     sums = np.zeros(len(starts), np.uint64)

@@ -1,7 +1,7 @@
-"""What a topic keeps, and what a job changes about that: said before a job starts, and where messages went after one.
+"""What a topic keeps: a check before a job starts, and an answer to where messages are after one.
 
-A queue (`keep="settled"`) lets go of a message when its last durable subscription has settled it. A job that would be
-the only one empties it, for whoever comes later too.
+A queue (`keep="settled"`) deletes a message when its last durable subscription has settled it. A job that is the only
+subscription therefore empties the queue, also for consumers that subscribe later.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NOTE = pa.schema([("payload", pa.binary()), ("key", pa.string()), ("headers", p
 
 
 class OnlyReader(WherryError):
-    """A job would empty a queue, since nobody else holds its messages back, and nobody said that it may."""
+    """A job would empty a queue: no other subscription holds its messages, and `--consume` was not given."""
 
     code = "only-reader"
 
 
 class Archived(msgspec.Struct, frozen=True):
-    """A note that a topic is archived somewhere."""
+    """A note that a topic is archived, and where."""
 
     at: str
 
@@ -53,12 +53,12 @@ def _is_alone(link: Link, topic: str) -> bool:
 
 
 def is_queue(link: Link, topic: str) -> bool:
-    """Whether the topic lets go of what is settled."""
+    """Return whether the topic deletes messages once they are settled."""
     return bool(link.action("extents", {"topic": topic}).get("keep") == "settled")
 
 
 def note_archive(link: Link, topic: str, here: Store) -> None:
-    """Leave a note of where a topic is archived, for whoever misses its messages; none without the right to do so."""
+    """Write a note of where a topic is archived, for users who miss its messages, if the client has the right."""
     row = {"payload": msgspec.json.encode(Archived(here.plain)), "key": _key(topic), "headers": [("part", AT)]}
     try:
         replay_ledger.make_topic(link)
@@ -72,7 +72,7 @@ def _key(topic: str) -> str:
 
 
 def told(link: Link, lost: HistoryLost) -> HistoryLost:
-    """Return the same error, which says where the messages went."""
+    """Return the error, with a text that adds where the messages are."""
     lost.args = (f"{lost}; {_whereabouts(link, lost.topic)}",)
     return lost
 

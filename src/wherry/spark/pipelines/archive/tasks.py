@@ -1,7 +1,7 @@
-"""Work on Spark: a list of tasks, a function, a list of results; and how far it is, for a progress bar.
+"""Work on Spark: a list of tasks, a function, a list of results; and the progress, for a progress bar.
 
-It goes through `mapInArrow`, which a local Spark, a cluster and Spark Connect all have. What the broker or the disk
-refuses comes back as the error that it was, not as a trace of Spark.
+Tasks run by `mapInArrow`, which a local Spark, a cluster and Spark Connect all have. An error of the broker or the disk
+is raised again as that error, not as a trace of Spark.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ R = TypeVar("R")
 
 
 class Watch(Protocol):
-    """Who is told how far a job is."""
+    """Gets the progress of a job."""
 
     def stage(self, name: str, total: float | None) -> None:
-        """Something begins, which is done at `total`."""
+        """Begin a stage that is complete at `total`."""
 
     def done(self, amount: float) -> None:
-        """So much more of it is done."""
+        """Add to what is done of the stage."""
 
 
 class Unwatched:
-    """Nobody."""
+    """A watch that shows nothing."""
 
     def stage(self, name: str, total: float | None) -> None:
-        """Nothing to tell."""
+        """Do nothing."""
 
     def done(self, amount: float) -> None:
-        """Nothing to tell."""
+        """Do nothing."""
 
 
 def run(
     spark: SparkSession, work: Callable[[T], R], tasks: Sequence[T], on_done: Callable[[float], None] | None = None
 ) -> list[R]:
-    """Do each task somewhere; the results in the order of the tasks. `on_done` hears the share that is done, 0 to 1."""
+    """Run each task on Spark, and return the results in order. `on_done` gets the share that is done, 0 to 1."""
     if not tasks:
         return []
     given = list(tasks)
@@ -95,11 +95,11 @@ def _shared(spark: SparkSession, collect: Callable[[], T], on_done: Callable[[fl
 
 
 def watched(spark: SparkSession, name: str, work: Callable[[], T], tell: Callable[[int, int], None]) -> T:
-    """Do a piece of work; `tell` hears tasks done and tasks known of, until it is over.
+    """Do the work; call `tell` with the tasks done and the tasks known, until the work is complete.
 
-    Spark Connect does not tell: there it is done without a word.
+    Spark Connect reports no progress: there `tell` is not called.
     """
-    from pyspark import InheritableThread  # noqa: PLC0415 - not where there is only Spark Connect
+    from pyspark import InheritableThread  # noqa: PLC0415 - missing where only Spark Connect is installed
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     try:
@@ -112,7 +112,7 @@ def watched(spark: SparkSession, name: str, work: Callable[[], T], tell: Callabl
         try:
             context.setJobGroup(group, name, interruptOnCancel=True)
             answers.append(work())
-        except BaseException as fault:  # noqa: BLE001, RUF100 - raised again by whoever waits
+        except BaseException as fault:  # noqa: BLE001, RUF100 - raised again by the waiting thread
             faults.append(fault)
 
     thread = InheritableThread(target=run, session=spark, daemon=True)
@@ -130,7 +130,7 @@ def watched(spark: SparkSession, name: str, work: Callable[[], T], tell: Callabl
 
 
 def _tasks(tracker: Any, group: str) -> tuple[int, int]:
-    """Stages that were left out, because their rows were there already, count for nothing."""
+    """Return the tasks done and known. Stages that Spark skips, because it has their rows, do not count."""
     done = known = 0
     for job in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job)
