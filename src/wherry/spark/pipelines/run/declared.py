@@ -1,7 +1,7 @@
-"""Spark's own declarative pipelines: a `spark-pipeline.yml`, run by Spark's own command, with our source in reach.
+"""Spark's own declarative pipelines: runs a `spark-pipeline.yml` by Spark's own command, with the source `wherry`.
 
-They come through Spark Connect, start slowly and keep tables in a catalog, which has to last for a second run: on
-this machine one is made beside the file. What reads and writes topics is the same data source.
+They run through Spark Connect, start slowly and keep tables in a catalog, which a second run needs: on this machine the
+catalog is created beside the file. The data source for topics is the same.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SUFFIXES = (".yml", ".yaml")
 
 
 def is_declared(path: Path) -> bool:
-    """Whether the file is one of Spark's."""
+    """Return whether the file is a declarative pipeline of Spark."""
     return path.suffix.lower() in SUFFIXES
 
 
 def command(path: Path, master: str) -> list[str]:
-    """The command of Spark that runs it."""
+    """Return the command of Spark that runs the file."""
     program = str(spark_home() / "bin" / "spark-pipelines")
     if master.startswith("sc://"):
         return [program, "run", "--remote", master, "--spec", str(path)]
@@ -35,7 +35,7 @@ def command(path: Path, master: str) -> list[str]:
         raise InvalidInput("master", master, "local[…] or sc://host:15002: Spark's own pipelines come through Connect")
     home = path.parent.resolve()
     conf = conf_of(master) | {
-        "spark.sql.catalogImplementation": "hive",  # the other one forgets its tables, and the second run fails
+        "spark.sql.catalogImplementation": "hive",  # the other catalog loses its tables, so a second run would fail
         "spark.sql.warehouse.dir": str(home / "tables"),
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalog'};create=true",
     }
@@ -44,7 +44,7 @@ def command(path: Path, master: str) -> list[str]:
 
 
 def run(path: Path, place: Place, master: str) -> int:
-    """Run it to its end, in a process of its own; its exit code."""
+    """Run the file to its end in a process of its own; return the exit code."""
     if importlib.util.find_spec("grpc") is None:
         raise InvalidInput("spark-pipelines", None, "a PySpark with its pipelines: pip install 'pyspark[pipelines]'")
     home = java_home()

@@ -1,4 +1,4 @@
-"""The figures of a query while it runs: out of the progress that Spark tells, and of what the broker knows."""
+"""The figures of a running query: from the progress that Spark reports, and from the broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wherry.spark.pipelines.run.frames import IN_BAD, OUT
 State = Literal["starting", "running", "waiting", "restarting", "done", "stopped", "failed"]
 
 WINDOW_S = 10.0
-"""What a rate is taken over."""
+"""The time over which a rate is taken."""
 
 
 class Figures(msgspec.Struct, kw_only=True):
@@ -38,7 +38,7 @@ class Figures(msgspec.Struct, kw_only=True):
 
 
 class Meter:
-    """Adds up the progress of one query, over its restarts too."""
+    """Adds up the progress of one query, also over its restarts."""
 
     def __init__(self, query: str, target: str) -> None:
         self.figures = Figures(query=query, target=target)
@@ -47,7 +47,7 @@ class Meter:
         self._marks: deque[tuple[float, int, int]] = deque([(time.monotonic(), 0, 0)])
 
     def take(self, progress: Sequence[Any]) -> bool:
-        """The latest progress, oldest first; whether there was something new."""
+        """Take the latest progress, oldest first; return whether rows were read since the last call."""
         new = [each for each in progress if each.timestamp > self._last]
         for each in new:
             self._add(each)
@@ -77,7 +77,7 @@ class Meter:
         figures.out_per_s = round((figures.rows_out - rows_out) / seconds, 1)
 
     def measure_lag(self, broker: Link, subscriptions: Collection[str]) -> None:
-        """How far the query is behind by now; not known while the broker does not answer."""
+        """Measure how far the query is behind; unknown while the broker does not answer."""
         figures = self.figures
         try:
             figures.lag = sum(_behind(broker, topic, at) for topic, at in self._positions.items())
@@ -87,7 +87,7 @@ class Meter:
 
 
 def positions(offset: str | None) -> dict[str, dict[str, int]]:
-    """Offsets by topic and partition, of what the source calls an offset.
+    """Return the offsets by topic and partition in an offset of the source.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def positions(offset: str | None) -> dict[str, dict[str, int]]:
 
 
 def observed(metrics: Mapping[str, Any]) -> dict[str, int]:
-    """What was counted, by name. Spark Connect has the values and their schema apart.
+    """Return the observed counts by name. Spark Connect sends the values and their schema separately.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def observed(metrics: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    """Of several sources."""
+    """Add the counts of several sources."""
     return {name: one.get(name, 0) + other.get(name, 0) for name in (*one, *other)}
 
 
@@ -127,7 +127,7 @@ def _behind(broker: Link, topic: str, at: Mapping[str, int]) -> int:
 
 
 def _oldest_ms(broker: Link, topics: list[str], subscriptions: Collection[str]) -> int | None:
-    """The age of the oldest message that one of the subscriptions has not read."""
+    """Return the age of the oldest message that one of the subscriptions has not read."""
     ages = [
         row["lag_ms"]
         for topic in topics

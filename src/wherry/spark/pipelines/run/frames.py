@@ -1,4 +1,4 @@
-"""A pipeline as DataFrames: what each query of it reads, makes of it, and writes."""
+"""A pipeline as DataFrames: what each of its queries reads, computes and writes."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ from wherry.spark.write.sink import TAKEN, columns
 
 REASON = "_reason"
 OUT, IN_BAD = "_out", "_bad"
-"""What is counted on the way: rows that are written, and bad ones that were read."""
+"""The counts that are observed: rows that are written, and bad rows that were read."""
 
 TOLD = ("wherry-reason", "wherry-topic", "wherry-partition", "wherry-offset")
-"""Headers of a bad row: why it is one, and where it was."""
+"""Headers of a bad row: why it is bad, and which message it was."""
 LEFT_OUT = "wherry-headers-left-out"
-"""The header of a bad row that had no room for its own."""
+"""The header of a bad row whose own headers were left out for lack of room."""
 REASON_CHARS_MAX = 500
 _BODIES = ("payload", "value")
 
 
 def words(options: Mapping[str, Word]) -> dict[str, str]:
-    """Options as Spark takes them."""
+    """Return options as text, in the form that Spark takes."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
 
 
 class Frames:
-    """The DataFrames of one query. Each query loads its sources itself: it is a subscription of its own."""
+    """The DataFrames of one query. Each query loads its sources itself, with subscriptions of its own."""
 
     def __init__(self, spark: SparkSession, spec: Spec, broker: Mapping[str, str], query: str) -> None:
         self._spark, self._spec, self._query = spark, spec, query
         self._broker = dict(broker)
         """Options that name the broker."""
         self._read: list[str] = []
-        """Subscriptions that it has, as far as Spark said."""
+        """Subscriptions that the query reads, as far as Spark's plan shows them."""
 
     @property
     def subscriptions(self) -> dict[str, str]:
-        """Names of subscriptions by source, of all that the query may read."""
+        """The names of the subscriptions by source, of all sources that the query may read."""
         spec = self._spec
         return {source: spec.subscription_of(self._query, source) for source in spec.sources_of(self._query)}
 
     def check(self, broker: Link) -> None:
-        """That it is a query, and reads no queue twice."""
+        """Raise if this is not a valid query, or reads a queue twice."""
         loads = Loads(self.rows())
         self.forget()
         twice = loads.read_twice(self.subscriptions.values())
@@ -70,7 +70,10 @@ class Frames:
         self._read = loads.read(self.subscriptions.values())
 
     def _check_stream(self, broker: Link, source: str) -> None:
-        """A queue lets go of what was read: whoever reads it twice at two paces misses some the second time."""
+        """Raise if a source that is read twice is a queue.
+
+        A queue deletes messages that were read, so the slower of the two reads would miss some.
+        """
         topic = self._spec.sources[source].topic
         names = resolve(broker, tuple(name.strip() for name in topic.split(",")))
         keeps = {each["name"]: each["keep"] for each in broker.action("topics", {})["topics"]}
@@ -80,7 +83,7 @@ class Frames:
                 raise InvalidInput(f"sources.{source}", topic, allowed)
 
     def rows(self) -> DataFrame:
-        """What the query writes, counted."""
+        """Return the rows that the query writes, with a count of them."""
         spec, name = self._spec, self._query
         source = name.removesuffix(f".{BAD}")
         if source != name:
@@ -90,11 +93,11 @@ class Frames:
             made = self._view(sink.source)
             if sink.kind == "topic":
                 made = _message(made)
-                columns(made.schema)  # what does not fit is told before anything starts
+                columns(made.schema)  # a column that does not fit is an error before anything starts
         return made.observe(OUT, f.count(f.lit(1)).alias(OUT))
 
     def _view(self, wanted: str) -> DataFrame:
-        """A view, and before it all that it is made of; what other queries made under these names is gone by then."""
+        """Create a view and all views that it is made of, after dropping those of other queries with these names."""
         self.forget()
         made: dict[str, DataFrame] = {}
         for name in self._spec.needed(wanted):
@@ -103,7 +106,7 @@ class Frames:
         return made[wanted]
 
     def forget(self) -> None:
-        """Leave no view in the session."""
+        """Drop the views from the session."""
         for name in (*self._spec.sources, *self._spec.tables, *self._spec.steps):
             self._spark.catalog.dropTempView(name)
 
@@ -128,7 +131,7 @@ class Frames:
         return reader.load() if table.path is None else reader.load(self._spec.place(table.path))
 
     def _judged(self, name: str) -> DataFrame:
-        """The rows of a source, each with what is wrong with it, or null; counted."""
+        """Return the rows of a source, each with what is wrong with it, or null; with a count of the bad ones."""
         source = self._spec.sources[name]
         rows = self._spark.readStream.format("wherry").options(**self._load(name)).load()
         rows = rows.withColumn(REASON, _reason(source)).drop("error")
@@ -141,7 +144,7 @@ class Frames:
         return options if source.schema is None else {**options, "payloadSchema": source.schema}
 
     def subscribe(self) -> None:
-        """Have the subscriptions of the query, before another one reads and settles what it has to read too."""
+        """Create the subscriptions of the query, before another query settles messages that this one has to read."""
         for source, name in self.subscriptions.items():
             if name in self._read:
                 subscribe(parse(self._load(source)).made_for("readStream"))
@@ -154,7 +157,7 @@ class Frames:
 
 
 def _reason(source: Source) -> Column:
-    """The first thing that is wrong with a row. A condition that is null is not met."""
+    """Return the first thing that is wrong with a row. A condition that is null is not met."""
     found = [f.col("error")] if source.payload != "bytes" else []
     for name, condition in source.expect.items():
         met = f.coalesce(f.expr(condition), f.lit(False))
@@ -163,9 +166,9 @@ def _reason(source: Source) -> Column:
 
 
 def _dead_letters(rows: DataFrame) -> DataFrame:
-    """Bad rows as they came, with the reason and the place as headers; what had these headers before has them anew.
+    """Return the bad rows unchanged, with the reason and the place as headers, which replace older ones of these names.
 
-    A message that has no room for four headers more has only these, and one that says so.
+    A message without room for four more headers keeps only these, and gets one that marks the others as left out.
     """
     empty = f.create_map().cast("map<string,string>")
     kept = f.coalesce(f.map_filter("headers", lambda name, _: ~name.isin(*TOLD, LEFT_OUT)), empty)
@@ -179,7 +182,7 @@ def _dead_letters(rows: DataFrame) -> DataFrame:
 
 
 def _size(headers: Column) -> Column:
-    """Bytes of names and values together."""
+    """Return the bytes of names and values together."""
     texts = f.concat(f.map_keys(headers), f.map_values(headers))
     return f.aggregate(texts, f.lit(0), lambda total, text: total + f.octet_length(text))
 
@@ -189,7 +192,7 @@ def _text(name: str) -> Column:
 
 
 def _message(rows: DataFrame) -> DataFrame:
-    """Rows as messages: columns with the name of a part of a message are that part, the others are its JSON."""
+    """Return rows as messages: columns with the name of a message field are that field, the others become JSON."""
     parts = [name for name in rows.columns if name in TAKEN and name not in _BODIES]
     if "payload" in rows.columns:
         return rows.select(*parts, "payload")
@@ -203,7 +206,7 @@ def _message(rows: DataFrame) -> DataFrame:
 
 
 def _called(spec: Spec, name: str, given: Mapping[str, Any]) -> DataFrame:
-    """What a function of a file makes of the views that its arguments are named after."""
+    """Call a function of a file with the views that its arguments are named after; return the DataFrame."""
     python = spec.steps[name].python or ""
     path, _, function = python.rpartition(":")
     found = _names_of(spec.folder / path).get(function)
@@ -220,7 +223,7 @@ def _called(spec: Spec, name: str, given: Mapping[str, Any]) -> DataFrame:
 
 
 def _names_of(path: Path) -> dict[str, Any]:
-    """Run a file. It is no module that could be imported, so what workers need of it travels with the query."""
+    """Run a file and return its names. It cannot be imported as a module, so Spark sends its code with the query."""
     names: dict[str, Any] = {"__name__": f"<{path.name}>", "__file__": str(path)}
     exec(compile(path.read_text(encoding="utf-8"), str(path), "exec", dont_inherit=True), names)
     return names

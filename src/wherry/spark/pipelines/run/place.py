@@ -1,4 +1,4 @@
-"""The broker that a command works at, as Spark and we reach it."""
+"""The broker of a command, as Spark and the command reach it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ RETRY_S = 5.0
 
 
 class Place(NamedTuple):
-    """An address of Arrow Flight, and who asks."""
+    """An address of Arrow Flight, and the key of the client."""
 
     url: str
     key: str | None = None
     ca: str | None = None
 
     def options(self, master: str) -> dict[str, str]:
-        """For a load or a save. Key and CA go by the environment, except to a Spark that does not have ours."""
+        """Return the options for a load or a save.
+
+        Key and CA are passed in environment variables, except to a Spark that runs with another environment.
+        """
         given = {"apiKey": self.key, "ca": self.ca} if master.startswith("sc://") else {}
         return {"url": self.url, **{name: value for name, value in given.items() if value is not None}}
 

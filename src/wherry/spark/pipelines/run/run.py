@@ -1,7 +1,7 @@
-"""Runs a pipeline: a streaming query for each sink, and one for the bad rows of each source; all are watched.
+"""Runs a pipeline: a streaming query for each sink, and one for the bad rows of each source; watches all of them.
 
-A query that fails begins again from its checkpoint after a pause. After some failures in a row without a micro-batch
-in between it stays failed, and the others go on.
+A query that fails starts again from its checkpoint after a pause. After several failures without a micro-batch in
+between it stays failed, and the others continue.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ PAUSE_S = 1.0
 REASON_CHARS_MAX = 300
 
 CONF = {"spark.sql.ansi.enabled": "false"}
-"""A value that cannot be cast is null: one row does not stop a query."""
+"""A value that cannot be cast is null, so that one row does not stop a query."""
 
 _CAUSE = "Caused by: "
 _PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?:[ ].*\n)+(\S.*)")
-"""What Python says of an error: whatever it is called, its line is the first behind the calls that is not indented."""
+"""Matches the error line of a Python traceback: the first line after the calls that is not indented."""
 
 Tell = Callable[[list[Figures]], None]
 
@@ -61,26 +61,26 @@ class Running:
         return self.figures.state in ("done", "failed", "stopped")
 
     def start(self) -> None:
-        """From the checkpoint, or from the beginning."""
+        """Start the query from its checkpoint, or from the beginning."""
         self._query = self._written(self._frames.rows())
         self._frames.forget()
 
     def check(self) -> None:
-        """That it is a query, and reads no queue twice."""
+        """Raise if this is not a valid query, or reads a queue twice."""
         self._frames.check(self._place.link())
 
     def subscribe(self) -> None:
-        """Have its subscriptions."""
+        """Create the subscriptions of the query."""
         self._frames.subscribe()
 
     def look(self) -> None:
-        """Take in what there is to know, and begin again if it is time."""
+        """Update the figures, and restart a failed query when its pause is over."""
         if self._query is None:
             if time.monotonic() >= self._again_at and not self.is_over:
                 self._begin_again()
             return
         query = self._query
-        active = query.isActive  # before its progress: what comes after the last look would be lost
+        active = query.isActive  # read before the progress, so that no progress after it is lost
         if self._meter.take(query.recentProgress):
             self._failures = 0
         self._meter.measure_lag(self._place.link(), set(self._frames.subscriptions.values()))
@@ -96,7 +96,7 @@ class Running:
             self._failed(fault)
 
     def stop(self) -> None:
-        """What was begun is left: the next run does it again, and nothing is written twice."""
+        """Stop the query. The next run repeats the micro-batch that was cut off, and nothing is written twice."""
         if self._query is not None:
             with suppress(PySparkException):
                 self._query.stop()
@@ -150,14 +150,14 @@ class Running:
 
 
 def _topics_of(link: Link, spec: Spec) -> list[str]:
-    """Return the topics that the sources name, or that their patterns fit; without those that the pipeline makes."""
+    """Return the topics that the sources name or that match their patterns, without those that the pipeline creates."""
     names = [name.strip() for source in spec.sources.values() for name in source.topic.split(",")]
     made = spec.made_topics()
     return [topic for topic in resolve(link, tuple(names)) if topic not in made]
 
 
 def check_sources(link: Link, spec: Spec, *, consume: bool) -> None:
-    """Raise what would stop a pipeline before it begins: `NotFound`, or `OnlyReader` of a queue. It needs no Spark."""
+    """Raise what would stop a pipeline later: `NotFound`, or `OnlyReader` of a queue. Needs no Spark."""
     topics = _topics_of(link, spec)
     for topic in topics:
         link.action("extents", {"topic": topic})
@@ -184,13 +184,13 @@ class Pipeline:
         return [query.figures for query in self.queries]
 
     def start(self) -> None:
-        """Have the topics, and start all queries; none of them if one is wrong."""
+        """Create the topics and start all queries; none of them if one is wrong."""
         check_sources(self._place.link(), self._spec, consume=self._consume)
         self._have_topics()
         try:
-            for query in self.queries:  # all before the first subscribes: one that is wrong leaves nothing behind
+            for query in self.queries:  # all before the first one subscribes: a wrong query leaves nothing behind
                 query.check()
-            for query in self.queries:  # all before the first reads: what it settles, a queue may let go
+            for query in self.queries:  # all before the first one reads: a queue may delete what it settles
                 query.subscribe()
             for query in self.queries:
                 query.start()
@@ -204,7 +204,7 @@ class Pipeline:
             raise
 
     def run(self, tell: Tell, *, is_over: Callable[[], bool] = lambda: False) -> list[Figures]:
-        """Until all queries are over, `is_over` says so, or somebody interrupts; `tell` is told twice a second."""
+        """Run until all queries have ended, `is_over` returns true, or Ctrl-C; call `tell` twice a second."""
         try:
             self.start()
             while not all(query.is_over for query in self.queries) and not is_over():
@@ -233,9 +233,9 @@ class Pipeline:
 
 
 def reason(fault: BaseException) -> str:
-    """The line of an error of Spark that says what is wrong: the last error of Python in it, or the last cause in Java.
+    """Return the line of a Spark error that states the cause.
 
-    Else its first line.
+    This is the last Python error in it, or the last cause in Java, or the first line.
     """
     text = str(fault)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -253,14 +253,17 @@ def _target(spec: Spec, query: str) -> str:
 
 
 def _have_table(spark: SparkSession, spec: Spec, name: str, rows: DataFrame) -> None:
-    """A table of Parquet files beside the pipeline, unless the catalog has one: that of a session forgets."""
+    """Create a table of Parquet files beside the pipeline, unless the catalog has it.
+
+    The catalog of a session does not outlast the session, but the files do.
+    """
     if not spark.catalog.tableExists(name):
         path = spec.place(f"tables/{name}")
         spark.catalog.createTable(name, path=path, source="parquet", schema=rows.schema)
 
 
 def summary(figures: list[Figures]) -> dict[str, Any]:
-    """What a run came to."""
+    """Return the totals of a run."""
     return {
         "queries": len(figures),
         "failed": [each.query for each in figures if each.state == "failed"],

@@ -1,4 +1,4 @@
-"""A Spark session for a command, wherever it runs: cores of this machine, a cluster, or Spark Connect."""
+"""Opens a Spark session for a command: on this machine, on a cluster, or through Spark Connect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUIET = {
 
 
 def conf_of(master: str) -> dict[str, str]:
-    """What a session on this master needs beside what `session` sets."""
+    """Return the settings that a session on this master needs besides those of `session`."""
     if not master.startswith(MASTERS):
         raise InvalidInput("master", master, "local[*], local[2], spark://host:7077 or sc://host:15002")
     if master.startswith("sc://"):
@@ -43,12 +43,12 @@ def conf_of(master: str) -> dict[str, str]:
 
 @contextmanager
 def opened(name: str, master: str, place: Place, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session until the end of the `with`. It has the key of the broker; tasks get that with what they are to do."""
+    """Open a session until the end of the `with`. The session has the broker's key and sends it to the tasks."""
     chosen = {**conf_of(master), **(conf or {})}
     if place.key is not None:
         os.environ["WHERRY_KEY"] = place.key
     if master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it complains about the name of this machine
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise Spark warns about the name of this machine
     if place.ca is not None:
         os.environ["WHERRY_CA"] = place.ca
     spark = session(name, master=master, conf=chosen)

@@ -1,7 +1,7 @@
 """The file of a pipeline: sources, steps and sinks, each of which is one thing of Spark. Read and checked here.
 
-A source is a `readStream`, a step a view, a sink a `writeStream` with a checkpoint of its own. Nothing else is meant
-by any of it: who knows structured streaming knows what happens. docs/pipelines.md has all fields.
+A source is a `readStream`, a step a view, a sink a `writeStream` with a checkpoint of its own. Nothing else is added:
+all happens as in structured streaming. docs/pipelines.md describes all fields.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SET_BY_US = {
     "subscription": "each query has one for each of its sources",
     "url": "--url says which broker",
 }
-"""Options of a source that the file says in another way, by why."""
+"""Options of a source that the file sets in another way, with the reason."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NAME = "letters, digits and _, not a digit first: SQL knows it by this name"
@@ -43,20 +43,20 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     payload: str = "bytes"
     schema: str | None = None
     expect: dict[str, str] = {}
-    """Conditions of good rows, by what is said of a row that does not meet one."""
+    """Conditions that good rows meet, by the text for a row that does not."""
     dead: str | None = None
-    """The topic for rows that do not decode, or are not as expected."""
+    """The topic for rows that cannot be decoded or do not meet a condition."""
     watermark: str | None = None
     options: dict[str, Word] = {}
 
     @property
     def has_bad_rows(self) -> bool:
-        """Whether a row can be bad at all."""
+        """Whether a row of this source can be bad."""
         return self.payload != "bytes" or bool(self.expect)
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something that stands still, to join with; read anew when the pipeline starts."""
+    """Data that does not change, to join with; read again when the pipeline starts."""
 
     format: str = "parquet"
     path: str | None = None
@@ -65,14 +65,14 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A view: SQL, or `file.py:function` whose arguments are named after what they take."""
+    """A view: SQL, or `file.py:function` with arguments named after the views that they take."""
 
     sql: str | None = None
     python: str | None = None
 
 
 class Sink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"source": "from"}):
-    """Where rows go: one query, with one checkpoint."""
+    """The target of rows: one query, with one checkpoint."""
 
     source: str
     topic: str | None = None
@@ -105,10 +105,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     spark: dict[str, Word] = {}
     """Settings of the session."""
     folder: Path = Path()
-    """What paths are relative to: where the file is."""
+    """The folder of the file, which paths are relative to."""
 
     def place(self, path: str) -> str:
-        """A path of the file, as Spark takes it."""
+        """Return a path of the file in the form that Spark takes."""
         return path if "://" in path else str((self.folder / path).resolve())
 
     def checkpoint_of(self, query: str) -> str:
@@ -118,31 +118,31 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.sources[source].dead or f"{self.name}.{source}.{BAD}"
 
     def made_topics(self) -> dict[str, dict[str, int]]:
-        """Return the topics that are made if they are not there, each with its fields: those of sinks and bad rows."""
-        large = {"payload_bytes_max": limits.PAYLOAD_BYTES_MAX}  # whatever was read fits
+        """Return the topics to create if they do not exist, each with its fields: those of sinks and of bad rows."""
+        large = {"payload_bytes_max": limits.PAYLOAD_BYTES_MAX}  # every payload that was read fits
         dead = {self.dead_topic(name): large for name, source in self.sources.items() if source.has_bad_rows}
         plain: dict[str, dict[str, int]] = {sink.topic: {} for sink in self.sinks.values() if sink.topic is not None}
         return plain | dead
 
     def subscription_of(self, query: str, source: str) -> str:
-        """One for each load: two of a query that shared one would settle each other's rows."""
+        """Return the subscription of one load: two loads with the same one would settle each other's rows."""
         return f"{self.name}.{query}.{source}"
 
     def sources_of(self, query: str) -> list[str]:
-        """The sources that a query may read."""
+        """Return the sources that a query may read."""
         bad = query.removesuffix(f".{BAD}")
         names = [bad] if bad != query else self.needed(self.sinks[query].source)
         return [name for name in names if name in self.sources]
 
     def queries(self) -> list[str]:
-        """All queries: a sink each, and one for the bad rows of each source that can have some."""
+        """Return all queries: one for each sink, and one for the bad rows of each source that can have some."""
         bad = [f"{name}.{BAD}" for name, source in self.sources.items() if source.has_bad_rows]
         return [*self.sinks, *bad]
 
     def needed(self, name: str) -> list[str]:
-        """What a view is made of, it included, in the order of the file; a name too many only costs time.
+        """Return the names that a view is made of, with its own, in the order of the file.
 
-        SQL knows names in any case.
+        Names are found in the text of steps, in any case as in SQL; a name too many only costs time.
         """
         wanted, names = {name}, [*self.sources, *self.tables, *self.steps]
         for step in reversed(self.steps):
@@ -152,7 +152,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return [each for each in names if each in wanted]
 
     def text_of(self, step: str) -> str:
-        """The SQL or Python of a step."""
+        """Return the SQL or Python of a step."""
         made = self.steps[step]
         if made.sql is not None:
             return made.sql
@@ -160,7 +160,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def read(path: Path) -> Spec:
-    """A pipeline from its TOML; `InvalidInput` says what is wrong with it."""
+    """Return a pipeline from its TOML; raise `InvalidInput` for what is wrong with it."""
     text = _read(path)
     try:
         given: Any = msgspec.toml.decode(text)
