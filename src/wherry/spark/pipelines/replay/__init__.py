@@ -1,1 +1,1 @@
-"""`replay`: messages of a log or an archive published again, and the ledger that makes a job publish once."""
+"""`replay`: publishes messages of a log or an archive again; the ledger makes each job publish once."""

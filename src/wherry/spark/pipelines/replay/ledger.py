@@ -1,11 +1,10 @@
-"""Jobs that publish exactly once by their name: the plan and every chunk are commits of the broker.
+"""Jobs that publish exactly once for their name: the plan and every chunk are commits of the broker.
 
-What a job is to do is fixed when it first runs: its plan is a message in the topic `wherry-jobs`, whose key is the
-job's name. A chunk of the plan is staged by a task, and committed together with a record of how far the job is then, in
-the same topic. Chunks are committed in their order. So whoever runs the job again, from wherever, reads its records,
-and does what is left.
+The first run of a job fixes its work: the plan is a message in the topic `wherry-jobs`, with the job's name as its key.
+A task stages each chunk of the plan, and the driver commits it together with a record of how far the job is, in the
+same topic. Chunks are committed in order. So a later run, on any machine, reads the records and does the rest.
 
-Each commit has a key of its own, too, so that two who run a job at the same time publish a chunk once. The broker
+Each commit has a key of its own, too, so that two runs of a job at the same time publish a chunk once. The broker
 remembers its last 100,000 commits; records are kept much longer, for the last 64 MiB of all jobs.
 """
 
@@ -37,10 +36,10 @@ JOB_CHARS_MAX = 128
 CHUNK_BYTES = 8 << 20
 CHUNK_ROWS = 20_000
 COMMITS_PER_S = 4
-"""With a rate, about so many chunks a second, unless that were too many chunks."""
+"""About how many chunks a second a job with a rate has, unless these are too many chunks."""
 
 CHUNKS_MAX = 50_000
-"""Of a job: so many keys of the broker's memory it takes at most. Chunks are larger where they would be more."""
+"""The most chunks of a job, and so the most commit keys that it uses. Larger jobs have larger chunks."""
 
 WAVE = 8
 _SCHEMA = pa.schema([("payload", pa.binary()), ("key", pa.string()), ("headers", pa.map_(pa.string(), pa.string()))])
@@ -51,35 +50,35 @@ P = TypeVar("P", bound=msgspec.Struct)
 
 
 class Staged(NamedTuple):
-    """What a task tells: its stage if it had rows."""
+    """What a task returns: its stage, if it had rows."""
 
     stage: str | None
     rows: int
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a job."""
+    """What a job has done."""
 
     job: str
     into: str
     rows: int
-    """Published by this run."""
+    """Messages that this run published."""
     rows_before: int
-    """Published by runs before."""
+    """Messages that earlier runs published."""
     chunks: int
     repeated: bool = False
-    """Whether the job was done before: then this run did nothing."""
+    """Whether the job was done before, so that this run did nothing."""
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """How far a job is: chunks that are dealt with, and the rows that were published with them."""
+    """How far a job is: chunks that are done, and the rows that were published with them."""
 
     chunks: int = 0
     rows: int = 0
 
 
 class Records(NamedTuple):
-    """What is known of a job; no plan, no job."""
+    """The records of a job; without a plan there is no job."""
 
     plan: bytes | None = None
     reached: Reached = Reached()
@@ -87,30 +86,30 @@ class Records(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """One job at a broker; travels to the tasks."""
+    """One job at a broker; sent to the tasks."""
 
     link: Link
     kind: str
     job: str
     known: Records = Records()
-    """As of when the run began."""
+    """The records when the run began."""
 
     @property
     def name(self) -> str:
-        """Of the job among all: the key of its records."""
+        """The name of the job among all jobs: the key of its records."""
         return f"{self.kind}/{self.job}"
 
     def key(self, part: str) -> str:
-        """The key of a commit."""
+        """Return the key of a commit."""
         return f"spark/job/{self.name}/{part}"
 
     def commit(self, part: str, *stages: str) -> list[tuple[str, int, int, int]]:
-        """Make stages visible together, unless some were committed for this part before; where they went."""
+        """Make stages visible together, unless this part was committed before; return where the rows are."""
         told = self.link.action("commit", {"key": self.key(part), "stages": list(stages)})
         return [tuple(each) for each in told["placed"]]
 
     def stage(self, part: str, topic: str, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Put rows aside; in a task those of a chunk."""
+        """Stage rows; a task stages those of a chunk."""
         batches = (batch for batch in batches if batch.num_rows)
         first = next(batches, None)
         if first is None:
@@ -119,12 +118,12 @@ class Ledger(NamedTuple):
         return Staged(stage, self.link.put({"topic": topic, "stage": stage}, first.schema, chain([first], batches)))
 
     def recorded(self, part: str, value: msgspec.Struct) -> str:
-        """Put a record aside, to be committed; its stage."""
+        """Stage a record, to be committed; return its stage."""
         row = {"payload": msgspec.json.encode(value), "key": self.name, "headers": [("part", part)]}
         return str(self.stage(part, JOBS, iter([pa.RecordBatch.from_pylist([row], _SCHEMA)])).stage)
 
     def records(self) -> Records:
-        """All that is kept of the job."""
+        """Read all records of the job."""
         found = Records()
         for part, payload in notes(self.link, self.name):
             if part == PLAN:
@@ -136,13 +135,13 @@ class Ledger(NamedTuple):
         return found
 
     def planned(self, value: Callable[[], P], kind: type[P]) -> P:
-        """What the job does: fixed for ever by whoever is first."""
+        """Return the plan of the job, which the first run fixes for ever."""
         plan = self.known.plan
         if plan is None:
             if self.link.action("committed", {"key": self.key(PLAN)})["placed"] is None:
                 make_topic(self.link)
                 self.commit(PLAN, self.recorded(PLAN, value()))
-            plan = self.records().plan  # of whoever was first
+            plan = self.records().plan  # the plan of the run that was first
         if plan is None:
             why = f"{self.job} (the topic {JOBS} does not have it any more; use another name)"
             raise NotFound("plan of a job", why)
@@ -163,20 +162,20 @@ def notes(link: Link, key: str) -> Iterator[tuple[str, bytes]]:
 
 
 def make_topic(link: Link) -> None:
-    """Have the topic of the records."""
+    """Create the topic of the records, if there is none."""
     fields = {"keep": "bytes", "keep_bytes": RECORDS_BYTES, "payload_bytes_max": limits.PAYLOAD_BYTES_MAX}
     if not any(each["name"] == JOBS for each in link.action("topics", {})["topics"]):
         link.action("create-topic", {"name": JOBS, **fields})
 
 
 def ledger(link: Link, kind: str, job: str) -> Ledger:
-    """The ledger of a job, and what is known of it; `InvalidInput` for a name that cannot be one."""
+    """Return the ledger of a job with its records; raise `InvalidInput` for a name that cannot be one."""
     book = Ledger(link, kind, check.name("job", job, JOB_CHARS_MAX))
     return book._replace(known=book.records())
 
 
 def same_plan(book: Ledger, known: msgspec.Struct, asked: msgspec.Struct, fields: Sequence[str]) -> None:
-    """A job that goes on must be asked for the same; else `AlreadyExists` says what differs."""
+    """Raise `AlreadyExists`, with what differs, if a job continues with other arguments than before."""
     for name in fields:
         before, now = getattr(known, name), getattr(asked, name)
         if before != now:
@@ -184,7 +183,7 @@ def same_plan(book: Ledger, known: msgspec.Struct, asked: msgspec.Struct, fields
 
 
 def rows_per_chunk(bytes_each: float, rows_all: int, rate: float | None) -> int:
-    """So many that a chunk is neither too large to be staged nor too much at a time for the rate, nor one of too many.
+    """Return the rows of a chunk: few enough to be staged and for the rate, enough to limit the number of chunks.
 
     Examples
     --------
@@ -200,19 +199,20 @@ def rows_per_chunk(bytes_each: float, rows_all: int, rate: float | None) -> int:
 
 
 class Pace:
-    """Lets so many messages through a second."""
+    """Limits the messages a second."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate, self._next_s = rate, 0.0
 
     def wait(self, rows: int) -> None:
-        """Until these may go, too."""
+        """Wait until these rows may be published."""
         if self._rate is None:
             return
         now = time.monotonic()
         if self._next_s > now:
             time.sleep(self._next_s - now)
-        self._next_s = max(self._next_s, now - 1 / COMMITS_PER_S) + rows / self._rate  # a little may be made up for
+        # A short delay may be made up for.
+        self._next_s = max(self._next_s, now - 1 / COMMITS_PER_S) + rows / self._rate
 
 
 def publish(
@@ -225,7 +225,7 @@ def publish(
     rate: float | None = None,
     watch: Watch,
 ) -> Outcome:
-    """Publish all chunks that were not published: tasks stage them, a commit in order makes each visible."""
+    """Publish all chunks that are not published yet: tasks stage them, and commits in order make them visible."""
     before = book.known
     outcome = Outcome(job=book.job, into=into, rows=0, rows_before=before.reached.rows, chunks=len(chunks))
     if before.done:
@@ -244,7 +244,7 @@ def publish(
     for wave, results in _ahead(list(range(reached.chunks, len(chunks))), wave_of):
         for number, result in zip(wave, results, strict=True):
             reached = Reached(number + 1, reached.rows + result.rows)
-            if result.stage is not None:  # else the next one tells that this was passed, too
+            if result.stage is not None:  # a chunk without rows needs no commit: the next record covers it
                 record = book.recorded(str(number), reached)
                 pace.wait(result.rows)
                 book.commit(str(number), result.stage, record)
@@ -254,7 +254,7 @@ def publish(
 
 
 def _ahead(todo: list[int], work: Callable[[list[int]], list[R]]) -> Iterator[tuple[list[int], list[R]]]:
-    """Work wave by wave; while one is dealt with, the next is under way."""
+    """Work wave by wave; while the caller handles one wave, the next is being worked on."""
     waves = [todo[at : at + WAVE] for at in range(0, len(todo), WAVE)]
     with ThreadPoolExecutor(1, "wherry wave") as thread:
         under_way = [thread.submit(work, wave) for wave in waves[:1]]
@@ -265,10 +265,10 @@ def _ahead(todo: list[int], work: Callable[[list[int]], list[R]]) -> Iterator[tu
 
 
 def needs_topic(link: Link, topic: str) -> None:
-    """`NotFound` before anything is done, if there is no such topic."""
+    """Raise `NotFound` before anything is done, if there is no such topic."""
     link.action("extents", {"topic": topic})
 
 
 def check_rate(rate: float | None) -> float | None:
-    """Messages a second, or None for as fast as can be."""
+    """Return the messages a second, or None for no limit; raise if the rate is out of bounds."""
     return None if rate is None else check.number("rate", rate, 0.001, 1e9)

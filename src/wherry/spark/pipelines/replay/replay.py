@@ -1,9 +1,9 @@
-"""`replay`: messages of a log or of an archive once more into a topic, by time and filter, at a rate.
+"""`replay`: publishes messages of a log or an archive again to a topic, by time and filter, at a rate.
 
-What is replayed is fixed when the job first runs: offsets of each partition, of the log as it was then or of the
-archive's manifest. Chunks are cut at fixed offsets, so that every run of the job has the same ones.
+The first run of a job fixes what is replayed: offsets of each partition, of the log at that time or of the archive's
+manifest. Chunks are cut at fixed offsets, so that every run of the job has the same ones.
 
-A job on a log is a durable subscription of its topic until it is done: what it has still to read is not let go.
+A job on a log is a durable subscription of its topic until it is done, so the topic keeps what the job has to read.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_ROWS = 500_000
-"""Offsets that a task looks through for messages that are wanted, before a job with a rate begins."""
+"""Offsets in which one task searches for matching messages, before a job with a rate begins."""
 
 SOUGHT = ["offset", "key", "priority", "published", "headers"]
-"""What conditions are about."""
+"""Columns that conditions use."""
 
 SENT = ("key", "priority", "headers", "envelope", "payload")
 SAME = ("topic", "into", "archive", "times", "terms", "keep_ids", "keep_times")
-"""What a job that is run again must be asked for once more."""
+"""Arguments that must be the same when a job is run again."""
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,20 +58,20 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     into: str
     archive: str | None = None
-    """Where to read: this archive of the topic, or its log."""
+    """The archive of the topic to read; without it the log."""
     where: Where = Where()
     rate: float | None = None
     keep_ids: bool = False
     go_on_after_loss: bool = False
-    """Whether messages that left the log before they were read are left out; else they are an error."""
+    """Whether to leave out messages that were deleted before they were read; otherwise they are an error."""
     keep_times: bool = False
-    """Whether due and expiry times go along; those of the past mean "at once" and "gone"."""
+    """Whether messages keep their due and expiry times; past times mean "at once" and "expired"."""
     times: tuple[str, str] = ("", "")
-    """The words for the times of `where`, as "2h ago": said again they mean the same job."""
+    """The times of `where` as the user wrote them, such as "2h ago": the same words mean the same job."""
 
     @property
     def terms(self) -> Where:
-        """The conditions, without times that were said in words."""
+        """The conditions, without times that were written in words."""
         return _terms(self.where, self.times)
 
 
@@ -88,11 +88,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     chunk_rows: int
     times: tuple[str, str] = ("", "")
     cuts: dict[int, list[int]] | None = None
-    """With a rate and conditions: by partition the offsets where chunks begin, and the last one ends."""
+    """With a rate and conditions: the offsets by partition at which chunks begin, and at which the last one ends."""
 
     @property
     def terms(self) -> Where:
-        """As of `Ask`."""
+        """The conditions, as in `Ask`."""
         return _terms(self.where, self.times)
 
 
@@ -106,7 +106,7 @@ class Chunk(NamedTuple):
 
 
 def replay(spark: SparkSession, link: Link, job: str, ask: Ask, watch: Watch | None = None) -> Outcome:
-    """Replay, once for each name of a job: run again it goes on, and does nothing when it is done."""
+    """Replay once for each name of a job: a second run continues the job, or does nothing if the job is done."""
     book, here = check_ask(link, job, ask), _archive_of(ask)
     asked = msgspec.structs.replace(ask, archive=None if here is None else here.plain)
     plan = book.planned(lambda: _planned(spark, link, job, asked, here), Plan)
@@ -120,7 +120,7 @@ def replay(spark: SparkSession, link: Link, job: str, ask: Ask, watch: Watch | N
 
 
 def check_ask(link: Link, job: str, ask: Ask) -> Ledger:
-    """Return what is known of a job, or raise what is wrong with what is asked for, as far as that needs no Spark."""
+    """Return the ledger of a job; raise what is wrong with the arguments, as far as that needs no Spark."""
     ask.where.checked()
     if ask.archive is None and ask.topic == ask.into and ask.keep_ids:
         raise InvalidInput("keep_ids", True, "False, when messages go into the topic that they are in")
@@ -149,17 +149,17 @@ def _of_log(spark: SparkSession, book: Ledger, plan: Plan, ask: Ask, watch: Watc
 
 
 class Held(NamedTuple):
-    """The subscription that holds back what a job reads. It settles nothing, so a queue without readers stays whole."""
+    """The subscription that makes a topic keep what a job reads. It settles nothing, so a queue keeps all."""
 
     topic: str
     name: str
 
     def hold(self, link: Link) -> None:
-        """From now on nothing goes."""
+        """Create the subscription: from now on the topic keeps its messages."""
         link.action("subscribe", {"topic": self.topic, "name": self.name, "start": "earliest"})
 
     def check(self, link: Link) -> None:
-        """`WherryError` if somebody deleted it: then nobody knows what went."""
+        """Raise `WherryError` if the subscription was deleted: messages may be gone that the job had to read."""
         told = link.action("stats", {"topic": self.topic})
         if not any(each["name"] == self.name for each in told["subscriptions"]):
             raise WherryError(
@@ -168,7 +168,7 @@ class Held(NamedTuple):
             )
 
     def release(self, link: Link) -> None:
-        """The job is done."""
+        """Delete the subscription when the job is done."""
         with suppress(NotFound):
             link.action("unsubscribe", {"topic": self.topic, "name": self.name})
 
@@ -178,7 +178,7 @@ def _holder(job: str) -> str:
 
 
 def with_files(given: list[Chunk], found: Manifest) -> list[Chunk]:
-    """Chunks, each with the files of an archive that it needs, so that no task gets the whole manifest."""
+    """Return chunks with the files of an archive that each needs, so that no task gets the whole manifest."""
     made = list(given)
     for partition in {chunk.partition for chunk in given}:
         files = [file for file in found.files if file.partition == partition]
@@ -191,7 +191,7 @@ def with_files(given: list[Chunk], found: Manifest) -> list[Chunk]:
 
 
 def chunks(plan: Plan) -> list[Chunk]:
-    """The chunks of a plan: partitions by turns, each in its order."""
+    """Return the chunks of a plan: partitions in turn, each in its order."""
     turns: list[tuple[int, Chunk]] = []
     for partition, (start, stop) in plan.spans.items():
         begins = list(range(start, stop, plan.chunk_rows)) if plan.cuts is None else plan.cuts.get(partition, [])
@@ -211,11 +211,11 @@ def _planned(spark: SparkSession, link: Link, job: str, ask: Ask, here: Store | 
     if here is not None:
         return _plan_of_archive(spark, ask, here)
     held = Held(ask.topic, _holder(job))
-    held.hold(link)  # first: what is planned must stay
+    held.hold(link)  # first, so that planned messages are kept
     try:
         return _plan_of_log(spark, link, ask)
     except BaseException:
-        held.release(link)  # there is no job
+        held.release(link)  # the plan failed, so there is no job
         raise
 
 
@@ -261,7 +261,7 @@ def _cut(
     bytes_each: float,
     rate: float | None,
 ) -> Plan:
-    """Cut chunks by messages that are wanted, not by offsets: a rate is of those, and they may be few of many."""
+    """Cut chunks by matching messages, not by offsets: the rate counts only these, and they may be few of many."""
     if rate is None or plan.where == Where():
         return plan
     each = replay_ledger.rows_per_chunk(bytes_each, 0, rate)
@@ -273,13 +273,13 @@ def _cut(
 
 
 def _every(read: Callable[[Chunk], Iterator[pa.RecordBatch]], each: int, chunk: Chunk) -> list[int]:
-    """In a task: the first offset that is wanted, and every so many further on."""
+    """Return the first matching offset, and then every so many matches the next. Runs in a task."""
     offsets = [batch.column("offset").to_numpy() for batch in read(chunk)]
     return [] if not offsets else np.concatenate(offsets)[::each].tolist()
 
 
 def _log(link: Link, ask: Ask) -> dict[int, Stretch]:
-    """Offsets of the log by now, without those that are too old; `HistoryLost` if some that are asked for are gone."""
+    """Return the offsets of the log now, from the asked time on; raise `HistoryLost` if messages asked for are gone."""
     extents = link.action("extents", {"topic": ask.topic})
     stops = {int(partition): stop for partition, stop in extents["stop"].items()}
     starts = begins = {int(partition): start for partition, start in extents["start"].items()}
@@ -287,15 +287,15 @@ def _log(link: Link, ask: Ask) -> dict[int, Stretch]:
         told = link.action("offsets-at", {"topic": ask.topic, "time_ms": ask.where.from_ms})["offsets"]
         begins = {partition: max(start, told[str(partition)]) for partition, start in starts.items()}
     if not ask.go_on_after_loss and (stops == starts or _asks_for_gone(link, ask)):
-        # where the first message that is left is older than what is asked for, nothing that is gone was asked for
+        # If the first message that is left is older than the asked time, the messages that are gone were not asked for.
         _check_there(link, ask.topic, [number for number, start in starts.items() if begins[number] == start])
     return {partition: (begins[partition], stop) for partition, stop in stops.items() if begins[partition] < stop}
 
 
 def _asks_for_gone(link: Link, ask: Ask) -> bool:
-    """Whether what is asked for reaches back to before the log: all of a queue, or times that a stream does not keep.
+    """Return whether the request reaches back before the log: all of a queue, or times that a stream does not keep.
 
-    All of a stream is what there is of it.
+    A request for all of a stream does not: it means the messages that the stream still has.
     """
     (config,) = (each for each in link.action("topics", {})["topics"] if each["name"] == ask.topic)
     if config["keep"] == "settled" or ask.where.from_ms is None:
@@ -304,7 +304,7 @@ def _asks_for_gone(link: Link, ask: Ask) -> bool:
 
 
 def _check_there(link: Link, topic: str, partitions: list[int]) -> None:
-    """Raise `HistoryLost`, with what became of them, if messages of these partitions are gone from their beginning."""
+    """Raise `HistoryLost`, with where the messages are, if the first messages of these partitions are gone."""
     command = {"topic": topic, "start": {"offsets": dict.fromkeys(map(str, partitions), 0)}, "strict": True}
     try:
         if partitions:
@@ -316,14 +316,14 @@ def _check_there(link: Link, topic: str, partitions: list[int]) -> None:
 
 
 def _rows(plan: Plan, read: Callable[[Chunk], Iterator[pa.RecordBatch]], chunk: Chunk) -> Iterator[pa.RecordBatch]:
-    """In a task: the messages of a chunk, as they are published."""
+    """Yield the messages of a chunk, as they are published. Runs in a task."""
     names = [*SENT, *(("id",) if plan.keep_ids else ()), *(("due", "expires") if plan.keep_times else ())]
     for batch in read(chunk):
         yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], names=names)
 
 
 def _logged(link: Link, plan: Plan, strict: bool, columns: list[str] | None, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-    """Messages of the log; with `strict` it is an error that some went before they were read."""
+    """Yield messages of the log; with `strict` raise if some were deleted before they were read."""
     ticket: dict[str, Any] = {"topic": plan.topic, "partition": chunk.partition, "strict": strict}
     ticket |= {} if columns is None else {"columns": columns}
     ticket |= {"start": chunk.start, "stop": chunk.stop, "where": msgspec.to_builtins(plan.where)}
