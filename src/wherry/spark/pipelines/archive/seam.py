@@ -1,9 +1,9 @@
-"""One DataFrame over archive and log: archived rows up to where the manifest ends, rows of the log from there on.
+"""One DataFrame over archive and log: archived rows up to the end of the manifest, rows of the log from there on.
 
-Both ends are fixed when it is made: the manifest is read once, and the log is read up to what it had then. An archive
-job may go on meanwhile, and the broker may let go of rows that are still to be read from the log. By then a manifest
-covers them: a task that read its part of the log looks at the manifest again, and takes from the archive what the log
-did not have.
+Both ends are fixed when the DataFrame is made: the manifest is read once, and the log is read up to its end at that
+time. An archive job may run meanwhile, and the broker may delete rows that are still to be read from the log. A
+manifest covers such rows by then: a task that has read its part of the log reads the manifest again, and takes from the
+archive what the log no longer had.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PATTERN = frozenset("*?[]{}\\")
-"""What Spark takes for a pattern in a path."""
+"""Characters that make Spark read a path as a pattern."""
 
 _ADDED = ("topic", "partition")
 
 
 class Span(NamedTuple):
-    """A task: offsets of a partition that were not archived when the DataFrame was made."""
+    """The work of one task: offsets of a partition that were not archived when the DataFrame was made."""
 
     topic: str
     partition: int
@@ -59,17 +59,17 @@ def whole(
     columns: Sequence[str] | None = None,
     rows_per_task: int = ROWS_PER_TASK,
 ) -> DataFrame:
-    """All that a topic ever had since its archive began, each row once, as of now.
+    """Return all rows of a topic since its archive began, each once, as of now.
 
     Parameters
     ----------
     archive
         The folder or URL that `wherry pipeline archive --to` was given.
     url, key, ca
-        The broker's Flight address, the API key, and who vouches for the certificate; else as `WHERRY_FLIGHT_URL`,
-        `WHERRY_KEY` and `WHERRY_CA` say.
+        The broker's Flight address, the API key, and a file of the certificates to trust; by default
+        `WHERRY_FLIGHT_URL`, `WHERRY_KEY` and `WHERRY_CA`.
     columns
-        Some of the columns; all unless told. Fewer columns travel less.
+        Some of the columns; all by default. Fewer columns are read faster.
 
     Examples
     --------
@@ -78,8 +78,8 @@ def whole(
     """
     link = _link(url, key, ca)
     here = store(archive).under(manifest.folder(topic))
-    # In this order: what was never archived begins where it began before the manifest was read, and the log of now
-    # reaches at least as far as the manifest.
+    # The order matters. A partition that was never archived starts where it started before the manifest was read, and
+    # the log that is read last reaches at least as far as the manifest.
     began = link.action("extents", {"topic": topic})["start"]
     found = manifest.need(here, topic)
     extents = link.action("extents", {"topic": topic})
@@ -109,7 +109,7 @@ def _link(url: str | None, key: str | None, ca: str | None) -> Link:
 def archived(
     spark: SparkSession, topic: str, *, archive: str, columns: Sequence[str] | None = None, native: bool | None = None
 ) -> DataFrame:
-    """What the archive of a topic has now; no broker is asked. `native` as for `_archived`."""
+    """Return what the archive of a topic has now, without a broker. `native` as for `_archived`."""
     here = store(archive).under(manifest.folder(topic))
     return _archived(spark, here, manifest.need(here, topic), _chosen(columns), native=native)
 
@@ -124,9 +124,9 @@ def _chosen(columns: Sequence[str] | None) -> StructType:
 def _archived(
     spark: SparkSession, here: Store, found: Manifest, schema: StructType, *, native: bool | None = None
 ) -> DataFrame:
-    """The rows of the files. From a disk by Spark's own reader (`native`), which skips what nobody asks for.
+    """Return the rows of the files: from a disk by Spark's own reader (`native`), which skips columns and row groups.
 
-    Elsewhere Spark would need the jars of the object store: there tasks read by pyarrow.
+    From an object store Spark would need its jars, so there tasks read by pyarrow.
     """
     if not found.files:
         return spark.createDataFrame([], schema)
@@ -162,7 +162,7 @@ def _live(spark: SparkSession, link: Link, here: Store, spans: Sequence[Span], s
 
 
 def tail(link: Link, here: Store, span: Span, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """In a task: the rows of some offsets, from the log, and from the archive what went there meanwhile."""
+    """Yield the rows of some offsets from the log, and from the archive those that the log lost. Runs in a task."""
     ticket = {"topic": span.topic, "partition": span.partition, "stop": span.stop, "columns": list(columns)}
     seen: list[npt.NDArray[np.int64]] = []
     at = span.start
@@ -175,7 +175,7 @@ def tail(link: Link, here: Store, span: Span, columns: Sequence[str]) -> Iterato
         lost = None
     except HistoryLost as fault:
         lost = fault
-    # Only now: what the log did not have, because it was archived, a manifest covers that was there before.
+    # Only now: rows that the log no longer had were archived, so this manifest covers them.
     found = manifest.need(here, span.topic)
     end = found.end(span.partition) or 0
     yield from _missing(here, found, span._replace(stop=min(end, span.stop)), columns, seen)
@@ -193,7 +193,7 @@ def _missing(
     columns: Sequence[str],
     seen: list[npt.NDArray[np.int64]],
 ) -> Iterator[pa.RecordBatch]:
-    """Archived rows of some offsets, but for those that were seen."""
+    """Yield the archived rows of some offsets, without those that were seen."""
     known = np.concatenate(seen) if seen else np.empty(0, np.int64)
     for file in found.files:
         if file.partition != span.partition or file.last < span.start or file.first >= span.stop:
@@ -207,7 +207,7 @@ def _missing(
 def _over(
     spark: SparkSession, tasks: Sequence[T], read: Callable[[T], Iterator[pa.RecordBatch]], schema: StructType
 ) -> DataFrame:
-    """What `read` gives for each of the tasks."""
+    """Return a DataFrame of the batches that `read` yields for each of the tasks."""
     given = list(tasks)
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,1 +1,1 @@
-"""`backfill`: messages from files into a topic, each once."""
+"""`backfill`: publishes messages from files to a topic, each once."""

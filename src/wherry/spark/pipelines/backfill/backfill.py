@@ -1,7 +1,7 @@
-"""`backfill`: millions of scheduled messages from files into a topic, each once for the name of the job.
+"""`backfill`: publishes millions of scheduled messages from files to a topic, once for each name of a job.
 
-Pieces of the files are staged by tasks of Spark in big batches, and committed one by one: a run that ended early is
-taken up by the next, and a job that is done does nothing.
+Spark tasks stage pieces of the files in large batches, and each piece is committed. A run that ended early is continued
+by the next, and a job that is done does nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 4 << 20
 PIECES_MAX = 2 * replay_ledger.CHUNKS_MAX
-"""Each file and row group begins a piece of its own, so that a job may have more of them than it was to have."""
+"""The most pieces of a job: more than the planned chunks, since each file and row group begins a new piece."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digests(self) -> list[str]:
-        """What is in the files."""
+        """Return the digests of the files."""
         return [file.digest for file in self.files]
 
 
@@ -55,7 +55,7 @@ def backfill(
     rate: float | None = None,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Publish the messages of files. Without a name the job is called after what is in the files, and the topic."""
+    """Publish the messages of files. By default the job's name is a digest of the files, the topic and the columns."""
     check_files(link, into, files)
     replay_ledger.check_rate(rate)
     sources = [backfill_files.source(path) for path in files]
@@ -68,19 +68,20 @@ def backfill(
     if len(chunks) > PIECES_MAX:
         allowed = f"at most {PIECES_MAX:,} in one job: fewer files, or larger row groups"
         raise InvalidInput("pieces of the files", f"{len(chunks):,}", allowed)
-    work = partial(backfill_files.read, sources, names)  # the same files, perhaps elsewhere by now
+    # The digests are equal, so the files are the same, at whatever path.
+    work = partial(backfill_files.read, sources, names)
     return replay_ledger.publish(spark, book, into, chunks, work, rate=rate, watch=watch or Unwatched())
 
 
 def check_files(link: Link, into: str, files: Sequence[str]) -> None:
-    """Raise what would stop a job before it begins: no files, or no topic. It needs no Spark."""
+    """Raise what would stop a job later: no files, or no topic. Needs no Spark."""
     if not files:
         raise InvalidInput("files", files, "at least one")
     replay_ledger.needs_topic(link, into)
 
 
 def _planned(into: str, sources: list[Source], names: Names, rate: float | None) -> Plan:
-    """Chunks for the rate, but not more than a job may have; the plan is kept by the broker, so without secrets."""
+    """Return a plan: chunks for the rate, but not too many for a job; no secrets, since the broker keeps the plan."""
     shapes = [backfill_files.shape(source) for source in sources]
     each = max(shape.row_bytes for shape in shapes)
     least = -(-sum(source.bytes for source in sources) // replay_ledger.CHUNKS_MAX)

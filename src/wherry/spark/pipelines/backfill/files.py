@@ -1,7 +1,7 @@
-"""Files of messages: Parquet, NDJSON or CSV, cut into pieces that every run of a job finds again.
+"""Files of messages: Parquet, NDJSON or CSV, cut into pieces that are the same in every run of a job.
 
-A piece of a Parquet file is some rows of a row group. A piece of a file of lines is all lines that begin in a range of
-its bytes; nobody has to read the file to find them. A line of CSV is a row: values have no line breaks.
+A piece of a Parquet file is some rows of a row group. A piece of a text file is all lines that begin in a range of its
+bytes, so a task finds them without reading the whole file. A line of CSV is a row: values have no line breaks.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     format: Format
     bytes: int
     digest: str
-    """Of all that is in it."""
+    """The digest of the whole content."""
 
     def public(self) -> Source:
-        """The same without what may be a secret of its URL: for whatever is kept or told."""
+        """Return the source without secrets of its URL, for records and messages."""
         return msgspec.structs.replace(self, url=plain(self.url))
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
-    """Which columns of the file are due time and payload."""
+    """The columns of the file that are due time and payload."""
 
     due: str = "due"
     payload: str = "payload"
 
     def of(self, column: str) -> str:
-        """What a column of the file is in a message."""
+        """Return the message field that a column of the file becomes."""
         return {self.due: "due", self.payload: "payload"}.get(column, column)
 
 
@@ -76,7 +76,7 @@ class Piece(NamedTuple):
 
 
 def source(path: str) -> Source:
-    """A file, by its path or URL."""
+    """Return a file by its path or URL, with its digest."""
     place, name = _placed(path)
     found = FORMATS.get(PurePosixPath(name).suffix.lower())
     if found is None:
@@ -92,7 +92,7 @@ def source(path: str) -> Source:
 
 
 def _placed(path: str) -> tuple[Store, str]:
-    """The folder of a file, with all settings of its URL, and its name."""
+    """Return the folder of a file, with all settings of its URL, and the file's name."""
     if "://" not in path:
         folder, _, name = path.rpartition("/")
         return store(folder or ("/" if path.startswith("/") else ".")), name
@@ -102,7 +102,7 @@ def _placed(path: str) -> tuple[Store, str]:
 
 
 def pieces(sources: list[Source], chunk_rows: int, chunk_bytes: int) -> list[Piece]:
-    """The pieces of all files, in their order."""
+    """Return the pieces of all files, in order."""
     found = []
     for number, each in enumerate(sources):
         if each.format != "parquet":
@@ -123,7 +123,7 @@ class Shape(NamedTuple):
 
 
 def shape(each: Source) -> Shape:
-    """Of a file of lines nobody knows before they are read."""
+    """Return the shape of a file; that of a text file is a guess, since it is unknown before the lines are read."""
     if each.format != "parquet":
         return Shape(0, LINE_BYTES)
     with _parquet(each) as parquet:
@@ -133,7 +133,7 @@ def shape(each: Source) -> Shape:
 
 
 def read(sources: list[Source], names: Names, piece: Piece) -> Iterator[pa.RecordBatch]:
-    """In a task: the messages of a piece."""
+    """Yield the messages of a piece. Runs in a task."""
     each = sources[piece.source]
     if each.format == "parquet":
         rows = _group(each, piece.group).slice(piece.start, piece.stop - piece.start)
@@ -147,7 +147,7 @@ def read(sources: list[Source], names: Names, piece: Piece) -> Iterator[pa.Recor
 
 
 def messages(table: pa.Table, names: Names, where: str) -> pa.Table:
-    """Columns of a file as those of messages; `InvalidInput` for one that a message does not have."""
+    """Return columns of a file as columns of messages; raise `InvalidInput` for one that a message does not have."""
     columns: dict[str, Any] = {}
     for column in table.column_names:
         name = names.of(column)
@@ -181,7 +181,7 @@ def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _times(column: pa.Array, where: str) -> pa.Array:
-    """Times, whole numbers of Unix milliseconds, or text."""
+    """Return times from timestamps, whole numbers of Unix milliseconds, or text."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_null(column.type):
@@ -216,7 +216,7 @@ def _parquet(each: Source) -> pq.ParquetFile:
 
 @lru_cache(maxsize=1)
 def _group(each: Source, group: int) -> pa.Table:
-    """A row group; the pieces of one are read one after another."""
+    """Read a row group, and keep it, since its pieces are read one after another."""
     with _parquet(each) as parquet:
         return parquet.read_row_group(group)
 
@@ -225,11 +225,12 @@ def _group(each: Source, group: int) -> pa.Table:
 
 
 def _lines(each: Source, piece: Piece) -> tuple[bytes, bytes]:
-    """The first line of the file, for CSV, and the lines that begin in the piece."""
+    """Return the first line of the file, for CSV, and the lines that begin in the piece."""
     place, name = _placed(each.url)
     with place.open(name) as stream:
         header = _line(stream.read(EDGE)) if each.format == "csv" else b""
-        begin = max(0, piece.start - 1)  # a line that begins with the piece is known by the break before it
+        # Start a byte earlier: a line begins in the piece if a line break comes before it.
+        begin = max(0, piece.start - 1)
         stream.seek(begin)
         text = stream.read(piece.stop - begin)
         while piece.stop < each.bytes and not text.endswith(b"\n"):
@@ -237,13 +238,13 @@ def _lines(each: Source, piece: Piece) -> tuple[bytes, bytes]:
             cut = more.find(b"\n") + 1
             text += more[:cut] if cut else more
             if not more:
-                break  # the last line of the file has no break
+                break  # the last line of the file has no line break
             if len(text) > piece.stop - begin + LINE_MAX:
                 raise InvalidInput(plain(each.url), f"a line of more than {LINE_MAX} bytes", "lines that are messages")
     if piece.start == 0:
         return header, text[len(header) :]
     first = text.find(b"\n")
-    # A break at the last byte of the piece begins a line of the next one.
+    # A line break at the last byte of the piece begins a line of the next piece.
     return header, text[first + 1 :] if 0 <= first < piece.stop - begin - 1 else b""
 
 
@@ -253,7 +254,7 @@ def _line(text: bytes) -> bytes:
 
 
 class Line(msgspec.Struct, gc=False):
-    """Of NDJSON; a payload that is no text is kept as the JSON that it is."""
+    """A line of NDJSON; a payload that is not text is kept as JSON."""
 
     payload: msgspec.Raw
     due: int | str | None = None
@@ -291,7 +292,7 @@ def _json(each: Source, text: bytes, names: Names) -> pa.Table:
 
 @lru_cache(maxsize=8)
 def _decoder(names: Names) -> Any:
-    """A decoder of lines with these names."""
+    """Return a decoder of lines with these names."""
     renamed = {"due": names.due, "payload": names.payload}
     kind = msgspec.defstruct(
         "Named", [], bases=(Line,), rename=lambda name: renamed.get(name, name), forbid_unknown_fields=True
@@ -305,7 +306,7 @@ def _payload(raw: msgspec.Raw) -> bytes:
 
 
 def _csv(header: bytes, text: bytes, names: Names) -> pa.Table:
-    """All columns are text; nothing between two commas is no value, but for a payload."""
+    """Read all columns as text; an empty value is null, except for a payload."""
     columns = next(csv.reader([header.decode("utf-8-sig")]), [])
     convert = pa.csv.ConvertOptions(
         column_types=dict.fromkeys(columns, pa.string()),

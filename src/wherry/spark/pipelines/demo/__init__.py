@@ -1,1 +1,1 @@
-"""`demo`: broker, load, pipeline and consumers for a minute, and a picture of it."""
+"""`demo`: broker, load, pipeline and consumers for a minute, and a chart of the rates."""

@@ -1,6 +1,6 @@
-"""Everything at once for a minute: a broker, a load, a streaming pipeline, and consumers of what it makes.
+"""Runs a broker, a load, a streaming pipeline and consumers of its output, all for a minute.
 
-The broker is a process of its own on a directory of its own, with ports that were free; all of it is gone afterwards.
+The broker is a process of its own with a temporary folder and free ports; all of it is removed afterwards.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ HOST = "127.0.0.1"
 ORDERS, LARGE, BAD = "orders", "orders.large", "orders.bad"
 TICK_S = 0.1
 DRAIN_S = 30.0
-"""How long the end is waited for, once nothing more is published."""
+"""How long to wait for the rest to be read, once nothing more is published."""
 BROKEN_OF = 100
-"""One order of so many does not decode."""
+"""One order of this many cannot be decoded."""
 CITIES = ("Bonn", "Oslo", "Lyon", "Graz", "Turin")
 
 PIPELINE = f"""\
@@ -61,7 +61,7 @@ topic = "{LARGE}"
 
 
 class Moment(NamedTuple):
-    """What had happened by then."""
+    """The totals at one time."""
 
     at_s: float
     published: int
@@ -73,20 +73,20 @@ class Moment(NamedTuple):
 
 @dataclass
 class Counts:
-    """What the two ends did so far."""
+    """What load and consumers have done so far."""
 
     published: int = 0
     consumed: int = 0
     warm: bool = False
-    """Whether the pipeline has done its first micro-batch: then the load begins."""
+    """Whether the pipeline has done its first micro-batch: the load begins then."""
     ending: bool = False
-    """Whether the time is over: nothing more is published, and what is under way is waited for."""
+    """Whether the time is up: nothing more is published, and the rest is read."""
     fault: BaseException | None = None
 
 
 @dataclass
 class Story:
-    """What a demo came to."""
+    """The result of a demo."""
 
     moments: list[Moment]
     figures: list[Figures]
@@ -97,7 +97,7 @@ class Story:
 
 @contextmanager
 def broker(folder: Path) -> Iterator[tuple[str, str]]:
-    """A broker for the demo; its addresses, of HTTP and of Flight."""
+    """Run a broker for the demo; yield its addresses of HTTP and of Flight."""
     http, flight = _free_ports(2)
     command = [sys.executable, "-m", "wherry", "serve", "--port", str(http), "--data", str(folder / "data")]
     with (folder / "broker.log").open("wb") as log:
@@ -112,7 +112,7 @@ def broker(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def demo(folder: Path, *, seconds: float, rate: int, master: str, tell: Callable[[str, Story | None], None]) -> Story:
-    """Run it; `tell` hears what is going on, twice a second once it runs."""
+    """Run the demo; call `tell` with what happens, and twice a second once the pipeline runs."""
     counts = Counts()
     (folder / "demo.toml").write_text(PIPELINE)
     tell("starting a broker", None)
@@ -138,12 +138,15 @@ def demo(folder: Path, *, seconds: float, rate: int, master: str, tell: Callable
 
 
 def _is_over(story: Story, seconds: float) -> bool:
-    """The time begins with the first micro-batch: that of a session is a slow one. After it, all is read to its end."""
+    """Return whether the demo is over: the time is up and all messages were read, or waited for too long.
+
+    The time begins with the first micro-batch, since that of a new session is slow.
+    """
     at_s = story.moments[-1].at_s if story.moments else -1.0
     if at_s < seconds:
         return False
     counts, large = story.counts, story.figures[0]
-    was_ending, counts.ending = counts.ending, True  # what was on its way then is counted by the next look
+    was_ending, counts.ending = counts.ending, True  # the next call counts messages that are still on their way
     read = large.rows_in >= counts.published and not any(each.lag for each in story.figures)
     return at_s >= seconds + DRAIN_S or (was_ending and read and counts.consumed >= large.rows_out)
 
@@ -159,13 +162,13 @@ def _moment(at_s: float, figures: list[Figures], counts: Counts) -> Moment:
 
 @contextmanager
 def _traffic(url: str, rate: int, counts: Counts) -> Iterator[None]:
-    """Publishes and consumes in a thread of its own until the end of the `with`."""
+    """Publish and consume in a thread of its own until the end of the `with`."""
     ready, over = threading.Event(), threading.Event()
 
     def run() -> None:
         try:
             asyncio.run(_both(url, rate, counts, ready, over))
-        except BaseException as fault:  # noqa: BLE001, RUF100 - told by the thread that shows
+        except BaseException as fault:  # noqa: BLE001, RUF100 - raised again by the thread that shows
             counts.fault = fault
             ready.set()
 
@@ -197,10 +200,10 @@ async def _both(url: str, rate: int, counts: Counts, ready: threading.Event, ove
 
 
 async def _publish(client: Client, rate: int, counts: Counts, over: threading.Event) -> None:
-    """An even pace; what could not be sent in time is sent at once."""
+    """Publish at an even pace; orders that are late are sent at once."""
     chance, began = random.Random(7), 0.0
     while not over.is_set():
-        due = BROKEN_OF - counts.published  # some to warm up with
+        due = BROKEN_OF - counts.published  # a few before the pipeline is warm
         if counts.warm:
             began = began or time.monotonic()
             due += int((time.monotonic() - began) * rate)

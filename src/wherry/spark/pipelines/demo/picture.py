@@ -1,4 +1,4 @@
-"""The picture at the end of a demo: rates over time, in a terminal and as a PNG."""
+"""The chart at the end of a demo: rates over time, in a terminal and as a PNG."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WINDOW_S = 5.0
 
 
 def rates(moments: Sequence[Moment], name: str) -> list[float]:
-    """A second, over the last few seconds before each moment.
+    """Return the rate a second at each moment, over the few seconds before it.
 
     Examples
     --------
@@ -33,7 +33,7 @@ def rates(moments: Sequence[Moment], name: str) -> list[float]:
 
 
 def spark_line(values: Sequence[float], width: int, top: float) -> str:
-    """Values as a line of blocks, `width` wide; `top` is a full one.
+    """Return values as a line of blocks, `width` wide; `top` is a full block.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def spark_line(values: Sequence[float], width: int, top: float) -> str:
 
 
 def chart(story: Story, width: int = 48) -> list[str]:
-    """Three lines, on one scale."""
+    """Return three lines of text, on one scale."""
     found = {name: rates(story.moments, name) for name in SERIES}
     top = max((max(values, default=0.0) for values in found.values()), default=0.0)
     wide = max(map(len, WORDS.values()))
@@ -60,7 +60,7 @@ def chart(story: Story, width: int = 48) -> list[str]:
 
 
 def picture(story: Story, path: Path) -> None:
-    """The same, to keep."""
+    """Write the same chart as a PNG."""
     times = [moment.at_s for moment in story.moments]
     with figure(LIGHT, "", 5.0) as (drawn, only):
         only.remove()

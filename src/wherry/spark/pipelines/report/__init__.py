@@ -1,1 +1,1 @@
-"""`report`: what went through topics, as JSON, a page and plots."""
+"""`report`: the messages of topics in figures, as JSON, a page and plots."""

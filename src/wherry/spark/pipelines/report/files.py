@@ -15,7 +15,7 @@ JSON, PAGE = "report.json", "index.html"
 
 
 def write(report: Report, folder: Path) -> list[Path]:
-    """All files; `report.json` is the last, so whoever finds it finds the others."""
+    """Write all files; `report.json` is the last, so that all others exist once it does."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn = plots(report)
     files: dict[str, bytes] = {}
@@ -28,12 +28,12 @@ def write(report: Report, folder: Path) -> list[Path]:
 
 
 def read(folder: Path) -> Report:
-    """A report that was written before."""
+    """Return a report that was written before."""
     return msgspec.json.decode((folder / JSON).read_bytes(), type=Report)
 
 
 def _put(path: Path, content: bytes) -> Path:
-    """Whole or not at all."""
+    """Write a file in one step, so that no reader sees a part of it."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_bytes(content)
     fresh.replace(path)

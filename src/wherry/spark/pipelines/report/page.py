@@ -1,4 +1,4 @@
-"""A report as one page: no script, nothing fetched, light or dark as the reader's system is, for wide and narrow."""
+"""A report as one page: no script, nothing fetched, light or dark as the reader's system, for any width."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from wherry.spark.pipelines.report.plots import (
 from wherry.spark.pipelines.report.report import Report
 
 ROWS_MAX = 100
-"""Of a table; `report.json` has all."""
+"""The most rows of a table; `report.json` has all."""
 
 NARROW_PX = 640
-"""Up to this width the plots that are drawn for a phone are shown."""
+"""The most pixels of a window that gets the plots for a phone."""
 
 STYLE = f"""
 :root {{ color-scheme: light dark; --paper: {LIGHT.paper}; --ink: {LIGHT.ink}; --faint: {LIGHT.faint};
@@ -59,7 +59,7 @@ Cell = str | int | float
 
 
 def page(report: Report, plots: Sequence[Plot]) -> str:
-    """The whole document."""
+    """Return the whole document."""
     parts = [(title, body) for title, body in _sections(report, {plot.name: plot for plot in plots}) if body]
     links = "".join(f'<a href="#{_anchor(title)}">{escape(title)}</a>' for title, _ in parts)
     sections = "".join(
@@ -99,7 +99,7 @@ def _head(report: Report) -> str:
 
 
 def _sections(report: Report, plots: dict[str, Plot]) -> Iterable[tuple[str, str]]:
-    """Titles, and what is below each; nothing where there is nothing to see."""
+    """Yield titles, and the content below each; a section without content is empty."""
     topics = _table(
         ("topic", "messages", "payloads", "keys", "first", "last", "size p50", "p99", "age p50", "p99"),
         [
@@ -155,7 +155,7 @@ def _pictures(plots: dict[str, Plot], *names: str) -> str:
 
 
 def _picture(plot: Plot) -> str:
-    """The same picture in all themes, of which the browser takes one."""
+    """Return a picture in all themes, of which the browser chooses one."""
     alt = escape(f"{plot.title}. {plot.about}", quote=True)
     dark, narrow = "(prefers-color-scheme: dark)", f"(max-width: {NARROW_PX}px)"
     others = "".join(
@@ -174,7 +174,7 @@ def _data(plot: Plot, theme: str) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], words: int = 1) -> str:
-    """The first columns are words, the others figures; nothing without rows."""
+    """Return a table whose first columns are words and the others figures; an empty text without rows."""
     if not rows:
         return ""
     kinds = [' class="words"'] * words + [""] * (len(heads) - words)

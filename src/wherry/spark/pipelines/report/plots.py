@@ -1,4 +1,4 @@
-"""Plots of a report, as PNG, light or dark, wide or as wide as a phone. matplotlib draws; nothing is fetched."""
+"""The plots of a report as PNG, light or dark, for a page or a phone. matplotlib draws them; nothing is fetched."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from typing import Any, NamedTuple
 from wherry.spark.pipelines.report.report import OTHERS, Percentiles, Report
 
 SERIES_MAX = 6
-"""Lines with a colour of their own; the rest is one more."""
+"""Lines with a colour of their own; all others are one more line."""
 BARS_MAX = 12
 DPI = 144
 WIDE, NARROW = 9.0, 4.6
-"""Inches: of a page, and of a phone held upright, where the same text needs twice the room."""
+"""Inches: the width of a page, and of a phone held upright, where the same text needs twice the share."""
 
 LINE = 0.19
 """Inches: the height of a line of a legend."""
 
 STAIRS_MAX = 40
-"""Slots up to which each is a stair, as wide as it lasts; more of them are points of a line."""
+"""Up to this many slots each is drawn as a step, as wide as the slot; with more, as points of a line."""
 
 APART = 1.6
-"""Ticks on a scale of powers are so many times apart at least."""
+"""Ticks on a logarithmic scale are at least this factor apart."""
 
 SPANS_MS = (0.1, 1.0, 10.0, 1e2, 1e3, 1e4, 6e4, 6e5, 3.6e6, 3.6e7, 8.64e7, 8.64e8, 8.64e9)
 SIZES = tuple(float(1 << power) for power in range(0, 41, 4))
 
 
 class Theme(NamedTuple):
-    """Paper and colours; those of the series can be told apart by people who see colours differently."""
+    """Paper and colours; people who see colours differently can distinguish those of the series."""
 
     name: str
     paper: str
@@ -44,11 +44,11 @@ class Theme(NamedTuple):
 
     @property
     def label_chars(self) -> int:
-        """Of a label at the side: about a third of the width, and enough to tell names apart."""
+        """The most characters of a label at the side: about a third of the width, and enough to distinguish names."""
         return max(24, int(self.width * 3.7))
 
     def narrow(self) -> Theme:
-        """The same for a phone."""
+        """Return the same theme for a phone."""
         return self._replace(name=f"{self.name}-narrow", width=NARROW)
 
 
@@ -71,11 +71,11 @@ class Plot(NamedTuple):
 
 
 Series = Mapping[str, Mapping[int, float]]
-"""By name: values by the beginning of their slot."""
+"""Values by the start of their slot, by name."""
 
 
 def plots(report: Report) -> list[Plot]:
-    """Those that there is something to see in."""
+    """Return the plots that have something to show."""
     slot = span(report.step_ms)
     drawers: list[tuple[str, str, str, object, Callable[[Report, Theme], bytes]]] = [
         ("rate", "Messages a second", f"Published, mean of each {slot}, by topic.", report.slots, _rate),
@@ -108,7 +108,7 @@ def plots(report: Report) -> list[Plot]:
 
 @contextmanager
 def figure(theme: Theme, title: str, height: float) -> Iterator[tuple[Any, Any]]:
-    """A figure and its axes, without what nobody reads. Draw and save within: a theme ends with its `with`."""
+    """Yield a figure and its axes. Draw and save inside the `with`: the theme ends with it."""
     os.environ.setdefault("MPLBACKEND", "Agg")
     from matplotlib import rc_context  # noqa: PLC0415 - heavy
     from matplotlib.figure import Figure  # noqa: PLC0415
@@ -121,7 +121,7 @@ def figure(theme: Theme, title: str, height: float) -> Iterator[tuple[Any, Any]]
     }
     plain: dict[Any, Any] = {
         "font.size": 10,
-        "text.parse_math": False,  # a `$` in a name is a dollar
+        "text.parse_math": False,  # a `$` in a name is a dollar sign
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.titlelocation": "left",
@@ -136,7 +136,7 @@ def figure(theme: Theme, title: str, height: float) -> Iterator[tuple[Any, Any]]
 
 
 def png_of(drawn: Any) -> bytes:
-    """The picture as a file."""
+    """Return the figure as a PNG file."""
     stream = BytesIO()
     drawn.savefig(stream, format="png")
     return stream.getvalue()
@@ -174,7 +174,7 @@ def _dying(report: Report, theme: Theme) -> bytes:
 
 
 def _by_topic(report: Report, value: Callable[[Any], float]) -> Series:
-    """Values a second of the topics with the most, and of the others together."""
+    """Return values a second of the topics with the most, and of the others together."""
     sums: dict[str, float] = {}
     for each in report.slots:
         sums[each.topic] = sums.get(each.topic, 0.0) + value(each)
@@ -197,7 +197,7 @@ def _over_time(
     in_powers: bool = False,
     sparse: bool = False,
 ) -> bytes:
-    """A line for each series. A slot without a value is zero; if values are `sparse`, nothing."""
+    """Draw a line for each series. A slot without a value is zero, or with `sparse` a gap."""
     from matplotlib.ticker import FuncFormatter, MultipleLocator  # noqa: PLC0415
 
     found = [at_ms for values in series.values() for at_ms in values]
@@ -240,7 +240,7 @@ def _time_axis(axes: Any, theme: Theme, times: Sequence[datetime]) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, MinuteLocator  # noqa: PLC0415
 
     locator: Any = AutoDateLocator(minticks=3, maxticks=8 if theme.width == WIDE else 5, tz=UTC)  # type: ignore[no-untyped-call]
-    if times[-1] - times[0] <= timedelta(minutes=5):  # else it would tell seconds, and no slot is that short
+    if times[-1] - times[0] <= timedelta(minutes=5):  # the other locator would show seconds, and no slot is that short
         locator = MinuteLocator(tz=UTC)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     written = ConciseDateFormatter(locator, tz=UTC, show_offset=False)  # type: ignore[no-untyped-call]
@@ -260,7 +260,7 @@ def _sizes(report: Report, theme: Theme) -> bytes:
 
 
 def _latency(report: Report, theme: Theme) -> bytes:
-    """What was measured, then topics by their messages, then dead letters; what of, behind a name that may be cut."""
+    """Draw the measured delivery, then topics by their messages, then dead letters. Each label ends with its kind."""
     rows: list[tuple[str, Percentiles]] = []
     if report.delivery_ms is not None:
         rows.append(("all: until handed over", report.delivery_ms))
@@ -283,7 +283,10 @@ def _ranges(
     told: Callable[[float], str],
     ticks: Sequence[float],
 ) -> bytes:
-    """A line from the median to the largest for each row, on a scale of powers; what is less than its end is there."""
+    """Draw a line from the median to the largest value of each row, on a logarithmic scale.
+
+    A value below the first tick is drawn at that tick.
+    """
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: PLC0415
 
     marks = (("p50", "o"), ("p90", "s"), ("p99", "D"), ("max", "|"))
@@ -308,7 +311,7 @@ def _ranges(
 
 
 def _inside(ticks: Sequence[float], low: float, high: float, most: int) -> list[float]:
-    """Round values, at most so many; where fewer than two of them fit, doubles and fives too."""
+    """Return round values within the range, at most so many; with doubles and fives if fewer than two fit."""
     found = [tick for tick in ticks if low <= tick <= high]
     if len(found) < 2:
         finer = (tick * part for tick in (ticks[0] / 10, *ticks) for part in (2, 5))
@@ -318,7 +321,7 @@ def _inside(ticks: Sequence[float], low: float, high: float, most: int) -> list[
 
 
 def _legend(axes: Any, theme: Theme, title: str, names: Sequence[str]) -> None:
-    """Between title and picture, in as few lines as its names allow."""
+    """Draw a legend between title and plot, in as few lines as its names allow."""
     lines = _lines(theme, names)
     axes.legend(
         frameon=False,
@@ -335,7 +338,7 @@ def _legend(axes: Any, theme: Theme, title: str, names: Sequence[str]) -> None:
 
 
 def _lines(theme: Theme, names: Sequence[str]) -> int:
-    """Lines that a legend of these names takes."""
+    """Return how many lines a legend of these names takes."""
     columns = max(1, int(theme.width * 15 / (max(map(len, names)) + 6)))
     return -(-len(names) // columns)
 
@@ -374,7 +377,7 @@ def _bars(
     about: str,
     told: Callable[[float], str],
 ) -> bytes:
-    """A bar for each row, its value and a note behind it; there is room for the longest of those."""
+    """Draw a bar for each row, with its value and a note after it, and leave room for the longest note."""
     with figure(theme, title, 1.2 + 0.36 * len(rows)) as (drawn, axes):
         axes.barh(range(len(rows)), [value for _, value, _ in rows], color=colour, height=0.62)
         largest = max(value for _, value, _ in rows) or 1.0
@@ -392,7 +395,7 @@ def _bars(
 
 
 def _rows(axes: Any, names: Sequence[str], *, grid: bool = True) -> None:
-    """A row for each name, the first on top."""
+    """Label the axis with a row for each name, the first on top."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(length=0, pad=7)
@@ -406,13 +409,13 @@ def _rows(axes: Any, names: Sequence[str], *, grid: bool = True) -> None:
 
 
 def cut(text: str, most: int) -> str:
-    """A label that leaves room for the picture."""
+    """Return a label, cut so that it leaves room for the plot."""
     short = text if len(text) <= most else text[: most - 1] + "…"
     return "".join(each if each.isprintable() else "�" for each in short)
 
 
 def number(value: float) -> str:
-    """A figure in few digits.
+    """Return a figure in few digits.
 
     Examples
     --------
@@ -423,7 +426,7 @@ def number(value: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes in few words."""
+    """Return bytes in a short form, with a unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1_024:
             return f"{number(count)} {unit}"
@@ -432,7 +435,7 @@ def size(count: float) -> str:
 
 
 def span(ms: float) -> str:
-    """A time in few words."""
+    """Return a duration in a short form, with a unit."""
     for unit, length, most in (("ms", 1.0, 1e3), ("s", 1e3, 6e4), ("min", 6e4, 3.6e6), ("h", 3.6e6, 8.64e7)):
         if ms < most:
             return f"{number(ms / length)} {unit}"
@@ -440,5 +443,5 @@ def span(ms: float) -> str:
 
 
 def minute(ms: int) -> str:
-    """A time in UTC, to the minute."""
+    """Return a time in UTC, to the minute."""
     return datetime.fromtimestamp(ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M")

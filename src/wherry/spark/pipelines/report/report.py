@@ -1,8 +1,8 @@
-"""What went through topics: rollups by Spark, as values that JSON, a page and plots are made of.
+"""The messages of topics in figures: Spark computes them, and JSON, a page and plots are made of them.
 
-Two passes over the same messages: one to percentiles, which do not add up, and to the span of time; one to counts by
-topic, slot of time and key, from which all sums come. A slot is as long as the span asks for, so there are never many.
-The rows themselves never come to the driver; what does come is bounded.
+There are two passes over the same messages: one for percentiles, which cannot be added up, and for the span of time;
+one for counts by topic, slot of time and key, which all sums come from. The length of a slot depends on the span, so
+the number of slots is bounded. The driver gets no messages, only these bounded results.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 MINUTE_MS = 60_000
 STEPS_MS = tuple(MINUTE_MS * minutes for minutes in (1, 5, 15, 60, 360, 1_440, 10_080, 43_200, 525_600))
 SLOTS_MAX = 300
-"""Slots of time in a report, about; the step is the shortest that gives no more."""
+"""About the most slots of time in a report; the step is the shortest that gives no more."""
 
 TOPICS_MAX = 50
-"""Topics that are told slot by slot, and whose keys are; those with the most messages. The others are one more."""
+"""Topics with figures by slot and by key: those with the most messages. The others are counted together."""
 OTHERS = ""
-"""What they are called, all together: no topic has this name."""
+"""The name for all other topics together; no topic has it."""
 
 ERRORS_MAX = 5
 ERROR_CHARS_MAX = 200
-"""Errors that are told of each reason for dead letters, the most frequent ones, and how much of each."""
+"""The most errors of each reason for dead letters, by frequency, and the most characters of each."""
 
 T = TypeVar("T")
 Watch = Callable[[str, Callable[[], T]], T]
-"""Does one part of the work, named, and shows how far it is."""
+"""Does one named part of the work, and shows the progress."""
 
 
 class Percentiles(msgspec.Struct, frozen=True):
-    """Values that so many of a hundred do not exceed."""
+    """Values that this percentage of all does not exceed."""
 
     p50: float
     p90: float
@@ -58,22 +58,22 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """What a topic holds."""
+    """The messages of a topic."""
 
     name: str
     messages: int
     bytes: int
     keys: int
-    """Different ones."""
+    """The number of different keys."""
     first_ms: int
     last_ms: int
     size: Percentiles
     age_ms: Percentiles
-    """From the publish until this report."""
+    """The time from the publish until this report."""
 
 
 class HotKey(msgspec.Struct, frozen=True):
-    """A key with many messages, and when they came: slots and counts."""
+    """A key with many messages, and when they were published: slots and counts."""
 
     topic: str
     key: str
@@ -92,13 +92,13 @@ class Dead(msgspec.Struct, frozen=True):
     messages: int
     attempts: float
     took_ms: Percentiles
-    """From the publish until it died."""
+    """The time from the publish until the message died."""
     errors: list[tuple[str, int]]
-    """The most frequent ones, cut, and how often."""
+    """The most frequent errors, cut, and how often each occurred."""
 
 
 class Dying(msgspec.Struct, frozen=True):
-    """How long what died in one slot of time had taken."""
+    """How long messages that died in one slot of time had existed."""
 
     topic: str
     at_ms: int
@@ -107,7 +107,7 @@ class Dying(msgspec.Struct, frozen=True):
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """How far a reader is."""
+    """How far a subscription is."""
 
     topic: str
     name: str
@@ -120,37 +120,37 @@ class Subscription(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it; `report.json` is this."""
+    """The whole report; `report.json` is this."""
 
     version: int = VERSION
     made_ms: int
     broker: str
     since_ms: int | None = None
-    """Published, and died, from then on; else all that is there."""
+    """Only messages that were published, or died, from this time on; without it all."""
     step_ms: int = MINUTE_MS
-    """How long a slot is."""
+    """The length of a slot."""
     topics: list[Topic]
     slots: list[Slot]
     keys: list[HotKey]
     dead: list[Dead]
     dying: list[Dying] = []
     dying_step_ms: int = MINUTE_MS
-    """How long a slot of those is: dead letters may be much older than what is in the log."""
+    """The length of a slot for dead letters, which may be much older than the messages in the log."""
     subscriptions: list[Subscription]
     delivery_ms: Percentiles | None = None
-    """From the publish until it is handed over, of all messages since the broker started; by the bounds of buckets."""
+    """The time from publish to hand-over of all messages since the broker started, in bounds of its buckets."""
 
     def seconds(self, at_ms: int) -> float:
-        """How much of a slot the report is about: the first and the last one are rarely whole.
+        """Return how many seconds of a slot the report covers: the first and the last slot are rarely whole.
 
-        A tenth of it at least, so that a few messages in a sliver of time are no peak.
+        It is at least a tenth of the slot, so that a few messages in a very short time do not look like a peak.
         """
         begin, end = max(at_ms, self.since_ms or 0), min(at_ms + self.step_ms, self.made_ms)
         return max(self.step_ms / 10, end - begin) / 1_000
 
 
 def step_of(span_ms: int) -> int:
-    """How long slots are for so long a time.
+    """Return the length of slots for a span of time.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def step_of(span_ms: int) -> int:
 
 
 class Rollups:
-    """The questions, for the topics of one broker."""
+    """The queries of a report, for the topics of one broker."""
 
     def __init__(
         self, spark: SparkSession, broker: Mapping[str, str], topics: list[str], since_ms: int | None = None
@@ -169,9 +169,9 @@ class Rollups:
         self._spark, self._broker, self._topics, self._since_ms = spark, dict(broker), topics, since_ms
 
     def report(self, watch: Watch[Any], *, hot: int = 10, delivery_ms: Percentiles | None = None) -> Report:
-        """Ask all of them; `watch` sees each on its way."""
+        """Run all queries and return the report; `watch` runs each and shows its progress."""
         made_ms = int(time.time() * 1_000)
-        rows = self._log()  # one load, so one end of the log for both passes
+        rows = self._log()  # one load, so that the log has the same end in both passes
         topics = watch("measuring sizes and ages", lambda: _sizes(rows, made_ms))
         step_ms = _step(topics)
         told = [each.name for each in sorted(topics, key=lambda each: (-each.messages, each.name))[:TOPICS_MAX]]
@@ -244,7 +244,7 @@ def _step(topics: list[Topic]) -> int:
 
 
 def _sizes(rows: DataFrame, now_ms: int) -> list[Topic]:
-    """Each topic; its keys are counted later."""
+    """Return each topic; its keys are counted later."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     size, sent = f.octet_length("payload"), f.unix_millis("published")
@@ -296,7 +296,7 @@ def _keys(counts: DataFrame) -> dict[str, int]:
 
 
 def _hot(counts: DataFrame, told: list[str], hot: int) -> list[HotKey]:
-    """The keys with the most messages of each topic; a list of slots for those alone."""
+    """Return the keys with the most messages of each topic, each with its slots."""
     from pyspark.sql import Window  # noqa: PLC0415
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -335,7 +335,7 @@ def _hot(counts: DataFrame, told: list[str], hot: int) -> list[HotKey]:
 
 
 def _reasons(rows: DataFrame) -> list[Dead]:
-    """By reason; texts of errors may be as many as there are dead letters, so only the most frequent are told."""
+    """Return the dead letters by reason. Each may have another error text, so only the most frequent ones are kept."""
     from pyspark.sql import Window  # noqa: PLC0415
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -403,7 +403,7 @@ def _percentiles(name: str, value: Column) -> Column:
 
 
 def of_buckets(text: str, name: str) -> Percentiles | None:
-    r"""Percentiles of a histogram in the text of Prometheus, in milliseconds: the upper bound of their bucket.
+    r"""Return percentiles of a histogram in Prometheus text, in milliseconds: the upper bound of each one's bucket.
 
     Examples
     --------
