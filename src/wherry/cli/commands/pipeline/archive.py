@@ -26,19 +26,22 @@ FLIGHT = "grpc://127.0.0.1:7072"
 RETRY_S = 30.0
 
 Url = Annotated[
-    str, typer.Option("--url", envvar="WHERRY_FLIGHT_URL", help="Arrow Flight of the broker.", show_envvar=True)
+    str, typer.Option("--url", envvar="WHERRY_FLIGHT_URL", help="Arrow Flight address of the broker.", show_envvar=True)
 ]
 ApiKey = Annotated[str | None, typer.Option("--api-key", help="Your API key.", show_default="as before the command")]
 Master = Annotated[str, typer.Option(help="Where Spark runs: local[2], spark://host:7077, sc://host:15002.")]
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Messages a second.", show_default="as fast as can be")]
 Since = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Published from then on: '2h ago', an ISO time (UTC unless it says), Unix ms."),
+    typer.Option(
+        metavar="TIME",
+        help="Only messages published from then on: '2h ago', an ISO time (UTC without a zone), Unix ms.",
+    ),
 ]
 Consume = Annotated[
-    bool, typer.Option("--consume", help="May be the only reader of a queue, whose messages go once they were read.")
+    bool, typer.Option("--consume", help="Allow to be the only reader of a queue, which deletes messages once read.")
 ]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Published before then.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only messages published before then.")]
 
 
 def archive(
@@ -48,14 +51,14 @@ def archive(
         str,
         typer.Option("--to", metavar="URL", help="A folder that driver and executors share, or s3://bucket/folder."),
     ],
-    target_mib: Annotated[float, typer.Option(min=0.01, help="How large a file is to be.")] = 128.0,
+    target_mib: Annotated[float, typer.Option(min=0.01, help="Size of a file.")] = 128.0,
     compact: Annotated[bool, typer.Option("--compact/--no-compact", help="Merge small files.")] = True,
-    verify: Annotated[bool, typer.Option("--verify", help="Then read all of it again, and compare.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Then read all files again, and compare.")] = False,
     on_loss: Annotated[
-        Literal["fail", "go-on"], typer.Option(help="What to do about messages that went unarchived.")
+        Literal["fail", "go-on"], typer.Option(help="What to do about messages that were deleted unarchived.")
     ] = "fail",
     subscription: Annotated[
-        str | None, typer.Option(help="Of a new archive.", show_default="a name of its own")
+        str | None, typer.Option(help="Subscription of a new archive.", show_default="a random name")
     ] = None,
     grace: Annotated[
         int | None,
@@ -69,11 +72,11 @@ def archive(
     api_key: ApiKey = None,
     json: AsJson = False,
 ) -> None:
-    """Archive topics as Parquet, by topic and date, with a manifest of what is there.
+    """Archive topics as Parquet, by topic and date, with a manifest of the files.
 
-    Archives what is new since the last run; a run that was killed is made up for by the next. The archive is a durable
-    subscription: the broker lets go of messages only when a manifest covers them. Of a queue without another
-    subscription it lets go of them then, so a first run needs --consume.
+    A run archives the messages since the last run, and completes a run that was killed. The archive is a durable
+    subscription: the broker keeps messages until a manifest covers them. A queue without another subscription deletes
+    them then, so the first run on one needs --consume.
     """
     from wherry.spark.pipelines.archive import archive as jobs
     from wherry.spark.read.topics import resolve
@@ -106,35 +109,34 @@ def archive(
 
 def replay(
     ctx: typer.Context,
-    topic: Annotated[str, typer.Argument(help="Whose messages.", metavar="TOPIC")],
-    into: Annotated[str, typer.Option("--into", metavar="TOPIC", help="Where they go.")],
-    job: Annotated[str, typer.Option("--job", help="A name: what has one is done once, however often it is run.")],
+    topic: Annotated[str, typer.Argument(help="The topic to read.", metavar="TOPIC")],
+    into: Annotated[str, typer.Option("--into", metavar="TOPIC", help="The topic to publish to.")],
+    job: Annotated[str, typer.Option("--job", help="Name of the job, which is done once, however often it is run.")],
     archive: Annotated[
         str | None, typer.Option("--archive", metavar="URL", help="Read this archive of the topic.", show_default="log")
     ] = None,
     since: Since = None,
     until: Until = None,
-    key: Annotated[list[str] | None, typer.Option(help="With this key. May be repeated.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="Only messages with this key. May be repeated.")] = None,
     header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="With this header. May be repeated.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Only messages with this header. May be repeated.")
     ] = None,
-    priority_min: Annotated[int | None, typer.Option(help="With at least this priority.")] = None,
-    priority_max: Annotated[int | None, typer.Option(help="With at most this priority.")] = None,
+    priority_min: Annotated[int | None, typer.Option(help="Only messages with at least this priority.")] = None,
+    priority_max: Annotated[int | None, typer.Option(help="Only messages with at most this priority.")] = None,
     rate: Rate = None,
     on_loss: Annotated[
-        Literal["fail", "go-on"], typer.Option(help="What to do about messages that left the log unread.")
+        Literal["fail", "go-on"], typer.Option(help="What to do about messages that were deleted unread.")
     ] = "fail",
-    keep_ids: Annotated[bool, typer.Option("--keep-ids", help="With their ids; they must be new there.")] = False,
-    keep_times: Annotated[bool, typer.Option("--keep-times", help="With due and expiry times.")] = False,
+    keep_ids: Annotated[bool, typer.Option("--keep-ids", help="Keep the ids; they must be new in the topic.")] = False,
+    keep_times: Annotated[bool, typer.Option("--keep-times", help="Keep due and expiry times.")] = False,
     master: Master = "local[*]",
     url: Url = FLIGHT,
     api_key: ApiKey = None,
     json: AsJson = False,
 ) -> None:
-    """Publish messages of a topic's log or archive once more, into a topic.
+    """Publish messages of a topic's log or archive again, to a topic.
 
-    What is replayed is fixed when the job first runs. Run again it goes on where it was, and does nothing when it is
-    done.
+    The first run of a job fixes what is replayed. A second run continues the job, or does nothing if the job is done.
     """
     from wherry.model.calls.where import Where
     from wherry.spark.pipelines.replay import replay as jobs
@@ -167,10 +169,11 @@ def replay(
 
 def backfill(
     ctx: typer.Context,
-    topic: Annotated[str, typer.Argument(help="Where the messages go.", metavar="TOPIC")],
+    topic: Annotated[str, typer.Argument(help="The topic to publish to.", metavar="TOPIC")],
     files: Annotated[list[str], typer.Argument(help="Parquet, NDJSON or CSV; paths or URLs.", metavar="FILE…")],
     job: Annotated[
-        str | None, typer.Option("--job", help="A name: it is done once.", show_default="from what is in the files")
+        str | None,
+        typer.Option("--job", help="Name of the job, which is done once.", show_default="a digest of the files"),
     ] = None,
     due: Annotated[str, typer.Option(help="The column with the due time.")] = "due",
     payload: Annotated[str, typer.Option(help="The column with the payload.")] = "payload",
@@ -180,9 +183,9 @@ def backfill(
     api_key: ApiKey = None,
     json: AsJson = False,
 ) -> None:
-    """Publish the messages of files, each due when its row says; also id, key, priority, expires, headers.
+    """Publish the messages of files, each due at the time in its row; also id, key, priority, expires, headers.
 
-    Times are timestamps, Unix milliseconds or ISO text. Run again it goes on where it was, and does nothing when it is
+    Times are timestamps, Unix milliseconds or ISO text. A second run continues the job, or does nothing if the job is
     done.
     """
     from wherry.spark.pipelines.backfill import backfill as jobs
@@ -219,7 +222,7 @@ def register(parent: typer.Typer) -> None:
 
 
 def link_of(ctx: typer.Context, url: str, api_key: str | None) -> Link:
-    """The broker that a command was told; asked before Spark is started, which takes long."""
+    """Return the link to the broker of a command, once it has answered: to start Spark before would take long."""
     from wherry.model.errors import InvalidInput, Unavailable
     from wherry.spark.link import Link
     from wherry.spark.options import SCHEMES
@@ -230,7 +233,7 @@ def link_of(ctx: typer.Context, url: str, api_key: str | None) -> Link:
     ca = here.tls.ca
     link = Link(url, api_key or here.key, None if ca is None else str(ca))
     try:
-        link.action("topics", {})  # before Spark is started: is there a broker, and does it know us?
+        link.action("topics", {})  # before Spark is started: is there a broker, and does it accept the key?
     except Unavailable as fault:
         fault.args = (
             f"no broker answers Arrow Flight at {url} ({fault}); wherry serve starts one, --url names another",
@@ -240,7 +243,7 @@ def link_of(ctx: typer.Context, url: str, api_key: str | None) -> Link:
 
 
 def place_of(link: Link) -> Place:
-    """The same broker, for Spark."""
+    """Return the same broker, for Spark."""
     from wherry.spark.pipelines.run.place import Place
 
     return Place(link.url, link.key, link.ca)
@@ -248,7 +251,7 @@ def place_of(link: Link) -> Place:
 
 @contextmanager
 def spark_installed() -> Iterator[None]:
-    """Say what to install where an import fails."""
+    """Raise an error that names the package to install, where an import fails."""
     from wherry.model.errors import WherryError
 
     try:
@@ -267,7 +270,7 @@ def _spark(master: str, link: Link) -> Iterator[SparkSession]:
 
 @contextmanager
 def watching(*, json: bool) -> Iterator[Watch]:
-    """A progress bar for people who watch; nothing for anybody else."""
+    """Show a progress bar on a terminal; nothing elsewhere or with `--json`."""
     from wherry.spark.pipelines.archive.tasks import Unwatched
 
     if json or not sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""`demo`: broker, load, streaming pipeline and consumers together, and a picture of it."""
+"""`demo`: broker, load, streaming pipeline and consumers together, and a chart of the rates."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def demo(
     ctx: typer.Context,
     seconds: Annotated[float, typer.Option(min=2, max=86_400, help="How long the pipeline runs.")] = 60.0,
     rate: Annotated[int, typer.Option(min=1, max=1_000_000, help="Orders a second.")] = 2_000,
-    picture: Annotated[Path, typer.Option(help="Where the PNG goes.")] = Path("wherry-demo.png"),
+    picture: Annotated[Path, typer.Option(help="Path of the PNG.")] = Path("wherry-demo.png"),
     master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
     json: AsJson = False,
 ) -> None:
-    """Orders go to a broker of its own, through Spark to another topic, and to consumers; then see how it went."""
+    """Run a broker, publish orders, pipe them through Spark to another topic and consumers, and show the rates."""
     import tempfile
 
     from wherry.cli.commands.pipeline.archive import spark_installed
@@ -69,7 +69,7 @@ def _summary(story: Story) -> dict[str, object]:
 
 
 class _Screen:
-    """What goes on, live: the chart so far and the queries."""
+    """Shows what happens, live: the chart so far and the queries."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._console = output.console(err=True)

@@ -1,4 +1,4 @@
-"""`pipeline`: the data pipeline, on Spark. What is heavy is imported when a command runs."""
+"""`pipeline`: the data pipeline, on Spark. Heavy modules are imported when a command runs."""
 
 from __future__ import annotations
 
@@ -49,8 +49,10 @@ pipeline_report.register(pipeline)
 def run(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="TOML, or a spark-pipeline.yml of Spark.")],
-    once: Annotated[bool, typer.Option("--once", help="Read what is there, and stop.")] = False,
-    seconds: Annotated[float | None, typer.Option(min=1, help="Stop after so long.", show_default="Ctrl-C")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Read the messages that exist now, and stop.")] = False,
+    seconds: Annotated[
+        float | None, typer.Option(min=1, help="Stop after this many seconds.", show_default="Ctrl-C")
+    ] = None,
     consume: Consume = False,
     master: Master = "local[*]",
     url: Url = FLIGHT,
@@ -59,9 +61,9 @@ def run(
 ) -> None:
     """Run a pipeline: topics, through SQL or Python, to topics, Parquet or tables.
 
-    It goes on from its checkpoints, and each row is written once. Rows that do not decode go to a dead-letter topic
-    with the reason; the queries go on. Its first run on a queue without a subscription needs --consume.
-    docs/pipelines.md tells what is in the file.
+    The run continues from the checkpoints of the pipeline, and each row is written once. Rows that cannot be decoded
+    are sent to a dead-letter topic with the reason, and the queries continue. The first run on a queue without a
+    subscription needs --consume. docs/pipelines.md describes the file.
     """
     here, place = session(ctx, json), _place(ctx, url, api_key)
     with spark_installed():
@@ -104,16 +106,18 @@ pipeline.add_typer(cluster, name="cluster")
 )
 def up(
     ctx: typer.Context,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="How many.")] = 2,
-    cores: Annotated[int, typer.Option(min=1, max=256, help="Of each worker.")] = 1,
-    memory_mb: Annotated[int, typer.Option(min=512, max=1 << 20, help="Of each worker, in MiB.")] = 1_024,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Of the master; 0 takes a free one.")] = 7_077,
-    seconds: Annotated[float | None, typer.Option(min=1, help="Stop after so long.", show_default="Ctrl-C")] = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers.")] = 2,
+    cores: Annotated[int, typer.Option(min=1, max=256, help="Cores of each worker.")] = 1,
+    memory_mb: Annotated[int, typer.Option(min=512, max=1 << 20, help="Memory of each worker, in MiB.")] = 1_024,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of the master; 0 takes a free one.")] = 7_077,
+    seconds: Annotated[
+        float | None, typer.Option(min=1, help="Stop after this many seconds.", show_default="Ctrl-C")
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Start a real Spark master and workers here, on the loopback address, until Ctrl-C. No password: only for trying.
+    """Start a real Spark master and workers on the loopback address, until Ctrl-C. No password: only for trials.
 
-    Everything of Wherry that takes --master runs there unchanged, with executors in processes of their own.
+    Every command with --master runs there unchanged, with executors in processes of their own.
     """
     here = session(ctx, json)
     with spark_installed():
@@ -146,7 +150,7 @@ def _tell_cluster(url: str, workers: int, cores: int, memory_mb: int) -> None:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """A SIGTERM is a Ctrl-C: whoever started processes has to end them."""
+    """Treat a SIGTERM like a Ctrl-C, so that the command ends the processes that it started."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -163,7 +167,7 @@ def _place(ctx: typer.Context, url: str, api_key: str | None) -> Place:
 
 
 def _check_declared(seconds: float | None, here: Session) -> None:
-    """Spark's own command reads what is there and stops, with `--once` or without, and talks as it likes."""
+    """Raise for options that Spark's own command cannot have: it stops after one run, and prints in its own format."""
     if seconds is not None:
         raise typer.BadParameter("Spark's own pipelines end by themselves", param_hint="--seconds")
     if here.json:
@@ -171,7 +175,7 @@ def _check_declared(seconds: float | None, here: Session) -> None:
 
 
 def _after(seconds: float | None) -> Callable[[], bool]:
-    """Whether so long is over since it was first asked."""
+    """Return a function that returns whether so many seconds have passed since its first call."""
     until: float | None = None
 
     def is_over() -> bool:
@@ -185,7 +189,7 @@ def _after(seconds: float | None) -> Callable[[], bool]:
 
 @contextmanager
 def _shown(here: Session) -> Iterator[Callable[[list[Figures]], None]]:
-    """A live table for people; for programs a line for each query, each second."""
+    """Show a live table on a terminal, or the last state elsewhere; with `--json` a line for each query each second."""
     terminal = output.console()
     if here.json:
         yield _Lines()
@@ -201,7 +205,7 @@ def _shown(here: Session) -> Iterator[Callable[[list[Figures]], None]]:
 
 
 class _Lines:
-    """Figures as JSON, not more often than people could read."""
+    """Prints figures as JSON, once a second at most."""
 
     def __init__(self) -> None:
         self._next = 0.0
@@ -214,7 +218,7 @@ class _Lines:
 
 
 def live_table(figures: list[Figures]) -> Table:
-    """The queries of a pipeline, each with its state."""
+    """Return a table of the queries of a pipeline, each with its state."""
     return output.table(COLUMNS, map(_line, figures))
 
 

@@ -1,4 +1,4 @@
-"""`pipeline report`: what went through topics, by Spark."""
+"""`pipeline report`: the messages of topics in figures, by Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 def report(
     ctx: typer.Context,
-    topics: Annotated[list[str] | None, typer.Argument(help="Names; * stands for any text. All, if none.")] = None,
+    topics: Annotated[
+        list[str] | None, typer.Argument(help="Names of topics; * stands for any text. All topics, if none.")
+    ] = None,
     to: Annotated[Path, typer.Option("--to", help="The folder for report.json, index.html and plots.")] = Path(
         "report"
     ),
@@ -39,8 +41,8 @@ def report(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Published, or died, from then on: '2h ago', an ISO time (UTC unless it says), Unix ms.",
-            show_default="all that is there",
+            help="Only what was published, or died, from then on: '2h ago', an ISO time (UTC without a zone), Unix ms.",
+            show_default="all",
         ),
     ] = None,
     hot: Annotated[int, typer.Option(min=1, max=1_000, help="How many hot keys of each topic.")] = 10,
@@ -49,7 +51,7 @@ def report(
     api_key: ApiKey = None,
     json: AsJson = False,
 ) -> None:
-    """What went through topics: rates, sizes, times, dead letters, hot keys; as JSON, a page and plots."""
+    """Report the messages of topics: rates, sizes, times, dead letters, hot keys; as JSON, a page and plots."""
     since_ms = None if since is None else utc(since)
     here, link = session(ctx, json), link_of(ctx, url, api_key)
     place = place_of(link)
@@ -87,7 +89,7 @@ def register(parent: typer.Typer) -> None:
 
 @contextmanager
 def _bars(spark: Any, here: Session) -> Iterator[Callable[[str, Callable[[], Any]], Any]]:
-    """A bar for each job of Spark; nothing for a program."""
+    """Show a bar for each job of Spark on a terminal; nothing elsewhere or with `--json`."""
     from wherry.spark.pipelines.archive.tasks import watched
 
     if here.json or not sys.stderr.isatty():
@@ -108,7 +110,7 @@ def _bars(spark: Any, here: Session) -> Iterator[Callable[[str, Callable[[], Any
 
 
 def _delivery(here: Session, link: Link) -> Percentiles | None:
-    """What the broker measured by itself, if its figures can be had over HTTP: those of this broker, and no other."""
+    """Return the hand-over times that this broker measured, or None if HTTP does not reach its figures."""
     from wherry.model.errors import WherryError
     from wherry.spark.pipelines.report.report import of_buckets
 
@@ -129,9 +131,9 @@ def _published(link: Link) -> dict[str, int]:
 
 
 def same_broker(text: str, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-    """Whether figures in the text of Prometheus are of the broker that had published so much before and after them.
+    """Return whether figures in Prometheus text belong to the broker with these publishes before and after them.
 
-    Hosts tell nothing: several brokers may be behind one, and one behind several.
+    Host names do not show that: several brokers may share one, and one broker may have several.
     """
     from prometheus_client.parser import text_string_to_metric_families
 
