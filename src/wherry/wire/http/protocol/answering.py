@@ -1,4 +1,4 @@
-"""Answers onto one connection: heads, bodies and chunks. Large ones count against memory until the client read them."""
+"""Writing answers to a connection: heads, bodies, chunks. A large answer counts as memory until the client read it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from wherry.wire.http.protocol.server import Server
 
 JOINED_BYTES = 16 << 10
-"""An answer with a smaller body is one buffer: cheaper than a list of them."""
+"""The largest body that is joined with its head: one buffer is cheaper than a list of buffers."""
 
 ROOM_S = 0.1
-"""How often a stream looks whether there is room for its next chunk."""
+"""How often a stream checks whether there is room for its next chunk."""
 
 
 class Answering:
@@ -30,9 +30,9 @@ class Answering:
         self._resumed: asyncio.Future[None] | None = None
         self.keep_alive = True
         self.one_zero = False
-        """Whether the request came by HTTP/1.0, which knows no chunks."""
+        """Whether the request came by HTTP/1.0, which has no chunks."""
         self.paused_since: float | None = None
-        """Since when the client reads less than is sent."""
+        """Since when the transport is write-paused, because the client reads less than is sent; None when it is not."""
 
     def open(self, transport: asyncio.Transport) -> None:
         """Begin to write to a transport."""
@@ -55,12 +55,12 @@ class Answering:
             await self._resumed
 
     def free(self) -> None:
-        """Count nothing any more."""
+        """Stop counting the bytes of the answer."""
         self._server.keep(-self._kept)
         self._kept = 0
 
     def admit(self, response: Response) -> bool:
-        """Count an answer until it is read, if there is room; small ones fit into the buffers of any connection."""
+        """Count an answer until it is read, if there is room; small answers fit into the buffers of any connection."""
         size = sum(memoryview(part).nbytes for part in response.body) if response.body else 0
         if size <= JOINED_BYTES:
             return True
@@ -94,7 +94,7 @@ class Answering:
             self._transport.writelines([head, *response.body])
 
     async def send_chunks(self, stream: Stream, *, head_only: bool) -> None:
-        """Write a stream as it comes: chunked, or until the end of the connection for HTTP/1.0."""
+        """Write a stream as it comes: in chunks, or, for HTTP/1.0, until the connection closes."""
         chunked = not self.one_zero
         more = ["Transfer-Encoding: chunked\r\n" if chunked else "Connection: close\r\n"]
         self.keep_alive = self.keep_alive and chunked
@@ -115,7 +115,7 @@ class Answering:
             self._transport.write(b"0\r\n\r\n")
 
     async def _wait_for_room(self, size: int) -> None:
-        """Count a chunk, and wait for room: clients that do not read are cut off in time."""
+        """Count a chunk, waiting for room; the wait ends, since clients that do not read are cut off."""
         if size > JOINED_BYTES:
             for pause in repeat(ROOM_S):
                 if self._server.keep(size):

@@ -1,4 +1,4 @@
-"""What one server takes at most: every buffer, queue and wait has its number here."""
+"""The bounds of one server: every buffer, queue and wait has its number here."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class Bounds:
     connections
         Open at a time; one more is answered 503 and closed.
     requests
-        Under way at a time, those that wait for messages (`waits`) not counted.
+        Under way at a time; requests that wait for messages are not counted here, but under `waits`.
     waits
         Long polls, streams and waits for an outcome at a time.
     head_bytes, body_bytes
-        Of one request.
+        Size of one request.
     bodies_bytes
-        Of all requests under way together; and as much of answers that their clients have not read yet.
+        Memory for the bodies of all requests under way, and the same again for answers that clients have not read yet.
     head_s, body_s, idle_s, write_s
-        For a head to be whole, for a body to be whole (and for each further `body_pace` bytes a second more), between
-        requests, and for a reader that does not read.
+        Time for a head to be whole, for a body to be whole (and a second more for each `body_pace` bytes), between
+        requests, and for a client to read its answer.
     """
 
     connections: int = 10_000

@@ -1,4 +1,4 @@
-"""A chunked body (RFC 9112, 7.1) taken apart: bytes in, payload out, and the exact place where the body ends.
+"""Decoder of a chunked body (RFC 9112, 7.1): bytes in, payload out, and the exact place where the body ends.
 
     5;name=value CR LF    size in hex; what follows a `;` is passed over
     hello CR LF
@@ -6,7 +6,7 @@
     Trailer: x CR LF      passed over too
     CR LF
 
-Strict where two readers could differ: a bare LF, a sign or a space before the size are refused, not guessed at.
+The decoder is strict where two readers could differ: it refuses a bare LF, and a sign or a space before the size.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import re
 from enum import Enum, auto
 
 LINE_BYTES_MAX = 256
-"""Of a size with its extensions."""
+"""Longest line with a size and its extensions."""
 
 TRAILERS_BYTES_MAX = 8 << 10
 
 CHUNKS_MAX = 65_536
-"""Of one body: a byte a chunk would cost us a hundred times what it costs the sender."""
+"""Most chunks of one body: one-byte chunks would cost the broker a hundred times what they cost the sender."""
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 _TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*")
 
 
 class BrokenChunks(ValueError):
-    """Not a chunked body."""
+    """The body is not chunked correctly."""
 
 
 class _Expects(Enum):
@@ -39,12 +39,12 @@ class _Expects(Enum):
 
 
 class Chunks:
-    """What has come of one body."""
+    """The received part of one chunked body."""
 
     def __init__(self) -> None:
         self.payload = bytearray()
         self.wanted = 0
-        """Bytes of payload that the chunks announced so far: one that is too large is known before it comes."""
+        """Bytes of payload announced so far: a body that is too large is refused before it arrives."""
         self._expects = _Expects.SIZE
         self._left = 0
         self._count = 0
@@ -52,11 +52,11 @@ class Chunks:
 
     @property
     def done(self) -> bool:
-        """Whether the body is whole."""
+        """Return whether the body is whole."""
         return self._expects is _Expects.NOTHING
 
     def feed(self, data: memoryview) -> int:
-        """Take what is understood of the bytes, and how many that were; the rest is short, or behind the end."""
+        """Decode as many bytes as possible, and return how many; the rest is half a line, or follows the body."""
         at = 0
         while not self.done:
             if self._expects is _Expects.DATA:
@@ -76,7 +76,7 @@ class Chunks:
         return at
 
     def _line(self, data: memoryview) -> bytes | None:
-        """The next line without its end; None if it is short."""
+        """Return the next line without its end; None if its end has not arrived."""
         allowed = 0 if self._expects is _Expects.END else LINE_BYTES_MAX
         if self._expects is _Expects.TRAILER:
             allowed = TRAILERS_BYTES_MAX - self._trailers_bytes

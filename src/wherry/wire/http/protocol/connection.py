@@ -1,8 +1,8 @@
-"""One HTTP/1.1 connection: finds heads, gathers bodies, serves one request at a time, keeps every bound.
+"""One HTTP/1.1 connection: find heads, collect bodies, serve one request at a time, keep every bound.
 
-The parser (llhttp, through `httptools`) sees heads only, one at a time, so that nothing behind a head can be taken for
-part of it. A body of known length is read by the kernel straight into the buffer that becomes the message batch
-(`bodies`); a chunked one goes through `chunks`. Memory is taken as bytes come, and all of it is counted.
+The parser (llhttp, through `httptools`) gets heads only, one at a time, so that it cannot take bytes behind a head for
+part of that head. The kernel reads a body of known length straight into the buffer that becomes the message batch
+(`bodies`); a chunked body passes through `chunks`. Memory is allocated as bytes arrive, and all of it is counted.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from wherry.wire.http.protocol.server import Server
 
 INBOX_BYTES = 2_048
-"""What an idle connection holds; grows to the bound of a head."""
+"""Bytes that an idle connection allocates for heads; the inbox grows to the bound of a head."""
 
 PARTING_S = 2.0
-"""A closed socket with bytes unread is reset, and takes the last answer along: so long we read and throw away."""
+"""How long to read and drop bytes before a close: a socket closed with unread bytes is reset and loses the answer."""
 
 CLIENT_GONE = 499
-"""What is told to observers of a request whose client left before the answer."""
+"""The status that observers get for a request whose client left before the answer."""
 
 HEAD_END = b"\r\n\r\n"
 NO_BODY = Gathering(0)
@@ -64,7 +64,7 @@ class _State(Enum):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A client, from accept to close."""
+    """The connection of one client, from accept to close."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -104,19 +104,19 @@ class Connection(asyncio.BufferedProtocol):
         self._free_body()
         self._answers.resume()
         if self._task is not None and self._waits():
-            self._task.cancel()  # what changes something runs to its end, and its answer is undone
+            self._task.cancel()  # a request that changes something runs to its end, and its answer is undone
         self._server.discard(self)
         self._server.forget(self._number)
 
     def eof_received(self) -> bool:
-        """The client will say no more. A request under way is answered; one that waits for messages is over."""
+        """Answer a request under way, and cancel one that waits for messages: the client sends no more."""
         self._eof = True
         if self._state is not _State.BUSY:
             return False
         if self._task is not None and self._waits():
             self._task.cancel()
             return False
-        return not self._secure  # TLS has no half of a connection
+        return not self._secure  # TLS has no half-closed connections
 
     def _waits(self) -> bool:
         return self._streaming or (self._request is not None and self._request.waits)
@@ -137,13 +137,14 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(self._inbox)[self._filled :]
 
     def _grow(self) -> None:
-        """Twice the inbox, to a bit more than the largest head, so that one that is too large can be told."""
+        """Enlarge the inbox, to a little more than the largest head, so that a head that is too large is noticed."""
         size = max(len(self._inbox) + 1, min(len(self._inbox) * 4, self._bounds.head_bytes + 1_024))
         self._inbox = self._inbox + bytes(size - len(self._inbox))
 
     def buffer_updated(self, count: int) -> None:
         now = perf_counter()
-        self._turns.seen(self, now, is_light=now - self._read_at > LIGHT_S)  # whoever floods another wire has company
+        # a busy connection of another wire must yield
+        self._turns.seen(self, now, is_light=now - self._read_at > LIGHT_S)
         self._read_at = now
         if self._state is _State.BODY:
             self._gathering.got += count
@@ -155,7 +156,8 @@ class Connection(asyncio.BufferedProtocol):
             elif self._state is _State.CHUNKED:
                 self._attempt(self._feed_chunks)
             elif self._filled > self._bounds.head_bytes:
-                self._transport.pause_reading()  # it pipelines more than we hold; goes on after the answer
+                # the client pipelines more than the inbox holds; reading resumes after the answer
+                self._transport.pause_reading()
 
     # ------------------------------------------------------------------------------------------------------ requests
 
@@ -176,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
         self._attempt(partial(self._begin, raw))
 
     def _attempt(self, step: Callable[[], None]) -> None:
-        """A step on the way to a whole request, or the answer to what is wrong with it."""
+        """Run one step towards a whole request; answer with the problem if the step raises."""
         try:
             step()
         except WherryError as fault:
@@ -186,9 +188,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._give_up(fault)
 
     def _give_up(self, fault: WherryError) -> None:
-        """Answer a request that is not read to its end."""
+        """Answer a request whose body is not read to its end, and close."""
         refusal = problem(fault)
-        refusal.close, self._answers.keep_alive = True, False  # of a body that is not wanted, the rest is on its way
+        refusal.close, self._answers.keep_alive = True, False  # the rest of the unwanted body is still on its way
         if self._request is not None:
             self._server.dress(self._request, refusal)
             self._server.observe(self._request, refusal.status, self._server.time() - self._since)
@@ -208,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = rest
 
     def _begin(self, raw: bytes) -> None:
-        """A head is whole: make the request, and see whether a body follows."""
+        """Make the request of a whole head, and begin to read its body if it has one."""
         head = Head(raw)
         headers, version = joined(head.pairs), head.version
         self._answers.one_zero = version == "1.0"
@@ -246,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
         self._feed_body()
 
     def _make_room(self, coming: int = 0) -> None:
-        """Count the next room for a body, and take it; the one before goes in the same step, so only one counts."""
+        """Count and allocate the next buffer of a body; the one before is freed in this step, so only one counts."""
         gathering = self._gathering
         room = gathering.next_room(GROWTH, coming)
         if not self._server.is_roomy(room):
@@ -302,7 +304,7 @@ class Connection(asyncio.BufferedProtocol):
             raise HttpError("too-large", detail, close=True)
 
     def _hold(self, size: int, whole: int) -> None:
-        """Count what is allocated for a body that has `whole` in all, or refuse it."""
+        """Count the bytes allocated for a body of `whole` bytes, or refuse the body."""
         if not self._server.hold(size - self._held, whole):
             raise HttpError("busy", "the requests under way fill the memory for bodies", close=True)
         self._held = size
@@ -314,11 +316,11 @@ class Connection(asyncio.BufferedProtocol):
         self._body, self._gathering, self._chunks = b"", NO_BODY, Chunks()
 
     def _came(self) -> int:
-        """Bytes of the body that came so far."""
+        """Return how many bytes of the body have arrived."""
         return self._gathering.got + len(self._chunks.payload)
 
     def _refuse(self, code: str, detail: str, bound: str | None = None) -> None:
-        """What cannot be understood is answered, and then nothing more is read."""
+        """Answer a request that cannot be understood, or took too long, and read nothing more."""
         if bound is not None:
             self._server.refused[bound] += 1
         self._answers.keep_alive = False
@@ -352,7 +354,7 @@ class Connection(asyncio.BufferedProtocol):
                 if self._answers.paused_since is not None:
                     await self._answers.drain()
         except Exception:
-            # The head is sent, so no error can be: the client sees the fault by the missing last chunk.
+            # The head is sent, so no problem can follow it: the client notices the failure by the missing last chunk.
             _log.exception("%s %s broke off", request.method, request.path)
             self._answers.keep_alive = False
         finally:
@@ -361,7 +363,7 @@ class Connection(asyncio.BufferedProtocol):
         self._next()
 
     def _hand_over(self, upgrade: Upgrade) -> None:
-        """From here on the transport is somebody else's; what was read of it already goes along."""
+        """Give the transport to another protocol, together with the bytes that were already read."""
         if self._eof or self._transport.is_closing():
             self._answers.keep_alive = False
             return
@@ -370,7 +372,7 @@ class Connection(asyncio.BufferedProtocol):
         hand_over(self._transport, upgrade, rest, self._server.succeed(self, upgrade))
 
     def _next(self) -> None:
-        """After an answer: the next request, which may be here already."""
+        """Continue after an answer with the next request, which may have arrived already."""
         self._request = None
         self._free_body()
         if self._state in (_State.CLOSED, _State.HANDED_OVER):
@@ -385,7 +387,7 @@ class Connection(asyncio.BufferedProtocol):
             self._parse_head()
 
     def _part(self) -> None:
-        """Close, so that the last answer arrives: our half now, the rest when the client has read it."""
+        """Close so that the last answer arrives: the sending half now, the rest once the client has read the answer."""
         self._state, self._since, self._filled = _State.PARTING, self._server.time(), 0
         self._free_body()
         if self._eof or self._server.closing or not self._transport.can_write_eof():
@@ -413,7 +415,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---------------------------------------------------------------------------------------------------------- time
 
     def tick(self, now: float) -> None:
-        """About once a second: end what takes too long."""
+        """End what takes too long; called about once a second."""
         bounds, waited = self._bounds, now - self._since
         if self._answers.paused_since is not None and now - self._answers.paused_since > bounds.write_s:
             self._server.refused["write_s"] += 1
@@ -430,10 +432,10 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse("timeout", f"the body was not whole after {waited:.0f} s", "body_s")
 
     def finish(self) -> None:
-        """The server is closing: go now if idle, after the answer otherwise."""
+        """Close now if idle, after the answer otherwise, since the server closes."""
         if self._state is not _State.BUSY:
             self._transport.close()
 
     def abort(self) -> None:
-        """Go at once."""
+        """Close the connection at once."""
         self._transport.abort()

@@ -1,4 +1,4 @@
-"""Heads of requests and answers: headers that are joined, targets that are split, lines that cannot be broken."""
+"""Heads of requests and answers: join headers, split targets, write lines that no value can break."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.protocol.message import Header
 
 HEADERS_MAX = 512
-"""Header lines of one request; 256 of them may be those of its message."""
+"""Most header lines of one request; 256 of them may be headers of its message."""
 
 ONCE = frozenset({"host", "content-length", "transfer-encoding", "content-type", "authorization", "idempotency-key"})
 """Headers that two readers would understand differently if they came twice."""
 
 
 class Head:
-    """One head of one request, taken apart by llhttp; `HttpError` for anything else."""
+    """One head of one request, parsed by llhttp; `HttpError` for anything else."""
 
     __slots__ = ("_begun", "_whole", "method", "pairs", "url", "version")
 
@@ -32,7 +32,7 @@ class Head:
         try:
             parser.feed_data(raw)
         except httptools.HttpParserUpgrade:
-            pass  # an offer that we do not take up
+            pass  # the broker does not accept the upgrade that the client offers
         except httptools.HttpParserError as fault:
             raise HttpError("invalid-input", f"this is not a request in HTTP/1.1: {fault}", close=True) from None
         if self._begun != 1 or not self._whole:
@@ -53,11 +53,12 @@ class Head:
         self.pairs.append((name, value))
 
     def on_body(self, chunk: bytes) -> None:
-        self._begun += 1  # the parser saw an end of the head where we saw none: two readers, two requests
+        # the parser found the end of the head elsewhere: the bytes could be read as two different requests
+        self._begun += 1
 
 
 def joined(pairs: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The headers of a request, names in lower case; what comes twice has a comma between."""
+    """Return the headers of a request by name in lower case; values of a repeated header are joined by a comma."""
     if len(pairs) > HEADERS_MAX:
         raise HttpError("headers-too-large", f"a request may have {HEADERS_MAX} headers", close=True)
     headers: dict[str, str] = {}
@@ -72,7 +73,7 @@ def joined(pairs: list[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def split(url: bytes) -> tuple[str, str]:
-    """Path and query of a request target: `/path?query`, or an absolute URL as proxies send it."""
+    """Return path and query of a request target: `/path?query`, or an absolute URL as proxies send it."""
     if not url.startswith(b"/"):
         try:
             parsed = httptools.parse_url(url)
@@ -84,18 +85,18 @@ def split(url: bytes) -> tuple[str, str]:
 
 
 def clean(value: str) -> str:
-    """A header value that cannot end its line."""
+    """Return a header value without characters that would end its line."""
     return value.replace("\r", " ").replace("\n", " ").replace("\0", " ")
 
 
 @lru_cache(maxsize=128)
 def status_line(status: int) -> str:
-    """The first line of an answer, and who answers."""
+    """Return the status line of an answer, and the `Server` header."""
     return f"HTTP/1.1 {int(status)} {HTTPStatus(status).phrase}\r\nServer: wherry\r\n"
 
 
 def written(status: int, date: str, content_type: str, headers: Iterable[Header], more: Iterable[str]) -> bytes:
-    """The head of an answer; `date` and `more` are whole lines."""
+    """Return the head of an answer; `date` and `more` are whole lines."""
     lines = [status_line(status), date]
     if content_type:
         lines.append(f"Content-Type: {content_type}\r\n")
@@ -104,5 +105,5 @@ def written(status: int, date: str, content_type: str, headers: Iterable[Header]
 
 
 def date_line(wall_s: float) -> str:
-    """The `Date` header, which an origin server with a clock sends."""
+    """Return the `Date` header, which an origin server with a clock sends."""
     return f"Date: {formatdate(wall_s, usegmt=True)}\r\n"

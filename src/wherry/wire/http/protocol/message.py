@@ -44,58 +44,58 @@ class Request:
     peer: str = ""
     secure: bool = False
     connection: int = 0
-    """The number of the connection that it came over; 0 for none."""
+    """The number of the connection that the request came over; 0 for none."""
     params: dict[str, str] = field(default_factory=dict)
-    """What stood in the places of the path's template, decoded."""
+    """The values of the placeholders in the path's template, decoded."""
     waits: bool = False
-    """Whether it waits for messages or for an outcome, and ends with its client."""
+    """Whether the request waits for messages or for an outcome, and ends when its client disconnects."""
     endpoint: str = ""
-    """Method and path template of what answers, empty when nothing does."""
+    """Method and path template of the endpoint that answers; empty when there is none."""
     caller: str = ""
-    """Whose key it came with; empty where none is asked for."""
+    """The name of the key that the request came with; empty where the broker requires no keys."""
     page: str = ""
-    """The origin of a page from elsewhere that may call this broker; empty for all who need no leave."""
+    """The origin of a page from another site that may call this broker; empty for requests that need no permission."""
     admitted: Endpoint | None = None
-    """What answers, once the head was seen to be allowed: a body that comes later does not ask again."""
+    """The endpoint that answers, set once the head was allowed: rights are not checked again after the body."""
     body_max: int | None = None
-    """The most bytes that its body may have, where that is less than the server allows; known from the head."""
+    """The most bytes that the body may have, where that is less than the server allows; known from the head."""
 
     def brings_body(self) -> bool:
-        """Whether its head tells of a body."""
+        """Return whether the head announces a body."""
         return "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"
 
     def segments(self) -> list[str]:
-        """The path in its parts, each decoded."""
+        """Return the parts of the path, each decoded."""
         return segments(self.path)
 
     def arguments(self) -> list[tuple[str, str]]:
-        """The query string, in order."""
+        """Return the arguments of the query string, in order."""
         if not self.query:
             return []
         return parse_qsl(self.query, keep_blank_values=True, max_num_fields=100, errors="surrogateescape")
 
     def content_type(self) -> str:
-        """The media type of the body, without parameters."""
+        """Return the media type of the body, without parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 @dataclass(slots=True)
 class Response:
-    """A whole answer. Parts of the body are written from where they lie."""
+    """A whole answer. The parts of its body are written without copying them."""
 
     status: int = HTTPStatus.OK
     body: Sequence[Bytes] = ()
     content_type: str = ""
     headers: list[Header] = field(default_factory=list)
     close: bool = False
-    """Whether the connection ends with this answer."""
+    """Whether the connection closes after this answer."""
     undo: Callable[[], None] | None = None
-    """Called when the client is gone before it got the answer."""
+    """Called when the client disconnects before it got the answer."""
 
 
 @dataclass(slots=True)
 class Stream:
-    """An answer without a known end; each chunk is sent as it comes, at the pace of the reader."""
+    """An answer without a known end; each chunk is sent as it comes, as fast as the client reads."""
 
     chunks: AsyncIterator[bytes]
     content_type: str
@@ -106,7 +106,7 @@ Answer: TypeAlias = Response | Stream | Upgrade
 
 
 def segments(path: str) -> list[str]:
-    """A path in its parts, each decoded: a name may hold a slash."""
+    """Return the parts of a path, each decoded after the split: a name may hold a slash."""
     return [unquote(part, errors="surrogateescape") for part in path.strip("/").split("/")]
 
 
@@ -114,13 +114,13 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def json_response(value: object, status: int = HTTPStatus.OK, headers: list[Header] | None = None) -> Response:
-    """A value as JSON."""
+    """Return an answer that holds a value as JSON."""
     return Response(status, [_ENCODER.encode(value)], JSON, headers or [])
 
 
 @lru_cache(maxsize=64)
 def accepted(accept: str, offered: tuple[str, ...]) -> str | None:
-    """The best of the offered media types for an `Accept` header, the first of them for none; None if none fits."""
+    """Return the best offered media type for an `Accept` header, the first offered for no header, None if none fits."""
     if not accept:
         return offered[0]
     best: tuple[float, int, str] | None = None

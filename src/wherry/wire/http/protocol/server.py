@@ -1,4 +1,4 @@
-"""The listener: accepts, counts, ticks, and closes without cutting anyone off who is being served."""
+"""The HTTP server: accept connections, count them, tick, and close without cutting off requests under way."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ Observer: TypeAlias = Callable[[Request, int, float], None]
 TICK_S = 1.0
 SMALL_BODY_BYTES = 1 << 20
 BOUNDS = ("connections", "requests", "waits", "head_bytes", "body_bytes", "bodies_bytes", "head_s", "body_s", "write_s")
-"""Those of `Bounds` that end in a refusal."""
+"""Those fields of `Bounds` that end in a refusal."""
 
 _log = logging.getLogger("wherry.http")
 
 
 def readable_by(origin: str) -> list[Header]:
-    """Headers that let a page from elsewhere read an answer, and a cache keep it apart from the same for others."""
+    """Return headers that let a page of another origin read an answer, and keep caches from giving it to others."""
     return [("Access-Control-Allow-Origin", origin), ("Access-Control-Expose-Headers", "*"), ("Vary", "Origin")]
 
 
 class Server:
-    """HTTP on any number of addresses, over one application."""
+    """An HTTP server on any number of addresses, for one application."""
 
     def __init__(
         self,
@@ -63,16 +63,16 @@ class Server:
         self.forget = forget
         """Called with the number of a connection that is closed."""
         self.numbers = count(1)
-        """Of connections."""
+        """Numbers for connections."""
         self.ticking: list[Ticking] = []
-        """Told the time about once a second, beside the connections."""
+        """Called about once a second with the time, like the connections."""
         self.bounds = bounds or Bounds()
         self.requests = 0
         self.waits = 0
         self.bodies_bytes = 0
         self.answers_bytes = 0
         self.refused: Counter[str] = Counter()
-        """Connections and requests that hit a bound, by its name."""
+        """Connections and requests that were refused, by the name of the bound."""
         self._observer = observer
         self.connected = Connected[Guest](self.bounds.connections)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,16 +84,16 @@ class Server:
 
     @property
     def connections(self) -> int:
-        """Open now."""
+        """Return how many connections are open."""
         return len(self.connected)
 
     @property
     def closing(self) -> bool:
-        """Whether no more is taken."""
+        """Return whether the server accepts no more connections and requests."""
         return self.connected.is_closing
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Serve an address; its port, which the system chooses for 0."""
+        """Listen on an address, and return its port, which the system chooses for 0."""
         port = await self._listener.listen(host, port, tls)
         if not self._is_ticking:
             self._is_ticking = True
@@ -105,7 +105,7 @@ class Server:
         return (*self.connected, *self.ticking)
 
     async def close(self, drain_s: float = 10.0) -> None:
-        """Take no more; answer what is under way, what waits with what is so far; then close."""
+        """Close: accept nothing more, answer requests under way, and waiting requests with what they have so far."""
         self.connected.is_closing = True
         self._listener.stop()
         until = self.time() + drain_s
@@ -123,21 +123,21 @@ class Server:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._ticks.aclose()
 
-    # --------------------------------------------------------------------------------------- what a connection asks
+    # --------------------------------------------------------------------------------- what a connection calls
 
     def time(self) -> float:
-        """Seconds by the steady clock."""
+        """Return seconds of the monotonic clock."""
         return time.monotonic()
 
     def date_line(self) -> str:
-        """The `Date` header, made once a second."""
+        """Return the `Date` header, made once a second."""
         now = int(time.time())
         if now != self._date[0]:
             self._date = (now, date_line(now))
         return self._date[1]
 
     def admit(self, connection: Guest) -> str | None:
-        """Why a connection may not be open, if it may not."""
+        """Count a connection; return why it is refused, None if it may be open."""
         if self.connected.admit(connection):
             return None
         if self.closing:
@@ -146,16 +146,16 @@ class Server:
         return f"{self.bounds.connections} connections are open, which is the bound"
 
     def discard(self, connection: Guest) -> None:
-        """A connection is gone."""
+        """Forget a closed connection."""
         self.connected.discard(connection)
 
     def succeed(self, connection: Guest, successor: Guest) -> Callable[[], None]:
-        """Somebody else goes on with a connection; what to call when that is gone."""
+        """Count `successor` in the place of a connection; return what `successor` calls when it is closed."""
         self.connected.replace(connection, successor)
         return lambda: self.discard(successor)
 
     def hold(self, size: int, whole: int = 0) -> bool:
-        """Count bytes of a body that has `whole` in all, if they fit. Large ones leave room for small ones."""
+        """Count bytes of a body of `whole` bytes if they fit; a large body leaves room for small ones."""
         room = self.bounds.bodies_bytes
         if whole > SMALL_BODY_BYTES:
             room -= room // 8
@@ -166,11 +166,11 @@ class Server:
         return True
 
     def is_roomy(self, size: int) -> bool:
-        """Whether so much more leaves half of the memory for bodies free."""
+        """Return whether `size` more bytes leave half of the memory for bodies free."""
         return self.bodies_bytes + size <= self.bounds.bodies_bytes // 2
 
     def keep(self, size: int) -> bool:
-        """Count bytes of an answer until its client has read it, if they fit."""
+        """Count bytes of an answer until its client has read them, and return whether they fit."""
         room = self.bounds.bodies_bytes
         if size > SMALL_BODY_BYTES:
             room -= room // 8
@@ -180,14 +180,14 @@ class Server:
         return True
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run the answer to a request."""
+        """Start a task that answers a request."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def answer(self, request: Request) -> Answer:
-        """What the application says; whatever it raises is an answer too. After a stream comes its `end`."""
+        """Return the answer of the application, or the problem that it raises; after a `Stream`, call `end`."""
         if self.requests - self.waits >= self.bounds.requests:
             self.refused["requests"] += 1
             return problem(HttpError("busy", f"{self.bounds.requests} requests are under way, which is the bound"))
@@ -207,19 +207,19 @@ class Server:
         return answer
 
     def dress(self, request: Request, answer: Answer) -> None:
-        """Say in an answer that the page which asked may read it, if it may."""
+        """Add the headers that let the calling page read the answer, if that page has another origin."""
         if request.page and isinstance(answer, Response | Stream):
             answer.headers = [*answer.headers, *readable_by(request.page)]
 
     def end(self, request: Request) -> None:
-        """A request is over."""
+        """Stop counting a request."""
         self.requests -= 1
         if request.waits:
             self.waits -= 1
             request.waits = False
 
     def begin_wait(self, request: Request) -> None:
-        """A request is about to wait for messages or for an outcome: it is counted apart from the quick ones."""
+        """Count a request among those that wait for messages or for an outcome, which have a bound of their own."""
         if request.waits:
             return
         if self.waits >= self.bounds.waits:
@@ -229,7 +229,7 @@ class Server:
         self.waits += 1
 
     async def patiently(self, ask: Callable[[int], Awaitable[T]], wait_ms: int) -> T:
-        """What is said to a question that may wait so long; when the server closes, to one that may not."""
+        """Return what `ask` returns within `wait_ms`; when the server closes, call `ask` again with no time to wait."""
         if wait_ms and not self.closing:
             with suppress(TimeoutError):
                 async with asyncio.timeout(None) as patience:
@@ -241,6 +241,6 @@ class Server:
         return await ask(0)
 
     def observe(self, request: Request, status: int, seconds: float) -> None:
-        """A request was answered."""
+        """Report an answered request to the observer."""
         if self._observer is not None:
             self._observer(request, status, seconds)

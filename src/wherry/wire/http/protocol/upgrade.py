@@ -1,4 +1,4 @@
-"""A connection that goes on in another protocol, and what the server asks of whoever goes on with it."""
+"""Handing a connection over to another protocol, and the interface that the server needs of that protocol."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ class Guest(Protocol):
     """An open connection, as the server sees it."""
 
     def tick(self, now: float) -> None:
-        """About once a second, by the steady clock: end what takes too long."""
+        """End what takes too long; called about once a second with the time of the monotonic clock."""
 
     def finish(self) -> None:
-        """The server is closing: go now if idle, else as soon as possible."""
+        """Close now if idle, else as soon as possible, since the server closes."""
 
     def abort(self) -> None:
-        """Go at once."""
+        """Close at once."""
 
 
 class Upgrade(Guest, Protocol):
-    """An answer that takes the connection over: a protocol of asyncio, made and not yet begun.
+    """An answer that takes over the connection: a protocol of asyncio, made and not yet begun.
 
-    `begin` writes the answer with status 101. `rest` is what the client sent behind its request; `left` is to be called
-    once, when the connection is gone.
+    `begin` writes the answer with status 101. `rest` has the bytes that the client sent after its request; `left` must
+    be called once, when the connection is closed.
     """
 
     def begin(self, transport: asyncio.Transport, rest: bytes, left: Callable[[], None]) -> None:
-        """The transport is yours."""
+        """Begin to use the transport."""
 
 
 def hand_over(transport: asyncio.Transport, upgrade: Upgrade, rest: bytes, left: Callable[[], None]) -> None:
-    """Change the protocol of a transport. It pauses meanwhile: a loop chooses how to read when reading begins."""
+    """Change the protocol of a transport, pausing reads meanwhile: a loop chooses how to read when reading begins."""
     transport.pause_reading()
     transport.set_protocol(cast(asyncio.BaseProtocol, upgrade))
     transport.resume_reading()
