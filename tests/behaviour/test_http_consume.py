@@ -278,14 +278,14 @@ async def test_silent_consumers_are_let_go_unless_they_hold_something(found: Web
         if view["name"] == "silent" and view["out_messages"]:
             await found.good(f"POST {SUB}/release", {"receipts": held})
     now += CONSUMER_IDLE_S
-    await consumers.weed()
+    await consumers.close_idle()
     assert len(await names(found)) == 2, "at the edge they are still there"
     await found.receipts(1, consumer="silent")
     now += 1
-    await consumers.weed()
+    await consumers.close_idle()
     assert "silent" in await names(found), "it was heard of"
     now += CONSUMER_IDLE_S
-    await consumers.weed()
+    await consumers.close_idle()
     left = (await found.good(f"GET {SUB}/consumers"))["consumers"]
     assert all(view["out_messages"] for view in left)
 

@@ -60,11 +60,11 @@ async def test_who_is_full_waits_for_room_of_its_own(found: Web) -> None:
 async def test_what_was_pulled_is_settled_after_its_connection_is_gone(found: Web) -> None:
     held = await over(found, 1)
     found.service.consumers.forget(1)
-    await found.service.consumers.weed()
+    await found.service.consumers.close_idle()
     assert list(await views(found)) == ["http-1"], "it holds something"
     found.connection = 2
     await found.good(f"POST {SUB}/ack", {"receipts": held})
-    await found.service.consumers.weed()
+    await found.service.consumers.close_idle()
     assert await views(found) == {}
     assert (await found.good(f"GET {SUB}"))["stats"]["leased"] == 0
 
@@ -87,7 +87,7 @@ async def test_many_without_a_name_share_partitions_as_one(found: Web) -> None:
         await found.good(f"POST {ordered}/ack", {"receipts": held})
     for connection in range(1, 20):
         found.service.consumers.forget(connection)
-    await found.service.consumers.weed()
+    await found.service.consumers.close_idle()
     (ann,) = (await views(found, ordered)).values()
     assert sorted(ann["partitions"]) == [0, 1]
 
@@ -114,11 +114,11 @@ async def test_an_ephemeral_subscription_outlives_the_connection_of_a_pull(found
     found.connection = 1
     await found.good(f"POST {passing}/pull")
     found.service.consumers.forget(1)
-    await found.service.consumers.weed()
+    await found.service.consumers.close_idle()
     await found.good(f"GET {passing}")
     later = found.service.consumers.time() + service.CONSUMER_IDLE_S + 1
     found.service.consumers.time = lambda: later
-    await found.service.consumers.weed()
+    await found.service.consumers.close_idle()
     assert (await found.ask(f"GET {passing}")).status == 404
 
 

@@ -11,12 +11,12 @@ from wherry.node.stomp.transports import HttpTransports
 from wherry.node.stomp.views import StompView
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.service import Ask, Service
+from wherry.wire.http.api.service import ApiCall, Service
 from wherry.wire.http.api.terms import (
     WAIT_MS_MAX,
     Sequence,
     WaitMs,
-    told,
+    json_schema,
 )
 from wherry.wire.http.protocol.message import (
     OCTETS,
@@ -52,7 +52,7 @@ class FramesQuery(msgspec.Struct, frozen=True):
 class FramesTaken(msgspec.Struct):
     """How many bytes came so far, and whether the session is over and nothing more is heard."""
 
-    received: Annotated[int, told(minimum=0)]
+    received: Annotated[int, json_schema(minimum=0)]
     over: bool
 
 
@@ -90,7 +90,7 @@ class StompEndpoints:
         """A body is not waited for before it is known whose it is."""
         self._transports.check(request.params["session"], request.headers.get(TOKEN.lower(), ""))
 
-    async def websocket(self, call: Ask) -> Answer:
+    async def websocket(self, call: ApiCall) -> Answer:
         """STOMP over a WebSocket.
 
         Subprotocols are `v12.stomp`, `v11.stomp` and `v10.stomp`, or none. The key comes in the CONNECT frame.
@@ -101,15 +101,15 @@ class StompEndpoints:
             raise HttpError("method-not-allowed", text, [("Allow", "GET")])
         return self._transports.upgrade(request.headers, peer=request.peer, secure=request.secure)
 
-    async def websocket_at_stomp(self, call: Ask) -> Answer:
+    async def websocket_at_stomp(self, call: ApiCall) -> Answer:
         """STOMP over a WebSocket, the same as `/ws`."""
         return await self.websocket(call)
 
-    async def list_stomp_sessions(self, call: Ask) -> Answer:
+    async def list_stomp_sessions(self, call: ApiCall) -> Answer:
         """Sessions by STOMP over any transport, what they hold, and the last that were cut off."""
         return json_response(self._transports.seen(), headers=[("Cache-Control", "no-store")])
 
-    async def open_stomp_session(self, call: Ask) -> Answer:
+    async def open_stomp_session(self, call: ApiCall) -> Answer:
         """Open a session of STOMP that is polled.
 
         For clients that cannot have a WebSocket. The key comes in the CONNECT frame. A session of which nothing is
@@ -118,7 +118,7 @@ class StompEndpoints:
         name, token = self._transports.open(peer=call.request.peer, secure=call.request.secure)
         return json_response(StompSession(name, token), 201, [("Cache-Control", "no-store")])
 
-    async def send_stomp_frames(self, call: Ask) -> Answer:
+    async def send_stomp_frames(self, call: ApiCall) -> Answer:
         """Send frames, or parts of frames, to a session.
 
         A call whose answer was lost is repeated as it was: what came already is not heard again.
@@ -132,7 +132,7 @@ class StompEndpoints:
         received, is_over = await self._transports.send(call["session"], query.at, body)
         return json_response(FramesTaken(received, is_over))
 
-    async def take_stomp_frames(self, call: Ask) -> Answer:
+    async def take_stomp_frames(self, call: ApiCall) -> Answer:
         """Take frames from a session; with `wait_ms` the answer waits for the first byte.
 
         The header `Wherry-Next` says what to give as `after` the next time, which tells that all before it arrived. To
@@ -153,7 +153,7 @@ class StompEndpoints:
             headers.append(("Wherry-Over", "true"))
         return Response(200, [data] if data else [], OCTETS, headers)
 
-    async def end_stomp_session(self, call: Ask) -> Answer:
+    async def end_stomp_session(self, call: ApiCall) -> Answer:
         """End a session: what it held goes to others."""
         self._transports.end(call["session"])
         return Response(204)

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import msgspec
 
-from wherry.wire.http.api.terms import told
+from wherry.wire.http.api.terms import json_schema
 from wherry.wire.stomp.session import Session, State
 from wherry.wire.stomp.sessions import Sessions
 from wherry.wire.stomp.subscriptions import Subscription
 from wherry.wire.stomp.transports.transport import NEVER_BYTES
 
-Count = Annotated[int, told(minimum=0)]
+Count = Annotated[int, json_schema(minimum=0)]
 
 
 class StompSubscriber(msgspec.Struct):

@@ -27,11 +27,11 @@ from wherry.wire.http.protocol.bounds import Bounds
 from wherry.wire.http.protocol.message import Answer, Request, Response
 from wherry.wire.http.protocol.server import Observer, Server
 
-WEED_S = 5.0
+CLOSE_IDLE_S = 5.0
 
 
 class Mounted(Protocol):
-    """Answers all paths under a prefix, with rights of its own."""
+    """Answers all paths under a prefix, and checks rights itself."""
 
     def admit(self, request: Request) -> None:
         """Raise if the caller may not send a body, before one is read."""
@@ -41,10 +41,10 @@ class Mounted(Protocol):
 
 
 class App:
-    """Answers requests to a broker: its endpoints, and the server that their requests come from.
+    """Answers requests to a broker: the endpoints, and the server that their requests come from.
 
-    `names` are host names that it answers under, beside addresses and `localhost`; None, where keys tell who asks, is
-    any. `origins` are those of pages from elsewhere that may call it.
+    `names` are the host names that requests may name, beside addresses and `localhost`; None, where keys identify
+    callers, is any. `origins` are the origins of pages of other sites that may call the broker.
     """
 
     _endpoints: tuple[Endpoint, ...] = ()
@@ -78,16 +78,16 @@ class App:
         self.service.consumers.forget(connection)
 
     def mount_under(self, prefix: str, mounted: Mounted) -> None:
-        """Have all paths that begin so answered by another."""
+        """Let `mounted` answer all paths that begin with the prefix."""
         self._mounted = prefix, mounted
 
     def mount(self, *tables: Table) -> None:
-        """Serve these endpoints too."""
+        """Serve the endpoints of more tables."""
         self._endpoints = (*self._endpoints, *(endpoint for table in tables for endpoint in table.endpoints))
         self._router, self._document = Router(self._endpoints), None
 
     def document(self) -> bytes:
-        """Describe all endpoints: 20 ms of work, for the first who asks."""
+        """Return the OpenAPI document, made at the first call, which takes 20 ms."""
         if self._document is None:
             self._document = describe(self._endpoints)
         return self._document
@@ -100,7 +100,7 @@ class App:
         return await endpoint.handler(decoded(endpoint, request, self.service))
 
     def admit(self, request: Request) -> None:
-        """Find what answers a request, or raise if the caller may not ask: by the head, before a body is read."""
+        """Find the endpoint of a request, or raise if the caller may not call it; decided before a body is read."""
         if (mounted := self._other(request)) is not None:
             mounted.admit(request)
         else:
@@ -125,20 +125,20 @@ class App:
             return _admitted(request, endpoint)
         check_site(request)
         if endpoint.asks:
-            self.service.may(request, endpoint.right, "*")  # who asks must be known
+            self.service.may(request, endpoint.right, "*")  # the caller must be known
         else:
             request.caller = self.service.guard(request, endpoint.right, request.params.get("topic", "*"))
         return _admitted(request, endpoint)
 
     def check_page(self, request: Request) -> None:
-        """No page from elsewhere drives the broker, by a name that points here or by its own."""
+        """Refuse requests of pages of other sites, whether they use a name that points here or their own."""
         _check_host(request, self.service.names)
         request.page = _foreign_page(request, self.service.origins)
 
     def _preflight(self, request: Request) -> Endpoint:
-        """What a browser asks before it lets a page from elsewhere call: which methods and headers are allowed."""
+        """Answer a browser's preflight: which methods and headers a page of another site may use."""
         methods = ", ".join(self._router.methods(request.path))
-        request.endpoint, request.query = PREFLIGHT.name, ""  # arguments are for the call that comes
+        request.endpoint, request.query = PREFLIGHT.name, ""  # arguments belong to the call that follows
         return _admitted(request, replace(PREFLIGHT, handler=partial(_allow, methods)))
 
 
@@ -168,7 +168,7 @@ PREFLIGHT = Endpoint(
 
 
 def _check_host(request: Request, names: frozenset[str] | None) -> None:
-    """Where no key is asked for, a name that was made to point here must not open the broker to its page's scripts."""
+    """Refuse unknown host names where no keys are required: a page could let its own name point at this broker."""
     host = request.headers.get("host", "")
     if names is not None and host and not _is_known(host, names):
         raise HttpError(
@@ -180,7 +180,7 @@ def _check_host(request: Request, names: frozenset[str] | None) -> None:
 
 @lru_cache(maxsize=128)
 def _is_known(host: str, names: frozenset[str]) -> bool:
-    """Whether a `Host` is an address, which no name server can change, or one of the names."""
+    """Return whether a `Host` is an address, which no name server can change, or one of the names."""
     name = re.sub(r":\d*$", "", host.lower()).rstrip(".")
     try:
         ip_address(name[1:-1] if name.startswith("[") else name)
@@ -190,9 +190,9 @@ def _is_known(host: str, names: frozenset[str]) -> bool:
 
 
 def _foreign_page(request: Request, origins: frozenset[str]) -> str:
-    """The origin of a page from elsewhere that may call; empty if nobody or a page of our own asks.
+    """Return the origin of a page of another site that may call; empty for the broker's own pages and other clients.
 
-    Any other must not drive the broker through the browser of somebody who can reach it.
+    Other pages are refused: they must not use the broker through the browser of a user who can reach it.
     """
     origin = request.headers.get("origin")
     if origin is None or origin.partition("://")[2] == request.headers.get("host"):
@@ -204,7 +204,7 @@ def _foreign_page(request: Request, origins: frozenset[str]) -> str:
 
 
 def check_site(request: Request) -> None:
-    """The same for what carries no origin: a picture or a link that a page from elsewhere has the browser get."""
+    """Refuse requests without an origin that another site caused, such as pictures and links."""
     site = request.headers.get("sec-fetch-site", "none")
     if not request.page and site not in ("none", "same-origin"):
         raise HttpError("forbidden", f"a page from elsewhere ({site[:20]}) may not call this broker")
@@ -212,19 +212,19 @@ def check_site(request: Request) -> None:
 
 @asynccontextmanager
 async def serve(app: App) -> AsyncIterator[Server]:
-    """Run the server of an application; call `listen` on it. At the end it answers what is under way, then closes."""
+    """Run the server of an application; call `listen` on it. At the end it answers requests under way, then closes."""
     server, service = app.server, app.service
-    weeding = asyncio.create_task(_weed(service), name="wherry http consumers")
+    closing_idle = asyncio.create_task(_close_idle(service), name="wherry http consumers")
     try:
         yield server
     finally:
-        weeding.cancel()
-        await asyncio.gather(weeding, return_exceptions=True)
+        closing_idle.cancel()
+        await asyncio.gather(closing_idle, return_exceptions=True)
         await server.close()
         await service.consumers.close()
 
 
-async def _weed(service: Service) -> None:
+async def _close_idle(service: Service) -> None:
     while True:
-        await asyncio.sleep(WEED_S)
-        await service.consumers.weed()
+        await asyncio.sleep(CLOSE_IDLE_S)
+        await service.consumers.close_idle()

@@ -1,4 +1,4 @@
-"""The interface described by OpenAPI 3.1, from the same table that serves it."""
+"""The OpenAPI 3.1 document of the interface, made from the same table that serves it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Schema: TypeAlias = dict[str, Any]
 _REF = "#/components/schemas/{name}"
 
 ALWAYS = ("invalid-input", "forbidden", "timeout", "headers-too-large", "internal", "busy", "closed")
-"""Problems of any request: bad heads, pages from elsewhere, bounds, faults."""
+"""Problems of any request: bad heads, pages of other origins, bounds, faults."""
 
 WITH_BODY = ("too-large", "unsupported-media-type", "disk-full")
 
@@ -32,7 +32,7 @@ WHOLE = {"type": "integer"}
 
 
 def _together(**fields: Any) -> Schema:
-    """Fields that go together: a value, or a schema, for each; None for one that must not be there."""
+    """Return a schema of fields that belong together: a value or schema for each, None for one that must be absent."""
     wanted = {
         name: NULL if value is None else value if isinstance(value, dict) else {"const": value}
         for name, value in fields.items()
@@ -41,7 +41,7 @@ def _together(**fields: Any) -> Schema:
 
 
 def _unless(**fields: Any) -> Schema:
-    """The same, where what is left out has the value too."""
+    """Return the same schema for fields that may be left out, since the value is their default."""
     return {**_together(**fields), "required": []}
 
 
@@ -88,11 +88,11 @@ RULES: dict[str, Schema] = {
         ]
     },
 }
-"""What holds between the fields of a body."""
+"""Rules between the fields of a body."""
 
 
 def describe(endpoints: Sequence[Endpoint]) -> bytes:
-    """The document."""
+    """Return the document as JSON."""
     kinds = _kinds(endpoints)
     schemas, components = msgspec.json.schema_components(list(kinds), ref_template=_REF)
     schema_of = dict(zip(kinds, schemas, strict=True))
@@ -102,7 +102,7 @@ def describe(endpoints: Sequence[Endpoint]) -> bytes:
     for endpoint in endpoints:
         operation = _operation(endpoint, schema_of, components)
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
-    for endpoint in endpoints:  # a query is told argument by argument
+    for endpoint in endpoints:  # a query is described argument by argument
         if endpoint.query is not None:
             components.pop(endpoint.query.__name__, None)
     document = {
@@ -126,7 +126,7 @@ def describe(endpoints: Sequence[Endpoint]) -> bytes:
 
 
 def _kinds(endpoints: Sequence[Endpoint]) -> dict[Any, None]:
-    """Every type that has a schema, once, in order."""
+    """Return every type that has a schema, once, in order."""
     kinds: dict[Any, None] = {Problem: None, GivenMessage: None}
     for endpoint in endpoints:
         wanted = [endpoint.query, endpoint.body]
@@ -156,8 +156,8 @@ def _operation(endpoint: Endpoint, schema_of: dict[Any, Any], components: Schema
     elif endpoint.takes:
         given = schema_of[GivenMessage]
         several = {"type": "array", "minItems": 1, "maxItems": limits.BATCH_MESSAGES_MAX, "items": given}
-        told = {JSON: {"schema": {"anyOf": [given, several]}, "examples": _example({"payload": "hello"})}}
-        content = {kind: told.get(kind, _BYTES) for kind in endpoint.takes}
+        messages = {JSON: {"schema": {"anyOf": [given, several]}, "examples": _example({"payload": "hello"})}}
+        content = {kind: messages.get(kind, _BYTES) for kind in endpoint.takes}
         operation["requestBody"] = {"required": False, "content": content}  # no body is an empty payload
     if endpoint.right != "none":
         operation["security"] = [{"key": []}, {}]
@@ -198,7 +198,7 @@ def _header_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 
 def _plain(schema: Schema) -> Schema:
-    """A query cannot say null: leaving it out does."""
+    """Return a schema without null: in a query, null is expressed by leaving the argument out."""
     if "anyOf" in schema:
         rest = [each for each in schema["anyOf"] if each.get("type") != "null"]
         kept = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
@@ -224,7 +224,7 @@ def _responses(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _codes(endpoint: Endpoint) -> set[str]:
-    """Problems that a call can meet."""
+    """Return the problems that a call can meet."""
     codes = {*ALWAYS, *endpoint.codes}
     if endpoint.right != "none":
         codes.add("unauthorized")
@@ -243,7 +243,7 @@ _BYTES: Schema = {"schema": {"type": "string", "format": "binary"}}
 
 
 def _media(kind: str) -> Schema:
-    """A body without a schema of its own; events are no single value."""
+    """Describe a body without a schema of its own; a stream of events is no single value."""
     return {} if kind == EVENTS else _BYTES
 
 
@@ -255,7 +255,7 @@ _HEADERS: dict[str, tuple[str, Schema]] = {
 
 
 def _problems(schema: Schema) -> dict[str, Any]:
-    """Every way to fail, described once."""
+    """Describe every problem once, by status."""
     codes: dict[int, list[str]] = {}
     for code, status in STATUS_OF.items():
         codes.setdefault(int(status), []).append(code)
@@ -263,7 +263,7 @@ def _problems(schema: Schema) -> dict[str, Any]:
 
 
 def _is_needed(schema: dict[str, Any]) -> bool:
-    """Whether nothing at all would not do."""
+    """Return whether a body is required: whether `{}` would be refused."""
     ways = schema.get("anyOf", [])
     return bool(schema.get("required")) or (bool(ways) and all(way.get("required") for way in ways))
 
@@ -276,8 +276,8 @@ def _problem(status: int, codes: list[str], schema: Schema) -> dict[str, Any]:
     }
     names = [name for name, where in _SENT.items() if status in where]
     if names:
-        told = {name: _HEADERS[name] for name in names}
-        described["headers"] = {name: {"description": text, "schema": kind} for name, (text, kind) in told.items()}
+        sent = {name: _HEADERS[name] for name in names}
+        described["headers"] = {name: {"description": text, "schema": kind} for name, (text, kind) in sent.items()}
     return described
 
 

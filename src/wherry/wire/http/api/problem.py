@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457) that name the field, what was given and what is allowed."""
+"""Errors as problem documents (RFC 9457) that name the field, the value given and what is allowed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Problem(msgspec.Struct, omit_defaults=True):
 
 
 class HttpError(WherryError):
-    """A request that never reaches the broker, or is refused in words of HTTP."""
+    """A request that never reaches the broker, or is refused in terms of HTTP."""
 
     def __init__(
         self,
@@ -72,15 +72,15 @@ class HttpError(WherryError):
     ) -> None:
         self.code = code  # type: ignore[misc]
         self.field = field
-        """Which part of the request it is about."""
+        """The part of the request that is wrong."""
         self.headers = headers or []
         self.close = close
-        """Whether the rest of the connection cannot be understood any more."""
+        """Whether the connection must close, because what follows cannot be understood."""
         super().__init__(detail)
 
 
 def problem(fault: WherryError) -> Response:
-    """An error as an answer."""
+    """Return an error as an answer."""
     status = STATUS_OF.get(fault.code, HTTPStatus.INTERNAL_SERVER_ERROR)
     document = Problem(
         f"urn:wherry:{fault.code}", fault.code.replace("-", " ").capitalize(), int(status), fault.code, str(fault)

@@ -1,4 +1,4 @@
-"""Query strings and JSON bodies as checked structs; what does not fit is named by field, value and rule."""
+"""Query strings and JSON bodies as checked structs; a refusal names the field, the value and the rule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.protocol.message import JSON, Bytes, Request
 
 NAMED_BYTES_MAX = 64 << 10
-"""Of a larger body the field that is wrong is named without its value: to find that, all of it becomes objects."""
+"""Largest body for which a refusal names the wrong value: to find it, the whole body is decoded into objects."""
 
 UNTOLD = "(not told of a body this large)"
 
@@ -29,7 +29,7 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL
 
 
 def decode_query(kind: type[msgspec.Struct] | None, arguments: list[tuple[str, str]]) -> Any:
-    """The query string as a struct."""
+    """Decode a query string into a struct."""
     if kind is None:
         if arguments:
             raise InvalidInput(arguments[0][0], arguments[0][1], "no query: this call takes none")
@@ -41,7 +41,7 @@ def decode_query(kind: type[msgspec.Struct] | None, arguments: list[tuple[str, s
             raise InvalidInput(name, text, "one of " + ", ".join(fields))
         if not text.isascii():
             check.text(name, text)
-        if text == "null" and fields[name] is not Shape.TEXT:  # msgspec would take it for None
+        if text == "null" and fields[name] is not Shape.TEXT:  # msgspec would read it as None
             raise InvalidInput(name, text, "a value, or no such argument")
         if fields[name] is Shape.SEVERAL:
             listed = values.setdefault(name, [])
@@ -58,7 +58,7 @@ def decode_query(kind: type[msgspec.Struct] | None, arguments: list[tuple[str, s
 
 
 def decode_body(kind: Any, request: Request) -> Any:
-    """A JSON body as a struct; no body at all counts as `{}`."""
+    """Decode a JSON body into a struct; no body at all counts as `{}`."""
     given = request.content_type()
     if given not in ("", JSON) and request.body:
         raise HttpError("unsupported-media-type", f"{given} is not understood here; {JSON} is")
@@ -68,14 +68,14 @@ def decode_body(kind: Any, request: Request) -> Any:
 
 
 def _check_texts(body: Bytes, texts_max: int) -> None:
-    """Refuse a body by its quotation marks, before a text is made of any of them."""
+    """Refuse a body with too many texts by counting its quotation marks, before it is decoded."""
     marks = int(np.count_nonzero(np.frombuffer(body, np.uint8) == _QUOTE))
     if marks > 2 * texts_max:
         raise InvalidInput("body", f"{marks // 2} texts", f"at most {texts_max} in one call")
 
 
 def decode_json(kind: Any, data: Any) -> Any:
-    """JSON as a value of a type."""
+    """Decode JSON into a value of a type."""
     try:
         return whole_numbers(_decoder(kind).decode, _decoder(kind, strict=False).decode, data)
     except msgspec.ValidationError as fault:
@@ -85,7 +85,7 @@ def decode_json(kind: Any, data: Any) -> Any:
 
 
 def whole_numbers(strict: Callable[[Any], Any], lax: Callable[[Any], Any], data: Any) -> Any:
-    """JSON in which a whole number may be written with a point, as `1495.0`: to JSON Schema that is an integer."""
+    """Decode JSON in which a whole number may have a point, as in `1495.0`: to JSON Schema that is an integer."""
     try:
         return strict(data)
     except msgspec.ValidationError as fault:
@@ -98,7 +98,7 @@ def whole_numbers(strict: Callable[[Any], Any], lax: Callable[[Any], Any], data:
 
 
 def _plain(data: Any) -> object:
-    """JSON as it is, unless it is large; None if it is broken behind the fault that was found first."""
+    """Decode JSON into plain values; `UNTOLD` if it is large, None if it is broken behind the fault found first."""
     if len(memoryview(data)) > NAMED_BYTES_MAX:
         return UNTOLD
     try:
@@ -108,7 +108,7 @@ def _plain(data: Any) -> object:
 
 
 def refused(fault: msgspec.ValidationError, given: object) -> InvalidInput:
-    """A fault of msgspec in our words: which field, what was given, what is allowed."""
+    """Translate a fault of msgspec: name the field, the value given and what is allowed."""
     found = _PLACE.match(str(fault))
     assert found is not None
     what, path = found["what"], found["path"] or ""
@@ -121,7 +121,7 @@ def refused(fault: msgspec.ValidationError, given: object) -> InvalidInput:
 
 
 def _at(value: Any, path: str) -> object:
-    """The value at a place such as `retry.attempts` or `[3].key`; None if there is none."""
+    """Return the value at a place such as `retry.attempts` or `[3].key`; None if there is none."""
     if value is UNTOLD:
         return value
     for step in re.findall(r"[^.\[\]]+|\[\d+\]", path):
@@ -138,7 +138,7 @@ def _decoder(kind: Any, *, strict: bool = True) -> msgspec.json.Decoder[Any]:
 
 
 class Shape(Enum):
-    """How an argument of a query may come."""
+    """The form in which an argument of a query comes."""
 
     TEXT = auto()
     SEVERAL = auto()
@@ -147,7 +147,7 @@ class Shape(Enum):
 
 @lru_cache(maxsize=256)
 def _fields(kind: type[msgspec.Struct]) -> dict[str, Shape]:
-    """The arguments of a query by name."""
+    """Return the arguments of a query by name."""
     return {each.encode_name: _shape(msgspec.inspect.type_info(each.type)) for each in msgspec.structs.fields(kind)}
 
 

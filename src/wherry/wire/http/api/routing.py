@@ -15,16 +15,16 @@ from wherry.wire.http.api.reading import decode_body, decode_query
 from wherry.wire.http.protocol.message import Answer, Request, segments
 
 Verb: TypeAlias = Literal["publish", "consume", "admin", "none"]
-"""The right that a call needs on its topic; `none` is for everyone, keys or not."""
+"""The right that a call needs on its topic; `none` needs no key."""
 
 JSON_BYTES_MAX = 1 << 20
-"""Of a body that is no messages, unless its endpoint says otherwise."""
+"""The largest body that is no messages, unless its endpoint sets another bound."""
 
 ROUTE_BYTES_MAX = 16 << 20
-"""Of a route: it may have very many bindings."""
+"""The largest body of a route, which may have very many bindings."""
 
 KNOWN_CHARS = 256
-"""Longer paths are not remembered."""
+"""The longest path that the router caches."""
 
 S = TypeVar("S")
 Handler: TypeAlias = "Callable[[Call[Any]], Awaitable[Answer]]"
@@ -32,7 +32,7 @@ Handler: TypeAlias = "Callable[[Call[Any]], Awaitable[Answer]]"
 
 @dataclass(slots=True)
 class Call(Generic[S]):
-    """A request on its way through an endpoint: what it asks, decoded and checked, and what serves it."""
+    """One call of an endpoint: the request, its query and body, decoded and checked, and the service it uses."""
 
     request: Request
     service: S
@@ -40,7 +40,7 @@ class Call(Generic[S]):
     body: Any = None
 
     def __getitem__(self, name: str) -> str:
-        """A name from the path."""
+        """Return a name from the path."""
         return self.request.params[name]
 
 
@@ -53,22 +53,23 @@ class Endpoint:
     path
         A template: `/v1/topics/{topic}`.
     right
-        What a key must allow, on the topic that the path names.
+        The right that a key needs, on the topic that the path names.
     query, body
         Structs that describe the arguments and a JSON body; a body of other types is read by the handler, and `takes`
         names their media types.
     answers
         By status: a struct for JSON; a struct or None for each media type; or None for no body.
     codes
-        Problems of its own, beside those that every call can meet.
+        Problems of this endpoint, beside those that every call can meet.
     asks
-        Whether the handler itself asks the guard, topic by topic.
+        Whether the handler itself calls the guard, topic by topic.
     body_bytes
-        How large a body may be, where the server allows for more; None for what `body_max` says.
+        How large a body may be, where the server allows for more; None for the bound of `body_max`.
     admits
-        What a request has to show before its body is waited for, where that is no key; called with the service.
+        Raises if the request may not send its body, where no key is needed; called with the service before the body is
+        read.
     headers
-        Headers that it must have, and what they are.
+        Headers that the request must have, and what they mean.
     """
 
     method: str
@@ -91,14 +92,14 @@ class Endpoint:
 
     @property
     def body_max(self) -> int | None:
-        """The largest body; None for what the server allows, where messages are taken."""
+        """Return the largest body allowed; None for the bound of the server, where the body is messages."""
         if self.body_bytes is not None or self.takes:
             return self.body_bytes
         return ROUTE_BYTES_MAX if self.tag == "routes" else JSON_BYTES_MAX
 
     @property
     def name(self) -> str:
-        """`GET /v1/topics/{topic}`."""
+        """Return method and path, such as `GET /v1/topics/{topic}`."""
         return f"{self.method} {self.path}"
 
 
@@ -133,12 +134,12 @@ class Table:
 
 
 class Router:
-    """Finds the endpoint of a request: a tree of path parts, so that cost does not grow with the table."""
+    """Finds the endpoint of a request in a tree of path parts, so that the cost does not grow with the table."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self._root: _Node = _Node()
         self._known = lru_cache(maxsize=1024)(self._search)
-        """Those who call often call the same few paths."""
+        """A cache: most clients call the same few paths."""
         for endpoint in endpoints:
             node = self._root
             names = []
@@ -152,14 +153,14 @@ class Router:
             node.methods[endpoint.method] = (endpoint, tuple(names))
 
     def find(self, request: Request) -> Endpoint:
-        """The endpoint, with the names of the path in the request; `HttpError` 404 or 405."""
+        """Return the endpoint, and set the names of the path in the request; `HttpError` 404 or 405."""
         search = self._known if len(request.path) <= KNOWN_CHARS else self._search
         endpoint, params = search(request.method, request.path)
         request.params = params.copy()
         return endpoint
 
     def methods(self, path: str) -> list[str]:
-        """What a path knows; `HttpError` 404 for none."""
+        """Return the methods of a path; `HttpError` 404 for a path that does not exist."""
         return sorted(self._node(path)[0].methods)
 
     def _search(self, given: str, path: str) -> tuple[Endpoint, dict[str, str]]:
@@ -195,7 +196,7 @@ class _Node:
 
 
 def decoded(endpoint: Endpoint, request: Request, service: S) -> Call[S]:
-    """The call of an endpoint, its arguments checked; `InvalidInput` names the field that is wrong."""
+    """Return the call of an endpoint, its arguments checked; `InvalidInput` names the field that is wrong."""
     call = Call(request, service)
     try:
         arguments = request.arguments()

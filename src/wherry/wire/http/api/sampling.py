@@ -1,7 +1,7 @@
-"""One look a second at what the broker counts anyway, shared by all who watch. While nobody watches, nothing runs.
+"""Samples of the broker's counts, one a second, shared by all viewers. While there is no viewer, nothing runs.
 
-A look never touches a message. Where there is very much to look at, looks are rarer: they take at most a fiftieth of
-the time of the loop, however many watch.
+A sample reads no message. Where there are very many topics, samples are rarer: they take at most a fiftieth of the time
+of the loop, however many viewers there are.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from wherry.wire.http.protocol.server import Server
 
 LOOK_S = 1.0
 SHARE = 50
-"""A look that took this long is followed by a pause of so many times that."""
+"""The pause after a sample, in multiples of the time that the sample took."""
 
 VIEWERS_MAX = 64
 TOPICS_MAX = 1_000
-"""Topics with figures of their own; how many more there are is told."""
+"""Most topics with figures of their own; `left_off` counts the others."""
 
 TOPICS_A_TURN = 50
-"""Topics looked at before others of the loop get their turn."""
+"""Topics sampled before other tasks of the loop get their turn."""
 
 
 class Latency(msgspec.Struct):
-    """How many took how long: `counts` by upper bound in seconds, one more for those above the last."""
+    """How many took how long: `counts` by upper bound in seconds, and one more for those above the last bound."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
 
 
 class Tally(msgspec.Struct):
-    """One count that only grows since the start, such as of clients of a wire that were cut off, by why."""
+    """One count that only grows since the start, such as clients of a wire that were cut off, by reason."""
 
     name: str
     about: str
@@ -49,10 +49,10 @@ class Tally(msgspec.Struct):
 
 
 class NodeFigures(msgspec.Struct):
-    """The broker as a whole, for those who may consume all topics. `refused` counts requests by the bound they hit.
+    """The broker as a whole, for callers that may consume all topics. `refused` counts requests by the bound they hit.
 
-    `gauges` and `tallies` are what the other parts of a node count, by the names of `/metrics`; tallies of nought are
-    left out.
+    `gauges` and `tallies` are the counts of the other parts of a node, by the names of `/metrics`; tallies that are
+    zero are left out.
     """
 
     leases: int
@@ -83,7 +83,7 @@ class Figures(msgspec.Struct):
 
 
 class Sample(NamedTuple):
-    """A look, and the bytes that all who may see everything share."""
+    """One sample, and its JSON, which all viewers with a right to every topic share."""
 
     figures: Figures
     whole: bytes
@@ -91,7 +91,7 @@ class Sample(NamedTuple):
 
 
 class Sampler:
-    """Looks once a second while somebody watches."""
+    """Takes a sample once a second while there are viewers."""
 
     def __init__(self, broker: BrokerPort, server: Server) -> None:
         self._broker, self._server = broker, server
@@ -102,24 +102,24 @@ class Sampler:
         self._cost_s = 0.0
         self.viewers = 0
         self.looks = 0
-        """How many there were: it does not grow with the number of viewers."""
+        """How many samples were taken: the number does not grow with the number of viewers."""
 
     async def look(self) -> Sample:
-        """The figures of now, at most a second old; those who ask at once share one look."""
+        """Return figures that are at most a second old; concurrent callers share one sample."""
         async with self._looking:
             if self._latest is None or monotonic() - self._latest.made_s >= self._pause_s():
                 self._latest = await self._sample()
             return self._latest
 
     async def next(self, wait_ms: int) -> Sample:
-        """The next look, or at once the last one."""
+        """Wait for the next sample and return it; return the last one at once if `wait_ms` is 0."""
         if not wait_ms or self._next is None:
             return await self.look()
         return await asyncio.shield(self._next)
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """While somebody watches; `busy` where too many do."""
+        """Count a viewer, and sample while there is one; `busy` where there are too many."""
         if self.viewers >= VIEWERS_MAX:
             raise HttpError("busy", f"{VIEWERS_MAX} watch the figures already, which is the bound")
         self.viewers += 1
@@ -139,9 +139,9 @@ class Sampler:
             await asyncio.sleep(self._pause_s())
             async with self._looking:
                 self._latest = await self._sample()
-            told, self._next = self._next, asyncio.get_running_loop().create_future()
-            if told is not None and not told.done():
-                told.set_result(self._latest)
+            ready, self._next = self._next, asyncio.get_running_loop().create_future()
+            if ready is not None and not ready.done():
+                ready.set_result(self._latest)
 
     def _pause_s(self) -> float:
         return max(LOOK_S, self._cost_s * SHARE)
@@ -206,6 +206,6 @@ def _tallies(metrics: Metrics) -> list[Tally]:
 
 
 def cut(figures: Figures, names: Iterable[str]) -> bytes:
-    """What somebody sees who may consume these topics only."""
+    """Return the figures as JSON for a caller that may consume these topics only."""
     seen = frozenset(names)
     return msgspec.json.encode(Figures(figures.at_ms, None, [each for each in figures.topics if each.name in seen], 0))

@@ -1,4 +1,4 @@
-"""What the endpoints stand on: the broker, the server they run in, and the consumers that come back by name."""
+"""What the endpoints use: the broker, the server that they run in, and the consumers that pull by name."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ from wherry.wire.http.protocol.message import Answer, Request
 from wherry.wire.http.protocol.server import Server
 
 Guard: TypeAlias = Callable[[Request, Verb, str], str]
-"""Says who asks, or raises: the request, the right it needs, and the topic (`*` for calls about no single one)."""
+"""Returns the caller's name, or raises; gets the request, its right, and the topic (`*` for calls about no topic)."""
 
 CONSUMER_IDLE_S = 90.0
-"""A consumer that holds nothing and was not heard of for so long has left. Longer than the longest poll."""
+"""A consumer that holds nothing and has not pulled for so long leaves. Longer than the longest poll."""
 
 LISTINGS = 16
-"""Listings that are made at a time: each holds a page of messages while it looks and writes."""
+"""Listings made at a time: each holds a page of messages while it reads and writes."""
 
 SEAT = "http"
-"""Those who pull without a name share partitions as one consumer would, and are called by it: `http-1`, `http-2`."""
+"""The seat of consumers without a name: they share partitions as one consumer, and are called `http-1`, `http-2`."""
 
 KNOWN_MAX = 65_536
-"""Consumers that are remembered, before connections that pull without a name share one."""
+"""Most consumers kept; beyond them, connections that pull without a name share one consumer."""
 
 
 def open_to_all(request: Request, verb: Verb, topic: str) -> str:
-    """No keys: everyone may do everything."""
+    """Allow everything to every caller: the guard of a broker without keys."""
     return ""
 
 
 @dataclass(slots=True)
 class Service:
-    """One broker behind HTTP."""
+    """A broker with all that its HTTP endpoints need."""
 
     broker: BrokerPort
     server: Server
     guard: Guard = open_to_all
     names: frozenset[str] | None = frozenset()
-    """Host names it answers under, beside addresses and `localhost`; None is any."""
+    """Host names that requests may name, beside addresses and `localhost`; None is any."""
     origins: frozenset[str] = frozenset()
-    """Pages from elsewhere that may call it, as `https://example.org`; `*` is any."""
+    """Origins of pages of other sites that may call the broker, as `https://example.org`; `*` is any."""
     document: Callable[[], bytes] = lambda: b"{}"
     """Returns the description of the interface."""
     check_ready: Callable[[], None] = lambda: None
     """Raises while clients should not be sent here, such as while the node drains."""
     consumers: Consumers = field(init=False)
-    """Who pulls."""
+    """The consumers that pull over HTTP."""
     settler: SettlerPort = field(init=False)
     sampler: Sampler = field(init=False)
     listings: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LISTINGS))
@@ -67,7 +67,7 @@ class Service:
         self.sampler = Sampler(self.broker, self.server)
 
     def may(self, request: Request, verb: Verb, topic: str) -> bool:
-        """Whether whoever asks has a right; `Unauthorized` if nobody knows who that is."""
+        """Return whether the caller has a right; `Unauthorized` if the caller is not known."""
         try:
             self.guard(request, verb, topic)
         except Forbidden:
@@ -75,30 +75,31 @@ class Service:
         return True
 
     def caller(self, request: Request) -> str:
-        """Who asks, whatever they may do; empty where no keys are asked for, `Unauthorized` if nobody knows."""
+        """Return the caller's name, whatever its rights; empty without keys, `Unauthorized` if it is not known."""
         try:
             return self.guard(request, "publish", "*")
         except Forbidden as fault:
             return fault.name
 
     def visible(self, request: Request, verb: Verb, topics: Iterable[Topic]) -> list[Topic]:
-        """The topics on which whoever asks has a right."""
+        """Return the topics on which the caller has a right."""
         everything = self.may(request, verb, "*")
         return [topic for topic in topics if everything or self.may(request, verb, topic.name)]
 
 
-Ask: TypeAlias = Call[Service]
-Handler: TypeAlias = Callable[[Ask], Awaitable[Answer]]
+ApiCall: TypeAlias = Call[Service]
+Handler: TypeAlias = Callable[[ApiCall], Awaitable[Answer]]
 
 
 def once_durable(handler: Handler) -> Handler:
-    """Make an endpoint that shows what there is wait with its answer, that there is none too, until it is durable.
+    """Make an endpoint wait with its answer, an error included, until what the answer shows is durable.
 
-    Else a topic or a key could be shown, or be gone, and a power cut makes it untrue. Figures need not wait: `stats`.
+    Otherwise an answer could show a topic or a key, or that it is gone, and a power cut could make that untrue. Figures
+    need not wait: `stats`.
     """
 
     @wraps(handler)
-    async def waiting(call: Ask) -> Answer:
+    async def waiting(call: ApiCall) -> Answer:
         broker = call.service.broker
         try:
             answer = await handler(call)
@@ -113,7 +114,7 @@ def once_durable(handler: Handler) -> Handler:
 
 @dataclass(slots=True)
 class _Known:
-    """A consumer, when it was last heard of, and whether the connection that it was for is gone."""
+    """A consumer, when it last pulled, and whether its connection is closed."""
 
     consumer: ConsumerPort
     heard: float
@@ -121,19 +122,20 @@ class _Known:
 
 
 class Consumers:
-    """HTTP forgets its callers after each answer; this remembers who pulls, until they have been silent for a while.
+    """The consumers that pull over HTTP, kept between requests until they have not pulled for a while.
 
-    Whoever gives no name is known by the connection: each has a buffer of its own, so that one who never settles keeps
-    nothing from the others. What was pulled on a connection that is gone stays on lease, to be settled over another.
+    A client that gives no name is known by its connection: each connection has a buffer of its own, so that a client
+    that never settles keeps no messages from the others. Messages pulled on a connection that is closed stay on lease,
+    and can be settled over another connection.
     """
 
     def __init__(self, broker: BrokerPort, time: Callable[[], float] = time.monotonic) -> None:
         self._broker = broker
         self.time = time
         self._known: dict[tuple[str, str, str | int], _Known] = {}
-        """By topic, subscription and the name, or the connection of those without one."""
+        """By topic, subscription and name, or the connection where the client gave no name."""
         self._of: dict[int, dict[tuple[str, str], _Known]] = {}
-        """By connection and by topic and subscription, those without a name."""
+        """By connection, then by topic and subscription: the consumers without a name."""
 
     async def get(self, topic: str, subscription: str, name: str | None, connection: int = 0) -> ConsumerPort:
         """Return the consumer of that name, or of that connection for None; it joins at its first pull."""
@@ -153,32 +155,33 @@ class Consumers:
         return consumer
 
     def forget(self, connection: int) -> None:
-        """A connection is gone: what it pulled for goes, once it holds nothing."""
+        """Note that a connection is closed: its consumers leave, once they hold nothing."""
         for known in self._of.pop(connection, {}).values():
             known.is_gone = True
 
     async def leave(self, topic: str, subscription: str, name: str) -> None:
-        """Somebody says goodbye: what it held waits again."""
+        """Let a consumer leave: what it held waits again."""
         if self._broker.consumer_stats(topic, subscription, name).is_internal:
             hint = "take the webhook away, or delete the subscription"
             raise HttpError("forbidden", f"consumer {name!r} is the broker's own and pushes to a webhook: {hint}")
         self._known.pop((topic, subscription, name), None)
         await self._broker.leave(topic, subscription, name)
 
-    async def weed(self) -> None:
-        """Let those go who hold nothing and have been silent, or whose connection is gone."""
+    async def close_idle(self) -> None:
+        """Close consumers that hold nothing and have not pulled for long, or whose connection is closed."""
         now = self.time()
         for place, known in list(self._known.items()):
             consumer = known.consumer
-            # The last one takes an ephemeral subscription along: whoever opens a connection for each pull wants it.
+            # The last consumer of an ephemeral subscription stays: a client that connects anew for each pull still
+            # needs it.
             is_over = now - known.heard > CONSUMER_IDLE_S or (known.is_gone and not consumer.is_last_of_ephemeral())
             if not consumer.is_joined() or (is_over and not consumer.out_messages):
-                if self._known.get(place) is known:  # else another one has joined under the same name
+                if self._known.get(place) is known:  # else another consumer has joined under the same name
                     del self._known[place]
                 await consumer.close()
 
     async def close(self) -> None:
-        """The wire goes; what its consumers held waits again."""
+        """Close all consumers, as the server closes; what they held waits again."""
         for known in self._known.values():
             await known.consumer.close()
         self._known.clear()

@@ -1,7 +1,7 @@
-"""The values of queries and bodies, with the ranges that the document tells of them.
+"""The values of queries and bodies, with the ranges that the OpenAPI document shows.
 
-The broker checks each of them and says in its own words what is wrong: here they are only told, so that nobody has to
-find out by trying. `tests/integration/test_http_schemathesis.py` tries whether they are true.
+The broker checks each value and words the refusal; here the ranges are only described, so that callers need not find
+them out by trying. `tests/integration/test_http_schemathesis.py` checks that they are true.
 """
 
 from __future__ import annotations
@@ -40,37 +40,37 @@ CALLBACK = "^https?://[^\\x00-\\x20\\x7f]+$"
 VISIBLE = "^[^\\x00-\\x1f\\x7f]+$"
 
 
-def told(**words: object) -> Meta:
-    """Words for the document, which nothing else reads."""
+def json_schema(**words: object) -> Meta:
+    """Return JSON Schema keywords for the OpenAPI document; nothing else reads them."""
     return Meta(extra_json_schema=words)
 
 
 def between(low: int, high: int) -> Meta:
-    """A range, both ends included."""
-    return told(minimum=low, maximum=high)
+    """Describe a range, both ends included."""
+    return json_schema(minimum=low, maximum=high)
 
 
 def name(length_max: int, pattern: str = VISIBLE) -> Meta:
-    """A name. Lengths are in bytes of UTF-8, which a schema cannot count: it counts characters."""
-    return told(minLength=1, maxLength=length_max, pattern=pattern)
+    """Describe a name. Its bound is in bytes of UTF-8; a schema can only count characters."""
+    return json_schema(minLength=1, maxLength=length_max, pattern=pattern)
 
 
 def graphic(length_max: int) -> Meta:
-    """Graphic characters, of any script: what those are, no pattern can say."""
-    return told(minLength=1, maxLength=length_max, format="graphic")
+    """Describe a text of graphic characters of any script, which no pattern can express."""
+    return json_schema(minLength=1, maxLength=length_max, format="graphic")
 
 
 TimeMs: TypeAlias = Annotated[int, between(0, limits.TIME_MS_MAX)]
 DelayMs: TypeAlias = Annotated[int, between(0, LEASE_MS_MAX)]
 LeaseMs: TypeAlias = Annotated[int, between(1, LEASE_MS_MAX)]
 WaitMs: TypeAlias = Annotated[int, between(0, WAIT_MS_MAX)]
-FateWord: TypeAlias = Annotated[str, told(enum=list(FATES))]
+FateWord: TypeAlias = Annotated[str, json_schema(enum=list(FATES))]
 OutcomeMs: TypeAlias = Annotated[int, between(1, OUTCOME_MS_MAX)]
-CallbackUrl: TypeAlias = Annotated[str, told(minLength=1, maxLength=URL_CHARS_MAX, pattern=CALLBACK)]
+CallbackUrl: TypeAlias = Annotated[str, json_schema(minLength=1, maxLength=URL_CHARS_MAX, pattern=CALLBACK)]
 Partition: TypeAlias = Annotated[int, between(0, limits.PARTITIONS_MAX - 1)]
-After: TypeAlias = Annotated[str, told(pattern=MESSAGE_CURSOR)]
-AfterTime: TypeAlias = Annotated[str, told(pattern=SCHEDULED_CURSOR)]
-AfterDead: TypeAlias = Annotated[str, told(pattern=DEAD_CURSOR)]
+After: TypeAlias = Annotated[str, json_schema(pattern=MESSAGE_CURSOR)]
+AfterTime: TypeAlias = Annotated[str, json_schema(pattern=SCHEDULED_CURSOR)]
+AfterDead: TypeAlias = Annotated[str, json_schema(pattern=DEAD_CURSOR)]
 Offset: TypeAlias = Annotated[int, between(0, limits.OFFSET_MAX)]
 Priority: TypeAlias = Annotated[int, between(0, limits.PRIORITY_MAX)]
 Sequence: TypeAlias = Annotated[int, between(0, 1 << 62)]
@@ -84,13 +84,12 @@ Buffer: TypeAlias = Annotated[int, between(1, BUFFER_MAX)]
 ConsumerName: TypeAlias = Annotated[str, graphic(limits.CONSUMER_ID_CHARS_MAX)]
 ProducerName: TypeAlias = Annotated[str, graphic(limits.PRODUCER_ID_CHARS_MAX)]
 KeyName: TypeAlias = Annotated[str, name(limits.KEY_NAME_BYTES_MAX)]
-Base64: TypeAlias = Annotated[
-    str, told(pattern="^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$", contentEncoding="base64")
-]
+BASE64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+Base64: TypeAlias = Annotated[str, json_schema(pattern=BASE64, contentEncoding="base64")]
 RECEIPT = "^[0-9]{1,19}(:[0-9]{1,13}(-[0-9]{1,13})?)?$"
-Receipt: TypeAlias = Annotated[str, told(pattern=RECEIPT, examples=["77:12"])]
-ReceiptList: TypeAlias = Annotated[list[Receipt], told(minItems=1, maxItems=SETTLED_MAX)]
-HeaderMatch: TypeAlias = Annotated[str, told(pattern="^[^:]*:", examples=["region:eu"])]
+Receipt: TypeAlias = Annotated[str, json_schema(pattern=RECEIPT, examples=["77:12"])]
+ReceiptList: TypeAlias = Annotated[list[Receipt], json_schema(minItems=1, maxItems=SETTLED_MAX)]
+HeaderMatch: TypeAlias = Annotated[str, json_schema(pattern="^[^:]*:", examples=["region:eu"])]
 
 PATH: dict[str, Meta] = {
     "topic": name(limits.TOPIC_NAME_BYTES_MAX),
@@ -99,7 +98,7 @@ PATH: dict[str, Meta] = {
     "route": name(limits.ROUTE_NAME_CHARS_MAX),
     "key": name(limits.STAGE_KEY_CHARS_MAX),
     "id": name(limits.MESSAGE_ID_BYTES_MAX),
-    "schema": told(enum=["message", "delivered"]),
+    "schema": json_schema(enum=["message", "delivered"]),
     "session": name(64, "^[0-9A-Za-z_-]+$"),
     "file": name(64, "^[a-z-]+[.](js|css|png)$"),
 }
@@ -118,7 +117,7 @@ MODEL: dict[str, Meta] = {
     "start_offset": between(0, limits.OFFSET_MAX),
     "start_ms": between(0, limits.TIME_MS_MAX),
     "lease_ms": between(1, LEASE_MS_MAX),
-    "assignment": told(enum=ASSIGNMENTS),
+    "assignment": json_schema(enum=ASSIGNMENTS),
     "buffer_messages": between(1, BUFFER_MAX),
     "buffer_bytes": between(1, BUFFER_MAX),
     "attempts": between(1, limits.ATTEMPTS_MAX),
@@ -126,19 +125,19 @@ MODEL: dict[str, Meta] = {
     "factor": between(1, 1_000),
     "cap_ms": between(0, limits.TIME_MS_MAX),
     "jitter": between(0, 1),
-    "url": told(format="webhook-url", maxLength=URL_CHARS_MAX, examples=["https://example.org/hook"]),
-    "secret": told(minLength=SECRET_CHARS_MIN, maxLength=SECRET_CHARS_MAX, writeOnly=True),
+    "url": json_schema(format="webhook-url", maxLength=URL_CHARS_MAX, examples=["https://example.org/hook"]),
+    "secret": json_schema(minLength=SECRET_CHARS_MIN, maxLength=SECRET_CHARS_MAX, writeOnly=True),
     "batch": between(1, BATCH_MAX),
     "timeout_ms": between(*TIMEOUT_MS),
     "remove_after": between(1, REMOVE_AFTER_MAX),
     "in_flight": between(1, IN_FLIGHT_MAX),
     "topic": name(limits.TOPIC_NAME_BYTES_MAX),
     "topics": name(limits.TOPIC_NAME_BYTES_MAX),
-    "match": told(maxLength=limits.KEY_BYTES_MAX),
+    "match": json_schema(maxLength=limits.KEY_BYTES_MAX),
     "route": name(limits.ROUTE_NAME_CHARS_MAX),
     "otherwise": name(limits.ROUTE_NAME_CHARS_MAX),
-    "headers": told(maxProperties=limits.HEADERS_MAX),
-    "rights": told(minItems=1, maxItems=RIGHTS_MAX),
-    "bindings": told(maxItems=BINDINGS_MAX),
+    "headers": json_schema(maxProperties=limits.HEADERS_MAX),
+    "rights": json_schema(minItems=1, maxItems=RIGHTS_MAX),
+    "bindings": json_schema(maxItems=BINDINGS_MAX),
 }
 """Fields of the model's structs, by name."""

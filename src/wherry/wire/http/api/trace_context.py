@@ -1,4 +1,4 @@
-"""W3C trace context: that of a request becomes that of its messages, unless they bring their own."""
+"""W3C trace context: messages get that of their request, unless they have their own."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from wherry.model.errors import TooLarge
 from wherry.model.schema import MESSAGE, edges
 
 STATE_BYTES_MAX = 512
-"""Of `tracestate`: as much as W3C asks everybody to pass on. A longer one is dropped, as it allows."""
+"""Longest `tracestate` that is passed on, the length that W3C requires. A longer one is dropped, as W3C allows."""
 
 ADDED_BYTES_MAX = 64 << 20
-"""What the context may add to the messages of one call: each of them gets its own."""
+"""Most bytes that the context may add to the messages of one call: each message gets a copy."""
 
 NAMES = ("traceparent", "tracestate")
 _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
@@ -24,7 +24,7 @@ _TYPE = MESSAGE.field("headers").type
 
 
 def carried(batch: pa.RecordBatch, request: Mapping[str, str]) -> pa.RecordBatch:
-    """The messages with the trace context of their request in the headers of each that has none."""
+    """Return the messages, with the trace context of their request in the headers of each that has none."""
     if "traceparent" not in request or not _PARENT.fullmatch(request["traceparent"]):
         return batch
     pairs = [(name, request[name]) for name in NAMES if request.get(name)]
@@ -41,7 +41,7 @@ def carried(batch: pa.RecordBatch, request: Mapping[str, str]) -> pa.RecordBatch
 
 
 def _added(column: pa.Array, pairs: list[tuple[str, str]]) -> pa.Array:
-    """A map column with these pairs at the end of each row that knows no `traceparent`."""
+    """Return a map column with these pairs at the end of each row that has no `traceparent`."""
     if column.type != _TYPE:
         column = column.cast(_TYPE)
     ends = edges(column)

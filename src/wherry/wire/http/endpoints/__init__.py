@@ -1,4 +1,4 @@
-"""Every call of the REST interface, a module for each thing that people work with."""
+"""Every call of the REST interface, one module for each kind of thing."""
 
 from wherry.wire.http.endpoints import (
     consume,

@@ -1,4 +1,4 @@
-"""Pull messages, and settle what was pulled."""
+"""Pull messages, and settle them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from wherry.model.catalog.subscription import BUFFER_MAX
 from wherry.model.errors import WherryError
 from wherry.wire.http.api.problem import HttpError, problem
 from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.service import Ask
+from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.api.terms import (
     WAIT_MS_MAX,
     Buffer,
@@ -52,10 +52,10 @@ CONSUMES = ("already-exists", "cut-off", "limit-reached")
 PATH = "/v1/topics/{topic}/subscriptions/{subscription}"
 
 HEARTBEAT_MS = 15_000
-"""A stream says this often that it is still there, so that proxies keep it."""
+"""How often an idle stream sends a comment, so that proxies keep it open."""
 
 SETTLE_BYTES_MAX = 32 << 20
-"""Of a body that names messages one by one."""
+"""The largest body that names messages one by one."""
 
 SETTLING: dict[str, Any] = {"codes": ("stale-lease", "limit-reached"), "body_bytes": SETTLE_BYTES_MAX}
 
@@ -71,28 +71,28 @@ class PullQuery(msgspec.Struct, frozen=True):
 
 
 class Receipts(msgspec.Struct, forbid_unknown_fields=True):
-    """What to settle: `lease`, `lease:offset` or `lease:first-last`."""
+    """What to settle: receipts as `lease`, `lease:offset` or `lease:first-last`."""
 
     texts_max: ClassVar[int] = SETTLED_MAX + 100
     receipts: ReceiptList
 
 
 class Nack(Receipts, forbid_unknown_fields=True):
-    """What failed, when to try again (by the retry policy unless told), and why."""
+    """Which messages failed, when to try again (by the retry policy unless given), and why."""
 
     delay_ms: DelayMs | None = None
     error: str = ""
 
 
 class DeadLetter(Receipts, forbid_unknown_fields=True):
-    """What to give up on, and why."""
+    """Which messages to make dead letters, and why."""
 
     reason: str = "rejected"
     error: str = ""
 
 
 class Renew(Receipts, forbid_unknown_fields=True):
-    """For what to have more time, and how much: the lease of the subscription unless told."""
+    """Which leases to renew, and for how long: the lease of the subscription unless given."""
 
     lease_ms: LeaseMs | None = None
 
@@ -104,22 +104,22 @@ PULLED = {kind: MessageList if kind == JSON else None for kind in GIVES}
 LISTED = {kind: MessagePage if kind == JSON else None for kind in LISTS}
 
 PAGE_BYTES_MAX = 16 << 20
-"""What the messages of a listing may weigh: one with more ends early, and says where to go on."""
+"""Most bytes of messages in a listing: a larger one ends early, and `next` names where to continue."""
 
 EVENTS_BYTES_MAX = 1 << 20
-"""What is pulled for a stream at a time."""
+"""Most bytes that a stream pulls at a time."""
 
 
-def media_type(call: Ask, offered: tuple[str, ...] = GIVES) -> str:
-    """The format that the caller accepts."""
+def media_type(call: ApiCall, offered: tuple[str, ...] = GIVES) -> str:
+    """Return the format that the caller accepts."""
     kind = accepted(call.request.headers.get("accept", ""), offered)
     if kind is None:
         raise HttpError("not-acceptable", "what can be had here: " + ", ".join(offered))
     return kind
 
 
-async def listing(call: Ask, look: Callable[[BrokerPort, str], Awaitable[Page]]) -> Response:
-    """Messages that are only looked at, a page of them."""
+async def listing(call: ApiCall, look: Callable[[BrokerPort, str], Awaitable[Page]]) -> Response:
+    """Return a page of messages that are browsed, not consumed."""
     kind, broker = media_type(call, LISTS), call.service.broker
     async with call.service.listings:
         page = await look(broker, call["topic"])
@@ -129,10 +129,10 @@ async def listing(call: Ask, look: Callable[[BrokerPort, str], Awaitable[Page]])
 @TABLE.add(
     "POST", PATH + "/pull", "consume", query=PullQuery, gives=GIVES, answers={200: PULLED, 204: None}, codes=CONSUMES
 )
-async def pull(call: Ask) -> Answer:
-    """Pull messages on lease; with `wait_ms` the answer waits for the first of them.
+async def pull(call: ApiCall) -> Answer:
+    """Pull messages on lease; with `wait_ms` the answer waits for the first message.
 
-    What is not settled before its lease ends comes back to somebody.
+    Messages that are not settled before their lease ends are handed over again.
     """
     query: PullQuery = call.query
     kind = media_type(call)
@@ -156,60 +156,60 @@ async def pull(call: Ask) -> Answer:
         response = await write_pull(
             kind, batch, delivery.lease_column(), call.service.broker.slices, columns=query.columns
         )
-    except asyncio.CancelledError:  # whoever waited is gone before it was written
+    except asyncio.CancelledError:  # the client disconnected before the answer was written
         delivery.take_back()
         raise
     response.undo = delivery.take_back
     return response
 
 
-def parts_of(call: Ask) -> list[LeasePart]:
-    """Return the parts of leases that a call names."""
+def parts_of(call: ApiCall) -> list[LeasePart]:
+    """Return the parts of leases that the receipts of a call name."""
     return parse_receipts(call.body.receipts)
 
 
-def within(call: Ask) -> tuple[str, str]:
-    """Return the topic and subscription of a call, of which its leases must be: its key has a right to no other."""
+def within(call: ApiCall) -> tuple[str, str]:
+    """Return the topic and subscription of a call: its key was checked for these, so its leases must be theirs."""
     return call["topic"], call["subscription"]
 
 
 @TABLE.add("POST", PATH + "/ack", "consume", body=Receipts, answers={204: None}, **SETTLING)
-async def ack(call: Ask) -> Answer:
-    """Done with messages; durable when the answer comes."""
+async def ack(call: ApiCall) -> Answer:
+    """Ack messages; the ack is durable when the answer comes."""
     await call.service.settler.ack(parts_of(call), within(call))
     return Response(204)
 
 
 @TABLE.add("POST", PATH + "/nack", "consume", body=Nack, answers={204: None}, **SETTLING)
-async def nack(call: Ask) -> Answer:
-    """Messages failed: they come back by the retry policy, or are dead letters now."""
+async def nack(call: ApiCall) -> Answer:
+    """Nack messages that failed: they come back by the retry policy, or become dead letters."""
     await call.service.settler.nack(parts_of(call), call.body.delay_ms, call.body.error, within(call))
     return Response(204)
 
 
 @TABLE.add("POST", PATH + "/dead-letter", "consume", body=DeadLetter, answers={204: None}, **SETTLING)
-async def dead_letter(call: Ask) -> Answer:
-    """Give up on messages at once: they are dead letters."""
+async def dead_letter(call: ApiCall) -> Answer:
+    """Give up on messages: they become dead letters at once."""
     await call.service.settler.dead_letter(parts_of(call), call.body.reason, call.body.error, within(call))
     return Response(204)
 
 
 @TABLE.add("POST", PATH + "/release", "consume", body=Receipts, answers={204: None}, **SETTLING)
-async def release(call: Ask) -> Answer:
+async def release(call: ApiCall) -> Answer:
     """Hand messages back untouched; no attempt is counted."""
     call.service.settler.release(parts_of(call), within(call))
     return Response(204)
 
 
 @TABLE.add("POST", PATH + "/renew", "consume", body=Renew, answers={204: None}, **SETTLING)
-async def renew(call: Ask) -> Answer:
-    """More time for the leases named; a lease is extended as a whole."""
+async def renew(call: ApiCall) -> Answer:
+    """Renew leases; a lease is renewed as a whole."""
     call.service.settler.renew([token for token, _ in parts_of(call)], call.body.lease_ms, within(call))
     return Response(204)
 
 
 class EventsQuery(msgspec.Struct, frozen=True):
-    """How a stream is acked, and how much of it may be on its way: without acks by hand, nothing waits for them."""
+    """How a stream is acked, and how many messages may be unacked at a time; with `ack=auto` nothing waits for acks."""
 
     ack: Literal["auto", "manual"] = "manual"
     messages: PullMessages = 100
@@ -225,12 +225,12 @@ class EventsQuery(msgspec.Struct, frozen=True):
     answers={200: {EVENTS: None}},
     codes=CONSUMES,
 )
-async def events(call: Ask) -> Answer:
-    """Messages as server-sent events, as they come.
+async def events(call: ApiCall) -> Answer:
+    """Stream messages as server-sent events, as they come.
 
-    The `id` of an event is the receipt to settle its message by, and at most `messages` of them are out at a time; with
-    `ack=auto` a message is done when it is written to the connection. The last event of a stream that the broker ends
-    is a `problem`.
+    The `id` of an event is the receipt to settle its message by, and at most `messages` of them are unsettled at a
+    time; with `ack=auto` a message is settled when it is written to the connection. The last event of a stream that the
+    broker ends is a `problem`.
     """
     query: EventsQuery = call.query
     media_type(call, (EVENTS,))
@@ -240,15 +240,15 @@ async def events(call: Ask) -> Answer:
         call["topic"], call["subscription"], query.consumer, buffer_messages=query.messages
     )
     chunks = _events(call, consumer)
-    await anext(chunks)  # from here on the end of the stream is the end of the consumer
+    await anext(chunks)  # from here on, the end of the stream closes the consumer
     return Stream(chunks, EVENTS, [("Cache-Control", "no-store")])
 
 
-async def _events(call: Ask, consumer: ConsumerPort) -> AsyncIterator[bytes]:
+async def _events(call: ApiCall, consumer: ConsumerPort) -> AsyncIterator[bytes]:
     query: EventsQuery = call.query
     server = call.service.server
     config = call.service.broker.subscription(call["topic"], call["subscription"])
-    acks = query.ack == "auto" and config.acks  # without acks, what is handed over is settled already
+    acks = query.ack == "auto" and config.acks  # without acks, messages are settled when they are handed over
     async with consumer:
         yield b""
         yield b": wherry\n\n"
@@ -264,7 +264,7 @@ async def _events(call: Ask, consumer: ConsumerPort) -> AsyncIterator[bytes]:
                     await delivery.ack()
             raise HttpError("closed", "the broker is closing")
         except (GeneratorExit, asyncio.CancelledError):
-            if query.ack == "manual" and not server.closing:  # what acks itself was not written, or is acked
+            if query.ack == "manual" and not server.closing:  # with ack=auto a message was not written, or is acked
                 await consumer.close(LOST)
             raise
         except WherryError as fault:  # the subscription was deleted, the consumer left, the broker closes
@@ -272,8 +272,8 @@ async def _events(call: Ask, consumer: ConsumerPort) -> AsyncIterator[bytes]:
             yield b"event: problem\ndata: %b\n\n" % bytes(document)
 
 
-def _check_again(call: Ask, delivery: DeliveryPort) -> None:
-    """A key may be gone, or have lost its right, since its call began to wait: then it gets nothing more."""
+def _check_again(call: ApiCall, delivery: DeliveryPort) -> None:
+    """Check the right again after a wait: a key that was deleted or changed meanwhile gets no more messages."""
     try:
         call.service.guard(call.request, "consume", call["topic"])
     except WherryError:

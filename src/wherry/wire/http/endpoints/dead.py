@@ -1,4 +1,4 @@
-"""Dead letters: look at them, send them back, throw them away, see who did."""
+"""Dead letters: list them, redrive them, discard them, and see who did."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from wherry.model.calls.dead import DeadFilter, DeadKind
 from wherry.security.access import signed
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.service import Ask, once_durable
+from wherry.wire.http.api.service import ApiCall, once_durable
 from wherry.wire.http.api.terms import (
     AfterDead,
     DeadLimit,
@@ -27,7 +27,7 @@ NAMING = {"body_bytes": SETTLE_BYTES_MAX}
 
 
 class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which dead letters; every condition given must hold."""
+    """Conditions on dead letters; every condition given must hold."""
 
     subscription: str | None = None
     reason: str | None = None
@@ -52,29 +52,29 @@ class DeadWanted(Conditions, frozen=True):
 
 
 class DeadDiscard(msgspec.Struct, forbid_unknown_fields=True):
-    """What to throw away, and who asks, for the audit.
+    """Which dead letters to discard, and the name of the caller for the audit.
 
-    Where keys are asked for the audit names the key, and `by` is a note behind it.
+    Where keys are required, the audit names the key, and `by` is a note behind it.
     """
 
     filter: DeadWanted = DeadWanted()
     by: str = ""
 
 
-class DeadAction(DeadDiscard):
-    """What to send back, who asks, and how many a second: all at once unless told."""
+class DeadRedrive(DeadDiscard):
+    """Which dead letters to redrive, the name of the caller, and how many a second: all at once unless given."""
 
     rate: Rate | None = None
 
 
 class Count(msgspec.Struct):
-    """How many."""
+    """A number of dead letters."""
 
     count: int
 
 
 class DeadReasons(msgspec.Struct):
-    """What dead letters died of, the most frequent first; `room` is how many more messages the topic takes."""
+    """Reasons of dead letters, the most frequent first; `room` is how many more messages the topic takes."""
 
     count: int
     room: int | None
@@ -82,7 +82,7 @@ class DeadReasons(msgspec.Struct):
 
 
 class AuditRecordView(msgspec.Struct):
-    """Who sent dead letters back, or threw them away, and when."""
+    """Who redrove or discarded dead letters, and when."""
 
     at_ms: int
     what: str
@@ -93,14 +93,14 @@ class AuditRecordView(msgspec.Struct):
 
 
 class Audit(msgspec.Struct):
-    """The last ones, newest last."""
+    """The last records of the audit, newest last."""
 
     records: list[AuditRecordView]
 
 
 @TABLE.add("GET", PATH, "consume", query=DeadQuery, gives=LISTS, answers={200: LISTED})
-async def list_dead(call: Ask) -> Answer:
-    """Dead letters with the whole message, reason, error, attempts and times."""
+async def list_dead(call: ApiCall) -> Answer:
+    """List dead letters with the whole message, reason, error, attempts and times."""
     query: DeadQuery = call.query
     fields = msgspec.structs.asdict(query)
     after, offsets = fields.pop("after"), fields.pop("offset")
@@ -112,19 +112,19 @@ async def list_dead(call: Ask) -> Answer:
 
 @TABLE.add("GET", PATH + "/reasons", "consume", query=Conditions, answers={200: DeadReasons})
 @once_durable
-async def list_reasons(call: Ask) -> Answer:
-    """Dead letters counted by subscription and reason: what a redrive or a discard with these conditions would mean."""
+async def list_reasons(call: ApiCall) -> Answer:
+    """Count dead letters by subscription and reason: what a redrive or discard with these conditions would take."""
     wanted = DeadFilter(**msgspec.structs.asdict(call.query))
     found = await call.service.broker.dead_kinds(call["topic"], wanted)
     return json_response(DeadReasons(found.count, found.room, found.kinds))
 
 
 @TABLE.add(
-    "POST", PATH + "/redrive", "admin", body=DeadAction, answers={200: Count}, codes=("limit-reached",), **NAMING
+    "POST", PATH + "/redrive", "admin", body=DeadRedrive, answers={200: Count}, codes=("limit-reached",), **NAMING
 )
-async def redrive(call: Ask) -> Answer:
-    """Send dead letters back to wait again; a second time finds none left."""
-    action: DeadAction = call.body
+async def redrive(call: ApiCall) -> Answer:
+    """Send dead letters back to wait again; repeating the call finds none left."""
+    action: DeadRedrive = call.body
     if action.rate is not None:
         call.service.server.begin_wait(call.request)
     wanted = model(DeadFilter, action.filter)
@@ -139,7 +139,7 @@ async def redrive(call: Ask) -> Answer:
 
 
 @TABLE.add("POST", PATH + "/discard", "admin", body=DeadDiscard, answers={200: Count}, **NAMING)
-async def discard(call: Ask) -> Answer:
+async def discard(call: ApiCall) -> Answer:
     """Throw dead letters away."""
     wanted = model(DeadFilter, call.body.filter)
     by = signed(call.request.caller, call.body.by)
@@ -148,6 +148,6 @@ async def discard(call: Ask) -> Answer:
 
 @TABLE.add("GET", PATH + "/audit", "admin", answers={200: Audit})
 @once_durable
-async def audit(call: Ask) -> Answer:
-    """Who sent dead letters back or threw them away."""
+async def audit(call: ApiCall) -> Answer:
+    """List who redrove or discarded dead letters."""
     return json_response(Audit([AuditRecordView(*record) for record in call.service.broker.audit(call["topic"])]))

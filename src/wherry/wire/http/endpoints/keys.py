@@ -1,4 +1,4 @@
-"""API keys: make, list, change, delete. The token of a key is told once, when it is made."""
+"""API keys: create, list, change, delete. The token of a key is shown once, in the answer that creates it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wherry.model.catalog.key import Key, Right
 from wherry.model.errors import NotFound
 from wherry.security.keys import make
 from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.service import Ask, once_durable
+from wherry.wire.http.api.service import ApiCall, once_durable
 from wherry.wire.http.api.terms import MODEL, KeyName, TimeMs
 from wherry.wire.http.endpoints.bodies import given, model, part_of
 from wherry.wire.http.protocol.message import Answer, Response, json_response
@@ -25,7 +25,7 @@ Rights: TypeAlias = Annotated[tuple[RightFields, ...], MODEL["rights"]]  # type:
 
 
 class NewKey(msgspec.Struct, forbid_unknown_fields=True):
-    """Whose the key is, what it allows, and from when on it is refused."""
+    """The name of the key, its rights, and when it expires."""
 
     name: KeyName
     rights: Rights
@@ -33,7 +33,7 @@ class NewKey(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class KeyChange(msgspec.Struct, forbid_unknown_fields=True):
-    """What to change of a key."""
+    """The fields of a key to change."""
 
     name: KeyName | UnsetType = UNSET
     rights: Rights | UnsetType = UNSET
@@ -51,7 +51,7 @@ class KeyView(msgspec.Struct):
 
 
 class MadeKey(KeyView):
-    """A key that was just made: its token cannot be read again."""
+    """A key that was just created, with its token, which cannot be read again."""
 
     token: str
 
@@ -66,7 +66,7 @@ def _view(key: Key) -> KeyView:
     return KeyView(key.id, key.name, key.rights, key.created_ms, key.expires_ms)
 
 
-def _known(call: Ask) -> Key:
+def _known(call: ApiCall) -> Key:
     key = call.service.broker.key(call["id"])
     if key is None:
         raise NotFound("key", call["id"])
@@ -75,15 +75,15 @@ def _known(call: Ask) -> Key:
 
 @TABLE.add("GET", "/v1/keys", "admin", answers={200: KeyList})
 @once_durable
-async def list_keys(call: Ask) -> Answer:
-    """All keys, without their secrets."""
+async def list_keys(call: ApiCall) -> Answer:
+    """List all keys, without their secrets."""
     known = call.service.broker.keys()
     return json_response(KeyList([_view(key) for key in known]))
 
 
 @TABLE.add("POST", "/v1/keys", "admin", body=NewKey, answers={201: MadeKey}, codes=("limit-reached",))
-async def make_key(call: Ask) -> Answer:
-    """Make a key; the `token` in the answer is told this once."""
+async def make_key(call: ApiCall) -> Answer:
+    """Create a key; only this answer shows its `token`."""
     wanted: NewKey = call.body
     now_ms = call.service.broker.now_ms()
     rights = [model(Right, each) for each in wanted.rights]
@@ -95,14 +95,14 @@ async def make_key(call: Ask) -> Answer:
 
 @TABLE.add("GET", PATH, "admin", answers={200: KeyView})
 @once_durable
-async def get_key(call: Ask) -> Answer:
-    """One key, without its secret."""
+async def get_key(call: ApiCall) -> Answer:
+    """Show one key, without its secret."""
     return json_response(_view(_known(call)))
 
 
 @TABLE.add("PATCH", PATH, "admin", body=KeyChange, answers={200: KeyView})
-async def change_key(call: Ask) -> Answer:
-    """Change name, rights or end of a key; its token stays."""
+async def change_key(call: ApiCall) -> Answer:
+    """Change name, rights or expiry of a key; its token stays."""
     fields = given(call.body)
     if "rights" in fields:
         fields["rights"] = tuple(model(Right, each) for each in fields["rights"])
@@ -110,7 +110,7 @@ async def change_key(call: Ask) -> Answer:
 
 
 @TABLE.add("DELETE", PATH, "admin", answers={204: None})
-async def delete_key(call: Ask) -> Answer:
-    """Delete a key: it opens nothing from now on."""
+async def delete_key(call: ApiCall) -> Answer:
+    """Delete a key; its token is refused from now on."""
     await call.service.broker.delete_key(call["id"])
     return Response(204)

@@ -1,4 +1,4 @@
-"""Messages by id and by what is in them: look, search, amend, cancel."""
+"""Messages by id and by what is in them: browse, search, amend, cancel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wherry.model.calls.amendment import Amendment
 from wherry.model.calls.listing import Page, Search
 from wherry.model.errors import InvalidInput, NotFound
 from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.service import Ask
+from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.api.terms import (
     After,
     AfterTime,
@@ -35,11 +35,11 @@ TABLE = Table("messages")
 PATH = "/v1/topics/{topic}/messages/{id}"
 
 AMEND_BYTES_MAX = 8 << 20
-"""A payload of the largest size, however JSON writes it, and all its headers."""
+"""Room for a payload of the largest size, however JSON writes it, and all its headers."""
 
 
 class BrowseQuery(msgspec.Struct, frozen=True):
-    """Where to begin in a partition, and how many."""
+    """Where to begin in a partition, and how many messages to list."""
 
     partition: Partition = 0
     start: Offset = 0
@@ -48,7 +48,7 @@ class BrowseQuery(msgspec.Struct, frozen=True):
 
 
 class SearchQuery(msgspec.Struct, frozen=True):
-    """Every condition given must hold; `header` is `name:value`, and may be given several times."""
+    """Conditions of a search, all of which must hold; `header` is `name:value`, and may be given several times."""
 
     key: str | None = None
     header: list[HeaderMatch] = []
@@ -68,7 +68,7 @@ class ScheduledQuery(msgspec.Struct, frozen=True):
 
 
 class AmendBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What to change of a waiting message; with `version`, only if nobody else has changed it since."""
+    """What to change of a waiting message; with `version`, only if it has not changed since that version."""
 
     payload: str | UnsetType = UNSET
     payload_base64: Base64 | UnsetType = UNSET
@@ -80,7 +80,7 @@ class AmendBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AmendedView(msgspec.Struct):
-    """The message after the change: its version, and where it is now."""
+    """The message after the change: its version and its place."""
 
     version: int
     partition: int
@@ -88,7 +88,7 @@ class AmendedView(msgspec.Struct):
 
 
 class FateView(msgspec.Struct):
-    """What became of a message, and where it stands for each subscription that has to do with it."""
+    """The fate of a message, and its state in each subscription that gets it."""
 
     id: str
     fate: FateWord
@@ -96,10 +96,10 @@ class FateView(msgspec.Struct):
 
 
 @TABLE.add("GET", "/v1/topics/{topic}/messages", "consume", query=BrowseQuery, gives=LISTS, answers={200: LISTED})
-async def browse(call: Ask) -> Answer:
-    """Messages of a partition by offset; nothing is consumed.
+async def browse(call: ApiCall) -> Answer:
+    """List messages of a partition by offset; nothing is consumed.
 
-    A listing ends early at about 16 MiB of messages; `next` in the answer is the `after` of the call that goes on.
+    A listing ends early at about 16 MiB of messages; `next` in the answer is the `after` of the call for the rest.
     """
     query: BrowseQuery = call.query
 
@@ -114,8 +114,8 @@ async def browse(call: Ask) -> Answer:
 
 
 @TABLE.add("GET", "/v1/topics/{topic}/search", "consume", query=SearchQuery, gives=LISTS, answers={200: LISTED})
-async def search(call: Ask) -> Answer:
-    """Messages by key, headers or time; nothing is consumed."""
+async def search(call: ApiCall) -> Answer:
+    """List messages by key, headers or time; nothing is consumed."""
     query: SearchQuery = call.query
     headers: dict[str, str] = {}
     for text in query.header:
@@ -138,8 +138,8 @@ async def search(call: Ask) -> Answer:
     gives=LISTS,
     answers={200: LISTED},
 )
-async def scheduled(call: Ask) -> Answer:
-    """What will be handed to a subscription in a range of times, soonest first."""
+async def scheduled(call: ApiCall) -> Answer:
+    """List messages that will be handed to a subscription in a range of times, soonest first."""
     query: ScheduledQuery = call.query
     return await listing(
         call,
@@ -156,8 +156,8 @@ async def scheduled(call: Ask) -> Answer:
 
 
 @TABLE.add("GET", PATH, "consume", gives=LISTS, answers={200: LISTED})
-async def get_message(call: Ask) -> Answer:
-    """One message by id."""
+async def get_message(call: ApiCall) -> Answer:
+    """Show one message by id."""
 
     async def look(broker: BrokerPort, topic: str) -> Page:
         batch = await broker.get(topic, call["id"])
@@ -177,7 +177,7 @@ async def get_message(call: Ask) -> Answer:
     answers={200: AmendedView},
     codes=("not-waiting", "version-conflict", "limit-reached"),
 )
-async def amend(call: Ask) -> Answer:
+async def amend(call: ApiCall) -> Answer:
     """Change a waiting message: body, priority, times or headers."""
     fields = given(call.body)
     version = fields.pop("version", None)
@@ -196,17 +196,17 @@ async def amend(call: Ask) -> Answer:
 
 
 @TABLE.add("DELETE", PATH, "publish", answers={204: None}, codes=("not-waiting",))
-async def cancel(call: Ask) -> Answer:
-    """Cancel a waiting message; one that is out or done cannot be."""
+async def cancel(call: ApiCall) -> Answer:
+    """Cancel a waiting message; one that is on lease or settled cannot be cancelled."""
     await call.service.broker.cancel(call["topic"], call["id"])
     return Response(204)
 
 
 @TABLE.add("GET", PATH + "/fate", "publish", answers={200: FateView})
-async def fate(call: Ask) -> Answer:
-    """What became of a message.
+async def fate(call: ApiCall) -> Answer:
+    """Show what became of a message.
 
-    By its default id also when it is gone; by an id of its own as long as it is in the topic.
+    The default id of a message works also after the message is gone; an id of its own works while it is in the topic.
     """
     found = await call.service.broker.fate(call["topic"], call["id"])
     return json_response(FateView(call["id"], found.fate, found.subscriptions))

@@ -1,4 +1,4 @@
-"""Publish messages to a topic, in whatever format they come."""
+"""Publish messages to a topic, in any of the formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wherry.model.calls.publish import FINGERPRINT_MAX, Published, PublishOption
 from wherry.model.errors import InvalidInput, OutOfSequence
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.service import Ask
+from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.api.terms import (
     CallbackUrl,
     FateWord,
@@ -43,19 +43,19 @@ _ENCODER = msgspec.json.Encoder()
 IDEMPOTENCY_KEY = "idempotency-key"
 
 IDS_MAX = 4_096
-"""Ids that are written before others run."""
+"""Ids that are written before other tasks run."""
 
 HASHED_BYTES_MAX = 1 << 20
-"""A larger body is hashed in a thread, which needs no interpreter."""
+"""Larger bodies are hashed in a thread: hashing does not hold the interpreter."""
 
 
 class PublishQuery(msgspec.Struct, frozen=True):
     """How to publish.
 
-    Without `producer` and `sequence` a call that is sent again is stored again. A `fingerprint` stands for what the
-    messages say: the same numbers with another one are refused, not taken for a repeat. `wait` holds the answer until
-    every message was handed over, or is over (settled, dead, cancelled, expired or dropped), `timeout_ms` at most;
-    `callback` is told of both.
+    Without `producer` and `sequence` a call that is sent again is stored again. A `fingerprint` identifies the content
+    of the messages: the same numbers with another fingerprint are refused, not taken for a repeat. `wait` delays the
+    answer until every message was handed over, or is over (settled, dead, cancelled, expired or dropped), for
+    `timeout_ms` at most; both outcomes are sent to `callback`.
     """
 
     partition: Partition | None = None
@@ -73,9 +73,10 @@ _PLAIN = PublishQuery()
 
 
 class PublishedView(msgspec.Struct, omit_defaults=True):
-    """Where the messages went: runs of `[partition, first offset, count]` in the order of the call.
+    """Where the messages are stored: runs of `[partition, first offset, count]` in the order of the call.
 
-    With `wait`, `fate` is what became of a message, or of many, how many have which; with `ids`, `fates` has one each.
+    With `wait`, `fate` is the fate of the one message, or, for many messages, how many have which fate; with `ids`,
+    `fates` has one for each message.
     """
 
     count: int
@@ -89,7 +90,7 @@ class PublishedView(msgspec.Struct, omit_defaults=True):
 
 
 def published_view(published: Published, fates: Fates | None = None, *, ids: bool) -> PublishedView:
-    """The answer to a publish."""
+    """Return the answer to a publish, as a struct."""
     view = PublishedView(
         len(published.offset), placed(published), published.repeated, published.dead, published.durable
     )
@@ -103,7 +104,7 @@ def published_view(published: Published, fates: Fates | None = None, *, ids: boo
 
 
 async def published_response(published: Published, fates: Fates | None, slices: Slices, *, ids: bool) -> Response:
-    """That as an answer; the ids of many messages are written slice by slice, and others run between."""
+    """Return the answer to a publish; the ids of many messages are written slice by slice, between other tasks."""
     count = len(published.offset)
     if not ids or fates is not None or count <= IDS_MAX:
         return json_response(published_view(published, fates, ids=ids), 201)
@@ -117,7 +118,7 @@ async def published_response(published: Published, fates: Fates | None, slices: 
 
 
 def placed(published: Published) -> list[tuple[int, int, int]]:
-    """Runs of messages that went to one partition one after another."""
+    """Return runs of messages with consecutive offsets in one partition."""
     partition, offset = published.partition, published.offset
     if len(offset) == 1:
         return [(int(partition[0]), int(offset[0]), 1)]
@@ -127,21 +128,21 @@ def placed(published: Published) -> list[tuple[int, int, int]]:
     return list(zip(partition[starts].tolist(), offset[starts].tolist(), counts.tolist(), strict=True))
 
 
-def refuse_repeats(call: Ask) -> None:
-    """For calls that cannot tell a repeat: `Idempotency-Key` would promise what they do not keep."""
+def refuse_repeats(call: ApiCall) -> None:
+    """Refuse an `Idempotency-Key` in calls that cannot detect a repeat."""
     key = call.request.headers.get(IDEMPOTENCY_KEY)
     if key is not None:
         raise InvalidInput("Idempotency-Key", key, "no such header here: only a publish to a topic heeds it")
 
 
-def is_plain(call: Ask) -> bool:
-    """Return whether neither the query nor a header says anything about a publish."""
+def is_plain(call: ApiCall) -> bool:
+    """Return whether neither the query nor a header sets an option of the publish."""
     query: PublishQuery = call.query
     return query == _PLAIN and IDEMPOTENCY_KEY not in call.request.headers
 
 
-async def options_of(call: Ask) -> PublishOptions:
-    """What the query and the headers say about a publish."""
+async def options_of(call: ApiCall) -> PublishOptions:
+    """Return the options of a publish, from its query and headers."""
     query: PublishQuery = call.query
     producer, sequence, fingerprint = query.producer, query.sequence, query.fingerprint
     key = call.request.headers.get(IDEMPOTENCY_KEY)
@@ -165,11 +166,11 @@ async def options_of(call: Ask) -> PublishOptions:
 
 
 def fingerprint_of(request: Request) -> int:
-    """A number for what a publish says: the headers that are part of its messages, and the body as it came."""
-    told = {
+    """Return a hash of what a publish stores: the headers that are part of its messages, and the body as it came."""
+    hashed = {
         name: text for name, text in request.headers.items() if name == "content-type" or name.startswith("wherry-")
     }
-    digest = hashlib.sha256(msgspec.json.encode(sorted(told.items())))
+    digest = hashlib.sha256(msgspec.json.encode(sorted(hashed.items())))
     digest.update(memoryview(request.body))
     return int.from_bytes(digest.digest()[:8], "little") % FINGERPRINT_MAX + 1
 
@@ -183,10 +184,11 @@ def fingerprint_of(request: Request) -> int:
     answers={201: PublishedView},
     codes=("duplicate-id", "out-of-sequence", "limit-reached"),
 )
-async def publish(call: Ask) -> Answer:
+async def publish(call: ApiCall) -> Answer:
     """Publish messages; they are on disk when the answer comes.
 
-    All of a call is stored, or nothing of it. Whoever hangs up while the answer waits for more has published.
+    All of a call is stored, or nothing of it. A client that disconnects while the answer waits for an outcome has
+    published.
     """
     query: PublishQuery = call.query
     broker, server = call.service.broker, call.service.server

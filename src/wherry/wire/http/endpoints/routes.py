@@ -9,7 +9,7 @@ import msgspec
 
 from wherry.model.catalog.route import Binding, Kind, Route
 from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.service import Ask, once_durable
+from wherry.wire.http.api.service import ApiCall, once_durable
 from wherry.wire.http.api.terms import MODEL
 from wherry.wire.http.endpoints.bodies import model, part_of
 from wherry.wire.http.endpoints.publish import PublishedView, published_view, refuse_repeats
@@ -26,9 +26,10 @@ TABLE = Table("routes")
 PATH = "/v1/routes/{route}"
 
 HEADER = "wherry-route-"
-"""What a `headers` route matches: `Wherry-Route-Region: eu` is the header `region`.
+"""Prefix of headers that a `headers` route matches: `Wherry-Route-Region: eu` is the header `region`.
 
-They are percent-encoded as those of a message are. Their names have no case, and neither have those of the rules here.
+Names and values are percent-encoded like those of a message. Case does not count in the names, here and in the
+bindings.
 """
 
 
@@ -36,7 +37,7 @@ BindingFields = part_of(Binding, "BindingFields")
 
 
 class RouteFields(msgspec.Struct, forbid_unknown_fields=True):
-    """The kind of a route, and its rules."""
+    """The kind of a route, and its bindings."""
 
     kind: Kind
     bindings: Annotated[tuple[BindingFields, ...], MODEL["bindings"]] = ()  # type: ignore[valid-type]
@@ -57,20 +58,20 @@ class RouteQuery(msgspec.Struct, frozen=True):
 
 
 class RoutedView(msgspec.Struct):
-    """Where copies went, by topic; empty if no rule matched."""
+    """Where copies were stored, by topic; empty if no binding matched."""
 
     topics: dict[str, PublishedView]
 
 
 @TABLE.add("GET", "/v1/routes", "admin", answers={200: RouteList})
 @once_durable
-async def list_routes(call: Ask) -> Answer:
-    """All routes."""
+async def list_routes(call: ApiCall) -> Answer:
+    """List all routes."""
     return json_response(RouteList(call.service.broker.routes()))
 
 
 @TABLE.add("PUT", PATH, "admin", body=RouteFields, answers={200: Route}, codes=("limit-reached",))
-async def put_route(call: Ask) -> Answer:
+async def put_route(call: ApiCall) -> Answer:
     """Create or change a route."""
     bindings = tuple(model(Binding, each) for each in call.body.bindings)
     body = call.body
@@ -82,13 +83,13 @@ async def put_route(call: Ask) -> Answer:
 
 @TABLE.add("GET", PATH, "admin", answers={200: Route})
 @once_durable
-async def get_route(call: Ask) -> Answer:
-    """One route."""
+async def get_route(call: ApiCall) -> Answer:
+    """Show one route."""
     return json_response(call.service.broker.route(call["route"]))
 
 
 @TABLE.add("DELETE", PATH, "admin", answers={204: None})
-async def delete_route(call: Ask) -> Answer:
+async def delete_route(call: ApiCall) -> Answer:
     """Delete a route."""
     await call.service.broker.delete_route(call["route"])
     return Response(204)
@@ -103,7 +104,7 @@ async def delete_route(call: Ask) -> Answer:
     answers={201: RoutedView},
     codes=("duplicate-id", "limit-reached"),
 )
-async def publish_route(call: Ask) -> Answer:
+async def publish_route(call: ApiCall) -> Answer:
     """Publish through a route: a copy for each topic that matches, all of them or none."""
     refuse_repeats(call)
     broker, request = call.service.broker, call.request
@@ -124,7 +125,7 @@ async def publish_route(call: Ask) -> Answer:
 
 
 def _as_bound(route: Route, given: dict[str, str]) -> dict[str, str]:
-    """Headers, whose names are in lower case, by the names that the rules of a route have for them."""
+    """Return headers, whose names are in lower case, under the names that the bindings of a route have for them."""
     if not given or route.kind != "headers":
         return given
     names = {name for binding in route.bindings for name in binding.headers}

@@ -10,7 +10,7 @@ from wherry.model.calls.stats import SubscriptionStats
 from wherry.model.catalog.subscription import Retry, Subscription
 from wherry.model.catalog.webhook import Webhook
 from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.service import Ask, once_durable
+from wherry.wire.http.api.service import ApiCall, once_durable
 from wherry.wire.http.endpoints.bodies import changed, fields_of, given, model, part_of, shown
 from wherry.wire.http.protocol.message import Answer, Response, json_response
 
@@ -28,7 +28,7 @@ FIXED = {"durable", "start", "start_offset", "start_ms", "acks", "key_order", "a
 
 
 class SubscriptionView(msgspec.Struct):
-    """A subscription as it is set up, and how far it is."""
+    """The configuration of a subscription, and its progress."""
 
     config: SubscriptionConfig  # type: ignore[valid-type]
     stats: SubscriptionStats
@@ -41,7 +41,7 @@ class SubscriptionList(msgspec.Struct):
 
 
 class ConsumerView(msgspec.Struct):
-    """Who is connected, with the buffer it declared and what it holds."""
+    """A consumer of a subscription, with the buffer it declared and what it holds."""
 
     name: str
     partitions: list[int]
@@ -57,20 +57,20 @@ class ConsumerList(msgspec.Struct):
     consumers: list[ConsumerView]
 
 
-def _view(call: Ask) -> SubscriptionView:
+def _view(call: ApiCall) -> SubscriptionView:
     broker, place = call.service.broker, (call["topic"], call["subscription"])
     stats = broker.subscription_stats(*place)
     return SubscriptionView(_config(broker.subscription(*place)), stats)
 
 
 def _config(config: Subscription) -> msgspec.Struct:
-    """As it is set up, but for the secret of its webhook."""
+    """Return the configuration of a subscription without the secret of its webhook."""
     webhook = None if config.webhook is None else config.webhook.masked()
     parts = {"retry": model(RetryConfig, config.retry), "webhook": webhook}
     return SubscriptionConfig(**msgspec.structs.asdict(config) | parts)
 
 
-def _given(call: Ask) -> dict[str, Any]:
+def _given(call: ApiCall) -> dict[str, Any]:
     fields = given(call.body)
     if "retry" in fields:
         fields["retry"] = model(Retry, fields["retry"])
@@ -81,8 +81,8 @@ def _given(call: Ask) -> dict[str, Any]:
 
 @TABLE.add("GET", "/v1/topics/{topic}/subscriptions", "consume", answers={200: SubscriptionList})
 @once_durable
-async def list_subscriptions(call: Ask) -> Answer:
-    """The subscriptions of a topic with their figures."""
+async def list_subscriptions(call: ApiCall) -> Answer:
+    """List the subscriptions of a topic with their figures."""
     stats = call.service.broker.stats(call["topic"]).subscriptions
     configs = call.service.broker.subscriptions(call["topic"])
     views = [SubscriptionView(_config(config), each) for config, each in zip(configs, stats, strict=True)]
@@ -97,8 +97,8 @@ async def list_subscriptions(call: Ask) -> Answer:
     answers={200: SubscriptionView, 201: SubscriptionView},
     codes=("already-exists", "limit-reached"),
 )
-async def put_subscription(call: Ask) -> Answer:
-    """Create a subscription; the same again is no error."""
+async def put_subscription(call: ApiCall) -> Answer:
+    """Create a subscription; to repeat the call is no error."""
     broker = call.service.broker
     known = broker.has_subscription(call["topic"], call["subscription"])
     await broker.subscribe(Subscription(topic=call["topic"], name=call["subscription"], **_given(call)))
@@ -107,15 +107,15 @@ async def put_subscription(call: Ask) -> Answer:
 
 @TABLE.add("GET", PATH, "consume", answers={200: SubscriptionView})
 @once_durable
-async def get_subscription(call: Ask) -> Answer:
-    """One subscription with its figures."""
+async def get_subscription(call: ApiCall) -> Answer:
+    """Show one subscription with its figures."""
     return json_response(_view(call))
 
 
 @TABLE.add(
     "PATCH", PATH, "consume", body=SubscriptionChanges, answers={200: SubscriptionView}, codes=("already-exists",)
 )
-async def patch_subscription(call: Ask) -> Answer:
+async def patch_subscription(call: ApiCall) -> Answer:
     """Change lease, retry, buffers and webhook of a subscription."""
     wanted = changed(
         "subscription", call.service.broker.subscription(call["topic"], call["subscription"]), _given(call), FIXED
@@ -125,15 +125,15 @@ async def patch_subscription(call: Ask) -> Answer:
 
 
 @TABLE.add("DELETE", PATH, "consume", answers={204: None})
-async def delete_subscription(call: Ask) -> Answer:
-    """Delete a subscription; its progress and dead letters go with it."""
+async def delete_subscription(call: ApiCall) -> Answer:
+    """Delete a subscription with its progress and dead letters."""
     await call.service.broker.unsubscribe(call["topic"], call["subscription"])
     return Response(204)
 
 
 @TABLE.add("GET", PATH + "/consumers", "consume", answers={200: ConsumerList})
-async def list_consumers(call: Ask) -> Answer:
-    """Who is connected, and what they hold."""
+async def list_consumers(call: ApiCall) -> Answer:
+    """List the consumers of a subscription, and what they hold."""
     found = call.service.broker.consumers(call["topic"], call["subscription"])
     views = [
         ConsumerView(
@@ -145,7 +145,7 @@ async def list_consumers(call: Ask) -> Answer:
 
 
 @TABLE.add("DELETE", PATH + "/consumers/{consumer}", "consume", answers={204: None})
-async def leave(call: Ask) -> Answer:
-    """Leave: what the consumer held waits again, no attempt counted."""
+async def leave(call: ApiCall) -> Answer:
+    """Remove a consumer: what it held waits again, no attempt counted."""
     await call.service.consumers.leave(call["topic"], call["subscription"], call["consumer"])
     return Response(204)

@@ -1,4 +1,4 @@
-"""The broker itself: is it there, is it ready, what can it do."""
+"""The broker itself: version, health, readiness, description."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.service import Ask
+from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.protocol.message import (
     JSON,
     TEXT,
@@ -22,7 +22,7 @@ TABLE = Table("system")
 
 
 class Info(msgspec.Struct):
-    """What answers here."""
+    """Name, version and load of the broker."""
 
     name: str
     version: str
@@ -31,21 +31,21 @@ class Info(msgspec.Struct):
 
 
 @TABLE.add("GET", "/v1", "none", answers={200: Info})
-async def info(call: Ask) -> Answer:
-    """What answers here."""
+async def info(call: ApiCall) -> Answer:
+    """Show name, version and load of the broker."""
     server = call.service.server
     return json_response(Info("wherry", version("wherry"), server.connections, server.requests))
 
 
 @TABLE.add("GET", "/healthz", "none", gives=(TEXT,), answers={200: (TEXT,)})
-async def health(call: Ask) -> Answer:
-    """The process lives."""
+async def health(call: ApiCall) -> Answer:
+    """Check that the process lives."""
     return Response(200, [b"alive\n"], TEXT)
 
 
 @TABLE.add("GET", "/readyz", "none", gives=(TEXT,), answers={200: (TEXT,)})
-async def ready(call: Ask) -> Answer:
-    """Messages are taken: the journal works, and the node is not shutting down."""
+async def ready(call: ApiCall) -> Answer:
+    """Check that messages are accepted: the journal works, and the node is not shutting down."""
     call.service.check_ready()
     broker = call.service.broker
     if broker.failure is not None:
@@ -56,6 +56,6 @@ async def ready(call: Ask) -> Answer:
 
 
 @TABLE.add("GET", "/openapi.json", "none", answers={200: dict[str, Any]})
-async def openapi(call: Ask) -> Answer:
-    """This interface, described."""
+async def openapi(call: ApiCall) -> Answer:
+    """Describe this interface in OpenAPI."""
     return Response(200, [call.service.document()], JSON)

@@ -1,4 +1,4 @@
-"""Transactions: publishes and acks put aside under a key, and made visible at once."""
+"""Transactions: publishes and acks staged under a key, and made visible at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 from wherry.security.access import own_key
 from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.service import Ask
+from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.api.terms import Partition
 from wherry.wire.http.endpoints.consume import SETTLE_BYTES_MAX, Receipts, parts_of, within
 from wherry.wire.http.endpoints.publish import refuse_repeats
@@ -18,24 +18,24 @@ PATH = "/v1/transactions/{key}"
 
 
 class StageQuery(msgspec.Struct, frozen=True):
-    """To which partition; by key, or in turn, unless told."""
+    """The partition of the messages; by key, or in turn, unless given."""
 
     partition: Partition | None = None
 
 
 class Committed(msgspec.Struct):
-    """Where messages went: `[topic, partition, first offset, count]`."""
+    """Where messages are stored: `[topic, partition, first offset, count]`."""
 
     placed: list[tuple[str, int, int, int]]
 
 
-def stage_key(call: Ask) -> str:
-    """The key of a stage in the broker: where keys are asked for each caller has its own, whatever others choose."""
+def stage_key(call: ApiCall) -> str:
+    """Return the key of a stage in the broker; where API keys are required, each caller has keys of its own."""
     return own_key(call.request.caller, call["key"])
 
 
-def check_rights(call: Ask) -> str:
-    """The key of a stage, which its caller still has every right to that it took to fill it; `Forbidden` else."""
+def check_rights(call: ApiCall) -> str:
+    """Return the key of a stage if its caller still has every right that staging needed; `Forbidden` else."""
     service = call.service
     call.request.caller = service.caller(call.request)
     key = stage_key(call)
@@ -56,8 +56,8 @@ STAGES = ("duplicate-id", "stage-lost", "limit-reached")
     answers={204: None},
     codes=STAGES,
 )
-async def stage(call: Ask) -> Answer:
-    """Put messages aside; they are durable, and nobody sees them before the commit."""
+async def stage(call: ApiCall) -> Answer:
+    """Stage messages; they are durable, and not visible before the commit."""
     refuse_repeats(call)
     messages = await take_messages(call.request, call.service.broker.slices)
     await call.service.broker.stage(stage_key(call), call["topic"], messages, partition=call.query.partition)
@@ -73,21 +73,21 @@ async def stage(call: Ask) -> Answer:
     answers={204: None},
     codes=("stale-lease", *STAGES),
 )
-async def stage_ack(call: Ask) -> Answer:
+async def stage_ack(call: ApiCall) -> Answer:
     """Ack messages when the transaction is committed; their leases must still hold then."""
     await call.service.settler.stage_ack(stage_key(call), parts_of(call), within(call))
     return Response(204)
 
 
 @TABLE.add("POST", PATH + "/commit", "publish", asks=True, answers={200: Committed}, codes=("stale-lease", *STAGES))
-async def commit(call: Ask) -> Answer:
-    """Make everything under the key visible at once; the same commit again does nothing and is a success."""
+async def commit(call: ApiCall) -> Answer:
+    """Make everything under the key visible at once; the same commit again does nothing and succeeds."""
     key = check_rights(call)
     return json_response(Committed(await call.service.broker.commit(key)))
 
 
 @TABLE.add("DELETE", PATH, "publish", asks=True, answers={204: None})
-async def abort(call: Ask) -> Answer:
-    """Throw away what lies under the key."""
+async def abort(call: ApiCall) -> Answer:
+    """Throw away what is staged under the key."""
     await call.service.broker.abort(check_rights(call))
     return Response(204)

@@ -1,4 +1,4 @@
-"""Messages in JSON, as the document tells of them; the formats write them."""
+"""Messages in JSON, as the OpenAPI document describes them; the formats write them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from wherry.wire.http.api.terms import (
     Base64,
     Priority,
     TimeMs,
-    told,
+    json_schema,
 )
 
 ID = "^(?![0-9]{1,5}-[0-9]{1,13}$)[^\\x00-\\x1f\\x7f]+$"
-"""Not one that looks like a place: those are the ids of messages that were given none."""
+"""Ids that a producer may choose: not like `partition-offset`, which is the id of a message that was given none."""
 
 
 class GivenMessage(msgspec.Struct, forbid_unknown_fields=True):
@@ -23,19 +23,19 @@ class GivenMessage(msgspec.Struct, forbid_unknown_fields=True):
 
     payload: Any | msgspec.UnsetType = msgspec.UNSET
     payload_base64: Base64 | None = None
-    id: Annotated[str, told(minLength=1, maxLength=limits.MESSAGE_ID_BYTES_MAX, pattern=ID)] | None = None
-    key: Annotated[str, told(maxLength=limits.KEY_BYTES_MAX)] | None = None
+    id: Annotated[str, json_schema(minLength=1, maxLength=limits.MESSAGE_ID_BYTES_MAX, pattern=ID)] | None = None
+    key: Annotated[str, json_schema(maxLength=limits.KEY_BYTES_MAX)] | None = None
     priority: Priority | None = None
     due_ms: TimeMs | None = None
     expires_ms: TimeMs | None = None
-    headers: Annotated[dict[str, str], told(maxProperties=limits.HEADERS_MAX)] | None = None
+    headers: Annotated[dict[str, str], json_schema(maxProperties=limits.HEADERS_MAX)] | None = None
 
 
 class MessageView(msgspec.Struct, omit_defaults=True):
-    """A message. What it does not have is left out; a payload that is no text is in `payload_base64`.
+    """A message. Fields that it does not have are left out; a payload that is no text is in `payload_base64`.
 
-    A pull adds `receipt` and `attempt`; a listing adds `version`, which an amend names; what is scheduled adds `at_ms`;
-    a dead letter adds what happened to it.
+    A pull adds `receipt` and `attempt`; a listing adds `version`, which an amend names; a scheduled message has
+    `at_ms`; a dead letter has its reason, error, attempts and times.
     """
 
     id: str
@@ -63,12 +63,12 @@ class MessageView(msgspec.Struct, omit_defaults=True):
 
 
 class MessageList(msgspec.Struct):
-    """Messages, in the order in which they were asked for."""
+    """Messages, in the order that was asked for."""
 
     messages: list[MessageView]
 
 
 class MessagePage(MessageList, omit_defaults=True):
-    """A part of a listing. The same call with `next` as `after` tells the rest; without `next` this was all."""
+    """A part of a listing. Repeat the call with `next` as `after` for the rest; without `next` this was all."""
 
     next: str | msgspec.UnsetType = msgspec.UNSET

@@ -13,7 +13,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.service import Ask
+from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.protocol.message import Answer, Response
 
 TABLE = Table("browser")
@@ -28,18 +28,18 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:class|function|const) (\w+))", re
 
 
 @TABLE.add("GET", "/wherry.js", "none", answers={200: (JAVASCRIPT,), 304: None})
-async def client_module(call: Ask) -> Answer:
+async def client_module(call: ApiCall) -> Answer:
     """The client for pages, an ES module without dependencies."""
     return _answer(call, "wherry.js", JAVASCRIPT)
 
 
 @TABLE.add("GET", "/wherry.d.ts", "none", answers={200: (TYPESCRIPT,), 304: None})
-async def client_types(call: Ask) -> Answer:
+async def client_types(call: ApiCall) -> Answer:
     """The types of the client for pages."""
     return _answer(call, "wherry.d.ts", TYPESCRIPT)
 
 
-def _answer(call: Ask, name: str, kind: str) -> Answer:
+def _answer(call: ApiCall, name: str, kind: str) -> Answer:
     text, tag = _file(name)
     headers = [("ETag", tag), ("Cache-Control", KEPT), ("X-Content-Type-Options", "nosniff")]
     if name.endswith(".js"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.service import Ask
+from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.protocol.message import (
     HTML,
     Answer,
@@ -36,13 +36,13 @@ HEADERS: list[Header] = [
 
 
 @TABLE.add("GET", "/console", "none", gives=(HTML,), answers={200: (HTML,)})
-async def console(call: Ask) -> Answer:
+async def console(call: ApiCall) -> Answer:
     """The web console."""
     return Response(200, [_files()[PAGE]], HTML, HEADERS)
 
 
 @TABLE.add("GET", "/console/{file}", "none", gives=tuple(TYPES.values()), answers={200: tuple(TYPES.values())})
-async def console_file(call: Ask) -> Answer:
+async def console_file(call: ApiCall) -> Answer:
     """A file of that page."""
     name = call["file"]
     kind = TYPES.get(Path(name).suffix)

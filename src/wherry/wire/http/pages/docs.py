@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.service import Ask
+from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.protocol.message import HTML, Answer, Response
 
 TABLE = Table("system")
@@ -40,14 +40,14 @@ HEADERS = [("Content-Security-Policy", "default-src 'self'; style-src 'self' 'un
 
 
 @TABLE.add("GET", "/docs", "none", gives=(HTML,), answers={200: (HTML,)})
-async def docs(call: Ask) -> Answer:
+async def docs(call: ApiCall) -> Answer:
     """This interface, to look at and try out."""
     _folder()
     return Response(200, [PAGE], HTML, HEADERS)
 
 
 @TABLE.add("GET", "/docs/{file}", "none", gives=tuple(TYPES.values()), answers={200: tuple(TYPES.values())})
-async def docs_file(call: Ask) -> Answer:
+async def docs_file(call: ApiCall) -> Answer:
     """A file of that page."""
     name = call["file"]
     if name == "start.js":

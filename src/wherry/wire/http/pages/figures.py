@@ -9,7 +9,7 @@ from wherry.model.errors import WherryError
 from wherry.wire.http.api.problem import HttpError, problem
 from wherry.wire.http.api.routing import Table
 from wherry.wire.http.api.sampling import Figures, Sample, cut
-from wherry.wire.http.api.service import Ask
+from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.endpoints.consume import media_type
 from wherry.wire.http.protocol.message import (
     EVENTS,
@@ -29,7 +29,7 @@ WAIT_MS = 60_000
 
 
 @TABLE.add("GET", "/v1/figures", "consume", asks=True, gives=GIVES, answers={200: {JSON: Figures, EVENTS: None}})
-async def figures(call: Ask) -> Answer:
+async def figures(call: ApiCall) -> Answer:
     """What the broker counts: of the topics that the caller may consume, and of the broker for who may consume all.
 
     As server-sent events about once a second: each is an event `figures`, the last one of a stream that the broker ends
@@ -44,7 +44,7 @@ async def figures(call: Ask) -> Answer:
     return Stream(chunks, EVENTS, [("Cache-Control", "no-store")])
 
 
-async def _events(call: Ask, scope: _Scope) -> AsyncIterator[bytes]:
+async def _events(call: ApiCall, scope: _Scope) -> AsyncIterator[bytes]:
     server, sampler = call.service.server, call.service.sampler
     async with sampler.watched():
         yield b""
@@ -62,7 +62,7 @@ async def _events(call: Ask, scope: _Scope) -> AsyncIterator[bytes]:
 class _Scope:
     """What a caller may see."""
 
-    def __init__(self, call: Ask) -> None:
+    def __init__(self, call: ApiCall) -> None:
         self._call = call
         self._seen: dict[str, bool] = {}
         self._asked_s = monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.service import Ask
+from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.protocol.message import Answer, Response, accepted
 
 TABLE = Table("system")
@@ -15,7 +15,7 @@ GIVES = (TEXT, OPENMETRICS)
 
 
 @TABLE.add("GET", "/metrics", "consume", gives=GIVES, answers={200: GIVES})
-async def metrics(call: Ask) -> Answer:
+async def metrics(call: ApiCall) -> Answer:
     """The figures of this broker, as Prometheus reads them.
 
     They name topics and subscriptions, so where there are keys it takes one that may consume all of them.

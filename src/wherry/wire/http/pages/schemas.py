@@ -6,7 +6,7 @@ from typing import Any
 
 from wherry.model.errors import NotFound
 from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.service import Ask
+from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.formats import SCHEMAS
 from wherry.wire.http.protocol.message import Answer, json_response
 
@@ -14,7 +14,7 @@ TABLE = Table("system")
 
 
 @TABLE.add("GET", "/v1/schemas/{schema}", "none", answers={200: dict[str, Any]})
-async def get_schema(call: Ask) -> Answer:
+async def get_schema(call: ApiCall) -> Answer:
     """The Avro schema of a message as a producer gives it (`message`), or as a consumer gets it (`delivered`)."""
     if call["schema"] not in SCHEMAS:
         raise NotFound("schema", call["schema"])
