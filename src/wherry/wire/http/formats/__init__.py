@@ -1,7 +1,7 @@
 """The content types of messages: one function reads any of them, one writes any of them.
 
-JSON, Avro and octets go through `rows`, where the fields of single messages are gathered by column; Arrow has columns
-already, and they stay where they lie.
+JSON, Avro and octets pass through `rows`, which collects the fields of single messages by column; Arrow has columns
+already, and they are not copied.
 """
 
 from __future__ import annotations
@@ -75,28 +75,28 @@ _WRITERS: dict[str, Callable[[pa.RecordBatch, Int64 | None], Response]] = {
 }
 
 WHOLE_BYTES = 64 << 10
-"""A body of Avro or Arrow with more is read in parts; of JSON its texts count too."""
+"""Larger bodies of Avro or Arrow are read in parts; for JSON the number of texts counts too."""
 
 ONE_BYTES_MAX = 64 << 10
-"""A larger message is not gathered with those of other requests: its columns cost little beside its body."""
+"""Larger messages are not collected with those of other requests: beside the body a batch of its own is cheap."""
 
 JOINED_MAX = 64
-"""Pieces that are joined at once; more are in a thread, which needs no interpreter for it."""
+"""Most pieces that are joined on the loop; more are joined in a thread, which does not hold the interpreter."""
 
 TAKES: tuple[str, ...] = (*_READERS, OCTETS)
-"""Media types with a meaning; a body of any other is a payload, like octets."""
+"""Media types that are decoded; a body of any other type is a payload, like octets."""
 
 GIVES: tuple[str, ...] = tuple(
     kind for kind in _WRITERS if kind not in (AVRO, AVRO_SINGLE) or find_spec("fastavro") is not None
 )
-"""Media types that this installation can answer in: what is not here is refused before anything is pulled."""
+"""Media types that this installation can answer in; others are refused before anything is pulled."""
 
 ONE_EACH = frozenset({OCTETS, AVRO_SINGLE})
 """Media types of answers that carry one message."""
 
 
 def read_messages(request: Request) -> pa.RecordBatch:
-    """The messages of a request as a batch for `wherry.model.schema.compact`, which checks bounds; at least one."""
+    """Return the messages of a request, at least one, as a batch for `model.schema.compact`, which checks bounds."""
     reader = _READERS.get(request.content_type())
     batch = as_octets.read(request) if reader is None else reader(request.body)
     return carried(batch, request.headers)
@@ -113,7 +113,7 @@ def take_one(request: Request) -> Message | None:
 
 
 async def take_messages(request: Request, slices: Slices) -> pa.RecordBatch:
-    """The same; a large body is read in pieces, or in a thread where that needs no interpreter, and others run."""
+    """Do the same as `read_messages`; a large body is read in pieces or in a thread, and other tasks run meanwhile."""
     body, kind = request.body, request.content_type()
     is_json = kind in (JSON, NDJSON)
     if kind not in _IN_PARTS or not (is_large(body) if is_json else len(memoryview(body)) > WHOLE_BYTES):
@@ -131,7 +131,7 @@ async def take_messages(request: Request, slices: Slices) -> pa.RecordBatch:
 
 
 def write_messages(kind: str, batch: pa.RecordBatch, *, leases: Int64 | None, columns: str = "all") -> Response:
-    """Messages, delivered or listed, as an answer.
+    """Return messages, delivered or listed, as an answer.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def write_messages(kind: str, batch: pa.RecordBatch, *, leases: Int64 | None, co
     leases
         The fencing token of each row of a pull, which makes the receipts; None for a listing.
     columns
-        For Arrow: `all`, or `present` to leave out columns that say nothing.
+        For Arrow: `all`, or `present` to leave out columns without values.
     """
     if kind == ARROW:
         return as_arrow.write(batch, leases, columns)
@@ -150,7 +150,7 @@ def write_messages(kind: str, batch: pa.RecordBatch, *, leases: Int64 | None, co
 
 
 async def write_page(kind: str, batch: pa.RecordBatch, following: str | None, slices: Slices) -> Response:
-    """A page of a listing as an answer, with the place to go on at; slice by slice, and others run between."""
+    """Return a page of a listing as an answer, with the cursor of the next page; written slice by slice."""
     if kind not in (JSON, NDJSON, AVRO):
         return _followed(write_messages(kind, batch, leases=None), following)
     response = await _in_slices(kind, batch, None, slices, following)
@@ -160,7 +160,7 @@ async def write_page(kind: str, batch: pa.RecordBatch, following: str | None, sl
 async def write_pull(
     kind: str, batch: pa.RecordBatch, leases: Int64, slices: Slices, *, columns: str = "all"
 ) -> Response:
-    """What was pulled as an answer; much of it slice by slice, and others run between."""
+    """Return pulled messages as an answer; many are written slice by slice, and other tasks run between."""
     if kind in (JSON, NDJSON, AVRO) and _is_long(batch):
         return await _in_slices(kind, batch, leases, slices)
     return write_messages(kind, batch, leases=leases, columns=columns)
@@ -189,7 +189,7 @@ def _followed(response: Response, following: str | None) -> Response:
 
 
 def _is_long(batch: pa.RecordBatch) -> bool:
-    """Whether it is more than a slice."""
+    """Return whether a batch is more than a slice."""
     rows = int(batch.num_rows)
     return rows > SLICE_MESSAGES or (rows > 1 and content_bytes(batch) > SLICE_BYTES)
 

@@ -1,7 +1,7 @@
 """Messages as an Arrow IPC stream, in and out without a copy of the payloads.
 
-A stream from a stranger is believed nothing: Arrow checks its framing, and every column is looked at before anything
-reads it. What could grow beyond the body that was sent is refused by its metadata: dictionaries, views, compression.
+Nothing in a stream from a client is trusted: Arrow checks its framing, and every column is validated before it is read.
+Dictionaries, views and compression could grow beyond the body that was sent; they are refused by their metadata.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from wherry.model.schema import Int64, absent, payload_bytes
 from wherry.wire.http.protocol.message import ARROW, Bytes, Response
 
 BATCHES_MAX = 4_096
-"""Of one stream: each costs a hundred times what a message of a large batch costs."""
+"""Most batches of one stream: each costs a hundred times what a message of a large batch costs."""
 
 COPIED_BYTES_MAX = 32 << 10
-"""An answer with less payload is one buffer: cheaper than dozens of parts."""
+"""Answers with less payload are one buffer: cheaper than dozens of parts."""
 
 SHAPES_MAX, SHAPE_BYTES_MAX = 256, 2_048
-"""Schemas that are remembered."""
+"""Most schemas in the cache, and the longest of them."""
 
 _SHAPES: dict[bytes, tuple[pa.Schema, list[str]]] = {}
 _LEASE = pa.field("lease", pa.int64(), nullable=False)
 
-# Where the fields of the flatbuffer tables stand (Message.fbs, Schema.fbs of Arrow's format folder).
+# Numbers of fields in flatbuffer tables (Message.fbs, Schema.fbs of Arrow's format folder).
 _MESSAGE_HEADER = 2
 _SCHEMA_ENDIANNESS = 0
 _BATCH_COMPRESSION = 3
 
 
 def read(body: Bytes) -> pa.RecordBatch:
-    """Every batch of a stream as one, with the columns that a producer may give."""
+    """Return all batches of a stream as one, with the columns that a producer may give."""
     source = pa.BufferReader(pa.py_buffer(body))
     try:
         batches = _batches(source)
@@ -69,7 +69,7 @@ def _batches(source: pa.BufferReader) -> list[pa.RecordBatch]:
 
 
 def _shape(message: pa.Message) -> tuple[pa.Schema, list[str]]:
-    """The schema of a stream, and the columns to take; those who publish often send the same one each time."""
+    """Return the schema of a stream, and the columns to take; cached, as producers send the same schema each time."""
     told = message.metadata.to_pybytes()
     known = _SHAPES.get(told)
     if known is None:
@@ -90,7 +90,7 @@ def _check_endianness(message: pa.Message) -> None:
 
 
 def _checked(message: pa.Message, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch that can be read without harm."""
+    """Return a batch that was validated, so that reading it is safe."""
     if message.type != "record batch":
         raise InvalidInput("body", message.type, "record batches after the schema, and nothing else")
     if _slot(message.metadata, _header(message.metadata), _BATCH_COMPRESSION):
@@ -107,7 +107,7 @@ def _checked(message: pa.Message, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _neat(column: pa.Array) -> pa.Array:
-    """The column with one offset more than values: some writers leave out the offsets of no values, or add bytes."""
+    """Return the column with one offset more than values: some writers leave out offsets of no values, or add bytes."""
     arrays = [column, column.keys, column.items] if kinds.is_map(column.type) else [column]
     for array in arrays if not kinds.is_primitive(column.type) else ():
         width = 8 if array.type in (pa.large_string(), pa.large_binary()) else 4
@@ -117,7 +117,7 @@ def _neat(column: pa.Array) -> pa.Array:
 
 
 def _header(metadata: pa.Buffer) -> int:
-    """Where the table of a message's own kind begins."""
+    """Return where the table of the message's kind begins."""
     (root,) = struct.unpack_from("<I", metadata)
     place = _slot(metadata, root, _MESSAGE_HEADER)
     (ahead,) = struct.unpack_from("<I", metadata, place)
@@ -125,7 +125,7 @@ def _header(metadata: pa.Buffer) -> int:
 
 
 def _slot(metadata: pa.Buffer, table: int, slot: int) -> int:
-    """Where a field of a flatbuffer table lies; 0 if it is not there. Arrow verified the buffer before."""
+    """Return where a field of a flatbuffer table is; 0 if it is absent. Arrow has verified the buffer before."""
     (back,) = struct.unpack_from("<i", metadata, table)
     (size,) = struct.unpack_from("<H", metadata, table - back)
     if 4 + 2 * slot >= size:
@@ -135,7 +135,7 @@ def _slot(metadata: pa.Buffer, table: int, slot: int) -> int:
 
 
 def write(batch: pa.RecordBatch, leases: Int64 | None, columns: str = "all") -> Response:
-    """A stream of one batch, with the fencing token of each row if there are leases."""
+    """Return a stream of one batch, with the fencing token of each row if there are leases."""
     check.one_of("columns", columns, ("all", "present"))
     if columns == "present":
         batch = _present(batch)
@@ -146,7 +146,7 @@ def write(batch: pa.RecordBatch, leases: Int64 | None, columns: str = "all") -> 
 
 
 def _present(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Without the columns that say nothing: null throughout, or of default priority throughout."""
+    """Return the batch without columns that are all null, or all of default priority."""
     rows, names = batch.num_rows, batch.schema.names
     kept = [name for name, column in zip(names, batch.columns, strict=True) if not rows or column.null_count < rows]
     if "priority" in kept and batch.column("priority").equals(absent("priority", rows)):

@@ -1,8 +1,8 @@
 """Messages as Avro: object container files, and single objects by fingerprint.
 
-A container from a stranger is taken apart by hand, so that nothing inflates beyond a bound, and its own schema may only
-be a part of ours: a schema of one's choice could ask for a billion values that take no bytes. A container's block is
-then one block of an Avro array, count first; that is how its records are decoded all at once.
+The framing of a container is read by code of this module, so that nothing inflates beyond a bound, and its schema may
+only have fields of the message schema: a schema of the client's choice could ask for a billion values that take no
+bytes. A block of a container then equals a block of an Avro array, count first, so all its records are decoded at once.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Schema: TypeAlias = dict[str, Any]
 
 INFLATED_BYTES_MAX = 64 << 20
 BLOCKS_MAX = 65_536
-"""Of one container: each costs what several messages cost, and a block may hold but one."""
+"""Most blocks of one container: each costs as much as several messages, and a block may hold only one."""
 
 BLOCK_BYTES_MAX, BLOCK_MESSAGES_MAX = 64 << 10, 2_048
-"""Of a block that is decoded at once; those of a larger one are read one by one, and others run between."""
+"""Bounds of a block that is decoded at once; a larger one is read record by record, and other tasks run between."""
 
 SOME_MESSAGES = 512
-"""That are read so before others run."""
+"""Records of a large block that are read before other tasks run."""
 
 META_MAX = 64
 SCHEMA_BYTES_MAX = 64 << 10
@@ -69,7 +69,7 @@ MESSAGE_AVRO_SCHEMA: Schema = {
         _nullable("headers", _TEXT_MAP),
     ],
 }
-"""What a producer may give; `payload` alone will do."""
+"""Fields that a producer may give; only `payload` is required."""
 
 DELIVERED_AVRO_SCHEMA: Schema = {
     "type": "record",
@@ -84,7 +84,7 @@ DELIVERED_AVRO_SCHEMA: Schema = {
         _nullable("receipt", "string"),
     ],
 }
-"""What a consumer gets; listings add fields of their own behind these."""
+"""Fields that a consumer gets; listings add fields after these."""
 
 _KINDS: dict[str, tuple[object, ...]] = {
     "payload": ("bytes", "string"),
@@ -106,23 +106,23 @@ def _fastavro() -> Any:
 
 
 SCHEMAS: dict[str, Schema] = {"message": MESSAGE_AVRO_SCHEMA, "delivered": DELIVERED_AVRO_SCHEMA}
-"""By the names they are published under."""
+"""Schemas by the names they are published under."""
 
 
 @lru_cache(maxsize=2)
 def _fingerprint(name: str = "message") -> bytes:
-    """CRC-64-AVRO of a schema's canonical form, little-endian."""
+    """Return the CRC-64-AVRO of a schema's canonical form, little-endian."""
     schema = _fastavro().schema
     return bytes.fromhex(schema.fingerprint(schema.to_parsing_canonical_form(SCHEMAS[name]), "CRC-64-AVRO"))
 
 
 def read(body: Bytes) -> pa.RecordBatch:
-    """Every message of an object container."""
+    """Read every message of an object container."""
     return joined([batch for batch in read_pieces(body) if batch is not None])
 
 
 def read_pieces(body: Bytes) -> Iterator[pa.RecordBatch | None]:
-    """The same, some messages at a time; None where others may run meanwhile."""
+    """Read as `read` does, some messages at a time; None where other tasks may run meanwhile."""
     done, waiting, size = 0, list[dict[str, Any]](), 0
     for records, length in _pieces(_Cursor(memoryview(body).cast("B"))):
         waiting += records
@@ -135,7 +135,7 @@ def read_pieces(body: Bytes) -> Iterator[pa.RecordBatch | None]:
 
 
 def _pieces(cursor: _Cursor) -> Iterator[tuple[list[dict[str, Any]], int]]:
-    """The records of a container, and of how many bytes: block by block, of large ones some at a time."""
+    """Yield the records of a container and their size in bytes: block by block, and large blocks in parts."""
     _fastavro()
     if cursor.take(len(_MAGIC)) != _MAGIC:
         raise _refused("no magic", "an Avro object container, which begins with Obj and 01")
@@ -162,13 +162,13 @@ def _pieces(cursor: _Cursor) -> Iterator[tuple[list[dict[str, Any]], int]]:
 
 
 def _some_each(schema: Schema, count: int, data: Bytes) -> Iterator[tuple[list[dict[str, Any]], int]]:
-    """The records of a block that is too large to be decoded at once."""
+    """Yield the records of a block that is too large to be decoded at once."""
     source, read = io.BytesIO(data), _fastavro().schemaless_reader
     for begin in range(0, count, SOME_MESSAGES):
         before = source.tell()
         try:
             records = [read(source, schema, None) for _ in range(min(SOME_MESSAGES, count - begin))]
-        except Exception as fault:  # whatever fastavro trips over: it has no errors of its own for bad bytes
+        except Exception as fault:  # fastavro has no errors of its own for bad bytes: any exception may come
             raise _refused(repr(fault), "records of their schema") from None
         yield records, source.tell() - before
     if source.read(1):
@@ -176,7 +176,7 @@ def _some_each(schema: Schema, count: int, data: Bytes) -> Iterator[tuple[list[d
 
 
 def _block(cursor: _Cursor, sync: memoryview) -> tuple[int, memoryview, memoryview]:
-    """The count of the next block, that count as it is written, and what the block holds."""
+    """Return the count of the next block, that count as it is written, and the data of the block."""
     start = cursor.at
     count = cursor.long()
     head, data = cursor.data[start : cursor.at], cursor.take(cursor.long())
@@ -186,7 +186,7 @@ def _block(cursor: _Cursor, sync: memoryview) -> tuple[int, memoryview, memoryvi
 
 
 def read_single(body: Bytes) -> pa.RecordBatch:
-    """One message in single-object encoding: C3 01, the schema's fingerprint, the record."""
+    """Read one message in single-object encoding: C3 01, the schema's fingerprint, the record."""
     data, wanted = memoryview(body).cast("B"), _SINGLE + _fingerprint()
     if data[: len(wanted)] != wanted:
         allowed = f"{AVRO_SINGLE}: {wanted.hex()}, then a record of the schema at GET /v1/schemas/message"
@@ -195,7 +195,7 @@ def read_single(body: Bytes) -> pa.RecordBatch:
 
 
 def write_single(record: dict[str, Any], name: str = "message") -> bytes:
-    """One message in single-object encoding."""
+    """Return one message in single-object encoding."""
     sink = io.BytesIO()
     sink.write(_SINGLE + _fingerprint(name))
     _fastavro().schemaless_writer(sink, SCHEMAS[name], record)
@@ -203,7 +203,7 @@ def write_single(record: dict[str, Any], name: str = "message") -> bytes:
 
 
 def write_one(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
-    """The only message of a batch in single-object encoding; 204 if there is none."""
+    """Return the only message of a batch in single-object encoding as an answer; 204 if there is none."""
     if not batch.num_rows:
         return Response(HTTPStatus.NO_CONTENT)
     if batch.num_rows > 1:
@@ -213,17 +213,17 @@ def write_one(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
 
 
 def _batch(records: list[dict[str, Any]], before: int = 0) -> pa.RecordBatch:
-    """Records as messages, of which so many came before."""
+    """Return records as messages, which follow `before` other messages."""
     with counted_from(before):
         return to_batch({name: [record.get(name) for record in records] for name in COLUMN_OF})
 
 
 def _records(array: Schema, head: Bytes, data: Bytes) -> list[dict[str, Any]]:
-    """The records of a block: count, records, and the 0 that ends an Avro array."""
+    """Decode the records of a block: count, records, and the 0 that ends an Avro array."""
     source = io.BytesIO(b"".join((head, data, b"\x00")))
     try:
         records: list[dict[str, Any]] = _fastavro().schemaless_reader(source, array, None)
-    except Exception as fault:  # whatever fastavro trips over: it has no errors of its own for bad bytes
+    except Exception as fault:  # fastavro has no errors of its own for bad bytes: any exception may come
         raise _refused(repr(fault), "records of their schema") from None
     if source.read(1):
         raise _refused("bytes after the last record", "as many records as a block says")
@@ -236,7 +236,7 @@ def _as_array(record: Schema) -> Schema:
 
 
 def _writer_schema(text: bytes) -> Schema:
-    """The array schema for a container's own schema, which has some fields of ours, null allowed or not."""
+    """Return the array schema for a container's schema, which may have any fields of a message, null allowed or not."""
     try:
         given = msgspec.json.decode(text[: SCHEMA_BYTES_MAX + 1])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -251,7 +251,7 @@ def _writer_schema(text: bytes) -> Schema:
 
 
 def _writer_field(field: object) -> tuple[str, object]:
-    """A field's name and type, as plain as they can be said."""
+    """Return a field's name, and its type in the simplest form."""
     name, kind = (field.get("name"), field.get("type")) if isinstance(field, dict) else (None, None)
     if not isinstance(name, str) or name not in _KINDS:
         raise InvalidInput("schema", name, "fields " + ", ".join(_KINDS))
@@ -265,7 +265,7 @@ def _writer_field(field: object) -> tuple[str, object]:
 
 
 def _simplest(kind: object) -> object:
-    """A type without what others may add to it: {"type": "string", "avro.java.string": "String"} is a string."""
+    """Return a type without extra attributes: {"type": "string", "avro.java.string": "String"} is a string."""
     if isinstance(kind, dict) and kind.get("type") == "map":
         return {"type": "map", "values": _simplest(kind.get("values"))}
     if isinstance(kind, dict) and isinstance(kind.get("type"), str):
@@ -274,11 +274,11 @@ def _simplest(kind: object) -> object:
 
 
 def _meta(cursor: _Cursor) -> dict[str, bytes]:
-    """The map at the head of a container."""
+    """Read the map at the head of a container."""
     meta: dict[str, bytes] = {}
     while count := cursor.long():
         if count < 0:
-            cursor.long()  # bytes of the block, for those who skip it
+            cursor.long()  # the size of the block, which allows skipping it
         if abs(count) > META_MAX - len(meta):
             raise _refused(f"{abs(count)} entries of metadata", f"at most {META_MAX}")
         for _ in range(abs(count)):
@@ -295,7 +295,7 @@ def _inflated(data: memoryview, bytes_max: int) -> bytes:
         raise _refused(str(fault), "blocks in deflate") from None
     if len(plain) > bytes_max:
         raise TooLarge("the inflated container", INFLATED_BYTES_MAX + 1, INFLATED_BYTES_MAX)
-    if not engine.eof:  # bytes after the end are let pass: fastavro leaves some of zlib's checksum there
+    if not engine.eof:  # bytes after the end are allowed: fastavro leaves some of zlib's checksum there
         raise _refused("a block cut off", "whole blocks in deflate")
     return plain
 
@@ -321,7 +321,7 @@ class _Cursor:
         return self.data[self.at - size : self.at]
 
     def long(self) -> int:
-        """Seven bits a byte, least first, at most ten bytes; the sign is the last bit."""
+        """Read an integer: seven bits a byte, least first, at most ten bytes; the sign is the last bit."""
         value = shift = 0
         while True:
             (byte,) = self.take(1)
@@ -334,7 +334,7 @@ class _Cursor:
 
 
 def write(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
-    """An object container."""
+    """Return an object container as an answer."""
     avro = _fastavro()
     fields = to_fields(batch, leases)
     records = [dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True)]
@@ -344,7 +344,7 @@ def write(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
 
 
 class Container:
-    """An object container, written block by block."""
+    """Writes an object container, block by block."""
 
     def __init__(self, columns: pa.Schema) -> None:
         writer = importlib.import_module("fastavro.write").Writer
@@ -352,20 +352,20 @@ class Container:
         self._writer = writer(self._sink, _schema_of(tuple(columns)))
 
     def add(self, block: pa.RecordBatch, leases: Int64 | None = None) -> None:
-        """Further messages."""
+        """Append messages."""
         fields = to_fields(block, leases)
         for row in zip(*fields.values(), strict=True):
             self._writer.write(dict(zip(fields, row, strict=True)))
 
     def response(self) -> Response:
-        """All of it."""
+        """Return all that was added as an answer."""
         self._writer.flush()
         return Response(body=[self._sink.getbuffer()], content_type=AVRO)
 
 
 @lru_cache(maxsize=64)
 def _schema_of(columns: tuple[pa.Field, ...]) -> Schema:
-    """Our schema, and a field for each column of a listing that it does not have."""
+    """Return the schema of a delivered message, with a field for each column of a listing that it lacks."""
     known = {field["name"] for field in DELIVERED_AVRO_SCHEMA["fields"]} | {"envelope", "blob", "mac"}
     more = []
     for column in columns:

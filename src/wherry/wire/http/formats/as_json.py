@@ -1,6 +1,6 @@
 """Messages as JSON and NDJSON.
 
-A text payload stands as text, which is by far the most common case and has a decoder of its own; any other JSON value
+A text payload is a JSON string, which is by far the most common case and has a decoder of its own; any other JSON value
 is kept as the producer wrote it, numbers to the last digit, without the space between its parts.
 """
 
@@ -72,14 +72,14 @@ class GivenMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _Parts(msgspec.Struct, gc=False):
-    """Of a message only how large its parts are."""
+    """The payload and headers of a message, undecoded, for their size alone."""
 
     payload: Raw = _MISSING
     headers: Raw = _MISSING
 
 
 HEADERS_JSON_MAX = 6 * limits.HEADERS_BYTES_MAX + 8 * limits.HEADERS_MAX
-"""Headers as JSON: a character may be written in six, and each header needs some marks."""
+"""Most bytes of headers as JSON: a character may take six bytes, and each header needs some marks."""
 
 _LARGE = msgspec.json.Decoder(list[_Parts] | _Parts)
 _LARGE_LINES = msgspec.json.Decoder(_Parts)
@@ -104,12 +104,12 @@ def _given_lines(body: Any) -> Any:
 
 
 def read(body: Bytes) -> pa.RecordBatch:
-    """One message, or a list of them."""
+    """Read one message, or a list of them."""
     return _read(body, _USUAL.decode, _given)
 
 
 def read_one(body: Bytes) -> Message | None:
-    """Return the message of a body that is one; None for a list, and for what `read` will refuse with its reason."""
+    """Return the message of a body that is one; None for a list, and for bodies that `read` refuses with a reason."""
     try:
         try:
             usual = _USUAL_ONE.decode(body)
@@ -135,8 +135,8 @@ def _message(found: _Usual | GivenMessage, payload: bytes | str) -> Message:
 
 
 def read_lines(body: Bytes) -> pa.RecordBatch:
-    """One message a line; empty lines count for nothing."""
-    if len(memoryview(body)) > LINE_BYTES_MIN * limits.BATCH_MESSAGES_MAX:  # too many are told before they are made
+    """Read one message a line; empty lines are ignored."""
+    if len(memoryview(body)) > LINE_BYTES_MIN * limits.BATCH_MESSAGES_MAX:  # refuse too many before decoding them
         lines = 1 + bytes(memoryview(body)).count(b"\n{")
         if lines > limits.BATCH_MESSAGES_MAX:
             raise InvalidInput("messages", lines, f"1 to {limits.BATCH_MESSAGES_MAX} messages in one call")
@@ -144,7 +144,7 @@ def read_lines(body: Bytes) -> pa.RecordBatch:
 
 
 def read_pieces(body: Bytes) -> Iterator[pa.RecordBatch | None]:
-    """The same as `read`, some messages at a time; None where others may run meanwhile."""
+    """Read as `read` does, some messages at a time; None where other tasks may run meanwhile."""
     base = 0
     for piece in elements(body):
         if piece is None:
@@ -159,7 +159,7 @@ def read_pieces(body: Bytes) -> Iterator[pa.RecordBatch | None]:
 
 
 def read_line_pieces(body: Bytes) -> Iterator[pa.RecordBatch | None]:
-    """The same as `read_lines`, some lines at a time."""
+    """Read as `read_lines` does, some lines at a time."""
     base = 0
     for piece in lines(body):
         if len(piece) > SCAN_BYTES:
@@ -180,7 +180,7 @@ def _counted(base: int, batch: pa.RecordBatch) -> int:
 
 
 def _part(text: Bytes, usual: Callable[[Any], Any], given: Callable[[Any], Any], before: int) -> pa.RecordBatch:
-    """The messages of a piece, of which so many came before."""
+    """Return the messages of a piece, which follows `before` other messages."""
     try:
         with counted_from(before):
             return _read(text, usual, given)
@@ -191,11 +191,11 @@ def _part(text: Bytes, usual: Callable[[Any], Any], given: Callable[[Any], Any],
 
 
 def _check_large(decode: Callable[[Any], Any], text: Bytes, base: int) -> None:
-    """Refuse what no message may have before it is made: to step over it costs a twentieth of that."""
+    """Refuse parts that are too large before decoding them: to skip them costs a twentieth of that."""
     try:
         parts = decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return  # told by whoever reads it
+        return  # the decoder that follows refuses it with the reason
     for index, part in enumerate(parts if isinstance(parts, list) else [parts]):
         headers, payload = memoryview(part.headers), memoryview(part.payload)
         if len(headers) > HEADERS_JSON_MAX:
@@ -208,7 +208,7 @@ def _check_large(decode: Callable[[Any], Any], text: Bytes, base: int) -> None:
 
 
 def _has_escapes(text: memoryview) -> bool:
-    """Whether a text in JSON is shorter than it looks; by parts, since to copy the whole would cost more."""
+    """Return whether a JSON text has escapes, and so is shorter decoded; by parts, to copy less."""
     return any(b"\\" in bytes(text[at : at + SCAN_BYTES]) for at in range(0, len(text), SCAN_BYTES))
 
 
@@ -239,14 +239,14 @@ def _payload(index: int, message: GivenMessage) -> bytes | str:
     try:
         if raw[0] == _QUOTE:
             return _TEXT.decode(raw)
-        raw.decode()  # what is skipped over was not looked at
+        raw.decode()  # the decoder does not check UTF-8 in what it skips
         return msgspec.json.format(raw, indent=-1)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise InvalidInput(f"messages[{index}].payload", raw[:80], f"valid JSON ({fault})") from None
 
 
 def _named(fault: msgspec.ValidationError, body: Bytes) -> InvalidInput:
-    """The fault with its place: `messages[2].prio`, and `messages[0]` for a message that came alone."""
+    """Return the fault with its place: `messages[2].prio`, and `messages[0]` for a message that came alone."""
     try:
         large = len(memoryview(body)) > NAMED_BYTES_MAX
         found = refused(fault, UNTOLD if large else msgspec.json.decode(body))
@@ -264,45 +264,45 @@ def _start(body: Bytes) -> bytes:
 
 
 def write(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
-    """`{"messages": […]}`."""
+    """Return `{"messages": […]}` as an answer."""
     return json_response({"messages": _rows(batch, leases)})
 
 
 def write_lines(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
-    """One message a line."""
+    """Return an answer with one message a line."""
     return Response(body=[_ENCODER.encode_lines(_rows(batch, leases))], content_type=NDJSON)
 
 
 class Page:
-    """`{"messages": […], "next": …}`, written block by block."""
+    """Writes `{"messages": […], "next": …}` block by block."""
 
     def __init__(self, following: str | None) -> None:
         self._parts: list[bytes] = [b'{"messages":[']
         self._end = b"]}" if following is None else b'],"next":%b}' % _ENCODER.encode(following)
 
     def add(self, block: pa.RecordBatch, leases: Int64 | None = None) -> None:
-        """Further messages."""
+        """Append messages."""
         if len(self._parts) > 1:
             self._parts.append(b",")
         self._parts.append(_ENCODER.encode(_rows(block, leases))[1:-1])
 
     def response(self) -> Response:
-        """All of it."""
+        """Return all that was added as an answer."""
         return Response(body=[*self._parts, self._end], content_type=JSON)
 
 
 class Lines:
-    """One message a line, written block by block."""
+    """Writes one message a line, block by block."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
     def add(self, block: pa.RecordBatch, leases: Int64 | None = None) -> None:
-        """Further messages."""
+        """Append messages."""
         self._parts.append(_ENCODER.encode_lines(_rows(block, leases)))
 
     def response(self) -> Response:
-        """All of it."""
+        """Return all that was added as an answer."""
         return Response(body=self._parts, content_type=NDJSON)
 
 
@@ -316,7 +316,7 @@ def _rows(batch: pa.RecordBatch, leases: Int64 | None) -> list[msgspec.Struct]:
 
 
 def _with_text(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with payloads as text, if all of them are."""
+    """Return the batch with payloads as text, if all of them are."""
     place = batch.schema.get_field_index("payload")
     try:
         return batch.set_column(place, "payload", batch.column(place).cast(pa.string()))
@@ -333,5 +333,5 @@ def _text_or_bytes(payload: bytes) -> tuple[str | None, bytes | None]:
 
 @lru_cache(maxsize=1024)
 def _row_type(names: tuple[str, ...]) -> type[msgspec.Struct]:
-    """A struct of these fields, which leaves out those that are None."""
+    """Return a struct type of these fields, which leaves out those that are None."""
     return msgspec.defstruct("Row", [(name, Any, None) for name in names], omit_defaults=True, gc=False)

@@ -1,4 +1,4 @@
-"""One message: its payload is the body, the rest stands in headers.
+"""One message: its payload is the body, its other fields are headers.
 
 Header values are percent-encoded where they are not visible ASCII, as CloudEvents has it: a value keeps its spaces, its
 line ends and its letters, and cannot end its header. Header names lose their case on the way, as they may in HTTP.
@@ -27,7 +27,7 @@ _NAMED = "wherry-header-"
 _TEXTS = {"wherry-id": "id", "wherry-key": "key"}
 _WHOLE = {"wherry-priority": "priority", "wherry-due-ms": "due_ms", "wherry-expires-ms": "expires_ms"}
 _PASSED_OVER = frozenset(f"wherry-{n}" for n in ("receipt", "partition", "offset", "attempt", "published-ms"))
-"""What a pull adds, so that a message can be passed on as it is."""
+"""Headers that a pull adds; they are ignored, so that a pulled message can be published as it is."""
 
 _DIGITS_MAX = 18
 _NAME_SAFE = "!#$&'*+^`|"
@@ -35,7 +35,7 @@ _VALUE_SAFE = "!\"#$&'()*+,/:;<=>?@[\\]^`{|}"
 
 
 def read(request: Request) -> pa.RecordBatch:
-    """A request's body as a message."""
+    """Return the body and headers of a request as a message."""
     fields: Fields = {"payload": [memoryview(request.body)]}
     headers: dict[str, str] = {}
     kind = request.headers.get("content-type", "")
@@ -56,7 +56,7 @@ def read(request: Request) -> pa.RecordBatch:
 
 
 def read_one(request: Request) -> Message | None:
-    """Return a request's body as a message; None where headers say more of it, which `read` will look at."""
+    """Return a request's body as a message; None where `wherry-` headers have more fields, which `read` decodes."""
     headers = request.headers
     if any(name.startswith(_PREFIX) for name in headers):
         return None
@@ -66,7 +66,7 @@ def read_one(request: Request) -> Message | None:
 
 
 def decoded(name: str, value: str) -> str:
-    """A value of the header `name`, or a part of the name: UTF-8, of which a head gives us the bytes as Latin-1."""
+    """Decode a value of the header `name`, or a part of the name: UTF-8, whose bytes a head holds as Latin-1."""
     octets = unquote(value, "latin-1")
     try:
         return octets.encode("latin-1").decode()
@@ -81,9 +81,10 @@ def _number(name: str, value: str) -> int:
 
 
 def write(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
-    """The only message of a batch; 204 if there is none.
+    """Return the only message of a batch as an answer; 204 if there is none.
 
-    The type of the answer is octets whatever the message says of itself: else a stranger's page would run as ours.
+    The type of the answer is octets, whatever the message's own type: else a payload could run as a page of this
+    broker.
     """
     if not batch.num_rows:
         return Response(HTTPStatus.NO_CONTENT)

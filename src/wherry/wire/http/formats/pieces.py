@@ -1,9 +1,9 @@
-"""Large bodies in pieces: where a list in JSON, or lines of it, can be cut between two messages.
+"""Large bodies in pieces: find where a JSON list, or JSON lines, can be cut between two messages.
 
-Whoever sends a million messages in one call shall not hold up the others while they are read: a piece is decoded in a
-millisecond or two, and others run between. To find a place to cut, only marks are looked at (quotes, brackets, braces,
-commas, backslashes): it is a comma outside of text at the depth of the list. Nothing is believed: each piece is decoded
-as a list of its own, and a list cut at commas is valid if all its pieces are, none of them empty.
+A call with a million messages must not delay other calls while it is read: a piece is decoded in a millisecond or two,
+and other tasks run between. To find a place to cut, only marks are examined (quotes, brackets, braces, commas,
+backslashes): a cut is at a comma outside of text at the depth of the list. The scan need not validate: each piece is
+decoded as a list of its own, and a list cut at commas is valid if all its pieces are valid and none is empty.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from wherry.wire.http.protocol.message import Bytes
 Octets: TypeAlias = npt.NDArray[np.uint8]
 
 PIECE_BYTES, PIECE_MARKS = 32 << 10, 4_096
-"""Bytes of the first piece, and marks that one should have: about a millisecond. Larger messages are a piece each."""
+"""Bytes of the first piece, and marks that a piece should have: about a millisecond. A large message is a piece."""
 
 SCAN_BYTES = 256 << 10
-"""Bytes that are searched for a place to cut at a time, at most."""
+"""Most bytes that are searched for a place to cut at a time."""
 
 WHOLE_BYTES, WHOLE_QUOTES = 1 << 20, 8_192
-"""A body with no more of either is read at once."""
+"""A body with no more bytes and no more quotes is read at once."""
 
 _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 _IS_MARK = np.zeros(256, np.bool_)
@@ -36,7 +36,7 @@ _DEPTH[list(b"]}")] = -1
 
 
 def is_large(body: Bytes) -> bool:
-    """Whether a body of JSON is worth to be read in pieces: for its size, or for how many texts are in it."""
+    """Return whether a JSON body is read in pieces: because of its size, or of the number of its texts."""
     octets = np.frombuffer(memoryview(body), np.uint8)
     if len(octets) <= WHOLE_QUOTES:
         return False
@@ -44,7 +44,7 @@ def is_large(body: Bytes) -> bool:
 
 
 def elements(body: Bytes) -> Iterator[Bytes | None]:
-    """A list in JSON as several, with whole elements each; None where others may run meanwhile.
+    """Split a JSON list into several, each with whole elements; None where other tasks may run meanwhile.
 
     A body that is no list is one piece, as it is.
     """
@@ -64,11 +64,11 @@ def elements(body: Bytes) -> Iterator[Bytes | None]:
             begin = comma + 1
         else:
             yield None
-    yield b"".join((b"[", view[begin:]))  # its own end is in it, and what may be wrong behind that
+    yield b"".join((b"[", view[begin:]))  # with the end of the list, and any bytes after it, which the decoder refuses
 
 
 def lines(body: Bytes) -> Iterator[memoryview]:
-    """Lines as pieces with whole ones."""
+    """Split lines into pieces of whole lines."""
     view, begin = memoryview(body).cast("B"), 0
     while begin < len(view):
         size, end = PIECE_BYTES, 0
@@ -86,19 +86,19 @@ def _after_space(view: memoryview) -> int:
 
 
 class _Scanner:
-    """Reads marks from the start of a list on, and remembers where it is in it."""
+    """Reads marks from the start of a list, and keeps its depth and whether it is inside a text."""
 
     def __init__(self, octets: Octets) -> None:
         self._octets = octets
         self.marks = 0
-        """How many there were in the bytes looked at last."""
+        """How many marks the last call found."""
         self._depth = 0
         self._in_text = 0
         self._is_escaped = False
-        """Whether the next byte stands behind a backslash."""
+        """Whether the next byte follows a backslash."""
 
     def last_comma(self, start: int, end: int) -> int | None:
-        """The last comma between two elements of the list in these bytes, which follow those of the call before."""
+        """Return the last comma between two elements in these bytes, which follow those of the call before."""
         part = self._octets[start:end]
         at = np.flatnonzero(_IS_MARK[part])
         self.marks = len(at)
@@ -115,7 +115,7 @@ class _Scanner:
         return start + int(commas[-1]) if len(commas) else None
 
     def _without_escaped(self, part: Octets, at: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-        """Marks without backslashes, and without the quotation marks that stand behind one."""
+        """Return marks without backslashes, and without the quotation marks that follow one."""
         if self._is_escaped:
             at = at[at > 0]
         slashes = at[part[at] == _BACKSLASH]

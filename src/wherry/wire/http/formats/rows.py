@@ -1,6 +1,6 @@
-"""Between batches and the fields of single messages, as JSON, Avro and HTTP headers have them: column by column.
+"""Conversion between batches and fields of single messages, for JSON, Avro and HTTP headers: column by column.
 
-Fields are named as in docs/http.md: times end in `_ms` and are Unix milliseconds, `receipt` is what settles a message.
+Fields are named as in docs/http.md: times end in `_ms` and are Unix milliseconds, `receipt` settles a message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Fields: TypeAlias = dict[str, list[Any]]
 """A value for each message, by name."""
 
 COLUMN_OF = {"due_ms": "due", "expires_ms": "expires"} | {n: n for n in ("id", "key", "priority", "headers", "payload")}
-"""What a producer may give, one by one, and the column it goes to."""
+"""Fields that a producer may give, and their columns."""
 
 _TYPE_OF = {name: MESSAGE.field(column).type for name, column in COLUMN_OF.items()}
 _HIGHEST = {
@@ -32,11 +32,11 @@ _HIGHEST = {
 }
 _PLACE = re.compile(r"messages\[(\d+)\]")
 _UNSEEN = frozenset({"envelope", "blob", "mac"})
-"""Columns for those who take whole batches: bytes of other wires, and what the broker keeps for itself."""
+"""Columns that only whole batches show: bytes of other wires, and values that the broker needs itself."""
 
 
 def to_batch(fields: Fields) -> pa.RecordBatch:
-    """Fields as a batch for `compact`; those that are None throughout are left out."""
+    """Return fields as a batch for `compact`; fields that are None throughout are left out."""
     columns = {}
     for name, values in fields.items():
         if name != "payload" and values.count(None) == len(values):
@@ -51,7 +51,7 @@ def to_batch(fields: Fields) -> pa.RecordBatch:
 
 @contextmanager
 def counted_from(before: int) -> Iterator[None]:
-    """A fault in a part of a body, of which so many messages came before, names a message by its place in the whole."""
+    """Renumber the message in a fault: the fault counts within a part of the body, after `before` messages."""
     try:
         yield
     except InvalidInput as fault:
@@ -63,7 +63,7 @@ def counted_from(before: int) -> Iterator[None]:
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches of `to_batch` as one, which has the columns of all; `InvalidInput` if there are no messages."""
+    """Join batches of `to_batch` into one that has the columns of all; `InvalidInput` if there are no messages."""
     if not batches:
         raise InvalidInput("messages", 0, f"1 to {limits.BATCH_MESSAGES_MAX} messages in one call")
     names = dict.fromkeys(name for batch in batches for name in batch.schema.names)
@@ -93,7 +93,7 @@ def _whole(name: str, values: Sequence[int | None]) -> pa.Array:
 
 
 def to_fields(batch: pa.RecordBatch, leases: Int64 | None) -> Fields:
-    """A batch with any columns as fields; columns that are null throughout are left out."""
+    """Return a batch with any columns as fields; columns that are null throughout are left out."""
     fields: Fields = {}
     rows, names = batch.num_rows, batch.schema.names
     offsets = list(map(str, batch.column("offset").to_pylist()))
@@ -118,7 +118,7 @@ def to_fields(batch: pa.RecordBatch, leases: Int64 | None) -> Fields:
 
 
 def _given_ids(column: pa.Array, places: list[str] | None) -> list[str | None]:
-    """The ids that producers gave, and the places of the other messages."""
+    """Return the ids that producers gave, and the places of the other messages."""
     given: list[str | None] = column.to_pylist()
     if places is None or not column.null_count:
         return given
@@ -126,7 +126,7 @@ def _given_ids(column: pa.Array, places: list[str] | None) -> list[str | None]:
 
 
 def _prefixed(numbers: Int64, mark: str, texts: list[str]) -> list[str]:
-    """`number`, `mark` and text in one; there are few distinct numbers, a lease or a partition each."""
+    """Return each number joined with `mark` and its text; few numbers differ, as they are leases or partitions."""
     listed = numbers.tolist()
     heads = {number: f"{number}{mark}" for number in dict.fromkeys(listed)}
     return list(map(add, map(heads.__getitem__, listed), texts))

@@ -1,7 +1,7 @@
-"""The client for pages and its types, from the folder that is published as a package of npm too.
+"""The client for pages and its types, from the folder that is also published as a package of npm.
 
-In that folder the client is modules by subject, which `wherry.js` exports from: node, a page and a file import it as it
-is. From here it is served as one module, which the modules are joined to as they are, so that a page loads one file.
+In that folder the client is modules by subject, which `wherry.js` exports: Node.js, a page and a file import it as it
+is. Here it is served as one module, joined from the unchanged modules, so that a page loads one file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TABLE = Table("browser")
 JAVASCRIPT = "text/javascript; charset=utf-8"
 TYPESCRIPT = "application/typescript; charset=utf-8"
 KEPT = "max-age=300"
-"""Pages ask again after five minutes, and learn by the tag that nothing changed."""
+"""Pages ask again after five minutes; the tag shows whether the file changed."""
 
 IMPORT = re.compile(r'^(?:import|export) \{([^}]*)\} from "\./(?:modules/)?(\w+)\.js";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:class|function|const) (\w+))", re.MULTILINE)
@@ -29,13 +29,13 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:class|function|const) (\w+))", re
 
 @TABLE.add("GET", "/wherry.js", "none", answers={200: (JAVASCRIPT,), 304: None})
 async def client_module(call: ApiCall) -> Answer:
-    """The client for pages, an ES module without dependencies."""
+    """Get the client for pages, an ES module without dependencies."""
     return _answer(call, "wherry.js", JAVASCRIPT)
 
 
 @TABLE.add("GET", "/wherry.d.ts", "none", answers={200: (TYPESCRIPT,), 304: None})
 async def client_types(call: ApiCall) -> Answer:
-    """The types of the client for pages."""
+    """Get the types of the client for pages."""
     return _answer(call, "wherry.d.ts", TYPESCRIPT)
 
 
@@ -56,9 +56,9 @@ def _file(name: str) -> tuple[bytes, str]:
 
 
 def bundle() -> bytes:
-    """Join `wherry.js` and its modules to one module, each behind those that it imports.
+    """Join `wherry.js` and its modules to one module, each after the modules that it imports.
 
-    No name is used by two of them, which an engine of JavaScript checks: a name that is declared twice is an error.
+    No name is used by two modules, which an engine of JavaScript checks: a name that is declared twice is an error.
     """
     entry = (_folder() / "wherry.js").read_text()
     public = {name.strip() for names, _ in IMPORT.findall(entry) for name in names.split(",")}

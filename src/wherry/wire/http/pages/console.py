@@ -1,4 +1,4 @@
-"""The console: a page that works offline. It talks to the broker by the calls that everyone has."""
+"""The console: a page that works offline, and uses the same calls as every client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""No script and no style but those of this folder, nothing from elsewhere, in nobody's frame."""
+"""Allow scripts and styles of this folder only, nothing from other sites, and no frame around the page."""
 
 HEADERS: list[Header] = [
     ("Content-Security-Policy", POLICY),
@@ -37,13 +37,13 @@ HEADERS: list[Header] = [
 
 @TABLE.add("GET", "/console", "none", gives=(HTML,), answers={200: (HTML,)})
 async def console(call: ApiCall) -> Answer:
-    """The web console."""
+    """Show the web console."""
     return Response(200, [_files()[PAGE]], HTML, HEADERS)
 
 
 @TABLE.add("GET", "/console/{file}", "none", gives=tuple(TYPES.values()), answers={200: tuple(TYPES.values())})
 async def console_file(call: ApiCall) -> Answer:
-    """A file of that page."""
+    """Get a file of the web console."""
     name = call["file"]
     kind = TYPES.get(Path(name).suffix)
     if kind is None or name not in _files():
@@ -53,5 +53,5 @@ async def console_file(call: ApiCall) -> Answer:
 
 @cache
 def _files() -> dict[str, bytes]:
-    """Read once: what is not in the folder cannot be asked for, by whatever name."""
+    """Read the files once: a name that is not in the folder cannot be requested."""
     return {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.is_file()}

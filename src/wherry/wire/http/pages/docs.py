@@ -1,4 +1,4 @@
-"""The interface to look at and try out: Swagger UI, served from the package that brings it, without the internet."""
+"""The interactive reference: Swagger UI, served offline from the package that contains it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from wherry.wire.http.protocol.message import HTML, Answer, Response
 TABLE = Table("system")
 
 PACKAGE = "flask_swagger_ui"
-"""Brings a current Swagger UI as files; nothing of it is imported, so what it depends on is never loaded."""
+"""Contains a current Swagger UI as files; nothing of it is imported, so its dependencies are never loaded."""
 
 INSTALL = "pip install 'wherry[docs]'"
-"""What brings it."""
+"""The command that installs it."""
 
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".png": "image/png"}
 
@@ -41,14 +41,14 @@ HEADERS = [("Content-Security-Policy", "default-src 'self'; style-src 'self' 'un
 
 @TABLE.add("GET", "/docs", "none", gives=(HTML,), answers={200: (HTML,)})
 async def docs(call: ApiCall) -> Answer:
-    """This interface, to look at and try out."""
+    """Show this interface as pages, to read and try out."""
     _folder()
     return Response(200, [PAGE], HTML, HEADERS)
 
 
 @TABLE.add("GET", "/docs/{file}", "none", gives=tuple(TYPES.values()), answers={200: tuple(TYPES.values())})
 async def docs_file(call: ApiCall) -> Answer:
-    """A file of that page."""
+    """Get a file of the interactive reference."""
     name = call["file"]
     if name == "start.js":
         return Response(200, [START], TYPES[".js"])
@@ -67,7 +67,7 @@ def _read(name: str) -> bytes:
 
 
 def is_there() -> bool:
-    """Whether this installation can show the page."""
+    """Return whether this installation can show the page."""
     spec = find_spec(PACKAGE)
     return spec is not None and bool(spec.submodule_search_locations)
 

@@ -1,4 +1,4 @@
-"""The counts of the broker for whoever looks: once, or as a stream that all viewers share."""
+"""The figures of the broker: once, or as a stream that all viewers share."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ TABLE = Table("system")
 GIVES = (JSON, EVENTS)
 
 ASKED_S = 15.0
-"""After so long it is asked again which topics a viewer may see. That its key is good, at every look."""
+"""How often the topics that a viewer may see are checked again. Its key is checked at every sample."""
 
 WAIT_MS = 60_000
 
 
 @TABLE.add("GET", "/v1/figures", "consume", asks=True, gives=GIVES, answers={200: {JSON: Figures, EVENTS: None}})
 async def figures(call: ApiCall) -> Answer:
-    """What the broker counts: of the topics that the caller may consume, and of the broker for who may consume all.
+    """Show figures of the topics that the caller may consume, and of the broker if the caller may consume all topics.
 
     As server-sent events about once a second: each is an event `figures`, the last one of a stream that the broker ends
-    a `problem`. One look serves all viewers, and 64 may watch at a time.
+    a `problem`. One sample serves all viewers, and there may be 64 viewers at a time.
     """
     scope, kind = _Scope(call), media_type(call, GIVES)
     if kind == JSON:
         return Response(200, [scope.cut(await call.service.sampler.look())], JSON, [("Cache-Control", "no-store")])
     call.service.server.begin_wait(call.request)
     chunks = _events(call, scope)
-    await anext(chunks)  # too many viewers are refused here; from now on the end of the stream is the end of the viewer
+    await anext(chunks)  # refuses one viewer too many; from here on, the end of the stream removes the viewer
     return Stream(chunks, EVENTS, [("Cache-Control", "no-store")])
 
 
@@ -54,13 +54,13 @@ async def _events(call: ApiCall, scope: _Scope) -> AsyncIterator[bytes]:
                 sample = await server.patiently(sampler.next, WAIT_MS)
                 yield b"event: figures\ndata: %b\n\n" % scope.cut(sample)
             raise HttpError("closed", "the broker is closing")
-        except WherryError as fault:  # its key is gone, or the broker closes
+        except WherryError as fault:  # the key was deleted, or the broker closes
             (document,) = problem(fault).body
             yield b"event: problem\ndata: %b\n\n" % bytes(document)
 
 
 class _Scope:
-    """What a caller may see."""
+    """The figures that a caller may see."""
 
     def __init__(self, call: ApiCall) -> None:
         self._call = call
@@ -68,7 +68,7 @@ class _Scope:
         self._asked_s = monotonic()
 
     def cut(self, sample: Sample) -> bytes:
-        """The part of a look that is theirs; `Unauthorized` when nobody knows them any more."""
+        """Return the part of a sample that the caller may see; `Unauthorized` when its key was deleted."""
         service, request = self._call.service, self._call.request
         if service.may(request, "consume", "*"):
             return sample.whole

@@ -1,4 +1,4 @@
-"""The figures, for Prometheus."""
+"""Metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ GIVES = (TEXT, OPENMETRICS)
 
 @TABLE.add("GET", "/metrics", "consume", gives=GIVES, answers={200: GIVES})
 async def metrics(call: ApiCall) -> Answer:
-    """The figures of this broker, as Prometheus reads them.
+    """Get the metrics of this broker in the format of Prometheus.
 
-    They name topics and subscriptions, so where there are keys it takes one that may consume all of them.
+    They name topics and subscriptions, so where there are keys the caller's key must be allowed to consume all of them.
     """
     known = call.service.broker.metrics
     if known is None:

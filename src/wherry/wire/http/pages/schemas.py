@@ -15,7 +15,7 @@ TABLE = Table("system")
 
 @TABLE.add("GET", "/v1/schemas/{schema}", "none", answers={200: dict[str, Any]})
 async def get_schema(call: ApiCall) -> Answer:
-    """The Avro schema of a message as a producer gives it (`message`), or as a consumer gets it (`delivered`)."""
+    """Get the Avro schema of a message as a producer gives it (`message`), or as a consumer gets it (`delivered`)."""
     if call["schema"] not in SCHEMAS:
         raise NotFound("schema", call["schema"])
     return json_response(SCHEMAS[call["schema"]])
