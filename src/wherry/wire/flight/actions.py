@@ -1,4 +1,4 @@
-"""Actions: one JSON object in, one out. What each needs, asks for and does is one row of `ACTIONS`."""
+"""Actions: one JSON object in, one out. Each is a row of `ACTIONS`: its body, its rights and its function."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ Do: TypeAlias = Callable[[BrokerPort, Any, May], Awaitable[object]]
 
 
 Asks: TypeAlias = Callable[[BrokerPort, Any], list[tuple[Verb, str]]]
-"""Which rights on which topics a call needs."""
+"""Returns the rights that a call needs, each with its topic."""
 
 
 class Action(NamedTuple):
-    """What a call is told, which rights it needs, and what it does on the loop."""
+    """The body of an action, the rights it needs, what it does on the loop, and its description."""
 
     body: Any
     asks: Asks
@@ -47,7 +47,7 @@ class Action(NamedTuple):
 
 
 def body_of(name: str, data: Any) -> tuple[Action, Any]:
-    """An action and its body; `InvalidInput` for one that is not known."""
+    """Return an action and its body; `InvalidInput` for one that is not known."""
     action = ACTIONS.get(name)
     if action is None:
         raise InvalidInput("action", name, "one of " + ", ".join(ACTIONS))

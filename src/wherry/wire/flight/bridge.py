@@ -1,7 +1,7 @@
-"""From the threads of Flight to the loop of the broker and back.
+"""Calls from the threads of Flight to the loop of the broker.
 
-Flight gives each call a thread that may wait; the broker lives on one loop. A call is handed over as a coroutine, and
-cancelled there when its client is gone or the server closes.
+Flight gives each call a thread that may wait; the broker runs on one loop. A call submits a coroutine to the loop, and
+cancels it when its client disconnects or the server closes.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pyarrow import flight
 from wherry.model.errors import Closed
 
 LOOK_S = 0.5
-"""How often a call that waits looks whether its client is still there."""
+"""How often a waiting call checks whether its client is still connected."""
 
 LATE_S = 0.001
-"""A loop that needs no longer for a turn has nothing to do."""
+"""A loop that is no later than this for its turn is idle."""
 
 WAY_S_MAX = 0.05
-"""So slow a reader of history becomes beside a busy loop, at worst: a batch of 2 MiB each time."""
+"""Longest pause of a reader of history for each batch of 2 MiB while the loop is busy."""
 
 T = TypeVar("T")
 
 
 class Bridge:
-    """The way into one loop."""
+    """Runs coroutines of other threads on one loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -40,7 +40,7 @@ class Bridge:
         self._closed = False
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Have the loop do something."""
+        """Start a coroutine on the loop."""
         with self._lock:
             if self._closed:
                 work.close()
@@ -51,11 +51,11 @@ class Bridge:
         return future
 
     def run(self, work: Coroutine[Any, Any, T], context: flight.ServerCallContext | None = None) -> T:
-        """Have the loop do something, and wait for it as long as the client does."""
+        """Run a coroutine on the loop, and wait for its result as long as the client is connected."""
         return self.wait(self.submit(work), context)
 
     def wait(self, future: Future[T], context: flight.ServerCallContext | None = None) -> T:
-        """Until it is done; cancelled when the client is gone."""
+        """Wait for a result; cancel the work when the client disconnects."""
         while context is not None:
             try:
                 return future.result(LOOK_S)
@@ -67,9 +67,9 @@ class Bridge:
         return future.result()
 
     def give_way(self) -> None:
-        """Wait for a turn of the loop, and as long again as it was late: who reads history waits for who is served."""
+        """Wait for a turn of the loop, and as long again as it was late: reads of history yield to other calls."""
         turned, began = threading.Event(), time.monotonic()
-        with suppress(RuntimeError):  # the loop is closed, and whoever asks it next is told
+        with suppress(RuntimeError):  # the loop is closed, which the next call on it reports
             self._loop.call_soon_threadsafe(turned.set)
             turned.wait(WAY_S_MAX)
             late = time.monotonic() - began
@@ -77,7 +77,7 @@ class Bridge:
                 time.sleep(min(late, WAY_S_MAX))
 
     def iterate(self, work: AsyncIterator[T], context: flight.ServerCallContext | None = None) -> Iterator[T]:
-        """What the loop makes, one by one."""
+        """Yield the values of an asynchronous iterator that runs on the loop."""
         ended = object()
 
         async def following() -> Any:
@@ -87,7 +87,7 @@ class Bridge:
             yield each
 
     def close(self) -> None:
-        """No more calls; those that wait for the loop end."""
+        """Accept no more calls, and cancel those that wait for the loop."""
         with self._lock:
             self._closed = True
             pending = list(self._pending)

@@ -1,4 +1,4 @@
-"""The files of TLS, as Flight wants them."""
+"""The certificates of TLS, in the form that Flight needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Certificates(NamedTuple):
-    """TLS in PEM: the chain and its key, and the authority of clients where they must show a certificate."""
+    """TLS in PEM: the chain and its key, and the authority of clients where they must have a certificate."""
 
     chain: bytes
     key: bytes

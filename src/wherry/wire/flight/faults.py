@@ -1,4 +1,4 @@
-"""Errors on their way out: the text begins with the code, and the code is beside it for programs."""
+"""Errors as Flight sends them: the text begins with the code, and the code is also in a field for programs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ TEXT_MAX = 1_000
 
 
 def as_flight(fault: WherryError) -> flight.FlightError:
-    """The same as Flight says it."""
-    told = {name: value[:TEXT_MAX] if isinstance(value, str) else value for name, value in vars(fault).items()}
-    fields = {name: value for name, value in told.items() if isinstance(value, str | int | float | None)}
+    """Return the error as one of Flight, with its fields."""
+    cut = {name: value[:TEXT_MAX] if isinstance(value, str) else value for name, value in vars(fault).items()}
+    fields = {name: value for name, value in cut.items() if isinstance(value, str | int | float | None)}
     kind = flight.FlightServerError
     if isinstance(fault, Unauthorized):
         kind = flight.FlightUnauthenticatedError
@@ -39,8 +39,8 @@ def as_flight(fault: WherryError) -> flight.FlightError:
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Whatever goes wrong inside reaches the client in its own words; a fault of ours is logged, and named as one."""
+def flight_errors() -> Iterator[None]:
+    """Turn errors inside the block into errors of Flight; a fault of the broker is logged, and sent as `internal`."""
     try:
         yield
     except flight.FlightError:
@@ -58,12 +58,12 @@ def told() -> Iterator[None]:
         raise flight.FlightInternalError(f"internal: {type(fault).__name__}") from None
 
 
-def telling(call: F) -> F:
-    """A method whose errors are told."""
+def sends_errors(call: F) -> F:
+    """Wrap a method so that its errors are errors of Flight."""
 
     @functools.wraps(call)
     def method(*args: Any) -> Any:
-        with told():
+        with flight_errors():
             return call(*args)
 
     return method  # type: ignore[return-value]

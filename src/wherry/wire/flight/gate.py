@@ -1,7 +1,7 @@
-"""The gate: who is let in, and how many at a time, before anything of a call is read.
+"""The gate: check the key and count the calls, before anything of a call is read.
 
-Flight gives each call a thread, and the thread of a writer waits for a first word before our methods run. So the key is
-checked, and calls are counted, where a call begins.
+Flight gives each call a thread, and the thread of a writer waits for the first message before the server's method runs.
+So the key is checked, and calls are counted, where a call begins.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pyarrow import flight
 
 from wherry.model.catalog.key import Verb
 from wherry.model.errors import Forbidden, LimitReached
-from wherry.wire.flight.faults import telling
+from wherry.wire.flight.faults import sends_errors
 
 Guard: TypeAlias = Callable[[Mapping[str, str], Verb, str], str]
-"""Who asks, by their headers, for which right on which topic; raises `Unauthorized` or `Forbidden`."""
+"""Returns the caller's name, by its headers, if it has the right on the topic; raises `Unauthorized` or `Forbidden`."""
 
 Check: TypeAlias = Callable[[], None]
-"""Raises once whoever asked has lost the right to it."""
+"""Raises once the caller has lost its right."""
 
 CALLS_MAX = 256
-"""Calls at a time; each has a thread, and some batches in memory."""
+"""Most calls at a time; each has a thread, and some batches in memory."""
 
 CALLS_OF_ONE_MAX = 64
-"""Calls at a time of one key, so that no client keeps all others out."""
+"""Most calls at a time of one key, so that no client keeps all others out."""
 
 
 class Visit(flight.ServerMiddleware):  # type: ignore[misc]
@@ -40,12 +40,12 @@ class Visit(flight.ServerMiddleware):  # type: ignore[misc]
         """The name of the key; empty where keys are off."""
 
     def call_completed(self, exception: BaseException | None) -> None:
-        """It is over, however it went."""
+        """Stop counting the call, whether it succeeded or failed."""
         self._gate.leave(self.caller)
 
 
 class Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets calls in."""
+    """Checks and counts calls as they begin."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -54,13 +54,13 @@ class Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
     @property
     def calls(self) -> int:
-        """How many are inside."""
+        """Return how many calls are under way."""
         with self._lock:
             return self._inside.total()
 
-    @telling
+    @sends_errors
     def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> Visit:
-        """Only the last of several headers of one name counts, as over HTTP."""
+        """Check and count a call. Of several headers of one name the last counts, as over HTTP."""
         last = {name.lower(): values[-1] for name, values in headers.items() if values}
         texts = {name: value for name, value in last.items() if isinstance(value, str)}
         caller = self._caller(texts)
@@ -68,7 +68,7 @@ class Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         return Visit(self, texts, caller)
 
     def _caller(self, headers: Mapping[str, str]) -> str:
-        """Who asks, whatever they may do."""
+        """Return the caller's name, whatever its rights."""
         try:
             return self._guard(headers, "publish", "*")
         except Forbidden as fault:
@@ -84,7 +84,7 @@ class Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             self._inside[caller] += 1
 
     def leave(self, caller: str) -> None:
-        """A call is over."""
+        """Stop counting a call."""
         with self._lock:
             self._inside[caller] -= 1
             if not self._inside[caller]:

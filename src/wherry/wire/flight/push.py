@@ -1,7 +1,7 @@
 """Push: a subscription as a stream of batches, by credit, with acks on the way back.
 
-Two threads for each stream: the one of the call reads what the client wants, the other hands over what there is. Both
-write, so each takes the lock for it.
+Each stream has two threads: the thread of the call reads the client's messages, the other hands over messages of the
+subscription. Both write to the client, under a lock.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from wherry.wire.flight.gate import Check
 from wherry.wire.flight.terms import Push, Wish, decoded
 
 PUSHED = DELIVERED.append(pa.field("lease", pa.int64(), nullable=False))
-"""What is pushed: what a pull gives, and the fencing token of each message."""
+"""The columns that are pushed: those of a pull, and the fencing token of each message."""
 
 WISHES = ("credit", "ack", "nack", "dead_letter", "renew")
 
 BEAT_S = 30.0
-"""A stream that has nothing to say for so long says that it is alive: only by a write is a cut connection noticed."""
+"""How long a stream may be silent before it sends `alive`: only a write notices a cut connection."""
 
 
 class Pushing:
-    """One stream."""
+    """One stream of pushed messages."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Pushing:
         self._fault: WherryError | None = None
 
     def run(self, reader: flight.MetadataRecordBatchReader) -> None:
-        """Until the client ends its side, is gone, or the subscription is."""
+        """Serve the stream until the client ends its side or disconnects, or the subscription is deleted."""
         has_ended = False
         try:
             consumer = self._bridge.run(self._joined(), self._context)
@@ -81,17 +81,17 @@ class Pushing:
             raise self._fault
 
     async def _joined(self) -> ConsumerPort:
-        """Kept as soon as it is there: whoever waits for it may be gone by then."""
+        """Join as a consumer; it is stored here on the loop, as the waiting thread may have ended by then."""
         push = self._push
         self._consumer = await self._broker.consumer(push.topic, push.subscription, push.consumer)
         return self._consumer
 
     def _leave(self, error: str = "") -> None:
-        """What the consumer holds waits again; with an `error` it failed by that.
+        """Close the consumer: what it holds waits again, or, with an `error`, failed by that error.
 
-        On the loop, behind a join that nobody waits for any more.
+        This runs on the loop, after a join that no thread waits for any more.
         """
-        with suppress(Closed, CancelledError):  # then the broker lets go of it by itself
+        with suppress(Closed, CancelledError):  # then the broker closes the consumer itself
             self._bridge.run(self._left(error))
 
     async def _left(self, error: str) -> None:
@@ -99,7 +99,7 @@ class Pushing:
             await self._consumer.close(error)
 
     def _heed(self, wish: Wish, consumer: ConsumerPort) -> None:
-        """Do what the client wants; what does not fit is told, and the stream goes on."""
+        """Do what a message of the client asks for; report an error in it, and continue the stream."""
         try:
             given = [name for name in WISHES if getattr(wish, name) is not None]
             if len(given) != 1:
@@ -114,13 +114,13 @@ class Pushing:
             self._say({"fault": {"code": fault.code, "detail": str(fault)}, "id": wish.id})
 
     def _begin(self, consumer: ConsumerPort) -> None:
-        """Hand over from the first credit on."""
+        """Start to hand over, at the first credit."""
         if self._pushing is None:
             self._pushing = threading.Thread(target=self._hand_over, args=(consumer,), daemon=True)
             self._pushing.start()
 
     async def _settled(self, how: str, wish: Wish) -> None:
-        """Settle the parts of leases that are named, which must be of this subscription: others have their rights."""
+        """Settle the parts of leases that are named; they must be of this subscription, whose right was checked."""
         parts = parse_receipts(getattr(wish, how))
         within = (self._push.topic, self._push.subscription)
         if how == "ack":
@@ -142,11 +142,11 @@ class Pushing:
             self._end(Closed("the broker is closing"))
         except WherryError as fault:
             self._end(fault)
-        except (pa.ArrowException, OSError) as fault:  # the client is gone, which the thread of the call notices
+        except (pa.ArrowException, OSError) as fault:  # the client disconnected, which the thread of the call notices
             self._fault = WherryError(f"nothing can be pushed any more: {fault}")
 
     def _end(self, fault: WherryError) -> None:
-        """Say why no more comes, and let go of what is held: the client hangs up when it likes."""
+        """Report why the stream ends, and close the consumer without waiting for the client to disconnect."""
         if not self._over.is_set():
             self._fault = fault
             self._leave()

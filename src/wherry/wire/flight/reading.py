@@ -1,7 +1,7 @@
-"""Reading: which parts a question falls into, and the batches of one part.
+"""Reading: split a query into parts, and read the batches of one part.
 
 The loop is asked where messages are, a window at a time; files are read, checked, filtered and cut in the thread of the
-call, so that a reader of all history takes nothing from consumers but processor time.
+call, so that a reader of all history takes only processor time from consumers.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from wherry.wire.flight.gate import Check
 from wherry.wire.flight.terms import End, Offsets, Part, Place, Query, Ticket
 
 ROWS_PER_ENDPOINT = 1_000_000
-"""Unless told; more where there would be too many endpoints."""
+"""Rows of an endpoint unless given; more where there would be too many endpoints."""
 
 ENDPOINTS_MAX = 10_000
-"""Of one answer, beside one for each partition."""
+"""Most endpoints of one answer, beside one for each partition."""
 
 TICKETS_BYTES_MAX = 16 << 20
-"""All tickets of one answer: each repeats the conditions."""
+"""Most bytes of all tickets of one answer: each ticket repeats the conditions."""
 
 
 class Look(NamedTuple):
-    """What there is for a query, as of one moment."""
+    """The messages that a query selects, as of one moment."""
 
     topic: str
     query: Query
@@ -41,7 +41,7 @@ class Look(NamedTuple):
 
 
 async def look(broker: BrokerPort, query: Query) -> Look:
-    """Where the messages are that are asked for. On the loop, so no more than that."""
+    """Find where the messages of a query are. It runs on the loop, so it reads none of them."""
     schema = query.schema()
     if query.table is not None:
         return Look(query.topic or "", query, schema, [])
@@ -51,7 +51,7 @@ async def look(broker: BrokerPort, query: Query) -> Look:
     exact = query.start.offsets or {} if query.strict and isinstance(query.start, Place) else {}
     stretches = []
     for number, first, last in broker.extents(topic):
-        if number in exact:  # words and times mean what there is by now; an offset means that message
+        if number in exact:  # words and times select what is still kept; an offset names one message
             await broker.check_kept(topic, number, exact[number], min(first, stop.get(number, 0)))
         low = min(max(first, start.get(number, 0)), last)
         stretches.append(Extent(number, low, max(low, min(last, stop.get(number, 0)))))
@@ -59,7 +59,7 @@ async def look(broker: BrokerPort, query: Query) -> Look:
 
 
 def info(found: Look, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
-    """The same, cut into parts that can be read side by side. In the thread of the call."""
+    """Split the found messages into parts that can be read in parallel. It runs in the thread of the call."""
     reach: dict[str, Offsets] = {}
     if found.query.table is None:
         reach = {
@@ -91,7 +91,7 @@ def _tickets(found: Look) -> list[bytes]:
 
 
 def _rows_per_endpoint(found: Look, ticket_bytes: int) -> int:
-    """As was asked for, if the answer is small enough then; else as few as it may be."""
+    """Return the rows of an endpoint: as asked for, if the answer is small enough then; else as few as possible."""
     asked = found.query.rows_per_endpoint
     lengths = [each.stop - each.start for each in found.stretches]
     allowed = max(1, min(ENDPOINTS_MAX, TICKETS_BYTES_MAX // ticket_bytes - len(lengths)))  # each has a short last one
@@ -106,7 +106,7 @@ def _rows_per_endpoint(found: Look, ticket_bytes: int) -> int:
 
 
 def _placed(broker: BrokerPort, topic: str, place: Place | End, rest: End) -> Offsets:
-    """The offset of each partition that is meant; `rest` is said of those that offsets do not name."""
+    """Return the offset of each partition that a place means; `rest` is for partitions that its offsets do not name."""
     if isinstance(place, str):
         return {each.partition: each.start if place == "earliest" else each.stop for each in broker.extents(topic)}
     if (place.offsets is None) == (place.time_ms is None):
@@ -121,7 +121,7 @@ def _placed(broker: BrokerPort, topic: str, place: Place | End, rest: End) -> Of
 def batches(
     broker: BrokerPort, bridge: Bridge, part: Part, context: flight.ServerCallContext, still: Check
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of one part, ascending. In the thread of the call, as long as the client listens and may."""
+    """Yield the batches of one part, ascending, while the client is connected and may read. Runs in its thread."""
     topic, partition, start, stop, columns, where, strict = part
     reader = broker.read_log(topic, partition, start, stop, columns=columns, where=where, strict=strict)
     while not context.is_cancelled():

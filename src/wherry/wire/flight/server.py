@@ -1,4 +1,4 @@
-"""The server: which right each call asks for, and which module answers it."""
+"""The server: the right that each call needs, and the module that answers it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wherry.wire.flight import reading, tables, writing
 from wherry.wire.flight.actions import ACTIONS, body_of
 from wherry.wire.flight.bridge import Bridge
 from wherry.wire.flight.certificates import Certificates
-from wherry.wire.flight.faults import telling, told
+from wherry.wire.flight.faults import flight_errors, sends_errors
 from wherry.wire.flight.gate import Check, Gate, Guard
 from wherry.wire.flight.push import Pushing
 from wherry.wire.flight.terms import OfStage, Push, Put, Query, Redrive, Table, Ticket, decoded, described
@@ -28,16 +28,16 @@ from wherry.wire.flight.terms import OfStage, Push, Put, Query, Redrive, Table, 
 _GATE = "gate"
 
 STOP_S = 2.0
-"""How long a stop waits for clients to hang up."""
+"""How long a stop waits for clients to disconnect."""
 
 
 def open_to_all(headers: Mapping[str, str], verb: Verb, topic: str) -> str:
-    """A guard that lets everybody in."""
+    """Allow everything to every caller: the guard of a broker without keys."""
     return ""
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
-    """Flight over one broker. Its methods run in threads of their own; the broker is asked through the bridge."""
+    """A Flight server for one broker. Its methods run in threads of their own, and call the broker by the bridge."""
 
     def __init__(self, location: str, broker: BrokerPort, guard: Guard, tls: Certificates | None) -> None:
         more: dict[str, Any] = {}
@@ -50,11 +50,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         self._bridge = Bridge(asyncio.get_running_loop())
         self.gate = Gate(guard)
         self.is_idle = True
-        """Whether every call has ended; after a stop the process cannot end by itself unless it has."""
-        super().__init__(location, middleware={_GATE: self.gate}, **more)  # from here on calls come
+        """Whether every call has ended; after a stop, the process cannot exit by itself otherwise."""
+        super().__init__(location, middleware={_GATE: self.gate}, **more)  # calls may come from here on
 
     def _check(self, context: flight.ServerCallContext, verb: Verb, topic: str) -> str:
-        """The name of whoever asks."""
+        """Return the caller's name, or raise."""
         return self._guard(context.get_middleware(_GATE).headers, verb, topic)
 
     def _may(self, context: flight.ServerCallContext) -> tables.May:
@@ -68,7 +68,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return may
 
     def _still(self, context: flight.ServerCallContext, verb: Verb, topic: str) -> Check:
-        """Asked again and again while a stream goes on: a key that is deleted ends it."""
+        """Return a check for a stream to repeat: a key that was deleted ends the stream."""
 
         def check() -> None:
             self._check(context, verb, topic)
@@ -77,9 +77,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    @telling
+    @sends_errors
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
-        """Every topic that the caller may read."""
+        """List the topics that the caller may read."""
         may = self._may(context)
         listed = [Query(topic=name) for name in self._bridge.run(self._names(may), context)]
         found = self._bridge.run(self._looked(listed, gone=True), context)
@@ -89,7 +89,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return [topic.name for topic in self._broker.topics() if may(topic.name)]
 
     async def _looked(self, queries: list[Query], *, gone: bool = False) -> list[reading.Look]:
-        """What there is for each query, once it is durable; with `gone`, topics that went meanwhile are left out."""
+        """Look up each query, and return once that is durable; with `gone`, topics deleted meanwhile are left out."""
         found = []
         for query in queries:
             with suppress(*([NotFound] if gone else [])):
@@ -97,38 +97,38 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         await self._broker.stored_so_far()
         return found
 
-    @telling
+    @sends_errors
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
-        """What there is of a topic, in parts."""
+        """Return the parts of a topic, or of a table, that can be read."""
         query = described(Query, descriptor)
         self._check_reading(context, query.topic, query.table)
         (look,) = self._bridge.run(self._looked([query]), context)
         return reading.info(look, descriptor)
 
-    @telling
+    @sends_errors
     def get_schema(self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
-        """The columns alone."""
+        """Return the columns alone."""
         query = described(Query, descriptor)
         self._check_reading(context, query.topic, query.table)
         (look,) = self._bridge.run(self._looked([query]), context)
         return flight.SchemaResult(look.schema)
 
     def _check_reading(self, context: flight.ServerCallContext, topic: str | None, table: str | None) -> None:
-        """A table without a topic is cut to what the caller may read."""
+        """Check the right to read; a table without a topic is reduced to what the caller may read."""
         if topic is not None:
             self._check(context, "consume", topic)
         elif table is None or table == "dead":
             raise InvalidInput("topic", None, "the name of a topic")
 
-    @telling
+    @sends_errors
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
-        """The batches of one part."""
+        """Return the batches of one part."""
         wanted = decoded(Ticket, ticket.ticket, "ticket")
         self._check_reading(context, wanted.topic, wanted.table)
         rows = self._rows_of(wanted, wanted.table, context) if wanted.table is not None else self._log(wanted, context)
-        return flight.GeneratorStream(wanted.schema(), self._told(rows))
+        return flight.GeneratorStream(wanted.schema(), self._with_errors(rows))
 
     def _rows_of(self, ticket: Ticket, table: Table, context: flight.ServerCallContext) -> Iterator[pa.RecordBatch]:
         rows = tables.rows(self._broker, table, ticket.topic, self._may(context))
@@ -139,13 +139,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         still = self._still(context, "consume", part.topic)
         return reading.batches(self._broker, self._bridge, part, context, still)
 
-    def _told(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with told():
+    def _with_errors(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with flight_errors():
             yield from batches
 
     # ------------------------------------------------------------------------------------------------------- writing
 
-    @telling
+    @sends_errors
     def do_put(
         self,
         context: flight.ServerCallContext,
@@ -161,7 +161,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         stream = writing.Stream(self._broker, put)
         writing.write(stream, self._bridge, reader, writer, context, self._still(context, "publish", put.topic))
 
-    @telling
+    @sends_errors
     def do_exchange(
         self,
         context: flight.ServerCallContext,
@@ -169,7 +169,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         reader: flight.MetadataRecordBatchReader,
         writer: flight.MetadataRecordBatchWriter,
     ) -> None:
-        """A subscription that is pushed."""
+        """Push a subscription."""
         push = decoded(Push, descriptor.command or b"", "command")
         self._check(context, "consume", push.topic)
         still = self._still(context, "consume", push.topic)
@@ -178,12 +178,12 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     # ------------------------------------------------------------------------------------------------------- actions
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
-        """What can be done."""
+        """List the actions."""
         return [(name, action.about) for name, action in ACTIONS.items()]
 
-    @telling
+    @sends_errors
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
-        """Do one of them."""
+        """Run one action."""
         known, body = body_of(action.type, action.body.to_pybytes() if action.body is not None else b"")
         may = self._may(context)
         if isinstance(body, OfStage | Redrive):
@@ -197,10 +197,10 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return [msgspec.json.encode(self._bridge.run(done(), context))]
 
     async def stop(self) -> None:
-        """End what is under way, and stop.
+        """End the calls under way, and stop.
 
-        A call whose client says nothing and does not hang up cannot be ended from here: after a while it is left to
-        its fate, which is that of the process (`is_idle`).
+        A call whose client sends nothing and stays connected cannot be ended from here: after `STOP_S` it is left
+        running, and ends with the process (`is_idle`).
         """
         self._bridge.close()
         stopped = asyncio.Event()
@@ -208,7 +208,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
         def shut_down() -> None:
             self.shutdown()
-            with suppress(RuntimeError):  # nobody waited for it to the end: the loop is closed
+            with suppress(RuntimeError):  # the loop is closed, as `stop` did not wait any longer
                 loop.call_soon_threadsafe(stopped.set)
 
         threading.Thread(target=shut_down, name="wherry flight stop", daemon=True).start()
@@ -221,7 +221,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 async def serve(
     broker: BrokerPort, host: str, port: int, *, guard: Guard = open_to_all, tls: Certificates | None = None
 ) -> AsyncIterator[FlightServer]:
-    """A Flight server over a broker of this loop, while the `async with` lasts. Port 0 lets the system choose.
+    """Run a Flight server for a broker of this loop, while the `async with` lasts. Port 0 lets the system choose.
 
     It serves in threads of its own as soon as it is made. Its method `serve` would take the signals of the process.
     """

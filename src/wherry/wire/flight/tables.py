@@ -1,4 +1,4 @@
-"""Tables beside the log: what people ask about the queue itself."""
+"""Tables beside the log: topics, subscriptions and dead letters."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SCHEMAS = {"dead": DEAD_LETTERS, "subscriptions": SUBSCRIPTIONS, "topics": TOPI
 
 
 def schema(table: str) -> pa.Schema:
-    """The columns of a table."""
+    """Return the columns of a table."""
     return _SCHEMAS[table]
 
 
 async def rows(broker: BrokerPort, table: str, topic: str | None, may: May) -> AsyncIterator[pa.RecordBatch]:
-    """The rows of a table: of one topic, or of all that the caller may read; without those that go meanwhile."""
+    """Yield the rows of a table: of one topic, or of all that the caller may read, without topics deleted meanwhile."""
     if topic is None:
         for name in [each.name for each in broker.topics() if may(each.name)]:
             try:

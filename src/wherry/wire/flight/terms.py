@@ -1,4 +1,4 @@
-"""What clients ask for: commands, tickets and the bodies of actions, as JSON. A field that is not known is refused."""
+"""The requests of clients as JSON: commands, tickets and bodies of actions. An unknown field is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from wherry.wire.flight import tables
 Count = Annotated[int, msgspec.Meta(ge=1, le=BUDGET_MAX)]
 Offset = Annotated[int, msgspec.Meta(ge=0)]
 Offsets = dict[int, Offset]
-"""By partition."""
+"""Offsets by partition."""
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
 
 class Place(Term, frozen=True):
-    """Somewhere in a topic: offsets of some partitions, or a time."""
+    """A place in a topic: offsets of some partitions, or a time."""
 
     offsets: Offsets | None = None
     time_ms: Offset | None = None
@@ -45,7 +45,7 @@ Table = Literal["dead", "subscriptions", "topics"]
 
 
 class OfLog(Term, frozen=True):
-    """What is asked of a topic, or of a table, which has only the topic beside it."""
+    """What to read of a topic, or of a table, which takes only a topic beside it."""
 
     topic: str | None = None
     table: Table | None = None
@@ -54,17 +54,17 @@ class OfLog(Term, frozen=True):
     strict: bool = False
 
     def names(self) -> list[str]:
-        """The columns that are wanted."""
+        """Return the columns that are wanted."""
         return check_columns(self.columns)
 
     def named(self) -> str:
-        """The topic, which must be given."""
+        """Return the topic, which must be given."""
         if self.topic is None:
             raise InvalidInput("topic", None, "the name of a topic, or a table")
         return self.topic
 
     def schema(self) -> pa.Schema:
-        """The schema of the answer."""
+        """Return the schema of the answer."""
         if self.table is None:
             return projection(self.names())
         for field in msgspec.structs.fields(self):
@@ -74,7 +74,7 @@ class OfLog(Term, frozen=True):
 
 
 class Query(OfLog, frozen=True):
-    """What to read: of a topic, or a table."""
+    """A query: what to read of a topic, or a table."""
 
     start: Place | End = "earliest"
     stop: Place | End = "latest"
@@ -82,14 +82,14 @@ class Query(OfLog, frozen=True):
 
 
 class Ticket(OfLog, frozen=True):
-    """One part of it."""
+    """One part of the answer to a query."""
 
     partition: Annotated[int, msgspec.Meta(ge=0, le=65_534)] = 0
     start: Offset = 0
     stop: Offset | None = None
 
     def part(self) -> Part:
-        """What is to be read of a log; `InvalidInput` where it says nothing, or cannot be."""
+        """Return what to read of a log; `InvalidInput` where the ticket names no range, or one that cannot be."""
         if self.stop is None or self.start > self.stop:
             raise InvalidInput("stop", self.stop, "an offset, from `start` on")
         return Part(
@@ -98,7 +98,7 @@ class Ticket(OfLog, frozen=True):
 
 
 class Part(NamedTuple):
-    """A stretch of a partition, and what is wanted of it."""
+    """A range of a partition, and which columns and rows to read of it."""
 
     topic: str
     partition: int
@@ -110,7 +110,7 @@ class Part(NamedTuple):
 
 
 class Put(Term, frozen=True):
-    """Where written batches go."""
+    """Where written batches are published or staged."""
 
     topic: str
     producer: str | None = None
@@ -120,7 +120,7 @@ class Put(Term, frozen=True):
 
 
 class Push(Term, frozen=True):
-    """A subscription as a stream."""
+    """A subscription to be pushed as a stream."""
 
     topic: str
     subscription: str
@@ -130,7 +130,7 @@ class Push(Term, frozen=True):
 
 
 class Wish(Term, frozen=True):
-    """What the reader of a stream says: credit, or how to settle; exactly one of them."""
+    """A message of the client of a pushed stream: credit, or what to settle; exactly one of them."""
 
     credit: Annotated[int, msgspec.Meta(ge=1, le=BUFFER_MAX)] | None = None
     ack: list[str] | None = None
@@ -145,7 +145,7 @@ class Wish(Term, frozen=True):
 
 
 class Nothing(Term, frozen=True):
-    """No field at all."""
+    """A body without fields."""
 
 
 class OfTopic(Term, frozen=True):
@@ -162,7 +162,7 @@ class OfSubscription(Term, frozen=True):
 
 
 class Stretch(Term, frozen=True):
-    """A part of a log, as a ticket says it."""
+    """A range of a log, as in a ticket."""
 
     topic: str
     stop: Offset
@@ -179,7 +179,7 @@ class AtTime(Term, frozen=True):
 
 
 class Reach(Term, frozen=True):
-    """How far to read from here."""
+    """From where, and how far at most, to read."""
 
     start: dict[str, Offsets]
     stop: dict[str, Offsets] | None = None
@@ -189,7 +189,7 @@ class Reach(Term, frozen=True):
 
 
 class Advance(Term, frozen=True):
-    """How far a subscription is."""
+    """How far a reader has read."""
 
     topic: str
     subscription: str
@@ -202,23 +202,23 @@ class OfStage(Term, frozen=True):
     key: str
 
     def owned(self, caller: str) -> Self:
-        """The same with the keys of this caller."""
+        """Return the same with the keys of this caller."""
         return msgspec.structs.replace(self, key=own_key(caller, self.key))
 
 
 class Commit(OfStage, frozen=True):
-    """What becomes visible together."""
+    """Stages that become visible together."""
 
     stages: list[str] | None = None
 
     def owned(self, caller: str) -> Self:
-        """The same with the keys of this caller."""
+        """Return the same with the keys of this caller."""
         stages = None if self.stages is None else [own_key(caller, stage) for stage in self.stages]
         return msgspec.structs.replace(super().owned(caller), stages=stages)
 
 
 class Redrive(Term, frozen=True):
-    """Which dead letters go back."""
+    """Which dead letters to redrive."""
 
     topic: str
     subscription: str | None = None
@@ -232,12 +232,12 @@ class Redrive(Term, frozen=True):
     by: str = ""
 
     def owned(self, caller: str) -> Self:
-        """The same, signed by this caller."""
+        """Return the same, signed by this caller."""
         return msgspec.structs.replace(self, by=signed(caller, self.by))
 
 
 def decoded(kind: type[T], data: Any, what: str) -> T:
-    """A term from its bytes; `InvalidInput` says what does not fit and where."""
+    """Decode a term; `InvalidInput` names what does not fit and where."""
     raw = bytes(data)
     try:
         return msgspec.json.decode(raw or b"{}", type=kind)
@@ -248,7 +248,7 @@ def decoded(kind: type[T], data: Any, what: str) -> T:
 
 
 def described(kind: type[T], descriptor: flight.FlightDescriptor) -> T:
-    """The command of a descriptor; a path is the name of a topic."""
+    """Decode the command of a descriptor; a path is the name of a topic."""
     if descriptor.descriptor_type == flight.DescriptorType.PATH:
         if len(descriptor.path) != 1:
             raise InvalidInput("path", [part.decode(errors="replace") for part in descriptor.path], "[topic]")

@@ -1,6 +1,6 @@
-"""Writing: each batch of a stream is a publish. They are decided in order, and answered in order when they are durable.
+"""Writing: each batch of a stream is a publish. Batches are decided in order, and answered in order once durable.
 
-What follows a batch that failed is refused: an idempotent producer could not repeat a batch behind which others were
+Batches after one that failed are refused: an idempotent producer could not repeat a batch after which others were
 stored. Only the wait for the disk overlaps.
 """
 
@@ -30,18 +30,18 @@ from wherry.wire.flight.gate import Check
 from wherry.wire.flight.terms import Put
 
 UNDER_WAY_MAX = 8
-"""Batches of one stream that are not durable yet."""
+"""Most batches of one stream that are not durable yet."""
 
 UNREAD_MAX = 65_536
-"""Answers, and places in them, that a client has not read; beyond it nothing more is read from the client."""
+"""Most answers, and places in them, that a client has not read; beyond it nothing more is read from the client."""
 
 BATCH_BYTES = 8 << 20
 BATCH_ROWS = 65_536
-"""A larger batch is published in several: each has to fit one entry of the journal."""
+"""A larger batch is published as several: each has to fit one entry of the journal."""
 
 
 class Answer(msgspec.Struct):
-    """What became of one batch: partition, first offset and count of each place it went to."""
+    """Where one batch is stored: partition, first offset and count of each run."""
 
     rows: int
     placed: list[tuple[int, int, int]]
@@ -56,7 +56,7 @@ def write(
     context: flight.ServerCallContext,
     check: Check,
 ) -> None:
-    """Publish a stream. In the thread of the call. An error ends it: what was answered before is stored."""
+    """Publish a stream, in the thread of the call. An error ends the stream: batches answered before are stored."""
     names = given.taken(reader.schema)
     answering = _Answering(bridge, writer, context)
     try:
@@ -89,7 +89,7 @@ class Stream:
         self._failed = False
 
     def publish(self, batch: pa.RecordBatch) -> Coroutine[Any, Any, Answer]:
-        """The next publish. Made in the thread of the call, which gives each its number and sequence."""
+        """Return the next publish. Called in the thread of the call, which gives each its number and sequence."""
         number, sequence = self._made, self._sequence
         self._made += 1
         if sequence is not None:
@@ -100,7 +100,8 @@ class Stream:
         began = perf_counter()
         try:
             async with self._turn:
-                if self._failed or number != self._decided:  # one that was cancelled before it began has no word here
+                # a publish that was cancelled before it began did not set `_failed`
+                if self._failed or number != self._decided:
                     raise Closed("a batch before this one was not stored, so the stream is over")
                 position, answer = await self._decide(batch, sequence)
                 self._decided += 1
@@ -114,7 +115,7 @@ class Stream:
         return answer
 
     async def _decide(self, batch: pa.RecordBatch, sequence: int | None) -> tuple[int, Answer]:
-        """Put a batch into its topic, or aside; the position to wait for."""
+        """Publish or stage a batch; return the position to wait for, and the answer."""
         put = self._put
         if put.stage is not None:
             position = await self._broker.submit_stage(put.stage, put.topic, batch, partition=put.partition)
@@ -128,7 +129,7 @@ class Stream:
 
 
 class _Answering:
-    """The answers of one stream, in a thread of their own: many clients read none before they have written all."""
+    """Sends the answers of one stream from a thread of its own: many clients read none before they have written all."""
 
     def __init__(self, bridge: Bridge, writer: flight.FlightMetadataWriter, context: flight.ServerCallContext) -> None:
         self._bridge, self._writer, self._context = bridge, writer, context
@@ -136,20 +137,20 @@ class _Answering:
         self._waiting: Queue[list[Future[Answer]] | None] = Queue()
         self._taken = threading.Condition()
         self._unread = 0
-        """What answers weigh that are there and not written yet."""
+        """The weight of answers that are done and not sent yet."""
         self._fault: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="wherry flight answers", daemon=True)
         self._thread.start()
 
     def wait_for_room(self) -> None:
-        """Until not too much is under way, or unread; raises what went wrong meanwhile."""
+        """Wait until little enough is under way and unread; raise what went wrong meanwhile."""
         self._room.acquire()
         with self._taken:
             self._taken.wait_for(lambda: self._unread < UNREAD_MAX or self._fault is not None)
         self._check()
 
     def note(self, part: Future[Answer]) -> None:
-        """It is under way until it is done, and unread from then on."""
+        """Count a publish as under way until it is done, and as unread from then on."""
         part.add_done_callback(self._done)
 
     def _done(self, part: Future[Answer]) -> None:
@@ -163,7 +164,7 @@ class _Answering:
         self._check()
 
     def end(self) -> None:
-        """Until all is answered."""
+        """Wait until all is answered."""
         self._waiting.put(None)
         self._thread.join()
         self._check()
@@ -179,7 +180,7 @@ class _Answering:
             try:
                 answers = [self._bridge.wait(part, self._context) for part in parts]
                 self._writer.write(pa.py_buffer(msgspec.json.encode(_joined(answers))))
-            except BaseException as fault:  # for the thread of the call, when the client writes or ends
+            except BaseException as fault:  # raised in the thread of the call, when the client writes or ends
                 self._fault = fault
                 self._tell(fault)
             with self._taken:
@@ -187,7 +188,7 @@ class _Answering:
                 self._taken.notify()
 
     def _tell(self, fault: BaseException) -> None:
-        """The call fails with its next step; a client that waits for an answer before it takes one must know."""
+        """Send the error to a client that may wait for an answer; the call itself fails only at its next step."""
         told = fault if isinstance(fault, WherryError) else WherryError(type(fault).__name__)
         with suppress(pa.ArrowException, OSError):
             word = {"fault": {"code": told.code, "detail": str(told)}}
@@ -195,7 +196,7 @@ class _Answering:
 
 
 def _weight(part: Future[Answer]) -> int:
-    """What a publish that is done counts for while its answer is unread."""
+    """Return the weight of a finished publish while its answer is unread."""
     failed = part.cancelled() or part.exception() is not None
     return 1 if failed else 1 + len(part.result().placed)
 
@@ -206,7 +207,7 @@ def _joined(answers: list[Answer]) -> Answer:
 
 
 def places(published: Published) -> list[tuple[int, int, int]]:
-    """Partition, first offset and count of each run of neighbours, by partition: few, however the rows were spread."""
+    """Return partition, first offset and count of each run, by partition: few, however the rows were spread."""
     order = np.argsort(published.partition, kind="stable")
     partition, offset = published.partition[order], published.offset[order]
     begins = np.flatnonzero(np.append(True, (np.diff(partition) != 0) | (np.diff(offset) != 1)))
@@ -215,7 +216,7 @@ def places(published: Published) -> list[tuple[int, int, int]]:
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in parts that each fit one publish; a usual one is one part."""
+    """Split a batch into parts that each fit one publish; a usual batch is one part."""
     if batch.num_rows <= BATCH_ROWS and batch.nbytes <= BATCH_BYTES:
         yield batch
         return
@@ -229,7 +230,7 @@ def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _weights(batch: pa.RecordBatch) -> Any:
-    """About how many bytes the rows up to each have: payloads as they are, the rest spread evenly."""
+    """Return about how many bytes the rows up to each have: payloads exactly, the rest spread evenly."""
     sizes = np.full(batch.num_rows, 1.0)
     if "payload" in batch.schema.names and pa.types.is_binary(batch.column("payload").type):
         sizes += np.diff(edges(batch.column("payload")))
