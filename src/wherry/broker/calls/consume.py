@@ -1,4 +1,4 @@
-"""Consuming: join a subscription; settle leases by token, for those who are not in this process."""
+"""Consume: join a subscription; settle leases by token, for clients in other processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 
 
 class ConsumeCalls(BrokerCalls):
-    """The calls of those who consume."""
+    """The calls of consumers."""
 
     _settler: Settler
     _named: Counter[str]
@@ -38,8 +38,8 @@ class ConsumeCalls(BrokerCalls):
     ) -> Consumer:
         """Join a subscription. The buffer is the most that this consumer will ever hold unsettled.
 
-        Consumers with the same `seat` share partitions as if they were one: for many who come and go. One that has no
-        `consumer_id` gets a name that is free.
+        Consumers with the same `seat` share partitions as if they were one, which suits many short-lived consumers. A
+        consumer without a `consumer_id` gets a name that is free.
         """
         self.shard.committer.check()
         state = self.shard.state.subscription(topic, subscription)
@@ -56,7 +56,7 @@ class ConsumeCalls(BrokerCalls):
                 return name
 
     def own_consumer(self, number: int, consumer_id: str) -> Consumer:
-        """Join the subscription of a number for the broker itself: others may not send this consumer away."""
+        """Join the subscription of a number for the broker itself: clients may not remove this consumer."""
         state = self.shard.state.subscriptions.get(number)
         if state is None:
             raise NotFound("subscription", str(number))
@@ -65,7 +65,7 @@ class ConsumeCalls(BrokerCalls):
         return Consumer(self.shard, state, joined_as)
 
     async def leave(self, topic: str, subscription: str, consumer_id: str) -> None:
-        """Send a consumer away by its name, or raise `NotFound`: what it held waits again, no attempt counted."""
+        """Remove a consumer by its name, or raise `NotFound`: what it held waits again, no attempt counted."""
         state = self.shard.state.subscription(topic, subscription)
         joined_as = state.consumers.get(consumer_id)
         if joined_as is None:
@@ -74,23 +74,23 @@ class ConsumeCalls(BrokerCalls):
 
     @property
     def settler(self) -> Settler:
-        """Settles parts of leases by their tokens, many in one call."""
+        """Return the settler, which settles parts of leases by their tokens, many in one call."""
         return self._settler
 
     async def ack(self, token: int, offsets: Sequence[int] | None = None) -> None:
-        """Done with messages of a lease; `StaleLease` if it does not hold them any more."""
+        """Ack messages of a lease; `StaleLease` if it does not hold them any more."""
         await self._settler.ack([(token, _offsets(offsets))])
 
     async def nack(
         self, token: int, offsets: Sequence[int] | None = None, *, delay_ms: int | None = None, error: str = ""
     ) -> None:
-        """Messages of a lease failed: they come back by the retry policy, or after `delay_ms`."""
+        """Nack messages of a lease: they come back by the retry policy, or after `delay_ms`."""
         await self._settler.nack([(token, _offsets(offsets))], delay_ms, error)
 
     async def dead_letter(
         self, token: int, offsets: Sequence[int] | None = None, *, reason: str = "rejected", error: str = ""
     ) -> None:
-        """Give up on messages of a lease at once."""
+        """Make messages of a lease dead letters at once."""
         await self._settler.dead_letter([(token, _offsets(offsets))], reason, error)
 
     async def release(self, token: int, offsets: Sequence[int] | None = None) -> None:
@@ -98,11 +98,11 @@ class ConsumeCalls(BrokerCalls):
         self._settler.release([(token, _offsets(offsets))])
 
     async def renew(self, token: int, lease_ms: int | None = None) -> None:
-        """More time for a lease."""
+        """Give a lease more time."""
         self._settler.renew([token], lease_ms)
 
     async def purge(self, topic: str, subscription: str) -> int:
-        """Settle what is ready in a subscription, unread; how many. What is out or scheduled stays."""
+        """Settle what is ready in a subscription, unread; return how many. What is on lease or scheduled stays."""
         return await self._settler.purge(topic, subscription)
 
     async def stage_ack(self, key: str, token: int, offsets: Sequence[int] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Publishing, plain, through routes, and in transactions."""
+"""Publish: plain, through routes, and in transactions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PublishCalls(BrokerCalls):
 
     @property
     def gathering(self) -> Gathering:
-        """Return what makes one batch of the messages of several callers."""
+        """Return the gathering, which makes one batch of the messages of several callers."""
         return self._gathering
 
     async def publish(self, topic: str, messages: Publishable, options: PublishOptions | None = None) -> Published:
@@ -36,7 +36,7 @@ class PublishCalls(BrokerCalls):
 
         `messages` is an Arrow batch or table with a `payload` column (and any of `id`, `key`, `priority`, `due`,
         `expires`, `headers`), a list of bytes, text or `Message`, or one of these. Arrow data is immutable, so payloads
-        of a large batch are kept where they are: do not write into memory that you gave Arrow to look at.
+        of a large batch are not copied: do not write into memory that Arrow data refers to.
         """
         chosen = PublishOptions() if options is None else options
         if not isinstance(chosen, PublishOptions):
@@ -45,7 +45,7 @@ class PublishCalls(BrokerCalls):
             self.check_url("callback", chosen.callback)
         metrics = self.shard.metrics
         call = self._gathered(topic, messages, chosen)
-        if call is None and self._gathering.is_open(topic):  # messages of earlier calls go before these
+        if call is None and self._gathering.is_open(topic):  # messages of earlier calls come before these
             call = self._gathering.publish_batch(topic, messages, chosen)
         if call is None:
             call = self._publish(topic, messages, chosen)
@@ -56,8 +56,9 @@ class PublishCalls(BrokerCalls):
     ) -> Coroutine[Any, Any, Published] | None:
         """Return the call that publishes a single plain message together with those of other callers.
 
-        None for what has to be decided by itself: several messages, which are a batch already; an id, for which the
-        disk may have to be read while others would wait; a message without a key for one of several partitions.
+        None for messages that have to be decided alone: several messages, which are a batch already; a message with an
+        id, for which the disk may have to be read while others would wait; one without a key for one of several
+        partitions.
         """
         number = self.shard.state.catalog.topics.get(topic) if isinstance(topic, str) else None
         config = None if number is None else self.shard.state.topics[number].config
@@ -74,7 +75,7 @@ class PublishCalls(BrokerCalls):
         try:
             position, answer, batch = await self._submitted(topic, messages, chosen)
         except WherryError:
-            await self.stored_so_far()  # that an id is taken is a success to whoever repeats it
+            await self.stored_so_far()  # that an id is taken is a success to a producer that repeats it
             raise
         await self.shard.committer.wait(position)
         self._trace(topic, batch, answer, began_us)
@@ -97,7 +98,8 @@ class PublishCalls(BrokerCalls):
         try:
             position, answer, batch = await self._submitted(topic, messages, options)
         except WherryError as fault:
-            return self.shard.committer.submitted, fault  # a refusal rests on what others have written
+            # a refusal depends on entries of others, which must be durable
+            return self.shard.committer.submitted, fault
         self._trace(topic, batch, answer, began_us, position)
         return position, answer
 
@@ -116,12 +118,13 @@ class PublishCalls(BrokerCalls):
         )
         if answer.repeated:
             return self.shard.committer.submitted, answer, batch
-        return position or self.shard.reserved_at, answer, batch  # without an entry: its offsets rest on that one
+        # without an entry: its offsets depend on the reserving entry
+        return position or self.shard.reserved_at, answer, batch
 
     async def reserve(self, topic: str) -> None:
-        """Set offsets aside for transient messages of a topic with one partition: else the first waits for the disk.
+        """Reserve offsets for transient messages of a topic with one partition: else the first waits for the disk.
 
-        On return they are not durable yet; whatever is durable later, they are before.
+        On return the offsets are not durable yet; they become durable before anything that is written later.
         """
         state = self.shard.state
         await self.shard.decide(lambda now: (publishing.reserve(state.topic(topic), [(0, 0)], now.wall_us), None))
@@ -147,7 +150,7 @@ class PublishCalls(BrokerCalls):
         return await (call if metrics is None else metrics.publishing(names, call))
 
     async def _publish_all(self, names: Sequence[str], messages: Publishable) -> dict[str, Published]:
-        """A copy for each topic, all of them or none."""
+        """Publish a copy for each topic, all of them or none."""
         state = self.shard.state
         began_us = self.shard.clock.wall_us()
         for name in names:
@@ -170,11 +173,11 @@ class PublishCalls(BrokerCalls):
         return answers
 
     async def stage(self, key: str, topic: str, messages: Publishable, *, partition: int | None = None) -> None:
-        """Put messages aside under a key; they are durable, and nobody sees them before `commit`."""
+        """Stage messages under a key; they are durable, and not visible before `commit`."""
         await self._durable(self._staging(key, topic, messages, partition))
 
     async def submit_stage(self, key: str, topic: str, messages: Publishable, *, partition: int | None = None) -> int:
-        """Put messages aside under a key; return the position that `stored` waits for, before they are durable."""
+        """Stage messages under a key; return the position that `stored` waits for, before they are durable."""
         position, _ = await self.shard.decide(self._staging(key, topic, messages, partition))
         return position
 
@@ -188,9 +191,9 @@ class PublishCalls(BrokerCalls):
         return choose
 
     async def commit(self, key: str, stages: Sequence[str] | None = None) -> list[tuple[str, int, int, int]]:
-        """Make everything under a key visible at once: `(topic, partition, first offset, count)` for each part.
+        """Make everything under a key visible at once; return `(topic, partition, first offset, count)` for each part.
 
-        With `stages`, what lies under those keys becomes visible together, and `key` names the commit: several
+        With `stages`, what is staged under those keys becomes visible together, and `key` names the commit: several
         writers stage for themselves, and one of them commits for all. The same key again is a success that does
         nothing and gives the same answer; what was staged a second time for it is thrown away.
         """
@@ -209,5 +212,5 @@ class PublishCalls(BrokerCalls):
         return [(names.get(t, ""), p, b, c) for t, p, b, c in committed.placed.reshape(-1, 4).tolist()]
 
     async def abort(self, key: str) -> None:
-        """Throw away what lies under a key."""
+        """Throw away what is staged under a key."""
         await self._durable(lambda now: (staging.abort(self.shard.state, key, now.wall_us), None))

@@ -1,7 +1,7 @@
-"""The end of leases, by fencing token: what deliveries do in process, and what wires do for their clients.
+"""Settle leases by fencing token, for deliveries in process and for clients of wires.
 
-Acks, nacks and dead letters of one turn of the event loop, from all callers, are one journal entry. Each call stands or
-falls by itself: one that is refused leaves nothing in the entry.
+Acks, nacks and dead letters of one turn of the event loop, from all callers, are one journal entry. Each call succeeds
+or fails alone: one that is refused leaves nothing in the entry.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from wherry.model.ops import AnyOp
 
 Int64: TypeAlias = npt.NDArray[np.int64]
 HeldPart: TypeAlias = tuple[Lease, Int64 | None]
-"""A lease and the rows of it that are meant, None for all."""
+"""A lease and some of its rows, None for all."""
 
 Step: TypeAlias = Callable[[Ending, Lease, Int64 | None], list[AnyOp]]
-"""How a part is settled: its operations, and in the ending what leaves its lease."""
+"""Settles one part: returns its operations, and notes in the ending what leaves the lease."""
 
 Within: TypeAlias = tuple[str, str] | None
-"""The topic and subscription that leases must be of, where a caller has rights to no other."""
+"""The topic and subscription that leases must belong to, where a caller has rights to no other."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +48,7 @@ class _Call:
     """Called when the call has changed the state; not if it is refused."""
 
     def refuse(self, fault: BaseException) -> None:
-        """Answer with an error, unless the caller is gone."""
+        """Answer with an error, unless the caller waits no more."""
         if not self.decided.done():
             self.decided.set_exception(fault)
 
@@ -89,7 +89,7 @@ class Settler:
         await self._settle(parts, step, within, applied)
 
     async def dead_letter(self, parts: Sequence[LeasePart], reason: str, error: str, within: Within = None) -> None:
-        """Give up on messages at once."""
+        """Make messages dead letters at once."""
         state, rejection = self._shard.state, Rejection(reason, error).checked()
 
         def step(ending: Ending, lease: Lease, rows: Int64 | None) -> list[AnyOp]:
@@ -98,13 +98,13 @@ class Settler:
         await self._settle(parts, step, within)
 
     def release(self, parts: Sequence[LeasePart], within: Within = None) -> None:
-        """Hand messages back untouched."""
+        """Hand messages back: they wait again, no attempt counted."""
         for lease, rows in self._held(parts, within):
             settling.release(self._shard.state, lease, rows)
         self._shard.waiters.wake()
 
     def take_back(self, tokens: Sequence[int]) -> None:
-        """Whoever was to get these is gone: what is still on lease waits again."""
+        """Take back messages whose consumer disconnected before it got them; those still on lease wait again."""
         shard = self._shard
         if shard.committer.failure is None:
             for lease in [lease for token in tokens if (lease := shard.state.leases.get(token)) is not None]:
@@ -112,7 +112,7 @@ class Settler:
             shard.waiters.wake()
 
     def still_held(self, parts: Iterable[LeasePart]) -> list[LeasePart]:
-        """Return parts without what is on lease no more: it went with its topic, or was settled over another wire."""
+        """Return the parts without messages that are no longer on lease, such as those settled over another wire."""
         found: list[LeasePart] = []
         for token, offsets in parts:
             lease = self._shard.state.leases.get(token)
@@ -138,7 +138,7 @@ class Settler:
             if entries:
                 position = shard.commit(entries)
                 staging.note_settle(shard.state, key, token, offsets)
-        # Where the stage was there before, others have written it, and it must be durable just the same.
+        # Another call may have created the stage: its entry must be durable too.
         await shard.committer.wait(position or shard.committer.submitted)
 
     async def purge(self, topic: str, subscription: str) -> int:
@@ -154,13 +154,13 @@ class Settler:
             shard.upkeep(now)
             try:
                 steps, count = settling.purge(shard.state.subscription(topic, subscription), ends, step, now.wall_ms)
-            except Cold as cold:  # where keys keep their order, who is next depends on them
+            except Cold as cold:  # with key order, which message is next depends on keys that are on disk
                 colds = together(colds, cold)
                 await shard.store.load(*colds)
                 continue
             await shard.committer.wait(shard.commit(separate(shard.state, now.wall_us, steps)))
             done += count
-        # That nothing is left rests on what others have written, which must be durable just the same.
+        # That nothing is left depends on entries of other callers, which must be durable too.
         await shard.committer.wait(shard.committer.submitted)
         return done
 
@@ -191,7 +191,7 @@ class Settler:
         calls, self._calls = self._calls, []
         try:
             left = self._settle_now(calls)
-        except Exception as fault:  # the journal is over, or has no space: nobody is left waiting
+        except Exception as fault:  # the journal failed, or has no space: no call is left waiting
             for call in calls:
                 call.refuse(fault)
             if not isinstance(fault, WherryError):
@@ -250,12 +250,12 @@ class Settler:
         return len(part[1]) if part[1] is not None else len(lease.offset) if lease is not None else 0
 
     def _held(self, parts: Sequence[LeasePart], within: Within) -> list[HeldPart]:
-        """Return the leases and rows of all parts as they are at this moment, before any is touched."""
+        """Return the leases and rows of all parts as they are now, before any is changed."""
         self._prepare()
         return self._resolved(parts, within)
 
     def _prepare(self) -> None:
-        """End what the time has ended, before anything is decided."""
+        """End leases whose time is over, before anything is decided."""
         shard = self._shard
         shard.committer.check()
         shard.upkeep(shard.now())

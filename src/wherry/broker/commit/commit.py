@@ -1,7 +1,7 @@
 """Group commit: entries of one turn of the loop become one write and one sync; answers wait for their position.
 
 State is changed when an entry is submitted, before it is durable; that is safe because nothing leaves the broker
-before its position is durable (`wait`). If the journal fails, the state is thrown away with the broker.
+before its position is durable (`wait`). If the journal fails, the state is discarded with the broker.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from wherry.broker.metrics.metrics import Metrics
 
 GROUP_BYTES = 8 << 20
-"""One write; a larger backlog is written in several."""
+"""Most bytes of one write; a larger backlog is written in several."""
 
 PENDING_BYTES_MAX = 64 << 20
-"""Submitted and not yet written; publishers wait beyond it."""
+"""Most bytes submitted and not yet written; beyond it producers wait."""
 
 
 class Committer:
@@ -35,7 +35,7 @@ class Committer:
         self._on_failure = on_failure
         self._pending: deque[tuple[ByteChunks, int]] = deque()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        """Callers that wait for a position: each has a future of its own, so that one can give up alone."""
+        """Callers that wait for a position: each has a future of its own, so that one can be cancelled alone."""
         self._task: asyncio.Task[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self.pending_bytes = 0
@@ -128,7 +128,7 @@ class Committer:
             self._room = None
 
     def fail(self, fault: WherryError) -> None:
-        """Stop the journal: every waiting call and every later call raises `why`."""
+        """Stop the journal: every waiting call and every later call raises `fault`."""
         if self.failure is not None:
             return
         self.failure = fault
@@ -142,7 +142,7 @@ class Committer:
         self._on_failure(fault)
 
     async def close(self) -> None:
-        """Write what is queued, then refuse everything. Nothing new is taken once `closing` is set."""
+        """Write what is queued, then refuse everything. Nothing new is accepted once `closing` is set."""
         self.closing = True
         while self._task is not None and self.failure is None:
             await asyncio.shield(self._task)

@@ -30,15 +30,15 @@ from wherry.model.errors import DiskFull, DuplicateId, InvalidInput, LimitReache
 from wherry.model.schema import MESSAGE, Publishable
 
 BATCH_BYTES_MAX = 8 << 20
-"""Of one batch: each has to fit one entry of the journal."""
+"""Most bytes of one batch: each has to fit one entry of the journal."""
 
 TURN_BYTES = 64 << 10
-"""Gathered while a sync is under way; what is more is submitted at once, so that it is ready for the next sync."""
+"""Most bytes gathered while a sync is under way; with more they are submitted at once, ready for the next sync."""
 
 OPTIONS = {True: PublishOptions(persistent=True), False: PublishOptions(persistent=False)}
 
 OF_ONE = (InvalidInput, DuplicateId, LimitReached, TooLarge, DiskFull)
-"""Refusals of a batch that may be the fault of some of its messages: the others may be taken alone."""
+"""Refusals of a batch that may be caused by some of its messages: the others may be accepted alone."""
 
 _NO_MORE = (None, None, None)
 _AS_GIVEN = Handling(persistent=True)
@@ -47,7 +47,7 @@ _log = logging.getLogger("wherry.publish")
 
 
 class Target(Protocol):
-    """What gathering needs of a broker."""
+    """The calls of a broker that gathering needs."""
 
     def find_topic(self, name: str) -> Topic | None: ...
 
@@ -68,14 +68,14 @@ class Run(NamedTuple):
     rows: Rows
     handling: Handling
     owner: Any
-    """What the caller finds its rows by."""
+    """The value by which the caller finds its rows."""
     separable: bool
-    """Whether each row stands or falls by itself, and goes without its id where that cannot be taken."""
+    """Whether each row succeeds or fails alone, and is published without its id where the id is refused."""
     first: int = 0
     """How many rows of the same `add` come before these: a run may be split."""
 
     def split(self, step: int) -> Iterator[Run]:
-        """Cut into runs of at most `step` rows."""
+        """Split into runs of at most `step` rows."""
         payloads = self.rows.payloads
         for at in range(0, len(payloads), step):
             rows = replace(self.rows, payloads=payloads[at : at + step])
@@ -102,7 +102,7 @@ class Group:
     """Whether no message has more than a payload and an envelope."""
     runs: list[Run] = field(default_factory=list)
     whole: tuple[Publishable, PublishOptions] | None = None
-    """The messages of one call that are a batch already, instead of rows: they are submitted as they are."""
+    """The messages of one call that are a batch already, instead of rows: they are submitted unchanged."""
 
     def add(self, run: Run) -> None:
         """Add a run."""
@@ -115,24 +115,24 @@ class Group:
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """What was added in one turn of the loop, and who is called when it is submitted and when it is stored."""
+    """The messages added in one turn of the loop, and the functions to call when they are submitted and stored."""
 
     groups: list[Group] = field(default_factory=list)
     size: int = 0
     parts: list[Part] = field(default_factory=list)
-    """The answers, once it is submitted."""
+    """The answers, once the turn is submitted."""
     on_submitted: list[Callable[[Turn], None]] = field(default_factory=list)
     on_stored: list[Callable[[Turn, WherryError | None], None]] = field(default_factory=list)
     """Called with the reason if the journal failed: then nothing of the turn is promised."""
 
     @property
     def position(self) -> int:
-        """Where the journal is when all of it is durable."""
+        """Return the position of the journal at which all of the turn is durable."""
         return max((part.position for part in self.parts), default=0)
 
 
 class Gathering:
-    """Gathers, submits, answers."""
+    """Gathers the publishes of a turn, submits them and answers their callers."""
 
     def __init__(self, broker: Target) -> None:
         self._broker = broker
@@ -146,7 +146,7 @@ class Gathering:
 
     @property
     def turn(self) -> Turn:
-        """The turn that `add` adds to at this moment; it will end, even if nothing more is added."""
+        """Return the turn that `add` adds to at this moment; it will end, even if nothing more is added."""
         self._schedule()
         return self._turn
 
@@ -217,7 +217,7 @@ class Gathering:
         self._end_turn()
 
     def _is_patient(self) -> bool:
-        """Whether what was added may wait for the sync that is under way, and for more that arrives meanwhile."""
+        """Return whether the added messages may wait for the sync under way, and for more that arrive meanwhile."""
         turn = self._turn
         return turn.size < TURN_BYTES and all(group.persistent for group in turn.groups)
 
@@ -249,12 +249,12 @@ class Gathering:
             for runs in fitting(self._broker.find_topic(group.topic), group):
                 try:
                     turn.parts += await self._publish(group, runs)
-                except Exception as fault:  # whatever it is: other callers must not wait for it for ever
+                except Exception as fault:  # other callers must not wait for ever, whatever failed
                     _log.exception("publishes failed")
                     turn.parts.append(Part(group.topic, runs, 0, WherryError(f"{type(fault).__name__}: {fault}")))
 
     async def _publish(self, group: Group, runs: list[Run]) -> list[Part]:
-        """Submit runs as one batch; where it is refused, each run alone, and each row of one that is separable."""
+        """Submit runs as one batch; if it is refused, each run alone, and each row of a separable run alone."""
         messages, options = group.whole or (batch_of(runs, plain=group.plain), OPTIONS[group.persistent])
         position, answer = await self._broker.submit(group.topic, messages, options)
         run = runs[0]
@@ -269,7 +269,7 @@ class Gathering:
                 alone = []
             if alone:
                 return [part for each in alone for part in await self._publish(group, [each])]
-        if isinstance(answer, WherryError) and run.separable:  # the refusals of `publish` are counted there
+        if isinstance(answer, WherryError) and run.separable:  # `publish` counts its refusals itself
             self._broker.count_refusal(group.topic, answer)
         return [Part(group.topic, runs, position, answer)]
 
@@ -279,7 +279,7 @@ class Gathering:
                 turn = self._written[0]
                 try:
                     await self._broker.stored(turn.position)
-                except WherryError as fault:  # the journal is over: nothing of this is promised
+                except WherryError as fault:  # the journal failed: nothing of this is promised
                     self._fail(fault)
                     return
                 self._written.popleft()
@@ -298,7 +298,7 @@ class Gathering:
         self._end_turn()
 
     def _answer_stored(self, turn: Turn) -> None:
-        """Answer the calls that wait for no disk: their messages are transient."""
+        """Answer calls that need not wait for the disk, as their messages are transient."""
         for part in turn.parts:
             if self._broker.is_stored(part.position):
                 _answer_part(part)
@@ -323,7 +323,7 @@ def _answer_part(part: Part) -> None:
 
 
 def _own(answer: Published, start: int, count: int) -> Published:
-    """Cut the answer of one call out of that of its batch, of which the last `dead` messages died."""
+    """Return the part of a batch's answer for one call; the last `dead` messages of the batch are dead letters."""
     total = len(answer.offset)
     if count == total:
         return answer
@@ -333,12 +333,12 @@ def _own(answer: Published, start: int, count: int) -> Published:
 
 
 def fitting(config: Topic | None, group: Group) -> list[list[Run]]:
-    """Part a group so that a bounded topic can take it: by letting its oldest messages go, or those that fit."""
+    """Split a group so that a bounded topic can accept it, dropping its oldest messages or refusing some of these."""
     if config is None or group.whole is not None or (config.messages_max is None and config.bytes_max is None):
         return [group.runs]
     step = group.size if config.messages_max is None else config.messages_max
     if config.overflow == "refuse" or (config.bytes_max is not None and group.size > config.bytes_max):
-        step = 1  # each alone: those that fit are taken
+        step = 1  # each alone: those that fit are accepted
     pieces = (each for run in group.runs for each in (run.split(step) if run.separable else (run,)))
     parts: list[list[Run]] = []
     room = 0
@@ -352,7 +352,7 @@ def fitting(config: Topic | None, group: Group) -> list[list[Run]]:
 
 
 def batch_of(runs: list[Run], *, plain: bool) -> pa.RecordBatch:
-    """Make columns of rows, without those that say nothing."""
+    """Make columns of rows, without columns that have no values."""
     columns: dict[str, list[Any]] = {"payload": list(chain.from_iterable(run.rows.payloads for run in runs))}
     counts = None if len(columns["payload"]) == len(runs) else [len(run.rows) for run in runs]
     _add_column(columns, "envelope", [run.rows.envelope for run in runs], counts)

@@ -1,6 +1,6 @@
-"""Opening a shard: the last checkpoint, the bodies it refers to, the journal after it, and a barrier.
+"""Open a shard: read the last checkpoint, the bodies it refers to and the journal after it, and write a barrier.
 
-The same `apply` that served live replays the journal. Nothing is served before the barrier is durable.
+The journal is replayed by the same `apply` that serves live calls. Nothing is served before the barrier is durable.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from wherry.model.errors import Corrupt
 from wherry.model.ops import Entry
 
 COPY_BYTES = 1 << 16
-"""Batches below this are copied out of the large block they were read in, so that they do not keep it alive."""
+"""Smaller batches are copied out of the large block they were read in, so that they do not keep it alive."""
 
 RUN_MAX = 4_096
 RUN_BYTES_MAX = 4 << 20
-"""Plain publishes that are applied together: so many, or so many bytes. Memory is freed between such runs."""
+"""Bounds of plain publishes that are applied together. Memory is freed between such runs."""
 
 
 async def open_shard(engine: Engine, files: Files | None, store: BodyStore, clock: Clock, owner: str) -> Shard:
@@ -43,7 +43,7 @@ async def open_shard(engine: Engine, files: Files | None, store: BodyStore, cloc
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Keep the garbage collector from scanning all that was read so far again and again: little of it is garbage."""
+    """Switch the garbage collector off: it would scan all that was read again and again, and find little garbage."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -116,7 +116,7 @@ async def _replay(shard: Shard, engine: Engine, point: Checkpoint | None) -> Non
 
 
 async def _make_memory(shard: Shard) -> None:
-    """Move bodies to segments; a full disk is no error here, since consuming is what makes space on it."""
+    """Move bodies to segments; a full disk is no error here, since consuming frees space on it."""
     try:
         for group in shard.store.overflow(shard.writer.last):
             await shard.store.seal(group, shard.wanted)
@@ -159,7 +159,7 @@ class _Bodies:
         self._staged = {(position, index): (key, part) for key, part, position, index in point.staged}
 
     def adopt(self, position: int, packed: list[Packed]) -> None:
-        """Keep the wanted bodies of one entry before the checkpoint."""
+        """Keep the bodies that are expected of one entry before the checkpoint."""
         for index, each in enumerate(packed):
             row = self._messages.pop((position, index), None)
             stage = self._staged.pop((position, index), None)

@@ -55,24 +55,24 @@ Choice: TypeAlias = Callable[[Now], tuple[list[Entry], T]]
 """A decision: entries and an answer. It may be made more than once before its entries are written."""
 
 HARD_CACHE_FACTOR = 2
-"""Publishers wait when memory holds this many times its budget and the flush has not caught up."""
+"""Producers wait when memory holds this many times its budget and the flush has not caught up."""
 
 ROOM_TRIES = 64
-"""How often a call that finds no room on the disk looks again, while others write."""
+"""How often a call that finds no room on the disk tries again, while others write."""
 
 OPENINGS_SHARE = 8
-"""Of what is kept back, one part in so many is for opening again only, however often that is tried on a full disk."""
+"""One part in so many of the reserve is for opening the shard only, however often that is tried on a full disk."""
 
 SETTLE_BYTES = 96
-"""What an entry that settles one message takes in the journal, about."""
+"""About how many bytes an entry that settles one message takes in the journal."""
 SETTLES_SHARE = 3 / 8
-"""Of a journal file, at most kept for settles: enough for single acks of messages of 256 bytes and more."""
+"""Largest share of a journal file kept for settles: enough for single acks of messages of 256 bytes and more."""
 
 CUT_MAX = 10_000
 
 
 class Shard:
-    """One journal, the state it led to, and the bodies."""
+    """One journal, the state that its entries lead to, and the bodies."""
 
     def __init__(self, state: State, store: BodyStore, writer: Writer, files: Files | None, clock: Clock) -> None:
         self.state = state
@@ -88,55 +88,55 @@ class Shard:
         self.pending_outcomes = PendingOutcomes(state, self.committer, self.keep)
         self.staged: dict[tuple[str, int], tuple[int, int]] = {}
         self.cut: dict[int, str] = {}
-        """Why subscriptions were cut off, the last ones."""
+        """Why subscriptions were cut off, the last of them."""
         self.pressure = asyncio.Event()
         self.checkpointed = 0
-        """Position of the last checkpoint that is durable."""
+        """Position of the last durable checkpoint."""
         self.reclaim: Callable[[], Awaitable[bool]] = _nothing
-        """Makes room in the journal on a full disk, where that can be; whether it is worth to look again."""
+        """Makes room in the journal on a full disk, where possible; returns whether to try again."""
         self.reserved_at = 0
-        """Position of the last entry that set offsets aside for transient messages."""
+        """Position of the last entry that reserved offsets for transient messages."""
         self.opened_at = 0
         """Position of the barrier that this owner began with."""
         self.wake_at_ms = 0
-        """When the housekeeper means to look again, by the steady clock."""
+        """When the housekeeper will run again, by the monotonic clock."""
         self.trouble: Exception | None = None
-        """Why the last flush or checkpoint failed, None once one has worked."""
+        """Why the last flush or checkpoint failed; None once one has succeeded."""
         self.metrics: Metrics | None = None
         self.tracing: Tracing | None = None
         self.on_push: Callable[[int], None] | None = None
-        """Told of each subscription whose webhook came or changed."""
+        """Called with the number of each subscription whose webhook was added or changed."""
         self.on_bury: Callable[[str], None] | None = None
-        """Told the name of each topic that has new dead letters."""
+        """Called with the name of each topic that has new dead letters."""
         self._relief: asyncio.Future[None] | None = None
         self._upkept: tuple[int, int] = (-1, -1)
         self._kept: set[asyncio.Task[Any]] = set()
 
     def now(self) -> Now:
-        """Both clocks, read once for a decision."""
+        """Return both clocks, read once for a decision."""
         return Now(self.clock.wall_us(), self.clock.steady_ms())
 
     def upkeep(self, now: Now) -> None:
-        """Do what the time calls for; before every decision."""
+        """Do what is due by now; called before every decision."""
         if (now.wall_ms, now.steady_ms) == self._upkept:
             return
         self._upkept = (now.wall_ms, now.steady_ms)
         for entry in upkeep.due(self.state, now, self.clock.entropy, self.admits_settle):
             self.commit([entry])
-        self.waiters.wake()  # leases that ended give room to consumers who wait
+        self.waiters.wake()  # leases that ended give room to waiting consumers
 
     def admits_settle(self, messages: int) -> bool:
-        """Without even its reserve, a full disk stops leases from ending and messages from expiring."""
+        """Return whether an entry that settles so many messages fits; else leases and messages do not end by time."""
         return self._room_left(self._settle_bytes(messages), 1, essential=True) is None
 
     def _settle_bytes(self, messages: int) -> int:
-        """At most what an entry that settles, fails or removes so many messages takes, and what opening may need."""
+        """Return the most bytes of an entry that settles or removes so many messages, with what opening may need."""
         return 512 + 64 * messages + self.writer.reserve_bytes // OPENINGS_SHARE
 
     async def decide(self, choose: Choice[T]) -> tuple[int, T]:
         """Make a decision that adds messages: load what it needs, find room, write, apply.
 
-        Returns the position to wait for and the answer. `choose` may be asked more than once; it changes nothing.
+        Returns the position to wait for and the answer. `choose` may be called more than once; it changes nothing.
         """
         if self.committer.is_full():
             await self.committer.room()
@@ -159,7 +159,7 @@ class Shard:
             left = self._room_left(size, len(encoded), essential=False) if size else None
             if left is None:
                 return self._write(encoded), answer
-            # Others may take what was made before this one's turn comes: then it is made again.
+            # Other calls may use the room before this one continues: then room is made again.
             tries += 1
             if tries > ROOM_TRIES or not await self._make_room(size, len(encoded)):
                 raise DiskFull(size, left)
@@ -175,7 +175,7 @@ class Shard:
                 raise DiskFull(size, left)
 
     async def _make_room(self, size: int, entries: int) -> bool:
-        """Whether it is worth to look again: room was made, or what others have queued is written by now."""
+        """Make room, and return whether to try again: room was made, or what others had queued is written by now."""
         committer = self.committer
         queued = committer.submitted - committer.durable
         wanted = size + committer.pending_bytes + self._settles_bytes()
@@ -195,15 +195,16 @@ class Shard:
         return left if left is None else max(0, left - pending)
 
     def _settles_bytes(self) -> int:
-        """Room for new messages that is kept for the settles of those that wait, beyond what the writer keeps back.
+        """Return the room for new messages that is kept for settles of waiting ones, beyond the reserve of the writer.
 
-        A file of the journal goes when all in it are settled, and until then each may take an entry of its own.
+        A file of the journal is deleted when all its messages are settled, and until then each may take an entry of its
+        own.
         """
         most = min(SETTLE_BYTES * self.store.cached_messages, int(SETTLES_SHARE * self.writer.file_bytes))
         return max(0, most - self.writer.reserve_bytes * 3 // 4)
 
     def commit(self, entries: Sequence[Entry]) -> int:
-        """Write and apply entries that are not new messages; the position to wait for (0: nothing to wait for).
+        """Write and apply entries that add no messages; return the position to wait for (0: nothing to wait for).
 
         Raises `DiskFull`, with nothing changed, when not even the space kept back for them is left.
         """
@@ -235,14 +236,15 @@ class Shard:
             try:
                 effects = apply(self.state, entry)
             except Exception as fault:
-                # Not journaled, so replay never meets it; but the state may be half changed, and must not go on.
+                # Not journaled, so replay never meets the entry; but the state may be half changed, and must not be
+                # used.
                 self.committer.fail(WriterFailed(f"an entry could not be applied: {fault!r}"))
                 raise
             if not entry.volatile:
                 position = self.committer.submit(parts, size)
                 if any(type(op) is ops.Reserve for op in entry.ops):
                     self.reserved_at = position
-            # Transient messages are in no entry, but they came with one, and their offsets rest on one.
+            # Transient messages are in no entry, but they came with one, and their offsets depend on one.
             gate = max(position, self.reserved_at) if entry.volatile else position
             self._carry_out(effects, 0 if entry.volatile else position, gate)
             if self.tracing is not None:
@@ -254,25 +256,25 @@ class Shard:
         return position
 
     def replay(self, position: int, entry: Entry) -> None:
-        """An entry from the journal, on recovery. Whom it cut off is in the journal too, in the next entry."""
+        """Apply an entry from the journal, on recovery. The next entry records which subscriptions this one cut off."""
         self._carry_out(apply(self.state, entry), position, position)
 
     def replay_plain(self, run: Sequence[tuple[int, int, ops.Publish, Packed]]) -> None:
-        """Entries from the journal that each add one batch to a fifo: position, time, operation and batch."""
+        """Apply entries from the journal that each add one batch to a fifo: position, time, operation and batch."""
         apply_plain(self.state, [(at_us, op) for _, at_us, op, _ in run])
         put = self.store.put
         for position, at_us, op, packed in run:
             put(CachedBatch(op.topic, op.partition, op.base, packed, at_us, position, 0, position, op.count))
 
     def _carry_out(self, effects: Effects, position: int, gate: int) -> None:
-        """Do what an entry at a position (0: in none) leads to; nobody sees its messages before `gate` is durable."""
+        """Carry out the effects of an entry at a position (or 0); its messages are hidden until `gate` is durable."""
         for key, part, index in effects.staged:
             self.staged[key, part] = (position, index)
         if self.arrivals:
             for stored in effects.stored:
                 self.arrivals.came(stored.topic)
         if effects.stored:
-            self._upkept = (-1, -1)  # what came may have expired already, in this very millisecond
+            self._upkept = (-1, -1)  # new messages may have expired already, in this very millisecond
         for stored in effects.stored:
             at, index = position, stored.batch_index
             if stored.staged is not None:
@@ -303,7 +305,7 @@ class Shard:
             self.pressure.set()
 
     def _tell(self, effects: Effects, position: int) -> None:
-        """Whoever wants to know of it: those who wait for a fate, those who tell producers, those who push."""
+        """Report the effects: to callers that wait for a fate, to the outcomes for producers, to webhooks."""
         if self.watches:
             self.watches.look(effects)
         if effects.outcomes:
@@ -322,12 +324,12 @@ class Shard:
         return wait_ms is not None and now.steady_ms + wait_ms < self.wake_at_ms
 
     def expect(self, deadline_ms: int) -> None:
-        """A lease ends at a time: have the housekeeper look by then, so that those who wait get it at once."""
+        """Have the housekeeper run when a lease ends, so that waiting consumers get its messages at once."""
         if deadline_ms < self.wake_at_ms:
             self.pressure.set()
 
     def handed(self, topic: TopicState, leases: list[Lease]) -> None:
-        """Messages are on their way to a consumer: whoever asked is told."""
+        """Report that messages are handed over, to callers and producers that want to know."""
         for lease in leases if self.watches or len(topic.outbox.watched) else ():
             self.watches.handed(topic.number, lease.partition, lease.offset)
             self.pending_outcomes.handed(topic, lease.partition, lease.offset, self.now().wall_ms)
@@ -338,14 +340,14 @@ class Shard:
             return
         for subscription in upkeep.overrun(self.state, topic):
             if subscription.number not in self.state.subscriptions:
-                continue  # went with another one: each removal looks for laggards too
+                continue  # removed together with another one: each removal looks for laggards too
             if not self.admits_settle(1):
-                return  # at the next chance: what led here is written, and must not fail any more
+                return  # later: the entry that led here is written, and must not fail any more
             why = "it fell further behind than the buffer it declared"
             self.remove_subscription(subscription, why)
 
     def remove_subscription(self, subscription: SubscriptionState, why: str) -> int:
-        """A subscription goes; `why` is what its consumers are told, empty when somebody asked for it."""
+        """Delete a subscription; `why` is the reason its consumers get, empty when a client deleted it."""
         self.cut[subscription.number] = why or "the subscription was deleted"
         while len(self.cut) > CUT_MAX:
             del self.cut[next(iter(self.cut))]
@@ -354,13 +356,13 @@ class Shard:
         return self.commit([entry])
 
     def check_subscription(self, subscription: SubscriptionState) -> None:
-        """`CutOff` if the subscription is gone."""
+        """Raise `CutOff` if the subscription is deleted."""
         if subscription.number not in self.state.subscriptions:
             name = f"subscription {subscription.config.topic}/{subscription.config.name}"
             raise CutOff(name, self.cut.get(subscription.number, "its topic was deleted"))
 
     def _check_memory(self, entries: Sequence[Entry]) -> None:
-        """Transient messages, and all of them without a disk, stay in memory: beyond its budget they are refused."""
+        """Refuse messages beyond the budget of memory that cannot leave it: transient ones, or all without a disk."""
         stays = self.files is None
         new = sum(batch.nbytes for entry in entries if entry.volatile or stays for batch in entry.batches)
         total = new + (self.store.cached_bytes if stays else self.store.transient_bytes)
@@ -369,7 +371,7 @@ class Shard:
             raise LimitReached(what, self.store.cache_bytes_max, total)
 
     def keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run something to its end, whoever asked for it."""
+        """Run work to its end, even if its caller is cancelled."""
         task = asyncio.create_task(work)
         self._kept.add(task)
         task.add_done_callback(self._kept.discard)
@@ -386,7 +388,7 @@ class Shard:
                 raise StorageError(f"memory is full, and its messages cannot be moved to the disk: {self.trouble}")
 
     def relieve(self) -> None:
-        """A flush is done, or failed: publishers that wait for memory look again."""
+        """Wake producers that wait for memory: a flush is done, or failed."""
         if self._relief is not None:
             self._relief.set_result(None)
             self._relief = None
@@ -398,7 +400,7 @@ class Shard:
         self.relieve()
 
     def wanted(self, topic: int, partition: int, offsets: Int64) -> npt.NDArray[np.bool_]:
-        """Which bodies somebody still wants."""
+        """Return which bodies a subscription still needs."""
         state = self.state.topics.get(topic)
         found = state.partitions.get(partition) if state is not None else None
         if found is None:
@@ -409,7 +411,7 @@ class Shard:
         return wanted
 
     def wants(self, topic: int, partition: int, start: int, stop: int) -> int:
-        """How many bodies of `start..stop` are wanted at most; a matter of counting, however many there are."""
+        """Return how many bodies of `start..stop` are needed at most, by counts alone, however many there are."""
         state = self.state.topics.get(topic)
         found = state.partitions.get(partition) if state is not None else None
         if found is None:
@@ -418,7 +420,7 @@ class Shard:
         return sum(stop - start - each.count_below(stop) + each.count_below(start) for each in done)
 
     def staged_rows(self) -> list[StagedAt]:
-        """Where the bodies of open stages are, for a checkpoint."""
+        """Return where the bodies of open stages are, for a checkpoint."""
         return [(key, part, position, index) for (key, part), (position, index) in self.staged.items()]
 
 
