@@ -1,4 +1,4 @@
-"""What a peer did wrong, with the reply code that the protocol gives it."""
+"""Faults of a peer, with the reply code of the protocol for each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Reply(IntEnum):
-    """The reply codes of the specification. Their names are what RabbitMQ's reply texts begin with."""
+    """The reply codes of the specification. RabbitMQ's reply texts begin with their names."""
 
     SUCCESS = 200
     CONTENT_TOO_LARGE = 311
@@ -40,17 +40,17 @@ SOFT = frozenset(
         Reply.PRECONDITION_FAILED,
     }
 )
-"""The codes that end a channel only, unless the fault says otherwise; all others end the connection."""
+"""The codes that end a channel only, unless the fault overrides it; all others end the connection."""
 
 NO_METHOD = (0, 0)
 """The class and method of a fault that no method caused."""
 
 
 class AmqpFault(Exception):
-    """A broken rule of the protocol: the peer is told by a close with this code, text, class and method.
+    """A broken rule of the protocol: the peer gets a close with this code, text, class and method.
 
-    A hard fault ends the connection; a soft one ends its channel. What kind it is follows from the code where `hard`
-    is not given.
+    A hard fault ends the connection; a soft one ends its channel. The kind follows from the code where `hard` is not
+    given.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class AmqpFault(Exception):
 
     @property
     def text(self) -> str:
-        """The reply text: the name of the code, then the detail, cut to what a short string of the wire can hold."""
+        """Return the reply text: the name of the code, then the detail, cut to the length of a short string."""
         return short(f"{self.code.name} - {self.detail}")
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class AmqpFault(Exception):
 
 
 def short(text: str, bound: int = 255) -> str:
-    """A text cut to so many bytes of UTF-8, between two characters."""
+    """Return a text cut to so many bytes of UTF-8, between two characters."""
     encoded = text.encode("utf-8", "surrogateescape")
     if len(encoded) <= bound:
         return text

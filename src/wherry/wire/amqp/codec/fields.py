@@ -1,6 +1,6 @@
 """The wire types of a method's fields, and the decoder and encoder that are compiled from them.
 
-For a type checker each is what Python makes of it; the annotation also says how it lies on the wire.
+For a type checker each is its type in Python; the annotation also has its form on the wire.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wherry.wire.amqp.codec.faults import AmqpFault, Reply
 
 
 class Wire(Enum):
-    """How a field lies on the wire; the value of a number is its letter in a `struct`."""
+    """The form of a field on the wire; the value of a number is its letter in a `struct`."""
 
     OCTET = "B"
     SHORT = "H"
@@ -34,9 +34,9 @@ Short: TypeAlias = Annotated[int, Wire.SHORT]
 Long: TypeAlias = Annotated[int, Wire.LONG]
 LongLong: TypeAlias = Annotated[int, Wire.LONG_LONG]
 Bit: TypeAlias = Annotated[bool, Wire.BIT]
-"""Up to eight that follow each other share an octet, the first in its lowest bit."""
+"""Up to eight bits that follow each other share an octet, the first in its lowest bit."""
 ShortStr: TypeAlias = Annotated[str, Wire.SHORT_STR]
-"""At most 255 bytes. What is no UTF-8 is kept as surrogates and goes out as it came in."""
+"""At most 255 bytes. Bytes that are no UTF-8 are kept as surrogates and are sent as they came."""
 LongStr: TypeAlias = Annotated[bytes, Wire.LONG_STR]
 Table: TypeAlias = Annotated[dict[str, Any], Wire.TABLE]
 
@@ -44,9 +44,9 @@ _NUMBERS = (Wire.OCTET, Wire.SHORT, Wire.LONG, Wire.LONG_LONG)
 _LENGTH = struct.Struct(">I")
 
 _Read: TypeAlias = Callable[[bytes, int, list[Any]], int]
-"""Reads from there on, appends what it read, and tells where it ends."""
+"""Reads a field from a place, appends its value, and returns where it ends."""
 _Write: TypeAlias = Callable[[Any], bytes]
-"""The bytes of its fields of a value."""
+"""Returns the bytes of its fields of a value."""
 
 _T = TypeVar("_T")
 
@@ -66,7 +66,7 @@ class Signature(Generic[_T]):
             self._writes.append(write)
 
     def decode(self, payload: bytes, at: int) -> _T:
-        """The method whose fields begin there and end with the payload."""
+        """Decode the method whose fields begin at `at` and end with the payload."""
         values: list[Any] = []
         try:
             for read in self._reads:
@@ -83,7 +83,7 @@ class Signature(Generic[_T]):
         return self._kind(*values)
 
     def encode(self, method: _T) -> bytes:
-        """Class id, method id and fields: what a method frame holds."""
+        """Encode class id, method id and fields: the payload of a method frame."""
         try:
             return self._prefix + b"".join([write(method) for write in self._writes])
         except struct.error as error:
@@ -91,7 +91,7 @@ class Signature(Generic[_T]):
 
 
 def _wires(kind: type) -> list[tuple[str, Wire]]:
-    """The fields of a method in order, each with its wire type."""
+    """Return the fields of a method in order, each with its wire type."""
     return [
         (name, get_args(hint)[1])
         for name, hint in get_type_hints(kind, include_extras=True).items()

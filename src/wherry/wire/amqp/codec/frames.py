@@ -14,10 +14,10 @@ from __future__ import annotations
 import struct
 
 HEADER = b"AMQP\x00\x00\x09\x01"
-"""What a client says first, and what a server answers to one who said something else."""
+"""The protocol header: a client sends it first, and a server answers any other header with it."""
 
 GREETINGS = (HEADER, b"AMQP\x01\x01\x00\x09")
-"""How clients begin: with this version, or as the version before it was greeted, which some still do."""
+"""Headers that clients begin with: that of this version, or that of the version before, which some still send."""
 
 METHOD, CONTENT_HEADER, CONTENT_BODY, HEARTBEAT = 1, 2, 3, 8
 
@@ -25,10 +25,10 @@ END = 0xCE
 END_BYTE = b"\xce"
 
 OVERHEAD = 8
-"""What a frame takes beside its payload."""
+"""Bytes of a frame beside its payload."""
 
 FRAME_MIN = 4096
-"""The size of frames that everybody must take, also before the sizes are agreed upon."""
+"""The size of frames that every peer must accept, also before the sizes are agreed upon."""
 
 BASIC = 60
 """The only class that has contents."""

@@ -172,7 +172,7 @@ CONTENT = frozenset({BasicPublish.ids, BasicReturn.ids, BasicDeliver.ids, BasicG
 
 
 def name_of(kind: type[Method]) -> str:
-    """The name of a method as the specification writes it: `queue.declare-ok`."""
+    """Return the name of a method as the specification writes it: `queue.declare-ok`."""
     words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).split()
     return f"{words[0]}.{'-'.join(words[1:])}"
 
@@ -181,7 +181,7 @@ _SIGNATURES = {kind: Signature(kind, kind.ids, name_of(kind)) for kind in METHOD
 
 
 def decode_method(payload: bytes) -> Method:
-    """The method that the payload of a method frame holds, which it must fill exactly."""
+    """Decode the payload of a method frame, which the method must fill exactly."""
     if len(payload) < 4:
         raise AmqpFault(Reply.FRAME_ERROR, f"a method frame of {len(payload)} bytes has no class id and method id")
     ids = (int.from_bytes(payload[:2], "big"), int.from_bytes(payload[2:4], "big"))
@@ -193,5 +193,5 @@ def decode_method(payload: bytes) -> Method:
 
 
 def encode_method(method: Method) -> bytes:
-    """The payload of a method frame."""
+    """Encode the payload of a method frame."""
     return _SIGNATURES[type(method)].encode(method)

@@ -1,11 +1,11 @@
-"""Bytes from a client in, events out: what a server reads.
+"""Turn bytes from a client into events for the server.
 
-The frames of one publish become one event. The usual case, in which its three frames lie in the buffer one behind the
-other, is read in one go, and with it what follows that differs only in the body, as a producer in a hurry sends it.
-Every other case takes the longer way through `_frame`, an event each. Messages and their order are the same in both.
+The frames of one publish become one event. In the usual case its three frames follow each other in the buffer: they are
+read in one step, together with following publishes that differ only in the body, as a busy producer sends them. Every
+other case is read frame by frame in `_frame`. Messages and their order are the same in both.
 
 A broken rule is an event as well, in its place among the others: what came before it counts, however the bytes were
-cut. Behind a hard fault the reader still looks for the end of the connection, and for nothing else.
+split. After a hard fault the reader only waits for the end of the connection.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from wherry.wire.amqp.codec.methods import (
 
 
 class Greeted(msgspec.Struct, frozen=True, gc=False):
-    """The client speaks AMQP 0-9-1: the connection may start."""
+    """The client's protocol header is that of AMQP 0-9-1: the connection may start."""
 
 
 class Misgreeted(msgspec.Struct, frozen=True, gc=False):
-    """The client speaks something else: answer with `frames.HEADER` and hang up. Nothing follows."""
+    """The client's protocol header is another: answer with `frames.HEADER` and close. Nothing follows."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, gc=False):
-    """A sign of life."""
+    """A heart-beat of the client."""
 
 
 class Called(msgspec.Struct, frozen=True, gc=False):
@@ -69,7 +69,7 @@ class Called(msgspec.Struct, frozen=True, gc=False):
 
 
 class Route(NamedTuple):
-    """What a `basic.publish` says."""
+    """The fields of a `basic.publish`."""
 
     exchange: str
     key: str
@@ -78,12 +78,12 @@ class Route(NamedTuple):
 
 
 class Publish(msgspec.Struct, frozen=True, gc=False):
-    """A whole message, which is `basic.publish`, header and body; or more of them that differ only in their bodies."""
+    """A whole message, which is `basic.publish`, header and body; or several that differ only in their bodies."""
 
     channel: int
     route: Route
     properties: UsedProperties
-    """Checked; `properties.raw` is what must go out again."""
+    """Checked; `properties.raw` is what deliveries must contain."""
     bodies: list[bytes]
 
 
@@ -111,11 +111,11 @@ _SIZE = struct.Struct(">Q")
 _ROUTES_AT_MOST = 256
 
 CONTENT_BYTES = 512
-"""What a message that is not whole takes beside what came of it: to begin one costs a client twenty bytes."""
+"""Memory of an incomplete message beside its received bytes: to begin one costs a client twenty bytes."""
 
 
 class _Content:
-    """A publish whose header or body is not all there yet."""
+    """A publish whose header or body has not arrived completely."""
 
     __slots__ = ("body", "properties", "route", "size")
 
@@ -127,14 +127,14 @@ class _Content:
 
 
 class Reader:
-    """Everything one client sends, from its first byte.
+    """Reads everything that one client sends, from its first byte.
 
     Parameters
     ----------
     frame_max : int
         Largest frame, in bytes. May be set anew when the client has agreed to another one.
     channel_max : int
-        How many channels may have messages that are not whole at a time. May be set anew as well.
+        How many channels may have incomplete messages at a time. May be set anew as well.
     body_max : int
         Largest body of a message, in bytes. More than that ends the channel.
     """
@@ -156,16 +156,16 @@ class Reader:
 
     @property
     def held(self) -> int:
-        """How many bytes are kept here for frames and messages that are not whole yet."""
+        """Return how many bytes are kept for incomplete frames and messages."""
         return self._held + len(self._rest)
 
     def mute(self, channel: int) -> None:
-        """Hear nothing more of a channel but its end, for the server has closed it; `channel.close-ok` ends that."""
+        """Ignore all frames of a channel that the server has closed, up to its `channel.close-ok`."""
         self._forget(channel)
         self._unfinished[channel] = None
 
     def feed(self, data: bytes) -> list[Event]:
-        """What the bytes amount to, with those that were left from before. What is not whole waits for more."""
+        """Return the events of the bytes, with those left from before. Incomplete frames wait for more bytes."""
         rest = self._rest
         if rest:
             rest += data
@@ -198,7 +198,7 @@ class Reader:
         return len(data)
 
     def _frames(self, data: bytes, at: int, events: list[Event]) -> int:
-        """All frames that are whole; tells where the first one begins that is not."""
+        """Read all whole frames; return where the first incomplete one begins."""
         end = len(data)
         routes, unfinished = self._routes, self._unfinished
         largest = self.frame_max
@@ -230,9 +230,10 @@ class Reader:
         return at
 
     def _publishes(self, data: bytes, start: int, at: int, channel: int, route: Route, events: list[Event]) -> int:
-        """A publish whose frames all lie here, with nothing wrong, and what follows that is the same up to the body.
+        """Read a publish whose frames are all here and correct, and following ones that differ only in the body.
 
-        Its method's frame lies from `start` to `at`. Tells where the last of them ends; 0 if this is for `_frame`.
+        The frame of its method is from `start` to `at`. Returns where the last publish ends; 0 if `_frame` must read
+        it.
         """
         end = len(data)
         if at + 19 > end:
@@ -256,9 +257,9 @@ class Reader:
         if bodies is None:
             return 0
         bodies.append(data[body:stop])
-        if len(bodies) == 1:  # by the second we know that it is a run
+        if len(bodies) == 1:  # only a second one makes it a run
             return stop + 1
-        before, between = data[start : at + 11], data[at + 19 : body - 4]  # the body's size stands behind each
+        before, between = data[start : at + 11], data[at + 19 : body - 4]  # each is followed by the body's size
         most = min(self.frame_max, self.body_max)
         while data.startswith(before, start := stop + 1):
             at = start + len(before)
@@ -279,7 +280,7 @@ class Reader:
         return start
 
     def _frame(self, kind: int, channel: int, payload: bytes, events: list[Event]) -> None:
-        """One whole frame, of whatever kind."""
+        """Read one whole frame of any kind."""
         try:
             event = self._understand(kind, channel, payload)
         except AmqpFault as fault:
@@ -303,7 +304,7 @@ class Reader:
                 raise AmqpFault(Reply.FRAME_ERROR, "a heart-beat belongs to channel 0 and is empty")
             return _HEARTBEAT
         if kind not in (CONTENT_HEADER, CONTENT_BODY):
-            self._deaf = True  # nobody knows what this is, nor what follows it
+            self._deaf = True  # the type is unknown, so what follows cannot be read either
             raise AmqpFault(Reply.FRAME_ERROR, f"unknown type of frame: {kind}")
         if channel == 0:
             raise AmqpFault(Reply.CHANNEL_ERROR, "content on channel 0")
@@ -403,7 +404,7 @@ class Reader:
         return end
 
     def _wind_up(self, data: bytes, at: int, events: list[Event]) -> int:
-        """After a hard fault: passes on how the client ends the connection, and drops all else."""
+        """Return how the client ends the connection after a hard fault, and drop all else."""
         end = len(data)
         while not self._deaf and at + OVERHEAD <= end:
             kind, channel, size = HEAD.unpack_from(data, at)
@@ -424,14 +425,14 @@ class Reader:
 
 
 _NOTHING = _Content(Route("", "", False, False))
-"""In place of the content of a channel that has none."""
+"""Stands for the content of a channel that has none."""
 
 _CHANNEL_ENDS = frozenset(struct.pack(">HH", *kind.ids) for kind in (ChannelClose, ChannelCloseOk))
 _CONNECTION_ENDS = frozenset(struct.pack(">HH", *kind.ids) for kind in (ConnectionClose, ConnectionCloseOk))
 
 
 def _run(events: list[Event], channel: int, route: Route, raw: bytes) -> list[bytes] | None:
-    """The bodies that one with such properties belongs to: the last event's or a new one's; None if they are wrong."""
+    """Return the list for a body: of the last event if it is alike, or of a new one; None for bad properties."""
     last = events[-1] if events else None
     if type(last) is Publish and last.route is route and last.channel == channel and last.properties.raw == raw:
         return last.bodies

@@ -1,7 +1,7 @@
-"""Values in, bytes for a client out.
+"""Encode values as bytes for a client.
 
-What is small is joined to one piece, what is large stays where it lies: a body above `APART` bytes is a piece of its
-own and is not copied here. Pieces go to the socket in their order.
+Small parts are joined to one piece; a body above `APART` bytes is a piece of its own and is not copied here. Pieces are
+written to the socket in their order.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ _ROUTES_AT_MOST = 1024
 
 
 def frame(channel: int, method: Method) -> bytes:
-    """A method without content."""
+    """Encode a method without content."""
     payload = encode_method(method)
     return b"%b%b\xce" % (HEAD.pack(METHOD, channel, len(payload)), payload)
 
 
 def ack(channel: int, tag: int, multiple: bool = False) -> bytes:
-    """A publish is safe; multiple: and all before it."""
+    """Encode a confirm: a publish is safe; multiple: and all before it."""
     return _CONFIRM.pack(METHOD, channel, 13, ACK_WORD, tag, multiple, END)
 
 
 def nack(channel: int, tag: int, multiple: bool = False) -> bytes:
-    """A publish was not taken; multiple: nor were those before it that are unconfirmed."""
+    """Encode a refusal: a publish was not taken; multiple: nor were those before it that are unconfirmed."""
     return _CONFIRM.pack(METHOD, channel, 13, NACK_WORD, tag, multiple, END)
 
 
 def content(channel: int, method: Method, properties: bytes, body: bytes, frame_max: int) -> list[Piece]:
-    """A method with content: `basic.return`, `basic.get-ok`, `basic.deliver`, and `basic.publish` of a client.
+    """Encode a method with content: `basic.return`, `basic.get-ok`, `basic.deliver`, and `basic.publish` of a client.
 
     `frame_max` is the largest frame, in bytes; 0 for no bound.
     """
@@ -73,18 +73,18 @@ def content(channel: int, method: Method, properties: bytes, body: bytes, frame_
 
 
 class DeliveryWriter:
-    """The deliveries of one consumer. What is the same in all of them, or in all of one route, is encoded once."""
+    """Encodes the deliveries of one consumer. What all of them, or all of one route, have in common is encoded once."""
 
     def __init__(self, channel: int, consumer_tag: str, frame_max: int) -> None:
         self._channel = channel
         self._frame_max = frame_max
         self._small = min(frame_max - OVERHEAD, APART) if frame_max else APART
-        """Bytes of a body that is one frame and need not lie apart."""
+        """The largest body that is one frame and joined with it."""
         self._tag = struct.pack(">I", DELIVER_WORD) + encode_short(consumer_tag)
         self._routes: dict[tuple[str, str], tuple[bytes, bytes]] = {}
 
     def pieces(self, first: int, rows: Iterable[Row]) -> list[Piece]:
-        """Method, header and body of each message, in order; `first` is the delivery tag of the first of them."""
+        """Encode method, header and body of each message, in order; `first` is the delivery tag of the first one."""
         pieces: list[Piece] = []
         small: list[Piece] = []
         before = behind = b""
@@ -104,7 +104,7 @@ class DeliveryWriter:
         return pieces
 
     def _around_tag(self, label: Label, length: int) -> tuple[bytes, bytes]:
-        """What stands before the delivery tag, and what between it and a small body, or the frames of another one."""
+        """Return the bytes before the delivery tag, and those between it and a small body or the body's frames."""
         channel = self._channel
         redelivered, exchange, routing_key, properties = label
         before, after = self._routes.get((exchange, routing_key)) or self._route(exchange, routing_key)
@@ -118,7 +118,7 @@ class DeliveryWriter:
         return before, b"".join(parts)
 
     def _route(self, exchange: str, routing_key: str) -> tuple[bytes, bytes]:
-        """What stands before and behind the delivery tag."""
+        """Return the bytes before and after the delivery tag."""
         after = encode_short(exchange) + encode_short(routing_key)
         before = HEAD.pack(METHOD, self._channel, len(self._tag) + 9 + len(after)) + self._tag
         if len(self._routes) >= _ROUTES_AT_MOST:
@@ -128,7 +128,7 @@ class DeliveryWriter:
 
 
 def _add_body(channel: int, body: bytes, frame_max: int, small: list[Piece], pieces: list[Piece]) -> None:
-    """The frames of a body: to the small parts, or joined with those into pieces if they are large."""
+    """Add the frames of a body to the small parts; a large part ends them as a piece and is a piece itself."""
     most = frame_max - OVERHEAD if frame_max else len(body)
     view = memoryview(body)
     for start in range(0, len(body), most or 1):

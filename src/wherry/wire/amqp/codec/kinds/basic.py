@@ -9,7 +9,7 @@ from wherry.wire.amqp.codec.kinds.method import Method, no_entries
 
 
 class BasicQos(Method, frozen=True, gc=False):
-    """Client: how much may be in flight to it unacknowledged. A zero means no bound."""
+    """Client: how many messages may be unacknowledged. A zero means no bound."""
 
     ids: ClassVar = (60, 10)
     prefetch_size: Long = 0
@@ -24,7 +24,7 @@ class BasicQosOk(Method, frozen=True, gc=False):
 
 
 class BasicConsume(Method, frozen=True, gc=False):
-    """Client: sends what the queue has, under this tag (empty: the server finds one)."""
+    """Client: deliver messages of the queue under this tag (empty: the server chooses one)."""
 
     ids: ClassVar = (60, 20)
     reserved_1: Short = 0
@@ -45,7 +45,7 @@ class BasicConsumeOk(Method, frozen=True, gc=False):
 
 
 class BasicCancel(Method, frozen=True, gc=False):
-    """Client: ends a consumer. Server: a consumer ended, because its queue went, say."""
+    """Client: end a consumer. Server: a consumer ended, for example because its queue was deleted."""
 
     ids: ClassVar = (60, 30)
     consumer_tag: ShortStr = ""
@@ -92,7 +92,7 @@ class BasicDeliver(Method, frozen=True, gc=False):
 
 
 class BasicGet(Method, frozen=True, gc=False):
-    """Client: one message of the queue, now."""
+    """Client: get one message of the queue now."""
 
     ids: ClassVar = (60, 70)
     reserved_1: Short = 0
@@ -127,7 +127,7 @@ class BasicAck(Method, frozen=True, gc=False):
 
 
 class BasicReject(Method, frozen=True, gc=False):
-    """Client: refuses one delivery."""
+    """Client: refuse one delivery."""
 
     ids: ClassVar = (60, 90)
     delivery_tag: LongLong = 0
@@ -149,13 +149,13 @@ class BasicRecover(Method, frozen=True, gc=False):
 
 
 class BasicRecoverOk(Method, frozen=True, gc=False):
-    """Server: it will."""
+    """Server: the messages will be redelivered."""
 
     ids: ClassVar = (60, 111)
 
 
 class BasicNack(Method, frozen=True, gc=False):
-    """Client: refuses deliveries. Server: a publish was not taken. RabbitMQ's."""
+    """Client: refuse deliveries. Server: a publish was not taken. An extension of RabbitMQ."""
 
     ids: ClassVar = (60, 120)
     delivery_tag: LongLong = 0

@@ -1,4 +1,4 @@
-"""Class 20: a channel, and class 30: access, which is of an earlier version and asked for on channels."""
+"""Class 20: channels, and class 30: access, a class of an earlier version that channels still use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wherry.wire.amqp.codec.kinds.method import Method
 
 
 class ChannelOpen(Method, frozen=True, gc=False):
-    """Client: opens the channel that the frame names."""
+    """Client: open the channel that the frame names."""
 
     ids: ClassVar = (20, 10)
     reserved_1: ShortStr = ""
@@ -23,21 +23,21 @@ class ChannelOpenOk(Method, frozen=True, gc=False):
 
 
 class ChannelFlow(Method, frozen=True, gc=False):
-    """Either side: asks the other to stop or go on sending content."""
+    """Either side: stop or continue sending content."""
 
     ids: ClassVar = (20, 20)
     active: Bit = False
 
 
 class ChannelFlowOk(Method, frozen=True, gc=False):
-    """Either side: what was asked of it holds."""
+    """Either side: the requested flow holds."""
 
     ids: ClassVar = (20, 21)
     active: Bit = False
 
 
 class ChannelClose(Method, frozen=True, gc=False):
-    """Either side: the end of the channel, why, and which method was at fault."""
+    """Either side: close the channel, with the reason and the method at fault."""
 
     ids: ClassVar = (20, 40)
     reply_code: Short = 200
@@ -47,13 +47,13 @@ class ChannelClose(Method, frozen=True, gc=False):
 
 
 class ChannelCloseOk(Method, frozen=True, gc=False):
-    """Either side: the end was heard."""
+    """Either side: the channel is closed."""
 
     ids: ClassVar = (20, 41)
 
 
 class AccessRequest(Method, frozen=True, gc=False):
-    """Client: asks for a ticket. Of 0-8; clients of its age still send it, and any ticket will do."""
+    """Client: ask for a ticket. Of 0-8; old clients still send it, and any ticket is accepted."""
 
     ids: ClassVar = (30, 10)
     realm: ShortStr = ""

@@ -9,7 +9,7 @@ from wherry.wire.amqp.codec.kinds.method import Method, no_entries
 
 
 class ConnectionStart(Method, frozen=True, gc=False):
-    """Server: which versions, mechanisms and locales there are, and who it is."""
+    """Server: the versions, mechanisms and locales that it offers, and its properties."""
 
     ids: ClassVar = (10, 10)
     version_major: Octet = 0
@@ -20,7 +20,7 @@ class ConnectionStart(Method, frozen=True, gc=False):
 
 
 class ConnectionStartOk(Method, frozen=True, gc=False):
-    """Client: who it is, and the first word of the chosen mechanism."""
+    """Client: its properties, and the first response of the chosen mechanism."""
 
     ids: ClassVar = (10, 11)
     client_properties: Table = no_entries()
@@ -78,7 +78,7 @@ class ConnectionOpenOk(Method, frozen=True, gc=False):
 
 
 class ConnectionClose(Method, frozen=True, gc=False):
-    """Either side: the end, why, and which method was at fault."""
+    """Either side: close the connection, with the reason and the method at fault."""
 
     ids: ClassVar = (10, 50)
     reply_code: Short = 200
@@ -88,26 +88,26 @@ class ConnectionClose(Method, frozen=True, gc=False):
 
 
 class ConnectionCloseOk(Method, frozen=True, gc=False):
-    """Either side: the end was heard."""
+    """Either side: the connection is closed."""
 
     ids: ClassVar = (10, 51)
 
 
 class ConnectionBlocked(Method, frozen=True, gc=False):
-    """Server: it takes no publishes for now."""
+    """Server: it accepts no publishes for now."""
 
     ids: ClassVar = (10, 60)
     reason: ShortStr = ""
 
 
 class ConnectionUnblocked(Method, frozen=True, gc=False):
-    """Server: it takes publishes again."""
+    """Server: it accepts publishes again."""
 
     ids: ClassVar = (10, 61)
 
 
 class ConnectionUpdateSecret(Method, frozen=True, gc=False):
-    """Client: a new secret (a token, say) for the same user."""
+    """Client: a new secret (such as a token) for the same user."""
 
     ids: ClassVar = (10, 70)
     new_secret: LongStr = b""

@@ -9,7 +9,7 @@ from wherry.wire.amqp.codec.kinds.method import Method, no_entries
 
 
 class ExchangeDeclare(Method, frozen=True, gc=False):
-    """Client: there should be such an exchange; passive: it only asks whether there is."""
+    """Client: create the exchange unless it exists; passive: check that it exists."""
 
     ids: ClassVar = (40, 10)
     reserved_1: Short = 0
@@ -24,13 +24,13 @@ class ExchangeDeclare(Method, frozen=True, gc=False):
 
 
 class ExchangeDeclareOk(Method, frozen=True, gc=False):
-    """Server: there is."""
+    """Server: the exchange exists."""
 
     ids: ClassVar = (40, 11)
 
 
 class ExchangeDelete(Method, frozen=True, gc=False):
-    """Client: the exchange should go."""
+    """Client: delete the exchange."""
 
     ids: ClassVar = (40, 20)
     reserved_1: Short = 0
@@ -40,13 +40,13 @@ class ExchangeDelete(Method, frozen=True, gc=False):
 
 
 class ExchangeDeleteOk(Method, frozen=True, gc=False):
-    """Server: it is gone."""
+    """Server: the exchange is deleted."""
 
     ids: ClassVar = (40, 21)
 
 
 class ExchangeBind(Method, frozen=True, gc=False):
-    """Client: what the source exchange takes goes to the destination exchange too. RabbitMQ's."""
+    """Client: route messages of the source exchange to the destination exchange too. An extension of RabbitMQ."""
 
     ids: ClassVar = (40, 30)
     reserved_1: Short = 0
@@ -64,7 +64,7 @@ class ExchangeBindOk(Method, frozen=True, gc=False):
 
 
 class ExchangeUnbind(Method, frozen=True, gc=False):
-    """Client: takes a binding between exchanges back. RabbitMQ's."""
+    """Client: remove a binding between exchanges. An extension of RabbitMQ."""
 
     ids: ClassVar = (40, 40)
     reserved_1: Short = 0
@@ -76,6 +76,6 @@ class ExchangeUnbind(Method, frozen=True, gc=False):
 
 
 class ExchangeUnbindOk(Method, frozen=True, gc=False):
-    """Server: no longer bound. Its number is 51, where the others would make one expect 41."""
+    """Server: no longer bound. Its number is 51, where the others suggest 41."""
 
     ids: ClassVar = (40, 51)

@@ -1,8 +1,8 @@
 """What all methods have in common.
 
 Each is a value whose annotations are its layout on the wire: the order of the fields is their order in the frame, and
-each annotation names the wire type. Every field has a default, so that a call site names only what matters to it;
-reserved fields are kept so that a method goes out as it came in.
+each annotation names the wire type. Every field has a default, so that a caller names only the fields it needs;
+reserved fields are kept, so that a decoded method is encoded to the same bytes.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ def _none() -> dict[str, Any]:
 
 
 def no_entries() -> Any:
-    """The default of a table: a new empty one for each."""
+    """Return the default of a table: a new empty one for each method."""
     return msgspec.field(default_factory=_none)

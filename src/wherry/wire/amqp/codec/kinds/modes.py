@@ -9,49 +9,49 @@ from wherry.wire.amqp.codec.kinds.method import Method
 
 
 class ConfirmSelect(Method, frozen=True, gc=False):
-    """Client: confirm every publish of this channel. RabbitMQ's."""
+    """Client: confirm every publish of this channel. An extension of RabbitMQ."""
 
     ids: ClassVar = (85, 10)
     no_wait: Bit = False
 
 
 class ConfirmSelectOk(Method, frozen=True, gc=False):
-    """Server: it will."""
+    """Server: publishes will be confirmed."""
 
     ids: ClassVar = (85, 11)
 
 
 class TxSelect(Method, frozen=True, gc=False):
-    """Client: publishes and acknowledgements of this channel wait for a commit."""
+    """Client: hold publishes and acknowledgements of this channel until a commit."""
 
     ids: ClassVar = (90, 10)
 
 
 class TxSelectOk(Method, frozen=True, gc=False):
-    """Server: they do."""
+    """Server: the channel is transactional."""
 
     ids: ClassVar = (90, 11)
 
 
 class TxCommit(Method, frozen=True, gc=False):
-    """Client: do what waits."""
+    """Client: carry out what is held."""
 
     ids: ClassVar = (90, 20)
 
 
 class TxCommitOk(Method, frozen=True, gc=False):
-    """Server: done."""
+    """Server: the transaction is committed."""
 
     ids: ClassVar = (90, 21)
 
 
 class TxRollback(Method, frozen=True, gc=False):
-    """Client: forget what waits."""
+    """Client: discard what is held."""
 
     ids: ClassVar = (90, 30)
 
 
 class TxRollbackOk(Method, frozen=True, gc=False):
-    """Server: forgotten."""
+    """Server: the transaction is discarded."""
 
     ids: ClassVar = (90, 31)

@@ -9,7 +9,7 @@ from wherry.wire.amqp.codec.kinds.method import Method, no_entries
 
 
 class QueueDeclare(Method, frozen=True, gc=False):
-    """Client: there should be such a queue; an empty name: the server finds one; passive: it only asks."""
+    """Client: create the queue unless it exists; empty name: the server chooses one; passive: check that it exists."""
 
     ids: ClassVar = (50, 10)
     reserved_1: Short = 0
@@ -23,7 +23,7 @@ class QueueDeclare(Method, frozen=True, gc=False):
 
 
 class QueueDeclareOk(Method, frozen=True, gc=False):
-    """Server: the queue, its ready messages and its consumers."""
+    """Server: the name of the queue, its ready messages and its consumers."""
 
     ids: ClassVar = (50, 11)
     queue: ShortStr = ""
@@ -32,7 +32,7 @@ class QueueDeclareOk(Method, frozen=True, gc=False):
 
 
 class QueueBind(Method, frozen=True, gc=False):
-    """Client: what the exchange routes by this key goes to the queue."""
+    """Client: route messages of the exchange with this key to the queue."""
 
     ids: ClassVar = (50, 20)
     reserved_1: Short = 0
@@ -50,7 +50,7 @@ class QueueBindOk(Method, frozen=True, gc=False):
 
 
 class QueuePurge(Method, frozen=True, gc=False):
-    """Client: the ready messages of the queue should go."""
+    """Client: delete the ready messages of the queue."""
 
     ids: ClassVar = (50, 30)
     reserved_1: Short = 0
@@ -59,14 +59,14 @@ class QueuePurge(Method, frozen=True, gc=False):
 
 
 class QueuePurgeOk(Method, frozen=True, gc=False):
-    """Server: so many went."""
+    """Server: how many messages were deleted."""
 
     ids: ClassVar = (50, 31)
     message_count: Long = 0
 
 
 class QueueDelete(Method, frozen=True, gc=False):
-    """Client: the queue should go."""
+    """Client: delete the queue."""
 
     ids: ClassVar = (50, 40)
     reserved_1: Short = 0
@@ -77,14 +77,14 @@ class QueueDelete(Method, frozen=True, gc=False):
 
 
 class QueueDeleteOk(Method, frozen=True, gc=False):
-    """Server: it went, and so many messages with it."""
+    """Server: the queue is deleted, with so many messages."""
 
     ids: ClassVar = (50, 41)
     message_count: Long = 0
 
 
 class QueueUnbind(Method, frozen=True, gc=False):
-    """Client: takes a binding back. It always waits: there is no bit for the contrary."""
+    """Client: remove a binding. The server always answers: there is no `no-wait` bit."""
 
     ids: ClassVar = (50, 50)
     reserved_1: Short = 0
