@@ -17,7 +17,7 @@ from wherry.queueing.login import Login
 from wherry.queueing.queueing import Queueing
 from wherry.security.keys import make
 from wherry.wire.amqp.management import looking
-from wherry.wire.amqp.management.asking import Ask
+from wherry.wire.amqp.management.asking import ManagementCall
 
 
 def everything(*_: object) -> Any:
@@ -26,7 +26,7 @@ def everything(*_: object) -> Any:
 
 def asked(queueing: Queueing, login: Login | None = None) -> Callable[[str], Any]:
     who = login or Login(None, None)
-    return lambda path: looking.answer(Ask(queueing, who, [unquote(part) for part in path.split("/")]))
+    return lambda path: looking.answer(ManagementCall(queueing, who, [unquote(part) for part in path.split("/")]))
 
 
 @pytest.mark.rows("Q12")

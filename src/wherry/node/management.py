@@ -14,7 +14,7 @@ from wherry.queueing.queueing import Queueing
 from wherry.queueing.refusals import Reason, Refused
 from wherry.security.access import Access
 from wherry.wire.amqp.management import paths
-from wherry.wire.amqp.management.asking import Ask, Reply
+from wherry.wire.amqp.management.asking import ManagementCall, Reply
 from wherry.wire.http.api.problem import STATUS_OF, HttpError
 from wherry.wire.http.app import App, check_site
 from wherry.wire.http.protocol.message import (
@@ -86,12 +86,12 @@ class Management:
             await asyncio.sleep(fault.pause_s)
         return _failed(401, str(fault))
 
-    def _ask(self, request: Request) -> Ask:
+    def _ask(self, request: Request) -> ManagementCall:
         login = self._login(request)
         request.caller = "" if login.is_open else login.user
         raw = bytes(memoryview(request.body))
         query = dict(request.arguments())
-        return Ask(self._queueing, login, _parts(request), query, raw, request.headers.get("x-reason", ""))
+        return ManagementCall(self._queueing, login, _parts(request), query, raw, request.headers.get("x-reason", ""))
 
     def _login(self, request: Request) -> Login:
         """Return the user of a request, as over AMQP; without keys, a request without a name is `guest`."""

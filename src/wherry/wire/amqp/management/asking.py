@@ -1,4 +1,4 @@
-"""One request of a tool: who asks, for what, and with which words; and what it gets for an answer."""
+"""One request of a management tool: the user, the path and the body; and its answer."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from wherry.queueing.queueing import Queueing
 from wherry.wire.amqp.session import Session
 
 EVERYTHING = "*"
-"""The topic of what is no single one's: only who may do everything may do it."""
+"""The topic for rights on everything, for calls that concern no single topic."""
 
 DEFAULT_EXCHANGE = "amq.default"
-"""What the exchange without a name is called in a path."""
+"""The name of the default exchange, whose own name is empty, in a path."""
 
 BODY_BYTES_MAX = 1 << 20
-"""Of the body of a call, but for those that carry a message or everything at once."""
+"""The largest body of a call, except a publish and definitions."""
 
 DIGITS_MAX = 19
-"""Of a number that is sent as text: more do not fit into 64 bits, and some thousands take long to read."""
+"""Most digits of a number that is sent as text: more do not fit into 64 bits, and thousands take long to read."""
 
 SEES_ALL = frozenset({"monitoring", ADMINISTRATOR})
-"""Tags of those who see what is in every virtual host, and everybody's connections."""
+"""Tags of users that see all virtual hosts, and the connections of all users."""
 
 Row = dict[str, Any]
 
 
 class Reply(NamedTuple):
-    """A status, and what is told as JSON; None for nothing."""
+    """A status, and the value of the JSON answer; None for no body."""
 
     status: int
     value: Any | None = None
@@ -42,8 +42,8 @@ class Reply(NamedTuple):
 
 
 @dataclass(slots=True)
-class Ask:
-    """What somebody wants."""
+class ManagementCall:
+    """A request of a management tool."""
 
     queueing: Queueing
     login: Login
@@ -53,32 +53,32 @@ class Ask:
     raw: bytes = b""
     """The body as it came."""
     reason: str = ""
-    """Why, in the words of whoever asks."""
+    """The reason that the user gave."""
     known: Row | None = None
-    """What is in the body, once that was read."""
+    """The decoded body, once it was needed."""
 
     @property
     def body(self) -> Row:
-        """What is in the body. It is decoded when somebody looks: a call asks for its right before it does."""
+        """Return the decoded body. It is decoded at the first use, since a call checks its right before."""
         if self.known is None:
             self.known = decoded(self.raw)
         return self.known
 
     def check(self, verb: Verb, topic: str) -> None:
-        """`Forbidden` without the right."""
+        """Raise `Forbidden` without the right."""
         self.login.check(verb, topic)
 
     def check_admin(self) -> None:
-        """`Forbidden` for all but those who may do everything."""
+        """Raise `Forbidden` without the right to everything."""
         self.login.check("admin", EVERYTHING)
 
     @property
     def sees_all(self) -> bool:
-        """Whether it is shown what is others' too."""
+        """Return whether the user sees what belongs to others too."""
         return not SEES_ALL.isdisjoint(self.login.tags)
 
     def sees(self, topic: str) -> bool:
-        """Whoever may consume a topic sees it."""
+        """Return whether the user sees a topic: it may consume it."""
         try:
             self.login.check("consume", topic)
         except Forbidden:
@@ -86,15 +86,15 @@ class Ask:
         return True
 
     def sees_host(self, name: str) -> bool:
-        """Whoever may do something in a virtual host sees it, and its exchanges."""
+        """Return whether the user sees a virtual host and its exchanges: it has some right in it."""
         return self.login.has_some(("publish", "consume", "admin"), name)
 
     def host(self, name: str) -> VirtualHost:
-        """A virtual host that whoever asks is let into, as over AMQP; `NotFound` or `Forbidden`."""
+        """Return a virtual host that the user may enter, as over AMQP; `NotFound` or `Forbidden`."""
         return self.queueing.enter(name, self.login)
 
     def check_known(self, name: str) -> str:
-        """The name of a virtual host, for administrators, who need not be let into it; `NotFound`."""
+        """Return the name of a virtual host, for administrators, who need no right to enter it; `NotFound`."""
         self.check_admin()
         if name not in self.queueing.hosts:
             raise NotFound("vhost", name)
@@ -103,14 +103,14 @@ class Ask:
     # ------------------------------------------------------------------------------------------- fields of the body
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A field that is text; required without a default."""
+        """Return a field that is text; required without a default."""
         value = self.body.get(name, default)
         if not isinstance(value, str):
             raise InvalidInput(name, value, "text" if name in self.body else "this field, which is required")
         return value
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """A field that is true or false; tools send it as text too."""
+        """Return a field that is true or false; tools send it as text too."""
         value = self.body.get(name, default)
         value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
         if not isinstance(value, bool):
@@ -118,7 +118,7 @@ class Ask:
         return value
 
     def number(self, name: str, default: int) -> int:
-        """A field that is a whole number from 0 on; tools send it as text too."""
+        """Return a field that is a whole number from 0 on; tools send it as text too."""
         value = self.body.get(name, default)
         if isinstance(value, str) and value.isdecimal() and len(value) <= DIGITS_MAX:
             value = int(value)
@@ -127,7 +127,7 @@ class Ask:
         return value
 
     def table(self, name: str) -> dict[str, Any]:
-        """A field that is an object; none counts as an empty one. As deep as the protocol has tables, and no deeper."""
+        """Return a field that is an object, empty if absent. It may be nested as deep as tables of the protocol."""
         value = self.body.get(name) or {}
         if not isinstance(value, dict):
             raise InvalidInput(name, value, "an object")
@@ -136,12 +136,12 @@ class Ask:
         return value
 
     def asks(self, name: str) -> bool:
-        """Whether the query says `name=true`."""
+        """Return whether the query has `name=true`."""
         return self.query.get(name, "").lower() == "true"
 
 
 def decoded(raw: bytes) -> Row:
-    """What a call brings: an object, or nothing."""
+    """Decode the body of a call: an object, or nothing."""
     if not raw.strip():
         return {}
     try:
@@ -154,7 +154,7 @@ def decoded(raw: bytes) -> Row:
 
 
 def _is_shallow(value: Any, deepest: int) -> bool:
-    """Whether no more than so many objects and lists lie within each other."""
+    """Return whether objects and lists are nested no deeper than `deepest`."""
     level = [value]
     for _ in range(deepest):
         within = [each.values() if isinstance(each, dict) else each for each in level]
@@ -165,10 +165,10 @@ def _is_shallow(value: Any, deepest: int) -> bool:
 
 
 def exchange_name(part: str) -> str:
-    """The name of an exchange that stands in a path."""
+    """Return the name of an exchange from a part of a path."""
     return "" if part == DEFAULT_EXCHANGE else part
 
 
 def sessions(queueing: Queueing) -> list[Session]:
-    """All connections by AMQP."""
+    """Return all connections of AMQP."""
     return [each for each in queueing.clients if isinstance(each, Session)]

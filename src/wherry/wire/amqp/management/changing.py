@@ -1,6 +1,6 @@
-"""What tools have done: queues, exchanges, bindings and virtual hosts come and go, and connections are closed.
+"""Changes by management tools: queues, exchanges, bindings, virtual hosts and connections.
 
-Each asks for the right that the same thing asks for over AMQP; virtual hosts and connections are for administrators.
+Each needs the right that the same change needs over AMQP; virtual hosts and connections are for administrators.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from wherry.queueing.hosts.virtual_host import VirtualHost
 from wherry.queueing.names import full_name
 from wherry.queueing.refusals import Reason, refused
 from wherry.wire.amqp.management import people
-from wherry.wire.amqp.management.asking import Ask, Reply, exchange_name, sessions
+from wherry.wire.amqp.management.asking import ManagementCall, Reply, exchange_name, sessions
 from wherry.wire.amqp.management.looking import KINDS, binds, properties_key
 
 # -------------------------------------------------------------------------------------------------------------- queues
 
 
-async def put_queue(ask: Ask) -> Reply:
-    """`PUT queues/VHOST/NAME`: have a queue as it is wanted."""
+async def put_queue(ask: ManagementCall) -> Reply:
+    """Answer `PUT queues/VHOST/NAME`: declare a queue."""
     host, name = ask.host(ask.parts[1]), ask.parts[2]
     ask.check("admin", full_name(host.name, name))
     wanted = QueueTerms(
@@ -31,7 +31,8 @@ async def put_queue(ask: Ask) -> Reply:
         arguments=queue_terms.checked_arguments(host.name, name, ask.table("arguments")),
     )
     queue_terms.check_type(host.name, name, wanted)
-    if wanted.dead_exchange is not None:  # who could not publish there must not have it done
+    # a user without the right to publish there must not do so through dead letters
+    if wanted.dead_exchange is not None:
         where = wanted.dead_exchange or wanted.dead_key
         ask.check("publish", full_name(host.name, where) if where else "*")
     was_there = host.has_queue(name)
@@ -39,14 +40,14 @@ async def put_queue(ask: Ask) -> Reply:
     return Reply(204 if was_there else 201)
 
 
-def _queue(ask: Ask, host: VirtualHost) -> Queue:
+def _queue(ask: ManagementCall, host: VirtualHost) -> Queue:
     if not host.has_queue(ask.parts[2]):
         raise NotFound("queue", ask.parts[2])
     return host.queue_for(ask.parts[2], None)
 
 
-async def delete_queue(ask: Ask) -> Reply:
-    """`DELETE queues/VHOST/NAME`, with `if-empty=true` and `if-unused=true` only then."""
+async def delete_queue(ask: ManagementCall) -> Reply:
+    """Answer `DELETE queues/VHOST/NAME`, optionally only `if-empty=true` and `if-unused=true`."""
     host = ask.host(ask.parts[1])
     queue = _queue(ask, host)
     ask.check("admin", queue.topic)
@@ -60,8 +61,8 @@ async def delete_queue(ask: Ask) -> Reply:
     return Reply(204)
 
 
-async def purge_queue(ask: Ask) -> Reply:
-    """`DELETE queues/VHOST/NAME/contents`: all messages that are ready go."""
+async def purge_queue(ask: ManagementCall) -> Reply:
+    """Answer `DELETE queues/VHOST/NAME/contents`: delete all ready messages."""
     host = ask.host(ask.parts[1])
     queue = _queue(ask, host)
     ask.check("consume", queue.topic)
@@ -70,8 +71,8 @@ async def purge_queue(ask: Ask) -> Reply:
     return Reply(204)
 
 
-async def _flush(ask: Ask) -> None:
-    """Until what clients have published and settled so far is done."""
+async def _flush(ask: ManagementCall) -> None:
+    """Wait until what clients have published and settled so far is done."""
     await ask.queueing.intake.flush()
     await ask.queueing.settling.flush()
 
@@ -79,8 +80,8 @@ async def _flush(ask: Ask) -> None:
 # ----------------------------------------------------------------------------------------------------------- exchanges
 
 
-async def put_exchange(ask: Ask) -> Reply:
-    """`PUT exchanges/VHOST/NAME`: have an exchange as it is wanted."""
+async def put_exchange(ask: ManagementCall) -> Reply:
+    """Answer `PUT exchanges/VHOST/NAME`: declare an exchange."""
     host, name = ask.host(ask.parts[1]), exchange_name(ask.parts[2])
     ask.check("admin", full_name(host.name, name))
     wanted = exchanges.checked_terms(
@@ -97,8 +98,8 @@ async def put_exchange(ask: Ask) -> Reply:
     return Reply(204 if was_there else 201)
 
 
-async def delete_exchange(ask: Ask) -> Reply:
-    """`DELETE exchanges/VHOST/NAME`, with `if-unused=true` only then."""
+async def delete_exchange(ask: ManagementCall) -> Reply:
+    """Answer `DELETE exchanges/VHOST/NAME`, optionally only `if-unused=true`."""
     host, name = ask.host(ask.parts[1]), exchange_name(ask.parts[2])
     if not host.has_exchange(name):
         raise NotFound("exchange", name)
@@ -111,8 +112,8 @@ async def delete_exchange(ask: Ask) -> Reply:
 # ------------------------------------------------------------------------------------------------------------ bindings
 
 
-def _ends(ask: Ask) -> tuple[VirtualHost, str, str, str]:
-    """Host, exchange, and kind and name of what is bound to it; all of them are there."""
+def _ends(ask: ManagementCall) -> tuple[VirtualHost, str, str, str]:
+    """Return the host, the exchange, and the kind and name of what is bound to it; all of them exist."""
     _, where, _, source, kind, to, *_ = ask.parts
     host, exchange = ask.host(where), exchange_name(source)
     if kind not in KINDS:
@@ -126,8 +127,8 @@ def _ends(ask: Ask) -> tuple[VirtualHost, str, str, str]:
     return host, exchange, KINDS[kind], to
 
 
-async def bind(ask: Ask) -> Reply:
-    """`POST bindings/VHOST/e/EXCHANGE/q|e/NAME`: bind a queue, or another exchange."""
+async def bind(ask: ManagementCall) -> Reply:
+    """Answer `POST bindings/VHOST/e/EXCHANGE/q|e/NAME`: bind a queue, or another exchange."""
     host, exchange, kind, to = _ends(ask)
     ask.check("consume", full_name(host.name, exchange))
     key, arguments = ask.text("routing_key", ""), ask.table("arguments")
@@ -139,8 +140,8 @@ async def bind(ask: Ask) -> Reply:
     return Reply(201, location=place)
 
 
-async def unbind(ask: Ask) -> Reply:
-    """`DELETE bindings/VHOST/e/EXCHANGE/q|e/NAME/PROPERTIES`: undo the binding that is shown with that key."""
+async def unbind(ask: ManagementCall) -> Reply:
+    """Answer `DELETE bindings/VHOST/e/EXCHANGE/q|e/NAME/PROPERTIES`: remove the binding with that key."""
     host, exchange, kind, to = _ends(ask)
     for bound, row in binds(host, exchange, kind, to):
         if row["properties_key"] == ask.parts[6]:
@@ -153,8 +154,8 @@ async def unbind(ask: Ask) -> Reply:
 # --------------------------------------------------------------------------------------- virtual hosts and connections
 
 
-async def put_host(ask: Ask) -> Reply:
-    """`PUT vhosts/NAME`: a virtual host that stays until it is deleted, over restarts too."""
+async def put_host(ask: ManagementCall) -> Reply:
+    """Answer `PUT vhosts/NAME`: create a virtual host, which stays until it is deleted, over restarts too."""
     ask.check_admin()
     tags = ask.body.get("tags") or ()
     tags = tags.split(",") if isinstance(tags, str) else tags
@@ -164,18 +165,18 @@ async def put_host(ask: Ask) -> Reply:
     return Reply(201 if made else 204)
 
 
-async def delete_host(ask: Ask) -> Reply:
-    """`DELETE vhosts/NAME`: with all its queues and exchanges; who is connected to it is told, and cut off."""
+async def delete_host(ask: ManagementCall) -> Reply:
+    """Answer `DELETE vhosts/NAME`: delete it with its queues and exchanges, and close its connections with a reason."""
     name = ask.check_known(ask.parts[1])
     ask.queueing.check_made(name)
-    await people.revoke_all(ask, name)  # first: nobody shall find old grants in a new host of that name
+    await people.revoke_all(ask, name)  # first: a new host of that name must not have the old grants
     await ask.queueing.delete_host(name)
     await people.revoke_all(ask, name)  # of what was granted meanwhile
     return Reply(204)
 
 
-async def close_connection(ask: Ask) -> Reply:
-    """`DELETE connections/NAME`: its client is told why."""
+async def close_connection(ask: ManagementCall) -> Reply:
+    """Answer `DELETE connections/NAME`: close the connection; its client gets the reason."""
     ask.check_admin()
     for session in sessions(ask.queueing):
         if session.is_open and session.name == ask.parts[1]:

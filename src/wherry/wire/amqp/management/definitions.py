@@ -1,4 +1,4 @@
-"""Everything that was declared, as one document: written down, and taken in again, here or on RabbitMQ."""
+"""All declarations as one document: exported, and imported again, here or on RabbitMQ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wherry.model.errors import InvalidInput
 from wherry.queueing.hosts.exchanges import BUILT_IN
 from wherry.queueing.introduction import PROPERTIES
 from wherry.wire.amqp.management import changing, looking, people
-from wherry.wire.amqp.management.asking import DEFAULT_EXCHANGE, Ask, Reply, Row
+from wherry.wire.amqp.management.asking import DEFAULT_EXCHANGE, ManagementCall, Reply, Row
 
 DEFINITIONS_BYTES_MAX = 16 << 20
 
@@ -18,12 +18,12 @@ _EXCHANGE = ("name", "vhost", "type", "durable", "auto_delete", "internal", "arg
 _BINDING = ("source", "vhost", "destination", "destination_type", "routing_key", "arguments")
 
 
-def written(ask: Ask) -> Row:
-    """`GET definitions`: users with the hashes of their passwords, so only for administrators."""
+def written(ask: ManagementCall) -> Row:
+    """Answer `GET definitions`: with users and the hashes of their passwords, so only for administrators."""
     ask.check_admin()
 
     def rows(what: str, fields: tuple[str, ...]) -> list[Row]:
-        found: list[Row] = looking.answer(Ask(ask.queueing, ask.login, [what]))  # type: ignore[assignment]
+        found: list[Row] = looking.answer(ManagementCall(ask.queueing, ask.login, [what]))  # type: ignore[assignment]
         return [{name: row[name] for name in fields} for row in found if not row.get("exclusive")]
 
     return {
@@ -48,7 +48,7 @@ def _binding(row: Row) -> list[str]:
     return ["bindings", row["vhost"], "e", row["source"] or DEFAULT_EXCHANGE, kind, row["destination"]]
 
 
-_Change = Callable[[Ask], Coroutine[Any, Any, Reply]]
+_Change = Callable[[ManagementCall], Coroutine[Any, Any, Reply]]
 
 _STEPS: list[tuple[str, _Change, Callable[[Row], list[str]]]] = [
     ("vhosts", changing.put_host, lambda row: ["vhosts", row["name"]]),
@@ -58,11 +58,11 @@ _STEPS: list[tuple[str, _Change, Callable[[Row], list[str]]]] = [
     ("exchanges", changing.put_exchange, lambda row: ["exchanges", row["vhost"], row["name"]]),
     ("bindings", changing.bind, _binding),
 ]
-"""What is taken in, each behind what it needs."""
+"""The parts of a document, each after the parts that it needs."""
 
 
-async def take_in(ask: Ask) -> Reply:
-    """`POST definitions`: have all that a document names. The first that is refused ends it; what came before stays."""
+async def take_in(ask: ManagementCall) -> Reply:
+    """Answer `POST definitions`: declare all that a document names. The first refusal ends it; earlier parts stay."""
     ask.check_admin()
     for what, change, path in _STEPS:
         rows = ask.body.get(what) or []
@@ -73,5 +73,5 @@ async def take_in(ask: Ask) -> Reply:
                 raise InvalidInput(what, row, "objects with the names that they go by") from None
             if not all(isinstance(part, str) for part in parts):
                 raise InvalidInput(what, row, "names that are text")
-            await change(Ask(ask.queueing, ask.login, parts, known=row))
+            await change(ManagementCall(ask.queueing, ask.login, parts, known=row))
     return Reply(204)

@@ -1,4 +1,4 @@
-"""What tools look at: queues, exchanges, bindings, connections, in the shapes that RabbitMQ tells them in."""
+"""What tools read: queues, exchanges, bindings and connections, in the JSON of RabbitMQ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wherry.queueing.introduction import PROPERTIES
 from wherry.queueing.names import SUBSCRIPTION, full_name, host_and_name
 from wherry.queueing.queueing import Queueing
 from wherry.wire.amqp.channel import Channel, Consumer
-from wherry.wire.amqp.management.asking import Ask, Row, exchange_name, sessions
+from wherry.wire.amqp.management.asking import ManagementCall, Row, exchange_name, sessions
 from wherry.wire.amqp.session import Session
 
 _Rows = Iterator[Row]
@@ -27,11 +27,11 @@ _Rows = Iterator[Row]
 NODE = "wherry"
 
 _NOTHING = ("policies", "operator-policies", "parameters", "global-parameters", "topic-permissions")
-"""What RabbitMQ has and we have not: there is none of it."""
+"""What only RabbitMQ has: lists of it are empty."""
 
 
-def answer(ask: Ask) -> Any | None:
-    """What is at a path, to be written as JSON; None if there is nothing."""
+def answer(ask: ManagementCall) -> Any | None:
+    """Return what is at a path, to be written as JSON; None if there is nothing."""
     what, *rest = ask.parts
     if what in _ALL or what in _IN_HOSTS:
         return _looked_up(ask, what, rest)
@@ -42,12 +42,12 @@ def answer(ask: Ask) -> Any | None:
     return _SINGLE[what](ask) if what in _SINGLE else None
 
 
-def _whoami(ask: Ask) -> Row:
+def _whoami(ask: ManagementCall) -> Row:
     return {"name": plain(ask.login.user), "tags": list(ask.login.tags)}
 
 
-def _looked_up(ask: Ask, what: str, rest: list[str]) -> Any | None:
-    """All rows, those of a virtual host, the one of a name, or its bindings."""
+def _looked_up(ask: ManagementCall, what: str, rest: list[str]) -> Any | None:
+    """Return all rows, those of a virtual host, the one of a name, or its bindings."""
     queueing = ask.queueing
     if what in _ONE and len(rest) == (2 if what in _IN_HOSTS else 1):
         rows = _visible(ask, _ONE[what](queueing, *rest))
@@ -62,18 +62,18 @@ def _looked_up(ask: Ask, what: str, rest: list[str]) -> Any | None:
     return _visible(ask, (row for host in hosts for row in _IN_HOSTS[what](queueing, host)))
 
 
-def _visible(ask: Ask, rows: Iterable[Row]) -> list[Row]:
-    """Those that whoever asks may see, without the marks that tell it: its own, and what is in its virtual hosts."""
+def _visible(ask: ManagementCall, rows: Iterable[Row]) -> list[Row]:
+    """Return the rows that the user may see, its own and those of its virtual hosts, without their marks."""
     all_of_them = ask.sees_all
     seen = [row for row in rows if all_of_them or _sees(ask, row)]
     return [{name: row[name] for name in row if name not in _MARKS} for row in seen]
 
 
 _MARKS = ("_topic", "_owner", "_host")
-"""Of a row: the topic, the user or the virtual host that it is of; none for what everybody sees."""
+"""Fields of a row that name its topic, user or virtual host; a row without them is visible to all users."""
 
 
-def _sees(ask: Ask, row: Row) -> bool:
+def _sees(ask: ManagementCall, row: Row) -> bool:
     if "_topic" in row:
         return ask.sees(row["_topic"])
     if "_owner" in row:
@@ -81,8 +81,8 @@ def _sees(ask: Ask, row: Row) -> bool:
     return "_host" not in row or ask.sees_host(row["_host"])
 
 
-def _bound(ask: Ask, what: str, rest: list[str]) -> Any | None:
-    """The bindings of a queue, of an exchange, or between two."""
+def _bound(ask: ManagementCall, what: str, rest: list[str]) -> Any | None:
+    """Return the bindings of a queue, of an exchange, or between two."""
     if rest[0] not in ask.queueing.hosts:
         return None
     host, name = ask.queueing.hosts[rest[0]], rest[1]
@@ -108,7 +108,7 @@ def _bound(ask: Ask, what: str, rest: list[str]) -> Any | None:
     return _visible(ask, rows)
 
 
-def _overview(ask: Ask) -> Row:
+def _overview(ask: ManagementCall) -> Row:
     queueing = ask.queueing
 
     def seen(what: Callable[[Queueing, VirtualHost], _Rows]) -> list[Row]:
@@ -229,7 +229,7 @@ def _exchange(host: VirtualHost, name: str, terms: ExchangeTerms) -> Row:
 
 
 KINDS = {"q": "queue", "e": "exchange"}
-"""What a binding leads to, as a path says it."""
+"""What a binding leads to, by the letter in a path."""
 
 
 def _bindings(_: Queueing, host: VirtualHost) -> Iterator[Row]:
@@ -240,7 +240,7 @@ def _bindings(_: Queueing, host: VirtualHost) -> Iterator[Row]:
 
 
 def bindings_to(host: VirtualHost, kind: str, name: str) -> Iterator[Row]:
-    """Those that lead to a queue or to an exchange."""
+    """Yield the bindings that lead to a queue or to an exchange."""
     if kind == "queue":
         yield _by_default(host, name)
     full = full_name(host.name, name)
@@ -250,7 +250,7 @@ def bindings_to(host: VirtualHost, kind: str, name: str) -> Iterator[Row]:
 
 
 def bindings_from(host: VirtualHost, exchange: str) -> Iterator[Row]:
-    """Those of an exchange."""
+    """Yield the bindings of an exchange."""
     if exchange == "":
         yield from (_by_default(host, queue.name) for queue in host.queues())
     for bound in host.bindings_of(exchange):
@@ -258,7 +258,7 @@ def bindings_from(host: VirtualHost, exchange: str) -> Iterator[Row]:
 
 
 def bindings_between(host: VirtualHost, source: str, kind: str, name: str) -> Iterator[Row]:
-    """Those of an exchange that lead to one queue or exchange."""
+    """Yield the bindings of an exchange that lead to one queue or exchange."""
     if source == "" and kind == "queue" and host.has_queue(name):
         yield _by_default(host, name)
     for _, row in binds(host, source, kind, name):
@@ -266,7 +266,7 @@ def bindings_between(host: VirtualHost, source: str, kind: str, name: str) -> It
 
 
 def binds(host: VirtualHost, source: str, kind: str, name: str) -> Iterator[tuple[Binding, Row]]:
-    """The same as they are kept, without that of the default exchange, and as they are shown."""
+    """Yield the same bindings, except that of the default exchange, each as it is kept and as it is shown."""
     full = full_name(host.name, name)
     for bound in host.bindings_of(source):
         if (bound.topic if kind == "queue" else bound.route) == full:
@@ -298,7 +298,7 @@ def _binding(host: VirtualHost, source: str, to: str, kind: str, key: str, argum
 
 
 def properties_key(key: str, arguments: Row) -> str:
-    """What a binding is called in a path: its routing key, and behind a `~` a hash of its arguments if it has some."""
+    """Return the name of a binding in a path: its routing key, and after a `~` a hash of its arguments if any."""
     quoted = key.replace("%", "%25").replace("~", "%7E")
     if not arguments:
         return quoted or "~"
@@ -307,7 +307,7 @@ def properties_key(key: str, arguments: Row) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value of a field table as JSON has it."""
+    """Return a value of a field table as a value of JSON."""
     if isinstance(value, dict):
         return {plain(name): plain(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -418,11 +418,11 @@ def _open_channels(queueing: Queueing) -> Iterator[tuple[Session, Channel]]:
             yield session, channel
 
 
-def _is_well(_: Ask) -> Row:
+def _is_well(_: ManagementCall) -> Row:
     return {"status": "ok"}
 
 
-_SINGLE: dict[str, Callable[[Ask], Row]] = {
+_SINGLE: dict[str, Callable[[ManagementCall], Row]] = {
     "overview": _overview,
     "whoami": _whoami,
     "cluster-name": lambda _: {"name": PROPERTIES["cluster_name"]},
@@ -430,7 +430,7 @@ _SINGLE: dict[str, Callable[[Ask], Row]] = {
     "health": _is_well,
     "healthchecks": _is_well,
 }
-"""What there is one of."""
+"""Paths with a single answer."""
 
 _ALL: dict[str, Callable[[Queueing], _Rows]] = {
     "vhosts": _hosts,
@@ -444,7 +444,7 @@ _IN_HOSTS: dict[str, Callable[[Queueing, VirtualHost], _Rows]] = {
     "bindings": _bindings,
     "consumers": _consumers,
 }
-"""What is in a virtual host: at the name alone those of all of them."""
+"""Lists of a virtual host; without its name, of all of them."""
 
 _ONE: dict[str, Callable[..., _Rows]] = {
     "vhosts": _one_host,
@@ -454,4 +454,4 @@ _ONE: dict[str, Callable[..., _Rows]] = {
     "queues": _one_queue,
     "exchanges": _one_exchange,
 }
-"""The one of a name, found without a look at all the others: tools ask for one queue after the other."""
+"""Single rows by name, found without reading all others: tools ask for one queue after the other."""

@@ -1,4 +1,4 @@
-"""Messages over the management interface: publish one, get some. For a look or a test, not for traffic."""
+"""Messages over the management interface: publish one, get some. For inspection and tests, not for traffic."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from wherry.queueing.message.placing import delay_ms, placement
 from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import without
 from wherry.queueing.refusals import Reason, refused
-from wherry.wire.amqp.management.asking import BODY_BYTES_MAX, Ask, Reply, Row, decoded, exchange_name
+from wherry.wire.amqp.management.asking import BODY_BYTES_MAX, ManagementCall, Reply, Row, decoded, exchange_name
 from wherry.wire.amqp.management.looking import plain
 
 COUNT_MAX = 1_000
 GOT_BYTES_MAX = 32 << 20
-"""Of what one `get` brings: no more than so many messages, and none after so many bytes."""
+"""Bounds of one `get`: the most messages, and the bytes after which no more are taken."""
 
 PUBLISH_BYTES_MAX = PAYLOAD_BYTES_MAX // 3 * 4 + BODY_BYTES_MAX
-"""Of the body of a publish: the largest payload in base64, and what is beside it."""
+"""The largest body of a publish: the largest payload in base64, and its other fields."""
 
 STORED_S = 30.0
-"""How long a publish waits for the disk before it is told that nobody knows."""
+"""How long a publish waits for the disk before it is answered that its fate is unknown."""
 
 _MODES: dict[str, SettleVerb] = {
     "ack_requeue_false": "ack",
@@ -43,21 +43,22 @@ _MODES: dict[str, SettleVerb] = {
 
 
 class _Waiting:
-    """Whoever publishes one message, and waits until it is over."""
+    """Waits until one published message is stored or refused."""
 
     def __init__(self) -> None:
         self.over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def confirmed(self, last: int, refused: set[int]) -> None:
-        """It is stored, or was refused."""
+        """Note that the message is stored, or was refused."""
         if not self.over.done():
             self.over.set_result(not refused)
 
 
-async def publish(ask: Ask) -> Reply:
-    """`POST exchanges/VHOST/NAME/publish`: one message, stored when this answers; whether a queue took it."""
+async def publish(ask: ManagementCall) -> Reply:
+    """Answer `POST exchanges/VHOST/NAME/publish`: publish one message; the answer shows whether a queue took it."""
     host = ask.host(ask.parts[1])
-    if not ask.login.has_some(("publish",), host.name):  # whatever it reaches, which may be nothing
+    # checked whatever queues the message reaches, which may be none
+    if not ask.login.has_some(("publish",), host.name):
         raise Forbidden(ask.login.user, "publish", f"vhost {host.name}")
     ask.known = _message(ask.raw)
     exchange, key = exchange_name(ask.parts[2]), ask.text("routing_key")
@@ -79,7 +80,7 @@ async def publish(ask: Ask) -> Reply:
 
 
 class _Message(msgspec.Struct):
-    """What a publish brings: a payload that may be large, and all else as it stands there."""
+    """The body of a publish: a payload that may be large, and the other fields undecoded."""
 
     payload: str | msgspec.UnsetType = msgspec.UNSET
     payload_encoding: msgspec.Raw = msgspec.Raw()
@@ -88,7 +89,7 @@ class _Message(msgspec.Struct):
 
 
 def _message(raw: bytes) -> Row:
-    """The body of a publish. Only what is known is decoded, and but for the payload only if it is small."""
+    """Decode the body of a publish: only known fields, and of these only small ones, except the payload."""
     if not raw.strip():
         return {}
     try:
@@ -104,7 +105,7 @@ def _message(raw: bytes) -> Row:
     return body
 
 
-def _payload(ask: Ask) -> bytes:
+def _payload(ask: ManagementCall) -> bytes:
     text, encoding = ask.text("payload"), ask.text("payload_encoding", "string")
     if encoding not in ("string", "base64"):
         raise InvalidInput("payload_encoding", encoding, "string or base64")
@@ -117,8 +118,8 @@ def _payload(ask: Ask) -> bytes:
     return body
 
 
-def _properties(ask: Ask) -> UsedProperties:
-    """The properties of a message, from their names as the protocol has them."""
+def _properties(ask: ManagementCall) -> UsedProperties:
+    """Return the properties of a message, given by their names in the protocol."""
     given = ask.table("properties")
     for name in given:
         if name not in properties.Properties.__struct_fields__:
@@ -135,7 +136,7 @@ def _properties(ask: Ask) -> UsedProperties:
 
 
 async def _stored(
-    ask: Ask, targets: tuple[Queue, ...], messages: Rows, known: UsedProperties, delay: int | None
+    ask: ManagementCall, targets: tuple[Queue, ...], messages: Rows, known: UsedProperties, delay: int | None
 ) -> None:
     waiting, queueing = _Waiting(), ask.queueing
     now_ms = queueing.broker.now_ms()
@@ -152,8 +153,8 @@ async def _stored(
         raise refused(Reason.PRECONDITION_FAILED, "rejected: a queue that it goes to has reached its limit")
 
 
-async def get(ask: Ask) -> Reply:
-    """`POST queues/VHOST/NAME/get`: the next messages, which are gone from the queue then, or come back to it."""
+async def get(ask: ManagementCall) -> Reply:
+    """Answer `POST queues/VHOST/NAME/get`: return the next messages, and remove them or put them back."""
     host = ask.host(ask.parts[1])
     queue = host.queue_for(ask.parts[2], None)
     ask.check("consume", queue.topic)
@@ -161,7 +162,7 @@ async def get(ask: Ask) -> Reply:
     as_text = ask.text("encoding", "auto") == "auto"
     count = min(ask.number("count", 1), COUNT_MAX)
     longest = ask.number("truncate", PAYLOAD_BYTES_MAX)
-    if verb == "reject" and queue.terms.dead_exchange is None:  # nobody wants to see it again
+    if verb == "reject" and queue.terms.dead_exchange is None:  # without a dead-letter exchange the message is dropped
         verb = "ack"
     await host.have_subscription(queue)
     await ask.queueing.intake.flush()
@@ -175,7 +176,7 @@ async def get(ask: Ask) -> Reply:
             out.append(queue_delivery)
             size += len(body)
             row = {"payload_bytes": len(body), "redelivered": again, "exchange": exchange, "routing_key": plain(key)}
-            row |= {"message_count": queue.ready(), "properties": _told(raw)}
+            row |= {"message_count": queue.ready(), "properties": _shown_properties(raw)}
             found.append(row | _encoded(body[:longest], as_text=as_text))
     finally:
         for queue_delivery in out:
@@ -184,7 +185,7 @@ async def get(ask: Ask) -> Reply:
     return Reply(200, found)
 
 
-def _mode(ask: Ask) -> SettleVerb:
+def _mode(ask: ManagementCall) -> SettleVerb:
     if "requeue" in ask.body and "ackmode" not in ask.body:  # as tools of earlier versions ask
         return "requeue" if ask.flag("requeue") else "ack"
     mode = ask.text("ackmode", "ack_requeue_true")
@@ -193,10 +194,10 @@ def _mode(ask: Ask) -> SettleVerb:
     return _MODES[mode]
 
 
-def _told(raw: bytes) -> Row:
+def _shown_properties(raw: bytes) -> Row:
     decoded = properties.decode(raw)
-    told: dict[str, Any] = {name: getattr(decoded, name) for name in decoded.__struct_fields__}
-    return {name: plain(value) for name, value in told.items() if value is not None}
+    values: dict[str, Any] = {name: getattr(decoded, name) for name in decoded.__struct_fields__}
+    return {name: plain(value) for name, value in values.items() if value is not None}
 
 
 def _encoded(body: bytes, *, as_text: bool) -> Row:

@@ -1,4 +1,4 @@
-"""Lists as tools ask for them: a page of them, those of a name, in an order, with some of their columns."""
+"""Lists as tools ask for them: one page, filtered by name, sorted, with some of the columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXPRESSION_MAX = 500
 
 
 def shown(found: Any, query: Mapping[str, str]) -> Any:
-    """What was found as it was asked for. Only with `page` a list is filtered by name, and comes with its counts."""
+    """Return what was found in the form asked for. Only with `page` a list is filtered by name, and has its counts."""
     if not isinstance(found, list):
         return _columns(found, query) if isinstance(found, dict) else found
     if "page" not in query:
@@ -48,9 +48,10 @@ def _whole(query: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _named(rows: list[Row], query: Mapping[str, str]) -> list[Row]:
-    """Those whose names have a text in them, or fit a regular expression.
+    """Return rows whose names contain a text, or match a regular expression.
 
-    RE2 takes as long as the names are, whatever the expression; one that it does not know is refused.
+    The time of RE2 grows only with the length of the names, whatever the expression; an expression it does not know is
+    refused.
     """
     wanted = query.get("name", "")
     if not wanted:
@@ -76,21 +77,21 @@ def _sorted(rows: list[Row], query: Mapping[str, str]) -> list[Row]:
 
 
 def _ranked(value: Any) -> tuple[int, float, str]:
-    """Numbers before texts before whatever else: values of one column may be of several kinds."""
+    """Return a sort key: numbers before texts before all else, as values of one column may be of several kinds."""
     if isinstance(value, int | float):
         return 0, float(value), ""
     return (1, 0.0, value) if isinstance(value, str) else (2, 0.0, "")
 
 
 def _at(row: Any, path: str) -> Any:
-    """The value of a column; a dot leads into it."""
+    """Return the value of a column; a dot leads into nested objects."""
     for step in path.split("."):
         row = row.get(step) if isinstance(row, dict) else None
     return row
 
 
 def _columns(row: Any, query: Mapping[str, str]) -> Any:
-    """The columns that were asked for, as far as there are such; all of them where none were."""
+    """Return the columns that were asked for, as far as they exist; all of them where none were."""
     wanted = [name for name in query.get("columns", "").split(",") if name]
     if not wanted or not isinstance(row, dict):
         return row

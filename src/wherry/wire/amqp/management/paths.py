@@ -1,4 +1,4 @@
-"""The paths below `/api/`, and what answers each: a look, or a change."""
+"""The paths below `/api/`, and the function that answers each: a read, or a change."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from wherry.model.errors import NotFound
 from wherry.wire.amqp.management import changing, definitions, looking, messages, paging, people
-from wherry.wire.amqp.management.asking import BODY_BYTES_MAX, Ask, Reply
+from wherry.wire.amqp.management.asking import BODY_BYTES_MAX, ManagementCall, Reply
 
-Change = Callable[[Ask], Coroutine[Any, Any, Reply]]
-Look = Callable[[Ask], Any]
+Change = Callable[[ManagementCall], Coroutine[Any, Any, Reply]]
+Look = Callable[[ManagementCall], Any]
 
 _CHANGES: dict[tuple[str, str], Change] = {
     ("PUT", "queues/*/*"): changing.put_queue,
@@ -40,7 +40,7 @@ _LARGE: dict[Change, int] = {
 
 
 def body_max(call: Change) -> int:
-    """How many bytes the body of a call may have."""
+    """Return how many bytes the body of a call may have."""
     return _LARGE.get(call, BODY_BYTES_MAX)
 
 
@@ -53,19 +53,19 @@ _LOOKS: dict[str, Look] = {
     "permissions/*/*": people.permission,
     "definitions": definitions.written,
 }
-"""Beside those of `looking`."""
+"""Reads beside those of `looking`."""
 
 
 def change(method: str, parts: list[str]) -> Change | None:
-    """What a call that changes something does; None if there is no such call."""
+    """Return the function of a call that changes something; None if there is no such call."""
     for (its_method, template), call in _CHANGES.items():
         if method == its_method and _fits(template, parts):
             return call
     return None
 
 
-def look(ask: Ask) -> Any:
-    """What is at a path, as it was asked for; `NotFound` if there is nothing."""
+def look(ask: ManagementCall) -> Any:
+    """Return what is at a path, in the form asked for; `NotFound` if there is nothing."""
     for template, call in _LOOKS.items():
         if _fits(template, ask.parts):
             return paging.shown(call(ask), ask.query)

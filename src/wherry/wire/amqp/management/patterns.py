@@ -1,6 +1,6 @@
-r"""Regular expressions of permissions as patterns with `*`, as far as a pattern can say the same.
+r"""Regular expressions of permissions as patterns with `*`, as far as a pattern matches the same names.
 
-RabbitMQ looks for an expression anywhere in a name, unless it is tied to the begin or the end of it:
+RabbitMQ searches an expression anywhere in a name, unless it is anchored at the begin or the end of the name:
 
     .*        *           ^jobs       jobs*        ^jobs$|^mails$      jobs, mails
     jobs      *jobs*      \.done$     *.done       ^(jobs|mails)$      jobs, mails
@@ -20,7 +20,7 @@ _STEP = re.compile(r"\\(?P<sign>[^\w*])|(?P<any>\.\*)|(?P<plain>[\w\-/:@#%&,=~!<
 
 
 def patterns(field: str, expression: str) -> list[str]:
-    """The patterns of an expression, or `InvalidInput`.
+    """Return the patterns of an expression, or raise `InvalidInput`.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def patterns(field: str, expression: str) -> list[str]:
 
 
 def _pattern(part: str) -> str | None:
-    """One alternative as a pattern; None if no pattern says the same."""
+    """Return one alternative as a pattern; None if no pattern matches the same names."""
     begins, ends = part.startswith("^"), part.endswith("$") and not part.endswith("\\$")
     body = part[1 if begins else 0 : len(part) - (1 if ends else 0)]
     if not body:

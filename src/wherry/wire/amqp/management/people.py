@@ -1,8 +1,8 @@
-"""Users and what they may do, as tools make and grant them: a user is a key with a password, a permission some rights.
+"""Users and permissions, as tools manage them: a user is a key with a password, a permission is some rights.
 
 RabbitMQ grants by regular expressions over names of queues and exchanges: to configure, to write, to read. Here a right
-is of a verb and a pattern with `*`. What one of its expressions says is granted if a pattern says the same, and refused
-if none does: nobody shall be told of a right that is wider or narrower than what was asked for.
+is of a verb and a pattern with `*`. An expression is granted if a pattern matches the same names, and refused
+otherwise: no right may be wider or narrower than what was asked for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wherry.model.catalog.key import (
 from wherry.model.errors import InvalidInput, NotFound
 from wherry.queueing.login import GUEST
 from wherry.security.passwords import ALGORITHM, hash_of, make_user, with_hash, with_password
-from wherry.wire.amqp.management.asking import Ask, Reply, Row
+from wherry.wire.amqp.management.asking import ManagementCall, Reply, Row
 from wherry.wire.amqp.management.patterns import patterns
 
 ALL = ".*"
@@ -31,21 +31,21 @@ NAME_BYTES_MAX = 255
 # --------------------------------------------------------------------------------------------------------------- users
 
 
-def _users(ask: Ask) -> dict[str, Key]:
+def _users(ask: ManagementCall) -> dict[str, Key]:
     known = ask.queueing.broker.keys()
     return {key.name: key for key in known if key.user is not None}
 
 
-def _is_known(ask: Ask, name: str) -> bool:
+def _is_known(ask: ManagementCall, name: str) -> bool:
     return ask.queueing.broker.user(name) is not None
 
 
-def _has_guest(ask: Ask) -> bool:
-    """Whether `guest` may do everything, being nobody's key and no user that somebody made."""
+def _has_guest(ask: ManagementCall) -> bool:
+    """Return whether `guest` may do everything: the broker has no keys, and no user of that name was made."""
     return ask.login.knows_guest and not _is_known(ask, GUEST)
 
 
-def _user(ask: Ask, name: str) -> Key:
+def _user(ask: ManagementCall, name: str) -> Key:
     key = ask.queueing.broker.user(name)
     if key is None:
         if name == GUEST and _has_guest(ask):
@@ -59,23 +59,23 @@ def _shown(key: Key) -> Row:
     return {"name": key.name, "password_hash": hash_of(key), "hashing_algorithm": ALGORITHM, "tags": tags, "limits": {}}
 
 
-def users(ask: Ask) -> list[Row]:
-    """`GET users`."""
+def users(ask: ManagementCall) -> list[Row]:
+    """Answer `GET users`."""
     ask.check_admin()
     guest = {"name": GUEST, "password_hash": "", "hashing_algorithm": ALGORITHM, "tags": [ADMINISTRATOR], "limits": {}}
     return ([guest] if _has_guest(ask) else []) + [_shown(key) for _, key in sorted(_users(ask).items())]
 
 
-def user(ask: Ask) -> Row:
-    """`GET users/NAME`."""
+def user(ask: ManagementCall) -> Row:
+    """Answer `GET users/NAME`."""
     for row in users(ask):
         if row["name"] == ask.parts[1]:
             return row
     raise NotFound("user", ask.parts[1])
 
 
-async def put_user(ask: Ask) -> Reply:
-    """`PUT users/NAME`: a user with this password and these tags, whatever it had before."""
+async def put_user(ask: ManagementCall) -> Reply:
+    """Answer `PUT users/NAME`: create a user, or replace its password and tags."""
     ask.check_admin()
     name, tags, broker = ask.parts[1], _tags(ask), ask.queueing.broker
     if name == GUEST and _has_guest(ask):
@@ -90,7 +90,7 @@ async def put_user(ask: Ask) -> Reply:
             raise InvalidInput("hashing_algorithm", ask.body["hashing_algorithm"], ALGORITHM)
         return with_hash(key, ask.text("password_hash", ""))
 
-    async with ask.queueing.naming:  # a name is one user's, whoever else makes it now
+    async with ask.queueing.naming:  # a name belongs to one user, even if two calls create it at once
         known = broker.user(name)
         if known is not None:
             await broker.alter_key(known.id, changed)
@@ -99,7 +99,7 @@ async def put_user(ask: Ask) -> Reply:
     return Reply(201 if known is None else 204)
 
 
-def _tags(ask: Ask) -> tuple[str, ...]:
+def _tags(ask: ManagementCall) -> tuple[str, ...]:
     given = ask.body.get("tags", "")
     listed = given.split(",") if isinstance(given, str) else given
     if not isinstance(listed, list) or not all(isinstance(tag, str) for tag in listed):
@@ -107,15 +107,15 @@ def _tags(ask: Ask) -> tuple[str, ...]:
     return tuple(tag.strip() for tag in listed if tag.strip())
 
 
-async def delete_user(ask: Ask) -> Reply:
-    """`DELETE users/NAME`: its connections are cut off within a second."""
+async def delete_user(ask: ManagementCall) -> Reply:
+    """Answer `DELETE users/NAME`: delete a user; its connections are cut off within a second."""
     ask.check_admin()
     await ask.queueing.broker.delete_key(_user(ask, ask.parts[1]).id)
     return Reply(204)
 
 
-async def delete_users(ask: Ask) -> Reply:
-    """`POST users/bulk-delete`: all of a list; those that are not there are no error."""
+async def delete_users(ask: ManagementCall) -> Reply:
+    """Answer `POST users/bulk-delete`: delete the users of a list; unknown names are no error."""
     ask.check_admin()
     wanted = ask.body.get("users")
     if not isinstance(wanted, list):
@@ -123,7 +123,7 @@ async def delete_users(ask: Ask) -> Reply:
     for name in wanted:
         key = ask.queueing.broker.user(name) if isinstance(name, str) else None
         if key is not None:
-            with suppress(NotFound):  # somebody else was quicker
+            with suppress(NotFound):  # another call was quicker
                 await ask.queueing.broker.delete_key(key.id)
     return Reply(204)
 
@@ -131,8 +131,8 @@ async def delete_users(ask: Ask) -> Reply:
 # --------------------------------------------------------------------------------------------------------- permissions
 
 
-def permissions(ask: Ask) -> list[Row]:
-    """`GET permissions`: all of them."""
+def permissions(ask: ManagementCall) -> list[Row]:
+    """Answer `GET permissions`: list all of them."""
     ask.check_admin()
     hosts = [name for name in ask.queueing.hosts if not ask.queueing.note_of(name).is_shut] if _has_guest(ask) else []
     rows = [_granted(GUEST, Grant(name, ALL, ALL, ALL)) for name in hosts]
@@ -142,32 +142,32 @@ def permissions(ask: Ask) -> list[Row]:
 
 
 def _granted(name: str, grant: Grant) -> Row:
-    told = {"configure": grant.configure, "write": grant.write, "read": grant.read}
-    return {"user": name, "vhost": grant.host, **told}
+    expressions = {"configure": grant.configure, "write": grant.write, "read": grant.read}
+    return {"user": name, "vhost": grant.host, **expressions}
 
 
-def permissions_of_user(ask: Ask) -> list[Row]:
-    """`GET users/NAME/permissions`."""
+def permissions_of_user(ask: ManagementCall) -> list[Row]:
+    """Answer `GET users/NAME/permissions`."""
     user(ask)
     return [row for row in permissions(ask) if row["user"] == ask.parts[1]]
 
 
-def permissions_of_host(ask: Ask) -> list[Row]:
-    """`GET vhosts/NAME/permissions`."""
+def permissions_of_host(ask: ManagementCall) -> list[Row]:
+    """Answer `GET vhosts/NAME/permissions`."""
     ask.check_known(ask.parts[1])
     return [row for row in permissions(ask) if row["vhost"] == ask.parts[1]]
 
 
-def permission(ask: Ask) -> Row:
-    """`GET permissions/VHOST/USER`."""
+def permission(ask: ManagementCall) -> Row:
+    """Answer `GET permissions/VHOST/USER`."""
     for row in permissions(ask):
         if (row["vhost"], row["user"]) == (ask.parts[1], ask.parts[2]):
             return row
     raise NotFound("permission", ask.parts[2])
 
 
-async def put_permission(ask: Ask) -> Reply:
-    """`PUT permissions/VHOST/USER`: what a user may do in a virtual host, whatever it was before."""
+async def put_permission(ask: ManagementCall) -> Reply:
+    """Answer `PUT permissions/VHOST/USER`: replace what a user may do in a virtual host."""
     host, name = ask.check_known(ask.parts[1]), ask.parts[2]
     grant = Grant(host, ask.text("configure"), ask.text("write"), ask.text("read"))
     if name == GUEST and _has_guest(ask):
@@ -178,8 +178,8 @@ async def put_permission(ask: Ask) -> Reply:
     return Reply(204 if await _grant(ask, _user(ask, name), host, grant) else 201)
 
 
-async def delete_permission(ask: Ask) -> Reply:
-    """`DELETE permissions/VHOST/USER`: it may do nothing there, and not connect to it."""
+async def delete_permission(ask: ManagementCall) -> Reply:
+    """Answer `DELETE permissions/VHOST/USER`: the user has no rights there, and cannot connect to it."""
     ask.check_admin()
     if ask.parts[2] == GUEST and _has_guest(ask):
         if not await ask.queueing.shut_host(ask.check_known(ask.parts[1]), shut=True):
@@ -190,16 +190,16 @@ async def delete_permission(ask: Ask) -> Reply:
     return Reply(204)
 
 
-async def revoke_all(ask: Ask, host: str) -> None:
-    """Take back what was granted in a virtual host, which goes."""
+async def revoke_all(ask: ManagementCall, host: str) -> None:
+    """Revoke all grants in a virtual host that is being deleted."""
     for key in _users(ask).values():
         if key.user is not None and any(grant.host == host for grant in key.user.grants):
-            with suppress(NotFound):  # a user who was deleted meanwhile
+            with suppress(NotFound):  # a user that was deleted meanwhile
                 await _grant(ask, key, host, None)
 
 
-async def _grant(ask: Ask, key: Key, host: str, grant: Grant | None) -> bool:
-    """Allow a user this in a virtual host, or nothing, whatever it was before; whether it was allowed something."""
+async def _grant(ask: ManagementCall, key: Key, host: str, grant: Grant | None) -> bool:
+    """Replace what a user may do in a virtual host, None for nothing; return whether it had a grant before."""
     was_there = False
 
     def changed(known: Key) -> Key:
@@ -217,7 +217,7 @@ async def _grant(ask: Ask, key: Key, host: str, grant: Grant | None) -> bool:
 
 
 def rights_of(grant: Grant) -> list[Right]:
-    """The rights that a grant comes to, or `InvalidInput` where no rights say the same."""
+    """Return the rights that a grant amounts to, or raise `InvalidInput` where no rights are equal to it."""
     configure, write, read = (patterns(field, getattr(grant, field)) for field in ("configure", "write", "read"))
     for field, wider in (("write", write), ("read", read)):
         narrow = [each for each in configure if each not in wider and "*" not in wider]
@@ -227,6 +227,6 @@ def rights_of(grant: Grant) -> list[Right]:
     place = f"@{quote(grant.host, safe='')}/"
     rights = [Right("admin", place + each) for each in configure]
     others: list[tuple[Verb, list[str]]] = [("publish", write), ("consume", read)]
-    for verb, names in others:  # who may configure may do both: a key has room for so many rights only
+    for verb, names in others:  # configure includes both, and a key has a bounded number of rights
         rights += [Right(verb, place + each) for each in names if each not in configure and "*" not in configure]
     return rights
