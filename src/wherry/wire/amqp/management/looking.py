@@ -173,8 +173,8 @@ def _one_queue(queueing: Queueing, host: str, name: str) -> Iterator[Row]:
     if host in queueing.hosts and queueing.hosts[host].has_queue(name):
         queue = queueing.hosts[host].queue(name)
         rows = [_consumer(each) for each in queue.subscribers if isinstance(each, Consumer)]
-        told = [{name: row[name] for name in row if name not in _MARKS} for row in rows]
-        yield {**_queue(queueing, queueing.hosts[host], queue), "consumer_details": told}
+        details = [{name: row[name] for name in row if name not in _MARKS} for row in rows]
+        yield {**_queue(queueing, queueing.hosts[host], queue), "consumer_details": details}
 
 
 def _queue(queueing: Queueing, host: VirtualHost, queue: Queue) -> Row:
