@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import time
 from collections.abc import Callable
 
 import pytest
@@ -39,9 +38,7 @@ from tests.amqp.wires import (
     until,
 )
 from wherry.broker.broker import Broker
-from wherry.queueing import queueing as queueing_module
-from wherry.queueing.hosts import queue as queue_module
-from wherry.queueing.hosts import virtual_host as host_module
+from wherry.queueing import clock as clock_module
 
 LIFE_S = 60
 BRIEF = number("x-expires", LIFE_S * 1000)
@@ -53,8 +50,8 @@ class Clock:
     def __init__(self) -> None:
         self._ahead_s = 0.0
 
-    def monotonic(self) -> float:
-        return time.monotonic() + self._ahead_s
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time() + self._ahead_s
 
     def set_forward(self) -> None:
         """Beyond the life of a queue that nobody uses from now on."""
@@ -64,8 +61,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     made = Clock()
-    for module in (host_module, queueing_module, queue_module):
-        monkeypatch.setattr(module, "time", made)
+    monkeypatch.setattr(clock_module, "now_s", made.now_s)
     return made
 
 

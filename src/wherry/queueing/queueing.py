@@ -12,6 +12,7 @@ import msgspec
 
 from wherry.broker.port.port import BrokerPort
 from wherry.model.errors import NotFound, WherryError
+from wherry.queueing import clock
 from wherry.queueing.flow.dead_letters import DeadLetterMover
 from wherry.queueing.flow.delivering import QueueDelivery, Settling
 from wherry.queueing.flow.intake import Intake
@@ -69,7 +70,7 @@ class Queueing:
         """In the order in which they came."""
         self._mover = DeadLetterMover(broker, self._targets)
         self._tidying: set[asyncio.Task[None]] = set()
-        self._renew_at = asyncio.get_running_loop().time() + LEASE_MS / 3_000
+        self._renew_at = clock.now_s() + LEASE_MS / 3_000
 
     def enter(self, name: str, login: Login) -> VirtualHost:
         """The virtual host of a name, or `NotFound`; `Forbidden` for who is not let into it. Every wire asks here."""
@@ -178,7 +179,7 @@ class Queueing:
         while True:
             expiring = sum(len(host.expiring) for host in self.hosts.values())
             await asyncio.sleep(TICK_S if expiring < MANY else TICK_MANY_S)
-            now = asyncio.get_running_loop().time()
+            now = clock.now_s()
             for host in self.hosts.values():
                 for queue in host.expired(now):
                     self.tidy(host.delete_queue(queue))

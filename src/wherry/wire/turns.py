@@ -114,8 +114,8 @@ class Purse:
 class Turns:
     """Of one event loop: who was read from, and who waits for a turn."""
 
-    def __init__(self, clock: Callable[[], float] = perf_counter, used: Callable[[], float] = thread_time) -> None:
-        self.clock, self.used = clock, used
+    def __init__(self, clock: Callable[[], float] | None = None, used: Callable[[], float] | None = None) -> None:
+        self.clock, self.used = clock or perf_counter, used or thread_time
         """Seconds that pass, and seconds of the processor that this loop has used."""
         self._waiting: deque[Callable[[], None]] = deque()
         self._strange: deque[Callable[[], None]] = deque()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def declared(port: type) -> dict[str, Any]:
     """What a port declares, its parts included."""
-    parts = [each for each in port.__mro__ if each.__module__ == BrokerPort.__module__]
+    parts = [each for each in port.__mro__ if each.__module__.startswith("wherry.broker.port")]
     return {name: value for part in parts for name, value in vars(part).items() if not name.startswith("_")}
 
 

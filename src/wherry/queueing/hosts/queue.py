@@ -13,6 +13,7 @@ from typing import Protocol
 from wherry.broker.port.consume import ConsumerPort, DeliveryPort
 from wherry.broker.port.port import BrokerPort
 from wherry.model.errors import WherryError
+from wherry.queueing import clock
 from wherry.queueing.flow.delivering import QueueDelivery, Settling, opened_up
 from wherry.queueing.hosts.queue_terms import QueueTerms
 from wherry.queueing.message.envelope import Row
@@ -57,7 +58,7 @@ class Queue:
         self.exclusive_to: Subscriber | None = None
         self.was_consumed = False
         """Whether it ever had a consumer: a queue that deletes itself does so with its last one."""
-        self.used_at = asyncio.get_running_loop().time()
+        self.used_at = clock.now_s()
         self.max_priority = terms.max_priority or None
         self.ttl_ms = 0 if terms.holds_nothing else terms.message_ttl_ms
         self.is_plain = self.max_priority is None and self.ttl_ms is None
@@ -104,7 +105,7 @@ class Queue:
             self.subscribers.remove(subscriber)
         if self.exclusive_to is subscriber:
             self.exclusive_to = None
-        self.used_at = asyncio.get_running_loop().time()
+        self.used_at = clock.now_s()
         if not self.subscribers and self._pump is not None:
             self._stop()
 
@@ -139,7 +140,7 @@ class Queue:
 
     async def get(self) -> tuple[QueueDelivery, list[Row]] | None:
         """The next message, if there is one: a delivery of one row."""
-        self.used_at = asyncio.get_running_loop().time()
+        self.used_at = clock.now_s()
         delivery = await (await self._joined()).pull(1, wait_ms=0)
         return self._opened(delivery) if len(delivery) else None
 

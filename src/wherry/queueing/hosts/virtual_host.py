@@ -9,6 +9,7 @@ from typing import Any
 
 from wherry.broker.port.port import BrokerPort
 from wherry.model.catalog.route import Binding, Route
+from wherry.queueing import clock
 from wherry.queueing.hosts import exchanges, queue_terms
 from wherry.queueing.hosts.exchanges import BUILT_IN, KEPT_SLACK, ExchangeTerms, Router
 from wherry.queueing.hosts.queue import Queue
@@ -96,7 +97,7 @@ class VirtualHost:
             if queue.terms.exclusive != wanted.exclusive:
                 raise locked(self.name, name)
             check_equal("queue", self.name, name, queue_terms.compared(queue.terms, wanted))
-            queue.used_at = asyncio.get_running_loop().time()
+            queue.used_at = clock.now_s()
             await self.have_subscription(queue)
             await self._broker.stored_so_far()  # another may have made it just now
             return queue

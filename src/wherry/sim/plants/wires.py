@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from wherry.broker.broker import Broker
-from wherry.queueing.flow import dealing
+from wherry.queueing.flow import delivering
 from wherry.queueing.flow.intake import Intake
 from wherry.queueing.hosts.queue import Queue
 from wherry.sim.patch import patched
@@ -101,7 +101,7 @@ def forget_the_redelivery() -> Any:
     def make(label: Any) -> Any:
         return lambda envelope, attempt, is_old, *, counted: label(envelope, 1, False, counted=counted)
 
-    return patched(dealing, "_label", make)
+    return patched(delivering, "_label", make)
 
 
 def receipt_before_the_sync() -> Any:
