@@ -189,7 +189,11 @@ def off_by_one() -> Any:
 
 def behind() -> Any:
     """A message that is put back waits for a minute, and others pass it."""
-    return patched(Settler, "nack", lambda real: lambda self, parts, delay, error: real(self, parts, 60_000, error))
+    return patched(
+        Settler,
+        "nack",
+        lambda real: lambda self, parts, delay, *more, **named: real(self, parts, 60_000, *more, **named),
+    )
 
 
 def any_channel() -> Any:

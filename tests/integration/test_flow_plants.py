@@ -104,7 +104,9 @@ def one_left_out() -> Any:
 
 
 def at_once() -> Any:
-    return patched(Settler, "nack", lambda real: lambda self, parts, delay, *more: real(self, parts, 0, *more))
+    return patched(
+        Settler, "nack", lambda real: lambda self, parts, delay, *more, **named: real(self, parts, 0, *more, **named)
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- together

@@ -16,7 +16,7 @@ def given(client: Raw, name: str, monkeypatch: pytest.MonkeyPatch) -> str:
     client.send("SEND", b"m", destination=f"/queue/{name}")
     found = client.expect("MESSAGE").headers["ack"]
 
-    async def full(*_arguments: object) -> None:
+    async def full(*_arguments: object, **_named: object) -> None:
         raise DiskFull(1_000, 0)
 
     for method in ("ack", "nack", "dead_letter"):

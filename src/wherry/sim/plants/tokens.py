@@ -79,10 +79,6 @@ def half_a_stage() -> Any:
 
 
 TOKEN_PLANTS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
-    "settle revives": (
-        partial(without_upkeep, "Settler._settle_now"),
-        ("ack late", "nack late", "dead letter late"),
-    ),
     "release revives": (partial(without_upkeep, "Settler.release"), ("release late",)),
     "renew revives": (partial(without_upkeep, "Settler.renew"), ("renew late",)),
     "stage ack revives": (partial(without_upkeep, "Settler.stage_ack"), ("stage ack late",)),
