@@ -26,7 +26,7 @@ def test_topics_and_subscriptions_are_changed_and_deleted(wherry):
     assert (view["config"]["lease_ms"], retry["attempts"], retry["first_ms"]) == (300_000, 3, 2_000)
     assert [row["name"] for row in lines(wherry("subscription", "list", "{t}", "--json"))] == ["w"]
     wherry("subscription", "delete", "{t}", "w", "--yes")
-    assert "say --yes" in wherry("topic", "delete", "{t}", code=2).stderr
+    assert "give --yes" in wherry("topic", "delete", "{t}", code=2).stderr
     wherry("topic", "delete", "{t}", "--yes")
     assert "no topic named" in wherry("topic", "show", "{t}", code=1).stderr
 
@@ -80,7 +80,7 @@ def test_routes_copy_to_topics(wherry, request):
     assert wherry(*by, "size=small", "--routing-header", "region=us").stdout == ""
     assert "write name=value" in wherry(*by, "size", code=2).stderr
     assert lines(wherry(*by, "Size=big")) == [{"topic": name, "ids": ["0-5"]}]
-    assert "say --yes" in wherry("route", "delete", "{t}", code=2).stderr
+    assert "give --yes" in wherry("route", "delete", "{t}", code=2).stderr
     wherry("route", "delete", "{t}", "--yes")
     assert "no route named" in wherry("route", "show", "{t}", code=1).stderr
 

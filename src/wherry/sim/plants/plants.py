@@ -59,9 +59,9 @@ def drop_an_ack() -> Any:
     """An ack is confirmed and not written down."""
 
     def make(ack: Any) -> Any:
-        def forgetful(state: Any, ending: Any, token: int, offsets: Any) -> Any:
-            steps = ack(state, ending, token, offsets)
-            return steps if token % 3 else []
+        def forgetful(ending: Any, lease: Lease, rows: Any) -> Any:
+            steps = ack(ending, lease, rows)
+            return steps if lease.token % 3 else []
 
         return forgetful
 
