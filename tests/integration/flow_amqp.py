@@ -234,7 +234,7 @@ def all_good() -> Any:
 
 def swallowed() -> Any:
     def make(_: Any) -> Any:
-        return lambda self, event, known, ticket: self._over(event, ticket, [])
+        return lambda self, event, known, unconfirmed: self._over(event, unconfirmed, [])
 
     return patched(amqp_channel.Channel, "_nowhere", make)
 

@@ -29,10 +29,10 @@ from wherry.queueing.refusals import Reason, Refused, refused
 TICK_S, MANY, TICK_MANY_S = 0.1, 1_000, 1.0
 """How late a queue that nobody uses may expire; and where there are many of them, for each tick looks at all."""
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 
-class Client(Protocol):
+class WireSession(Protocol):
     """A session of some wire over a virtual host."""
 
     @property
@@ -66,7 +66,7 @@ class Queueing:
         """Held while virtual hosts come and go."""
         self.naming = asyncio.Lock()
         """Held while a user is made: no two have the same name."""
-        self.clients: dict[Client, None] = {}
+        self.clients: dict[WireSession, None] = {}
         """In the order in which they came."""
         self._mover = DeadLetterMover(broker, self._targets)
         self._tidying: set[asyncio.Task[None]] = set()

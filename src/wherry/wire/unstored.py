@@ -6,21 +6,21 @@ import asyncio
 from collections.abc import Callable
 
 from wherry.queueing.flow.intake import Intake
-from wherry.wire.turns import Turns
+from wherry.wire.fairness import FairLoop
 
 
 class Unstored:
     """Bytes of one connection; the intake says when they are stored, or refused."""
 
-    def __init__(self, intake: Intake, turns: Turns, who: object, when_stored: Callable[[], None]) -> None:
-        self._intake, self._turns, self._who, self._when_stored = intake, turns, who, when_stored
+    def __init__(self, intake: Intake, fair_loop: FairLoop, who: object, when_stored: Callable[[], None]) -> None:
+        self._intake, self._fair_loop, self._who, self._when_stored = intake, fair_loop, who, when_stored
         self._bytes = 0
         self._room: asyncio.Future[None] | None = None
 
     @property
     def is_too_much(self) -> bool:
         """Whether the connection has to wait for the disk."""
-        return self._bytes > 0 and self._bytes > self._turns.unstored_max(self._who)
+        return self._bytes > 0 and self._bytes > self._fair_loop.unstored_max(self._who)
 
     def count(self, held: int) -> None:
         """What was published since the intake held so many bytes is of this connection."""

@@ -43,7 +43,7 @@ REASONS = {"expired": "expired", "overflow": "maxlen", "rejected": "rejected"}
 PAUSE_S = 5.0
 """The pause before another try, when a target queue does not take them."""
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 Targets = Callable[[str, str, str, UsedProperties], Sequence[Queue]]
 """Returns the queues for a message, by virtual host, exchange, routing key and properties."""

@@ -33,7 +33,7 @@ HELD_MAX = 1 << 18
 HELD_BYTES_MAX = 1 << 30
 """The same in bytes of bodies. The bodies are in the memory of the client, not here."""
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 
 class Holding:

@@ -31,27 +31,27 @@ from wherry.queueing.hosts.queue import Queue
 HELD_BYTES_MAX = 64 << 20
 """Bytes gathered and not yet durable; beyond it nothing is read from any client."""
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 
-class Producer(Protocol):
+class ConfirmListener(Protocol):
     """A channel that wants to know what became of its publishes, which it numbers from 1."""
 
     def confirmed(self, last: int, refused: set[int]) -> None:
         """Take note that all publishes up to `last` are over: stored, except those that were refused."""
 
 
-class Sender(Protocol):
+class UnstoredCounter(Protocol):
     """A connection, of which no more is read while too much that it published is not stored."""
 
     def take_stored(self, size: int) -> None:
         """Take note that so many bytes of what it published are durable, or refused."""
 
 
-class Ticket(NamedTuple):
+class Unconfirmed(NamedTuple):
     """Which publishes of which channel some rows are: as many as there are payloads, up to `last`."""
 
-    producer: Producer
+    listener: ConfirmListener
     last: int
     publishes: int = 1
     """How many there are."""
@@ -66,10 +66,10 @@ class Ticket(NamedTuple):
 class _Record:
     """What clients of queues added to one turn."""
 
-    last: dict[Producer, int] = field(default_factory=dict)
-    refused: dict[Producer, set[int]] = field(default_factory=dict)
+    last: dict[ConfirmListener, int] = field(default_factory=dict)
+    refused: dict[ConfirmListener, set[int]] = field(default_factory=dict)
     size: int = 0
-    senders: dict[Sender, int] = field(default_factory=dict)
+    counters: dict[UnstoredCounter, int] = field(default_factory=dict)
     """Whose messages these are, in bytes."""
 
 
@@ -96,23 +96,23 @@ class Intake:
         """Call back once there is room again."""
         self._relief.append(call)
 
-    def add(self, topic: str, rows: Rows, ticket: Ticket | None, handling: Handling) -> None:
+    def add(self, topic: str, rows: Rows, unconfirmed: Unconfirmed | None, handling: Handling) -> None:
         """Add messages for a topic to this turn."""
-        turn = self._gathering.add(topic, rows, handling, ticket, separable=True)
+        turn = self._gathering.add(topic, rows, handling, unconfirmed, separable=True)
         record = self._records.get(turn) or self._record(turn)
         record.size += rows.size
         self.held += rows.size
-        if ticket is not None:
-            record.last[ticket.producer] = ticket.last
+        if unconfirmed is not None:
+            record.last[unconfirmed.listener] = unconfirmed.last
 
-    def charge(self, sender: Sender, size: int) -> None:
+    def charge(self, counter: UnstoredCounter, size: int) -> None:
         """Note that so many bytes of this turn are of a connection, which is told when they are stored."""
-        senders = self._record(self._gathering.turn).senders
-        senders[sender] = senders.get(sender, 0) + size
+        counters = self._record(self._gathering.turn).counters
+        counters[counter] = counters.get(counter, 0) + size
 
-    def note(self, ticket: Ticket) -> None:
+    def note(self, unconfirmed: Unconfirmed) -> None:
         """Confirm publishes that reached no queue together with the turn that they came in."""
-        self._record(self._gathering.turn).last[ticket.producer] = ticket.last
+        self._record(self._gathering.turn).last[unconfirmed.listener] = unconfirmed.last
 
     def batches(self, incoming: Iterable[tuple[Queue, Rows, Handling]]) -> list[tuple[str, pa.RecordBatch]]:
         """Return messages as batches by topic, for a transaction that publishes them in another way."""
@@ -141,17 +141,17 @@ class Intake:
     def _submitted(self, turn: Turn) -> None:
         """Collect what was refused, and confirm what waits for no disk."""
         record = self._records[turn]
-        waits: set[Producer] = set()
+        waits: set[ConfirmListener] = set()
         for part in turn.parts:
             if not self._broker.is_stored(part.position):
-                waits.update(run.owner.producer for run in part.runs if isinstance(run.owner, Ticket))
+                waits.update(run.owner.listener for run in part.runs if isinstance(run.owner, Unconfirmed))
             self._refuse(part, record)
             if part.topic in self.watched:
                 self.watched[part.topic]()
         # A client that published a transient message gets its confirm before a consumer answers the message.
-        for producer in [each for each in record.last if each not in waits]:
-            if not any(producer in earlier.last for earlier in self._written):
-                producer.confirmed(record.last.pop(producer), record.refused.pop(producer, set()))
+        for listener in [each for each in record.last if each not in waits]:
+            if not any(listener in earlier.last for earlier in self._written):
+                listener.confirmed(record.last.pop(listener), record.refused.pop(listener, set()))
         self._written.append(record)
 
     def _refuse(self, part: Part, record: _Record) -> None:
@@ -160,14 +160,14 @@ class Intake:
             if isinstance(part.answer, NotFound):
                 return  # the queue was deleted on the way: as if it had been before
             dead = sum(len(run.rows) for run in part.runs)
-            if any(isinstance(run.owner, Ticket) for run in part.runs):
+            if any(isinstance(run.owner, Unconfirmed) for run in part.runs):
                 _log.info("publish refused", extra={"topic": part.topic, "rows": dead, "why": str(part.answer)})
         else:
             dead = part.answer.dead
         for run in reversed(part.runs if dead else ()):
-            if isinstance(run.owner, Ticket):
+            if isinstance(run.owner, Unconfirmed):
                 numbers = run.owner.numbers(run)
-                refused = record.refused.setdefault(run.owner.producer, set())
+                refused = record.refused.setdefault(run.owner.listener, set())
                 refused.update(numbers[max(0, len(numbers) - dead) :])
             dead -= min(dead, len(run.rows))
             if not dead:
@@ -178,11 +178,11 @@ class Intake:
         record = self._records.pop(turn)
         self._written.remove(record)
         self.held -= record.size
-        for sender, size in record.senders.items():
-            sender.take_stored(size)
+        for counter, size in record.counters.items():
+            counter.take_stored(size)
         if fault is None:
-            for producer, last in record.last.items():
-                producer.confirmed(last, record.refused.get(producer, set()))
+            for listener, last in record.last.items():
+                listener.confirmed(last, record.refused.get(listener, set()))
         elif record.last:
             _log.warning("publishes were not stored", extra={"why": str(fault)})
         self._relieve()

@@ -31,7 +31,7 @@ BUILT_IN = {
 }
 """Exchanges that are there in every virtual host."""
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 KEPT_SLACK = 64
 """What is kept of things that are gone, before somebody looks for it."""

@@ -17,7 +17,7 @@ from wherry.queueing.names import LABEL, ROOT, full_name, is_short
 
 HOST_LABEL = "amqp-vhost"
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 
 class HostNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -24,7 +24,7 @@ PULL_MAX = 1_000
 
 PULL_BYTES_MAX = 4 << 20
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 
 class Subscriber(Protocol):

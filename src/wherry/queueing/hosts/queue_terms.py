@@ -15,7 +15,7 @@ from wherry.model.limits import PAYLOAD_BYTES_MAX, TIME_MS_MAX
 from wherry.queueing.names import LABEL, SUBSCRIPTION, full_name, is_short
 from wherry.queueing.refusals import Reason, Refused, refused
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 PRIORITY_STEP = 257
 """0..255, the largest first, onto 65535..0, the smallest first."""

@@ -48,7 +48,7 @@ def one_too_many() -> Any:
 
 def one_too_many_for_stomp() -> Any:
     """The same of STOMP."""
-    return patched(subscriptions.Subscription, "room", _one_more)
+    return patched(subscriptions.Consumer, "room", _one_more)
 
 
 def _one_more(room: Any) -> Any:

@@ -11,7 +11,7 @@ from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.queue_terms import QueueTerms
 from wherry.queueing.names import REPLY_TO, full_name
 from wherry.queueing.refusals import Reason, no_queue, on_default_exchange, refused
-from wherry.wire.amqp.channel import Channel, Consumer, Out
+from wherry.wire.amqp.channel import Channel, Consumer, UnackedMessage
 from wherry.wire.amqp.codec import methods as m
 from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.methods import Method
@@ -267,10 +267,10 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
     channel.consumers[tag] = consumer
     if method.exclusive:
         queue.exclusive_to = consumer
-    consumer.is_told = method.no_wait
+    consumer.is_consume_ok_sent = method.no_wait
     queue.join(consumer)
     await queue.looked()  # what waits for it comes with the answer
-    consumer.tell()
+    consumer.send_consume_ok()
     return None  # type: ignore[return-value]
 
 
@@ -308,7 +308,7 @@ async def _get(channel: Channel, method: m.BasicGet) -> Method | None:
         session.settling.add(queue_delivery, "ack", (0,))
     else:
         queue_delivery.give([0], session.holding)
-        channel.unacked[tag] = Out(tag, queue_delivery, 0, queue, None)
+        channel.unacked[tag] = UnackedMessage(tag, queue_delivery, 0, queue, None)
     answer = m.BasicGetOk(
         delivery_tag=tag, redelivered=again, exchange=exchange, routing_key=key, message_count=queue.ready()
     )

@@ -13,7 +13,7 @@ from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.rows import Rows
 from wherry.model.limits import TIME_MS_MAX
 from wherry.queueing.flow.delivering import QueueDelivery, SettleVerb
-from wherry.queueing.flow.intake import Ticket
+from wherry.queueing.flow.intake import Unconfirmed
 from wherry.queueing.flow.transaction import commit
 from wherry.queueing.hosts.queue import PULL_MAX, Queue
 from wherry.queueing.message import properties
@@ -25,7 +25,7 @@ from wherry.queueing.names import REPLY_TO
 from wherry.queueing.refusals import Reason, refused
 from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.methods import BasicCancel, BasicConsumeOk, BasicReturn
-from wherry.wire.amqp.codec.reader import Publish
+from wherry.wire.amqp.codec.reader import IncomingMessages
 from wherry.wire.amqp.codec.writer import DeliveryWriter, Piece
 from wherry.wire.amqp.transaction import Transaction
 
@@ -37,7 +37,7 @@ REPLIES_MAX = 100
 """Direct replies that are sent before we look again whether the asker reads them."""
 
 
-class Out(NamedTuple):
+class UnackedMessage(NamedTuple):
     """A message that is out: its delivery tag, a row of a delivery, and whose room it takes."""
 
     tag: int
@@ -58,7 +58,7 @@ class Consumer:
         self.limit = limit
         """How many it may hold; 0 for no limit of its own."""
         self.out = 0
-        self.is_told = False
+        self.is_consume_ok_sent = False
         """Whether it knows that it consumes, or does not want to."""
         self._writer = DeliveryWriter(channel.number, tag, channel.session.frame_max)
 
@@ -90,29 +90,29 @@ class Consumer:
             self.out += len(rows)
             queue_delivery.give(rows, channel.session.holding)
             for tag, row in enumerate(rows, first):
-                channel.unacked[tag] = Out(tag, queue_delivery, row, self.queue, self)
+                channel.unacked[tag] = UnackedMessage(tag, queue_delivery, row, self.queue, self)
         mine = messages if len(rows) == len(messages) else [messages[row] for row in rows]
-        channel.session.send_all([*self._answer(), *self._writer.pieces(first, mine)])
+        channel.session.send_all([*self._consume_ok(), *self._writer.pieces(first, mine)])
 
-    def tell(self) -> None:
+    def send_consume_ok(self) -> None:
         """It consumes by now, and must know, if it does not."""
         if not self.channel.is_over:
-            self.channel.session.send_all(self._answer())
+            self.channel.session.send_all(self._consume_ok())
 
-    def _answer(self) -> list[Piece]:
+    def _consume_ok(self) -> list[Piece]:
         """What it is told once, before its first message and in one write with it."""
-        if self.is_told:
+        if self.is_consume_ok_sent:
             return []
-        self.is_told = True
+        self.is_consume_ok_sent = True
         return [writer.frame(self.channel.number, BasicConsumeOk(consumer_tag=self.tag))]
 
     def gone(self) -> None:
         """Its queue is no more: who can be told is told."""
         if self.channel.is_over or self.channel.consumers.get(self.tag) is not self:
             return
-        self.tell()
+        self.send_consume_ok()
         del self.channel.consumers[self.tag]
-        if self.channel.session.is_told_of_cancels:
+        if self.channel.session.wants_cancels:
             self.channel.session.send(self.channel.number, BasicCancel(consumer_tag=self.tag, no_wait=True))
 
 
@@ -122,7 +122,7 @@ class Channel:
     def __init__(self, session: Session, number: int) -> None:
         self.session, self.number = session, number
         self.consumers: dict[str, Consumer] = {}
-        self.unacked: dict[int, Out] = {}
+        self.unacked: dict[int, UnackedMessage] = {}
         """What is out, by delivery tag, ascending."""
         self._pending = 0
         """Messages that are settled in a commit which is under way: they still take room."""
@@ -148,13 +148,13 @@ class Channel:
 
     # ------------------------------------------------------------------------------------------------------- publishing
 
-    def publish(self, event: Publish) -> None:
+    def publish(self, event: IncomingMessages) -> None:
         """Messages came, that differ in nothing but their bodies."""
         (exchange, key, _, immediate), known, due = event.route, event.properties, None
-        ticket = None
+        unconfirmed = None
         if self.confirms:
             self.published += len(event.bodies)
-            ticket = Ticket(self, self.published, len(event.bodies))
+            unconfirmed = Unconfirmed(self, self.published, len(event.bodies))
         if immediate:
             raise refused(Reason.NOT_IMPLEMENTED, "immediate=true", hard=True)
         if exchange:
@@ -163,20 +163,25 @@ class Channel:
         if known.reply_to == REPLY_TO:
             known = self._with_reply_name(known)
         if exchange == "" and key.startswith(REPLY_TO + "."):
-            self._reply(event, known, ticket)
+            self._reply(event, known, unconfirmed)
             return
         session = self.session
         targets = session.host.targets(exchange, key, known)
         if known.headers and b"BCC" in known.headers:
             known = used_properties(properties.replaced(known.raw, "headers", without(known.headers, ("BCC",))))
         if not targets:
-            self._nowhere(event, known, ticket)
+            self._nowhere(event, known, unconfirmed)
             return
         session.check_publish(targets)
-        self._put(event, known, due, targets, ticket)
+        self._put(event, known, due, targets, unconfirmed)
 
     def _put(
-        self, event: Publish, known: UsedProperties, due: int | None, targets: Iterable[Queue], ticket: Ticket | None
+        self,
+        event: IncomingMessages,
+        known: UsedProperties,
+        due: int | None,
+        targets: Iterable[Queue],
+        unconfirmed: Unconfirmed | None,
     ) -> None:
         exchange, key = event.route.exchange, event.route.key
         identity = known.message_id if due is not None else None
@@ -188,7 +193,7 @@ class Channel:
             if self.transaction is not None:
                 self.transaction.add(queue, messages, place)
             else:
-                intake.add(queue.topic, messages, ticket, place)
+                intake.add(queue.topic, messages, unconfirmed, place)
 
     def _checked_exchange(self, exchange: str, known: UsedProperties) -> int | None:
         """When a message is due, where its exchange knows of such a time; the exchange is there and may be used."""
@@ -206,23 +211,23 @@ class Channel:
             text = f"user_id property set to '{known.user_id}' but authenticated user was '{self.session.user}'"
             raise refused(Reason.PRECONDITION_FAILED, text)
 
-    def _nowhere(self, event: Publish, known: UsedProperties, ticket: Ticket | None) -> None:
+    def _nowhere(self, event: IncomingMessages, known: UsedProperties, unconfirmed: Unconfirmed | None) -> None:
         """Messages that no queue takes: whoever wants to know gets them back."""
         returned: list[Piece] = []
         if event.route.mandatory:
             method = BasicReturn(exchange=event.route.exchange, routing_key=event.route.key)
             for body in event.bodies:
                 returned += writer.content(self.number, method, known.raw, body, self.session.frame_max)
-        self._over(event, ticket, returned)
+        self._over(event, unconfirmed, returned)
 
-    def _over(self, event: Publish, ticket: Ticket | None, returned: list[Piece]) -> None:
+    def _over(self, event: IncomingMessages, unconfirmed: Unconfirmed | None, returned: list[Piece]) -> None:
         """Publishes to no queue are over at once, in one write with their return, unless others before them are not."""
         confirms: list[bytes] = []
-        if ticket is not None:
-            if self._confirmed == ticket.last - len(event.bodies):
-                confirms = self._acks(ticket.last)
+        if unconfirmed is not None:
+            if self._confirmed == unconfirmed.last - len(event.bodies):
+                confirms = self._acks(unconfirmed.last)
             else:
-                self.session.intake.note(ticket)
+                self.session.intake.note(unconfirmed)
         self.session.send_all([*returned, *confirms])
 
     def confirmed(self, last: int, refused: set[int]) -> None:
@@ -265,15 +270,15 @@ class Channel:
         self.session.replies.pop(self.reply_name, None)
         self.reply_consumer = self._reply_writer = None
 
-    def _reply(self, event: Publish, known: UsedProperties, ticket: Ticket | None) -> None:
+    def _reply(self, event: IncomingMessages, known: UsedProperties, unconfirmed: Unconfirmed | None) -> None:
         asker = self.session.replies.get(event.route.key)
         if asker is not None and not asker.session.is_over:
             asker.take_replies(event, known)
-            self._over(event, ticket, [])
+            self._over(event, unconfirmed, [])
         else:
-            self._nowhere(event, known, ticket)
+            self._nowhere(event, known, unconfirmed)
 
-    def take_replies(self, event: Publish, known: UsedProperties) -> None:
+    def take_replies(self, event: IncomingMessages, known: UsedProperties) -> None:
         """Replies for whoever asked on this channel. Who does not read loses them, as with any transient message."""
         label = (False, event.route.exchange, event.route.key, known.raw)
         for start in range(0, len(event.bodies), REPLIES_MAX):
@@ -316,7 +321,7 @@ class Channel:
         """Return how many messages take room of the channel: those out, and those of an unfinished transaction."""
         return len(self.unacked) + self._pending + (0 if self.transaction is None else len(self.transaction.settled))
 
-    def end(self, outs: Iterable[Out], verb: SettleVerb) -> None:
+    def end(self, outs: Iterable[UnackedMessage], verb: SettleVerb) -> None:
         """Settle messages that the client is done with, and let their consumers have others."""
         rows: dict[tuple[QueueDelivery, SettleVerb, Queue], list[int]] = {}
         holders: dict[Consumer | None, int] = {}
@@ -340,7 +345,7 @@ class Channel:
         for consumer in self.consumers.values() if self.limit else ():
             consumer.queue.wake()
 
-    def out(self) -> Iterable[Out]:
+    def out(self) -> Iterable[UnackedMessage]:
         """Everything that is out, transactions included."""
         yield from self.unacked.values()
         yield from (out for out, _ in (self.transaction.settled if self.transaction is not None else ()))

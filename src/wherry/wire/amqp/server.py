@@ -21,15 +21,15 @@ from wherry.queueing.names import ROOT
 from wherry.queueing.queueing import Queueing
 from wherry.security.access import Access
 from wherry.wire.amqp.channel import Channel
-from wherry.wire.amqp.codec.faults import NO_METHOD, Reply
+from wherry.wire.amqp.codec.faults import NO_METHOD, ReplyCode
 from wherry.wire.amqp.codec.frames import FRAME_MIN
 from wherry.wire.amqp.codec.methods import ConnectionBlocked, ConnectionClose, ConnectionUnblocked
-from wherry.wire.amqp.codec.reader import Event, Reader
+from wherry.wire.amqp.codec.reader import Event, FrameReader
 from wherry.wire.amqp.codec.writer import HEARTBEAT_FRAME, Piece
-from wherry.wire.amqp.session import Session, State, Work
+from wherry.wire.amqp.session import Session, SessionState, Work
+from wherry.wire.fairness import Budget, FairProtocol
 from wherry.wire.listener import Clock, Connected, Listener, ticking
 from wherry.wire.peer import certified, host_of, place
-from wherry.wire.turns import Turn, TurnProtocol
 from wherry.wire.unstored import Unstored
 
 TICK_S = 0.5
@@ -49,7 +49,7 @@ CALLS_MAX = 100
 PARTING_S = 5.0
 """How long a connection that either side has closed may take to end: the other has to answer, and to read the rest."""
 
-LOGIN = frozenset({State.STARTING, State.TUNING, State.OPENING})
+LOGIN = frozenset({SessionState.STARTING, SessionState.TUNING, SessionState.OPENING})
 """Where a session is before its client is let in."""
 
 _log = logging.getLogger("wherry.amqp")
@@ -68,12 +68,12 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: int = 256 << 20
 
 
-class Connection(TurnProtocol):
+class Connection(FairProtocol):
     """One socket: bytes to events, events to the session, one after the other."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._reader = Reader(
+        self._reader = FrameReader(
             frame_max=FRAME_MIN, channel_max=0, body_max=PAYLOAD_BYTES_MAX
         )  # no messages before login
         self._waiting: deque[Event] = deque()
@@ -96,8 +96,8 @@ class Connection(TurnProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
-        self.begin_turns(self._transport)
-        self._unstored = Unstored(self._server.queueing.intake, self.shared_turns, self, self._resume)
+        self.join_loop(self._transport)
+        self._unstored = Unstored(self._server.queueing.intake, self.fair_loop, self, self._resume)
         self.peer, ours = (transport.get_extra_info(name) for name in ("peername", "sockname"))
         login = Login(
             self._server.access, certified(transport), any_user=self._server.any_user, peer=host_of(self.peer)
@@ -114,7 +114,7 @@ class Connection(TurnProtocol):
             self._transport.abort()
 
     def connection_lost(self, fault: Exception | None) -> None:
-        self.end_turns()
+        self.leave_loop()
         self._server.connected.discard(self)
         self._server.held -= self._reader.held
         self._waiting.clear()
@@ -154,7 +154,7 @@ class Connection(TurnProtocol):
         if not self.is_closing:
             _log.warning("cut off", extra={"peer": str(self.peer), "why": why})
             self._server.strangers_cut_off += 1
-            self.session.send(0, ConnectionClose(int(Reply.RESOURCE_ERROR), why, *NO_METHOD))
+            self.session.send(0, ConnectionClose(int(ReplyCode.RESOURCE_ERROR), why, *NO_METHOD))
             self.hang_up()
 
     def _is_behind(self) -> bool:
@@ -183,10 +183,10 @@ class Connection(TurnProtocol):
             self._unstored.count(held)
 
     async def _do(self, work: Work) -> None:
-        turn = Turn(self.shared_turns, self)
+        budget = Budget(self.fair_loop, self)
         for count in itertools.count(1):
             try:
-                await turn.timed(work, is_stranger=self.is_stranger)
+                await budget.timed(work, is_stranger=self.is_stranger)
             except Exception:
                 _log.exception("a fault of the broker")
                 await self.session.failed()
@@ -198,11 +198,11 @@ class Connection(TurnProtocol):
                     await self._relieved()
                     continue
                 await self._unstored.room()
-                await turn.ready()
+                await budget.wait_if_used_up()
                 if self._waiting:  # it may be over meanwhile
-                    turn.begin(is_stranger=self.is_stranger)
+                    budget.begin(is_stranger=self.is_stranger)
                     following = self._heard_of(self._waiting.popleft())
-                    turn.end()
+                    budget.end()
             if following is None:
                 break
             work = following
@@ -265,7 +265,7 @@ class Connection(TurnProtocol):
             self._handle(waiting)
 
     def _tell_blocked(self, why: str) -> None:
-        if self.session.is_told_of_blocks and self.session.state is State.OPEN and not self._blocked:
+        if self.session.wants_blocked and self.session.state is SessionState.OPEN and not self._blocked:
             self._blocked = True
             self.session.send(0, ConnectionBlocked(reason=why))
 
@@ -365,7 +365,7 @@ class Connection(TurnProtocol):
                 self._parting_since = now
             if now - self._parting_since > PARTING_S:
                 return "the close was not answered, or not read"
-        if state is State.OPEN and not self.session.login.still_holds():
+        if state is SessionState.OPEN and not self.session.login.still_holds():
             return "its key is no longer good"
         return None
 

@@ -28,10 +28,10 @@ from wherry.wire.amqp.calls import CALLS
 from wherry.wire.amqp.channel import Channel
 from wherry.wire.amqp.codec import methods as m
 from wherry.wire.amqp.codec import writer
-from wherry.wire.amqp.codec.faults import NO_METHOD, AmqpFault, Reply
+from wherry.wire.amqp.codec.faults import NO_METHOD, AmqpFault, ReplyCode
 from wherry.wire.amqp.codec.frames import FRAME_MIN
 from wherry.wire.amqp.codec.methods import Method
-from wherry.wire.amqp.codec.reader import Ack, Called, Event, Greeted, Heartbeat, Misgreeted, Publish
+from wherry.wire.amqp.codec.reader import Ack, Called, Event, Greeted, Heartbeat, IncomingMessages, Misgreeted
 from wherry.wire.amqp.codec.writer import Piece
 from wherry.wire.amqp.credentials import credentials
 
@@ -53,7 +53,7 @@ Work = Coroutine[Any, Any, None]
 _log = logging.getLogger("wherry.amqp")
 
 
-class Wire(Protocol):
+class Transport(Protocol):
     """The socket of a session."""
 
     is_write_paused: bool
@@ -82,7 +82,7 @@ class Wire(Protocol):
         """Hear nothing of a channel but its end."""
 
 
-class State(Enum):
+class SessionState(Enum):
     """Where a connection is."""
 
     STARTING = auto()
@@ -100,7 +100,7 @@ class Session:
     def __init__(
         self,
         queueing: Queueing,
-        wire: Wire,
+        transport: Transport,
         login: Login,
         name: str,
         replies: dict[str, Channel],
@@ -110,7 +110,7 @@ class Session:
         self.now_ms = queueing.broker.now_ms
         self.replies = replies
         """Channels of all sessions that wait for direct replies, by the names that they are reached under."""
-        self.state = State.STARTING
+        self.state = SessionState.STARTING
         self.name = name
         """For people: who is connected to what."""
         self.host: VirtualHost
@@ -124,11 +124,11 @@ class Session:
         self.frame_max, self.channel_max = FRAME_MAX, CHANNEL_MAX
         self.client: dict[str, Any] = {}
         """What the client says of itself."""
-        self.is_told_of_cancels = False
-        self.is_told_of_blocks = False
+        self.wants_cancels = False
+        self.wants_blocked = False
         self._told_of_login = False
         self.login = login
-        self._wire, self._clock = wire, clock
+        self._transport, self._clock = transport, clock
         self._may_publish: set[str] = set()
         queueing.clients[self] = None
 
@@ -137,17 +137,17 @@ class Session:
     @property
     def is_open(self) -> bool:
         """Whether it has a virtual host, and channels."""
-        return self.state is State.OPEN
+        return self.state is SessionState.OPEN
 
     @property
     def is_over(self) -> bool:
         """Whether nothing can be told to the client any more."""
-        return self.state in (State.CLOSING, State.OVER)
+        return self.state in (SessionState.CLOSING, SessionState.OVER)
 
     @property
     def is_write_paused(self) -> bool:
         """Whether the client has not read what it was sent before."""
-        return self._wire.is_write_paused or self._wire.is_closing or self.is_over
+        return self._transport.is_write_paused or self._transport.is_closing or self.is_over
 
     @property
     def user(self) -> str:
@@ -162,16 +162,16 @@ class Session:
 
     def send(self, channel: int, method: Method) -> None:
         """A method to the client."""
-        if self.state is not State.OVER:
-            self._wire.write(writer.frame(channel, method))
+        if self.state is not SessionState.OVER:
+            self._transport.write(writer.frame(channel, method))
 
     def send_bytes(self, data: bytes) -> None:
         """Whole frames."""
-        self._wire.write(data)
+        self._transport.write(data)
 
     def send_all(self, pieces: list[Piece]) -> None:
         """Whole frames in pieces."""
-        self._wire.write_all(pieces)
+        self._transport.write_all(pieces)
 
     def check(self, verb: Verb, topic: str) -> None:
         """`ACCESS_REFUSED` if the client has no such right."""
@@ -225,7 +225,7 @@ class Session:
             return self._close(fault)
 
     def _handle(self, event: Event) -> Work | None:
-        if isinstance(event, Publish):
+        if isinstance(event, IncomingMessages):
             channel = self._heard(event.channel)
             if channel is not None:
                 try:
@@ -250,7 +250,7 @@ class Session:
             start = m.ConnectionStart(server_properties=PROPERTIES, mechanisms=" ".join(self.login.mechanisms).encode())
             self.send(0, start)
         elif isinstance(event, Misgreeted):
-            self._wire.write(b"AMQP\x00\x00\x09\x01")
+            self._transport.write(b"AMQP\x00\x00\x09\x01")
             self._end()
         elif isinstance(event, AmqpFault):
             if event.hard or event.channel not in self.channels:
@@ -262,13 +262,13 @@ class Session:
 
     def _heard(self, number: int) -> Channel | None:
         """The channel of an event; None if it is closing, and need not be listened to."""
-        if self.state is not State.OPEN:
+        if self.state is not SessionState.OPEN:
             return None
         channel = self.channels.get(number)
         if channel is None:
             if self._is_late(number):
                 return None
-            raise AmqpFault(Reply.CHANNEL_ERROR, f"expected 'channel.open' on channel {number}", hard=True)
+            raise AmqpFault(ReplyCode.CHANNEL_ERROR, f"expected 'channel.open' on channel {number}", hard=True)
         return None if channel.is_closing else channel
 
     def _is_late(self, number: int, *, wants_answer: bool = False) -> bool:
@@ -294,15 +294,15 @@ class Session:
 
     def _of_connection(self, method: Method) -> Work | None:
         try:
-            if isinstance(method, m.ConnectionStartOk) and self.state is State.STARTING:
+            if isinstance(method, m.ConnectionStartOk) and self.state is SessionState.STARTING:
                 return self._start(method)
-            elif isinstance(method, m.ConnectionTuneOk) and self.state is State.TUNING:
+            elif isinstance(method, m.ConnectionTuneOk) and self.state is SessionState.TUNING:
                 self._tune(method)
-            elif isinstance(method, m.ConnectionOpen) and self.state is State.OPENING:
+            elif isinstance(method, m.ConnectionOpen) and self.state is SessionState.OPENING:
                 self.host = self._host(method.virtual_host)
-                self.state = State.OPEN
+                self.state = SessionState.OPEN
                 self.send(0, m.ConnectionOpenOk())
-            elif isinstance(method, m.ConnectionUpdateSecret) and self.state is State.OPEN:
+            elif isinstance(method, m.ConnectionUpdateSecret) and self.state is SessionState.OPEN:
                 self._renew(method.new_secret.decode("utf-8", "replace"))
                 self._may_publish.clear()
                 self.send(0, m.ConnectionUpdateSecretOk())
@@ -331,8 +331,8 @@ class Session:
         self.client = method.client_properties
         capabilities = self.client.get("capabilities")
         known = capabilities if isinstance(capabilities, dict) else {}
-        self.is_told_of_cancels = bool(known.get("consumer_cancel_notify"))
-        self.is_told_of_blocks = bool(known.get("connection.blocked"))
+        self.wants_cancels = bool(known.get("consumer_cancel_notify"))
+        self.wants_blocked = bool(known.get("connection.blocked"))
         self._told_of_login = bool(known.get("authentication_failure_close"))
         if method.mechanism not in MECHANISMS:
             raise refused(Reason.COMMAND_INVALID, f"unknown authentication mechanism '{method.mechanism}'", hard=True)
@@ -342,7 +342,7 @@ class Session:
         except (Unauthorized, ValueError) as fault:
             _log.info("login refused", extra={"mechanism": method.mechanism, "why": str(fault)})
             return self._refuse_login(method, fault.pause_s if isinstance(fault, Unauthorized) else 0.0)
-        self.state = State.TUNING
+        self.state = SessionState.TUNING
         self.send(0, m.ConnectionTune(channel_max=CHANNEL_MAX, frame_max=FRAME_MAX, heartbeat=HEARTBEAT_S))
         return None
 
@@ -364,13 +364,13 @@ class Session:
             text = f"negotiated channel_max = {channel_max} is higher than the maximum allowed value ({CHANNEL_MAX})"
             raise refused(Reason.NOT_ALLOWED, text, hard=True)
         self.frame_max, self.channel_max = frame_max, channel_max
-        self._wire.tuned(frame_max, channel_max, method.heartbeat)
-        self.state = State.OPENING
+        self._transport.tuned(frame_max, channel_max, method.heartbeat)
+        self.state = SessionState.OPENING
 
     # ----------------------------------------------------------------------------------------------------- the channels
 
     def _of_channel(self, number: int, method: Method) -> Work | None:
-        if self.state is not State.OPEN:
+        if self.state is not SessionState.OPEN:
             raise _unexpected(number, method, "'connection.open'")
         channel = self.channels.get(number)
         if isinstance(method, m.ChannelOpen):
@@ -379,7 +379,7 @@ class Session:
             if len(self.channels) >= self.channel_max:
                 most = self.channel_max
                 text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
-                raise AmqpFault(Reply.NOT_ALLOWED, text, channel=number, ids=method.ids, hard=True)
+                raise AmqpFault(ReplyCode.NOT_ALLOWED, text, channel=number, ids=method.ids, hard=True)
             self.channels[number] = Channel(self, number)
             self._ended.pop(number, None)
             self.send(number, m.ChannelOpenOk())
@@ -395,7 +395,7 @@ class Session:
         elif not channel.is_closing:
             call = CALLS.get(type(method))
             if call is None:
-                raise _unexpected(number, method, "a method for servers", Reply.COMMAND_INVALID)
+                raise _unexpected(number, method, "a method for servers", ReplyCode.COMMAND_INVALID)
             return self._carried_out(call(channel, method), channel, method)
         return None
 
@@ -421,12 +421,12 @@ class Session:
     def _forget(self, number: int) -> None:
         """A channel is over. What came meanwhile was said before its client can know."""
         del self.channels[number]
-        self._ended[number] = (self._handled + self._wire.waiting, self._clock())
+        self._ended[number] = (self._handled + self._transport.waiting, self._clock())
 
     # ---------------------------------------------------------------------------------------------------------- endings
 
     def _refuse(self, fault: Refused, number: int, ids: tuple[int, int]) -> Work:
-        told = AmqpFault(Reply[fault.reason.name], fault.detail, channel=number, ids=ids, hard=fault.hard)
+        told = AmqpFault(ReplyCode[fault.reason.name], fault.detail, channel=number, ids=ids, hard=fault.hard)
         if told.hard or number not in self.channels:
             return self._close(told)
         return self._close_channel(told)
@@ -438,7 +438,7 @@ class Session:
         await self.intake.flush()  # what was published before the fault counts
         channel.is_closing = True
         channel.close()
-        self._wire.mute(fault.channel)
+        self._transport.mute(fault.channel)
         self.send(fault.channel, m.ChannelClose(int(fault.code), fault.text, fault.class_id, fault.method_id))
 
     async def _close(self, fault: AmqpFault) -> None:
@@ -446,7 +446,7 @@ class Session:
         if self.is_over:
             return
         self.send(0, m.ConnectionClose(int(fault.code), fault.text, fault.class_id, fault.method_id))
-        self.state = State.CLOSING
+        self.state = SessionState.CLOSING
         await self._let_go()
 
     def deliveries(self) -> Iterable[QueueDelivery]:
@@ -455,15 +455,15 @@ class Session:
 
     async def close(self, text: str) -> None:
         """The broker closes."""
-        fault = AmqpFault(Reply.CONNECTION_FORCED, text, ids=NO_METHOD)
-        if self.state is State.OPEN:
+        fault = AmqpFault(ReplyCode.CONNECTION_FORCED, text, ids=NO_METHOD)
+        if self.state is SessionState.OPEN:
             await self._close(fault)
         else:
             self._end()
 
     async def failed(self) -> None:
         """Something went wrong here that the client can do nothing about."""
-        await self._close(AmqpFault(Reply.INTERNAL_ERROR, "a fault of the broker, which is in its log"))
+        await self._close(AmqpFault(ReplyCode.INTERNAL_ERROR, "a fault of the broker, which is in its log"))
 
     async def _closed_by_client(self) -> None:
         await self._let_go()
@@ -472,12 +472,12 @@ class Session:
         self._end()
 
     def _end(self) -> None:
-        self.state = State.OVER
-        self._wire.hang_up()
+        self.state = SessionState.OVER
+        self._transport.hang_up()
 
     def lost(self) -> None:
         """The socket is gone."""
-        self.state = State.OVER
+        self.state = SessionState.OVER
         self.queueing.tidy(self._let_go())
 
     async def _let_go(self) -> None:
@@ -492,6 +492,6 @@ class Session:
                 await self.host.delete_queue(queue)
 
 
-def _unexpected(number: int, method: Method, wanted: str, code: Reply = Reply.CHANNEL_ERROR) -> AmqpFault:
+def _unexpected(number: int, method: Method, wanted: str, code: ReplyCode = ReplyCode.CHANNEL_ERROR) -> AmqpFault:
     text = f"expected {wanted}, got '{m.name_of(type(method))}' on channel {number}"
     return AmqpFault(code, text, channel=number, ids=method.ids, hard=True)

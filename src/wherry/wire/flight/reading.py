@@ -19,7 +19,7 @@ from wherry.model.calls.log import Extent
 from wherry.model.errors import InvalidInput
 from wherry.wire.flight.bridge import Bridge
 from wherry.wire.flight.gate import Check
-from wherry.wire.flight.terms import End, Offsets, Part, Place, Query, Ticket
+from wherry.wire.flight.terms import End, Offsets, OffsetsOrTime, PartitionRead, Query, Ticket
 
 ROWS_PER_ENDPOINT = 1_000_000
 """Rows of an endpoint unless given; more where there would be too many endpoints."""
@@ -48,7 +48,7 @@ async def look(broker: BrokerPort, query: Query) -> Look:
     topic = query.named()
     query.where.checked()
     start, stop = _placed(broker, topic, query.start, "earliest"), _placed(broker, topic, query.stop, "latest")
-    exact = query.start.offsets or {} if query.strict and isinstance(query.start, Place) else {}
+    exact = query.start.offsets or {} if query.strict and isinstance(query.start, OffsetsOrTime) else {}
     stretches = []
     for number, first, last in broker.extents(topic):
         if number in exact:  # words and times select what is still kept; an offset names one message
@@ -105,7 +105,7 @@ def _rows_per_endpoint(found: Look, ticket_bytes: int) -> int:
     return rows
 
 
-def _placed(broker: BrokerPort, topic: str, place: Place | End, rest: End) -> Offsets:
+def _placed(broker: BrokerPort, topic: str, place: OffsetsOrTime | End, rest: End) -> Offsets:
     """Return the offset of each partition that a place means; `rest` is for partitions that its offsets do not name."""
     if isinstance(place, str):
         return {each.partition: each.start if place == "earliest" else each.stop for each in broker.extents(topic)}
@@ -119,7 +119,7 @@ def _placed(broker: BrokerPort, topic: str, place: Place | End, rest: End) -> Of
 
 
 def batches(
-    broker: BrokerPort, bridge: Bridge, part: Part, context: flight.ServerCallContext, still: Check
+    broker: BrokerPort, bridge: Bridge, part: PartitionRead, context: flight.ServerCallContext, still: Check
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of one part, ascending, while the client is connected and may read. Runs in its thread."""
     topic, partition, start, stop, columns, where, strict = part

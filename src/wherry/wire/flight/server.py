@@ -23,7 +23,7 @@ from wherry.wire.flight.certificates import Certificates
 from wherry.wire.flight.faults import flight_errors, sends_errors
 from wherry.wire.flight.gate import Check, Gate, Guard
 from wherry.wire.flight.push import Pushing
-from wherry.wire.flight.terms import OfStage, Push, Put, Query, Redrive, Table, Ticket, decoded, described
+from wherry.wire.flight.terms import OfStage, Push, Put, Query, RedriveTerms, Table, Ticket, decoded, described
 
 _GATE = "gate"
 
@@ -158,7 +158,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         caller = self._check(context, "publish", put.topic)
         if put.stage is not None:
             put = msgspec.structs.replace(put, stage=own_key(caller, put.stage))
-        stream = writing.Stream(self._broker, put)
+        stream = writing.PublishStream(self._broker, put)
         writing.write(stream, self._bridge, reader, writer, context, self._still(context, "publish", put.topic))
 
     @sends_errors
@@ -186,7 +186,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """Run one action."""
         known, body = body_of(action.type, action.body.to_pybytes() if action.body is not None else b"")
         may = self._may(context)
-        if isinstance(body, OfStage | Redrive):
+        if isinstance(body, OfStage | RedriveTerms):
             body = body.owned(context.get_middleware(_GATE).caller)
 
         async def done() -> object:

@@ -17,7 +17,7 @@ from wherry.wire.stomp.codec import V12, Frame, StompFault, quoted, shown
 from wherry.wire.stomp.destinations import TEMPORARY, missing_destination, parsed
 from wherry.wire.stomp.queues import delete_lasting, lasting_of, queue_of
 from wherry.wire.stomp.sending import send
-from wherry.wire.stomp.subscriptions import SEPARATOR, AckMode, Buffer, Out, Subscription, Terms, by_subscription
+from wherry.wire.stomp.subscriptions import SEPARATOR, AckMode, Buffer, Consumer, Terms, UnackedMessage, by_subscription
 from wherry.wire.stomp.transaction import OPEN_MAX, Transaction
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ async def _joined(session: Session, frame: Frame, terms: Terms) -> None:
         return
     if queue.exclusive_to is not None:
         raise StompFault("access_refused", f"queue {queue.name!r} is in exclusive use")
-    subscription = Subscription(session, terms._replace(is_own=is_own), queue)
+    subscription = Consumer(session, terms._replace(is_own=is_own), queue)
     session.subscriptions[terms.tag] = subscription
     session.receipt(frame.headers.get("receipt"))  # before the first message
     queue.join(subscription)
@@ -191,7 +191,7 @@ def _settle(session: Session, frame: Frame, verb: SettleVerb) -> Work | None:
     return None
 
 
-def _out(session: Session, command: str, header: str, named: str) -> tuple[Subscription, list[Out]]:
+def _out(session: Session, command: str, header: str, named: str) -> tuple[Consumer, list[UnackedMessage]]:
     """The messages that an ACK or NACK is about.
 
     The id says which subscription it was for. The header `subscription`, which 1.1 asks for, is not looked at: clients
@@ -255,7 +255,7 @@ def commit(session: Session, frame: Frame) -> Work:
             raise
         finally:
             transaction.drop_messages()
-        theirs: dict[SettleVerb, list[Out]] = {}
+        theirs: dict[SettleVerb, list[UnackedMessage]] = {}
         for out, verb in others:
             theirs.setdefault(verb, []).append(out)
         for verb, outs in theirs.items():

@@ -6,9 +6,9 @@ r"""Bytes and frames. Knows no socket, no time and no destination.
 
     escapes   1.0: none · 1.1: \n \c \\ · 1.2: \r too · never in CONNECT and CONNECTED
 
-Between frames there may be any number of EOLs, which are heart-beats, and of NULs. `Reader.feed` gives frames as they
-become whole. A broken rule, or a bound that is reached or only announced, is given as a `StompFault` in their place,
-and is the last that is given: whoever breaks a rule of framing has nothing more to say that could be understood.
+Between frames there may be any number of EOLs, which are heart-beats, and of NULs. `FrameReader.feed` returns frames as
+they become complete. For a broken rule, or a bound that is passed or would be by an announced length, it returns a
+`StompFault` instead, and nothing after it: what follows a broken rule of framing cannot be understood.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Frame(NamedTuple):
         return self.head.headers
 
 
-class Reader:
+class FrameReader:
     """Bytes to frames."""
 
     def __init__(self, *, body_max: int = BODY_BYTES_MAX) -> None:

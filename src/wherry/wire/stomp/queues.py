@@ -14,7 +14,7 @@ from wherry.queueing.names import SHORT_BYTES_MAX, full_name, is_short
 from wherry.wire.stomp import translate
 from wherry.wire.stomp.codec import StompFault
 from wherry.wire.stomp.destinations import OWN, TEMPORARY, Destination, lasting_name, parsed
-from wherry.wire.stomp.subscriptions import Subscription, Terms
+from wherry.wire.stomp.subscriptions import Consumer, Terms
 
 if TYPE_CHECKING:
     from wherry.wire.stomp.session import Session
@@ -172,7 +172,7 @@ def lost_right(session: Session) -> str | None:
     return None
 
 
-def _consumed(subscription: Subscription) -> Iterator[str]:
+def _consumed(subscription: Consumer) -> Iterator[str]:
     """The topics that a subscription needs the right to consume from, as `queue_of` asks for it."""
     queue, destination = subscription.queue, parsed(subscription.terms.destination)
     if destination.kind in ("topic", "exchange"):
@@ -215,6 +215,6 @@ async def reply_queue(session: Session, name: str) -> str:
         await session.host.delete_queue(queue)
         return queue.name
     terms = Terms(tag, identity, identity, "auto", prefetch=0, buffer=None, is_own=True)
-    subscription = session.subscriptions[tag] = Subscription(session, terms, queue)
+    subscription = session.subscriptions[tag] = Consumer(session, terms, queue)
     queue.join(subscription)
     return queue.name

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from wherry.queueing.flow.intake import Ticket
+from wherry.queueing.flow.intake import Unconfirmed
 from wherry.wire.stomp import codec
 from wherry.wire.stomp.codec import StompFault
 
@@ -23,12 +23,12 @@ class Receipts:
         self._wanted: deque[tuple[int, str]] = deque()
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    def ticket(self, receipt_id: str | None) -> Ticket:
+    def unconfirmed(self, receipt_id: str | None) -> Unconfirmed:
         """For the next publish."""
         self._published += 1
         if receipt_id is not None:
             self._wanted.append((self._published, receipt_id))
-        return Ticket(self, self._published)
+        return Unconfirmed(self, self._published)
 
     def confirmed(self, last: int, refused: set[int]) -> None:
         """All publishes up to `last` are over: stored, except those that were refused."""

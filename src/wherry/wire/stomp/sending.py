@@ -164,11 +164,11 @@ def _put(session: Session, frame: Frame, prepared: Prepared, transaction: Transa
     if transaction is not None:
         transaction.send(rows, size_of(message), frame.headers.get("receipt"))
         return
-    ticket = session.receipts.ticket(frame.headers.get("receipt"))
+    unconfirmed = session.receipts.unconfirmed(frame.headers.get("receipt"))
     for queue, _, place in rows:
-        session.intake.add(queue.topic, message, ticket, place)
+        session.intake.add(queue.topic, message, unconfirmed, place)
     if not rows:
-        session.intake.note(ticket)
+        session.intake.note(unconfirmed)
 
 
 def _asked(session: Session, destination: Destination, targets: tuple[Queue, ...]) -> Iterator[str]:

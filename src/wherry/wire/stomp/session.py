@@ -24,17 +24,17 @@ from wherry.queueing.flow.delivering import Holding, QueueDelivery
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.virtual_host import VirtualHost
 from wherry.queueing.refusals import Refused
+from wherry.wire.fairness import Budget, fair_loop
 from wherry.wire.stomp import codec
 from wherry.wire.stomp.calls import CALLS
-from wherry.wire.stomp.codec import VERSIONS, Frame, Reader, StompFault
+from wherry.wire.stomp.codec import VERSIONS, Frame, FrameReader, StompFault
 from wherry.wire.stomp.deadlines import Deadlines
 from wherry.wire.stomp.greeting import HeartBeats
 from wherry.wire.stomp.receipts import Receipts
 from wherry.wire.stomp.sessions import CLOSING, Sessions
-from wherry.wire.stomp.subscriptions import Subscription, by_subscription
+from wherry.wire.stomp.subscriptions import Consumer, by_subscription
 from wherry.wire.stomp.transaction import Transaction
 from wherry.wire.stomp.transports.transport import HIGH_BYTES, Transport
-from wherry.wire.turns import Turn, turns
 from wherry.wire.unstored import Unstored
 
 WAITING_MAX = 10_000
@@ -49,7 +49,7 @@ _log = logging.getLogger("wherry.stomp")
 Work = Coroutine[Any, Any, None]
 
 
-class State(Enum):
+class SessionState(Enum):
     """Where a session is."""
 
     CONNECTING = auto()
@@ -58,9 +58,9 @@ class State(Enum):
 
 
 LEGAL = {
-    State.CONNECTING: frozenset({"CONNECT", "STOMP"}),
-    State.OPEN: codec.COMMANDS - {"CONNECT", "STOMP"},
-    State.OVER: frozenset[str](),
+    SessionState.CONNECTING: frozenset({"CONNECT", "STOMP"}),
+    SessionState.OPEN: codec.COMMANDS - {"CONNECT", "STOMP"},
+    SessionState.OVER: frozenset[str](),
 }
 """What a client may say, and when."""
 
@@ -87,13 +87,13 @@ class Session:
         self.now_ms = shared.queueing.broker.now_ms
         self.login = shared.login(certified, peer)
         self.certified = certified
-        self.state = State.CONNECTING
+        self.state = SessionState.CONNECTING
         self.version = codec.V10
         self.id = f"session-{secrets.token_urlsafe(16)}"
         self.host: VirtualHost
         self.client_id = ""
         """What the client calls itself, for durable subscriptions as ActiveMQ names them."""
-        self.subscriptions: dict[str, Subscription] = {}
+        self.subscriptions: dict[str, Consumer] = {}
         """By their tags."""
         self.transactions: dict[str, Transaction] = {}
         self.holding = Holding(self.wake, self._not_settled)
@@ -113,9 +113,9 @@ class Session:
         """Of `sending`: what follows from heads that come again."""
         self.declared: set[tuple[str, ...]] = {()}
         """Of `sending`: queues, and what SENDs said of them."""
-        self.transport, self._reader = transport, Reader()
-        self._turns = turns()
-        self._unstored = Unstored(self.intake, self._turns, transport, self._relieve)
+        self.transport, self._reader = transport, FrameReader()
+        self._fair_loop = fair_loop()
+        self._unstored = Unstored(self.intake, self._fair_loop, transport, self._relieve)
         self._waiting: deque[Frame | StompFault] = deque()
         self._waiting_bytes = 0
         self._task: asyncio.Task[None] | None = None
@@ -132,12 +132,12 @@ class Session:
     @property
     def is_over(self) -> bool:
         """Whether nothing is heard or said any more: the transport is closing, or is gone."""
-        return self.state is State.OVER
+        return self.state is SessionState.OVER
 
     @property
     def is_open(self) -> bool:
         """Whether the client is logged in, to a virtual host."""
-        return self.state is State.OPEN
+        return self.state is SessionState.OPEN
 
     @property
     def is_stranger(self) -> bool:
@@ -209,7 +209,11 @@ class Session:
             command = event.command
             self.shared.frames[command] += 1
             if command not in LEGAL[self.state]:
-                text = "You must log in using CONNECT first" if self.state is State.CONNECTING else "You are logged in"
+                text = (
+                    "You must log in using CONNECT first"
+                    if self.state is SessionState.CONNECTING
+                    else "You are logged in"
+                )
                 allowed = f"{command} is not expected now; allowed: {', '.join(sorted(LEGAL[self.state]))}"
                 raise StompFault("Illegal command", text, allowed)
             if event.body and command != "SEND" and self.version != codec.V10 and not event.body.isspace():
@@ -236,20 +240,20 @@ class Session:
             self._task = asyncio.get_running_loop().create_task(self._do(work), name="wherry stomp frame")
 
     async def _do(self, work: Work) -> None:
-        turn = Turn(self._turns, self.transport)
+        budget = Budget(self._fair_loop, self.transport)
         while True:
             try:
-                await turn.timed(work, is_stranger=self.is_stranger)
+                await budget.timed(work, is_stranger=self.is_stranger)
             except Exception:
                 _log.exception("a fault of the broker")
                 self.fail(StompFault("internal_error", "a fault of the broker, which is in its log"))
             following: Work | None = None
             while self._waiting and following is None:
                 await self._unstored.room()
-                await turn.ready()
-                turn.begin(is_stranger=self.is_stranger)
+                await budget.wait_if_used_up()
+                budget.begin(is_stranger=self.is_stranger)
                 following = self._carry_on()
-                turn.end()
+                budget.end()
             if following is None:
                 break
             work = following
@@ -304,7 +308,7 @@ class Session:
         """The client is let in."""
         self.host, self.version, self.deadlines.beats = host, version, beats
         self._reader.version = version
-        self.state = State.OPEN
+        self.state = SessionState.OPEN
 
     def finished(self, frame: Frame, work: Work, *, tells: bool = True) -> Work:
         """Something that takes time; its faults are answered, and its receipt sent when it is done, if it `tells`."""
@@ -399,7 +403,7 @@ class Session:
             _log.warning("cut off", extra={"peer": self.peer, "user": self.user, "why": why, "detail": detail})
             self.fail(StompFault(why, detail))
 
-    def lost_subscription(self, subscription: Subscription) -> None:
+    def lost_subscription(self, subscription: Consumer) -> None:
         """A queue was deleted under a subscription: STOMP has no other word for it than ERROR."""
         terms = subscription.terms
         text = f"the queue of {terms.destination} (subscription {terms.id or ''}) was deleted"
@@ -416,12 +420,12 @@ class Session:
             self._end()
 
     def _end(self) -> None:
-        self.state = State.OVER
+        self.state = SessionState.OVER
         self.shared.discard(self)
         self._waiting.clear()
         self._waiting_bytes = 0
         self._count_held(0)
-        self._reader = Reader()
+        self._reader = FrameReader()
         for transaction in self.transactions.values():
             transaction.drop_messages()
         self.receipts.end()

@@ -62,7 +62,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: int = 256 << 20
 
 
-class CutOff(NamedTuple):
+class CutOffClient(NamedTuple):
     """A client that was the problem, and why."""
 
     at_ms: int
@@ -100,7 +100,7 @@ class Sessions:
         """Bytes of frames that are not whole."""
         self.staged = 0
         """Bytes of memory that transactions take."""
-        self.cut_offs: deque[CutOff] = deque(maxlen=CUT_OFFS_MAX)
+        self.cut_offs: deque[CutOffClient] = deque(maxlen=CUT_OFFS_MAX)
         self.cut_off_counts: Counter[str] = Counter()
         """By why, since the start."""
         self.frames = Counter[str]()
@@ -128,7 +128,7 @@ class Sessions:
     def note(self, session: Session, why: str, detail: str) -> None:
         """A client is cut off."""
         self.cut_off_counts[why] += 1
-        self.cut_offs.append(CutOff(self.queueing.broker.now_ms(), session.peer, session.user, why, detail))
+        self.cut_offs.append(CutOffClient(self.queueing.broker.now_ms(), session.peer, session.user, why, detail))
 
     def check_held(self) -> None:
         """Memory is short: whoever holds the most of it with half a frame has to go."""

@@ -46,13 +46,13 @@ SEPARATOR = "@@"
 AckMode = Literal["auto", "client", "client-individual"]
 
 
-class Out(NamedTuple):
+class UnackedMessage(NamedTuple):
     """A message that is out: its number, a row of a delivery, whose it is, and the bytes that it takes there."""
 
     tag: int
     queue_delivery: QueueDelivery
     row: int
-    subscription: Subscription
+    consumer: Consumer
     size: int
 
 
@@ -82,14 +82,14 @@ class Terms(NamedTuple):
     """Whether the queue is the subscription's own, and goes with it."""
 
 
-class Subscription:
+class Consumer:
     """One subscription of a session; a consumer of its queue."""
 
     priority = 0
 
     def __init__(self, session: Session, terms: Terms, queue: Queue) -> None:
         self.session, self.terms, self.queue = session, terms, queue
-        self.unacked: dict[int, Out] = {}
+        self.unacked: dict[int, UnackedMessage] = {}
         """What is out, by number; empty with `ack:auto`."""
         self._order: deque[int] = deque()
         """With `ack:client`: their numbers, ascending."""
@@ -157,7 +157,7 @@ class Subscription:
             queue_delivery.give(kept, session.holding)
             first = session.next_tag - len(kept)
             for number, (row, frame) in enumerate(zip(kept, frames, strict=True), first):
-                self.unacked[number] = Out(number, queue_delivery, row, self, len(frame))
+                self.unacked[number] = UnackedMessage(number, queue_delivery, row, self, len(frame))
             if self.terms.ack == "client":
                 self._order.extend(range(first, session.next_tag))
         data = b"".join(frames)
@@ -205,7 +205,7 @@ class Subscription:
 
     # --------------------------------------------------------------------------------------------------------- settling
 
-    def take_out(self, tag: int) -> list[Out]:
+    def take_out(self, tag: int) -> list[UnackedMessage]:
         """What an ACK or NACK is about: one message, or with `ack:client` all up to it. Empty if it is not out."""
         if tag not in self.unacked:
             return []
@@ -216,7 +216,7 @@ class Subscription:
             outs.append(self.unacked.pop(order.popleft()))
         return outs
 
-    def hold_again(self, outs: list[Out]) -> None:
+    def hold_again(self, outs: list[UnackedMessage]) -> None:
         """A transaction that settled these was aborted. All of one subscription at once: they are put in order."""
         self.unacked |= {out.tag: out for out in outs}
         if self.terms.ack == "client":
@@ -226,7 +226,7 @@ class Subscription:
             else:
                 self._order.extendleft(reversed(tags))
 
-    def end(self, outs: list[Out], verb: SettleVerb) -> None:
+    def end(self, outs: list[UnackedMessage], verb: SettleVerb) -> None:
         """These are no longer out."""
         if verb == "reject" and self.queue.terms.dead_exchange is None:
             verb = "ack"  # nobody wants to see them again
@@ -354,11 +354,11 @@ class Subscription:
         )
 
 
-def by_subscription(outs: Iterable[Out]) -> dict[Subscription, list[Out]]:
+def by_subscription(outs: Iterable[UnackedMessage]) -> dict[Consumer, list[UnackedMessage]]:
     """Whose they are."""
-    found: dict[Subscription, list[Out]] = {}
+    found: dict[Consumer, list[UnackedMessage]] = {}
     for out in outs:
-        found.setdefault(out.subscription, []).append(out)
+        found.setdefault(out.consumer, []).append(out)
     return found
 
 

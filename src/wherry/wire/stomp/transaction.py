@@ -11,7 +11,7 @@ from wherry.queueing.flow.delivering import QueueDelivery, SettleVerb
 from wherry.queueing.flow.intake import Intake
 from wherry.queueing.hosts.queue import Queue
 from wherry.wire.stomp.codec import StompFault
-from wherry.wire.stomp.subscriptions import Out
+from wherry.wire.stomp.subscriptions import UnackedMessage
 
 if TYPE_CHECKING:
     from wherry.wire.stomp.sessions import Sessions
@@ -34,7 +34,7 @@ class Transaction:
     def __init__(self, shared: Sessions) -> None:
         self._shared = shared
         self.messages: list[tuple[Queue, Rows, Handling]] = []
-        self.settled: list[tuple[Out, SettleVerb]] = []
+        self.settled: list[tuple[UnackedMessage, SettleVerb]] = []
         self.receipts: list[str] = []
         """Of its SENDs, to be given when they are stored."""
         self.size = 0
@@ -63,13 +63,13 @@ class Transaction:
         self._shared.staged -= self.size
         self.size = 0
 
-    async def commit(self, broker: BrokerPort, intake: Intake) -> list[tuple[Out, SettleVerb]]:
+    async def commit(self, broker: BrokerPort, intake: Intake) -> list[tuple[UnackedMessage, SettleVerb]]:
         """All messages and acks at once, or none of them; durable on return. What else is left to be said of messages.
 
         The caller holds the messages again if this fails.
         """
         rows: dict[QueueDelivery, list[int]] = {}
-        others: list[tuple[Out, SettleVerb]] = []
+        others: list[tuple[UnackedMessage, SettleVerb]] = []
         for out, verb in self.settled:
             if verb == "ack":
                 rows.setdefault(out.queue_delivery, []).append(out.row)
@@ -81,5 +81,5 @@ class Transaction:
             queue_delivery.let_go(mine)
         for out, verb in self.settled:
             if verb == "ack":
-                out.subscription.settled(1, out.size)
+                out.consumer.settled(1, out.size)
         return others

@@ -7,9 +7,9 @@ from typing import Any
 
 from wherry.model.errors import NotFound
 from wherry.wire.amqp.management import changing, definitions, looking, messages, paging, people
-from wherry.wire.amqp.management.asking import BODY_BYTES_MAX, ManagementCall, Reply
+from wherry.wire.amqp.management.asking import BODY_BYTES_MAX, ManagementAnswer, ManagementCall
 
-Change = Callable[[ManagementCall], Coroutine[Any, Any, Reply]]
+Change = Callable[[ManagementCall], Coroutine[Any, Any, ManagementAnswer]]
 Look = Callable[[ManagementCall], Any]
 
 _CHANGES: dict[tuple[str, str], Change] = {

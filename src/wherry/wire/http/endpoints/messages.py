@@ -12,7 +12,7 @@ from wherry.model import limits
 from wherry.model.calls.amendment import Amendment
 from wherry.model.calls.listing import Page, Search
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.api.terms import (
     After,
@@ -31,7 +31,7 @@ from wherry.wire.http.endpoints.bodies import given
 from wherry.wire.http.endpoints.consume import LISTED, LISTS, PAGE_BYTES_MAX, listing
 from wherry.wire.http.protocol.message import Answer, Response, json_response
 
-TABLE = Table("messages")
+TABLE = EndpointGroup("messages")
 PATH = "/v1/topics/{topic}/messages/{id}"
 
 AMEND_BYTES_MAX = 8 << 20

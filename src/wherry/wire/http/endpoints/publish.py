@@ -15,7 +15,7 @@ from wherry.model.calls.fate import OUTCOME_MS_MAX, Fates
 from wherry.model.calls.publish import FINGERPRINT_MAX, Published, PublishOptions
 from wherry.model.errors import InvalidInput, OutOfSequence
 from wherry.wire.http.api.problem import HttpError
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.api.terms import (
     CallbackUrl,
@@ -37,7 +37,7 @@ from wherry.wire.http.protocol.message import (
     json_response,
 )
 
-TABLE = Table("publish")
+TABLE = EndpointGroup("publish")
 _ENCODER = msgspec.json.Encoder()
 
 IDEMPOTENCY_KEY = "idempotency-key"

@@ -20,10 +20,10 @@ from typing import NamedTuple
 import msgspec
 
 from wherry.model.errors import InvalidInput, LimitReached, NotFound
+from wherry.wire.fairness import STRANGER_BYTES_MAX, Budget, fair_loop
 from wherry.wire.stomp.session import Session
 from wherry.wire.stomp.sessions import STRANGE, Sessions
 from wherry.wire.stomp.transports.transport import LOW_BYTES
-from wherry.wire.turns import STRANGER_BYTES_MAX, Turn, turns
 
 ID_BYTES, TOKEN_BYTES = 12, 32
 PIECE_BYTES = 4 << 10
@@ -51,7 +51,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     full_s: float = 20.0
 
 
-class Opened(NamedTuple):
+class OpenedSession(NamedTuple):
     """A session, and the secret that whoever goes on with it has to show."""
 
     id: str
@@ -66,14 +66,14 @@ class Taken(NamedTuple):
     is_over: bool
 
 
-class Received(NamedTuple):
+class ReceivedBytes(NamedTuple):
     """How many bytes came from a client so far, and whether nothing more is wanted."""
 
     received: int
     is_over: bool
 
 
-class Line:
+class PollingTransport:
     """A transport: one session that is polled."""
 
     name = "polling"
@@ -126,27 +126,27 @@ class Line:
 
     # ------------------------------------------------------------------------------------------------ for the client
 
-    async def send(self, at: int, data: bytes) -> Received:
+    async def send(self, at: int, data: bytes) -> ReceivedBytes:
         """Hear what is new in bytes that begin at a place."""
         self.heard = time.monotonic()
         async with self._feeding:
             if at > self._received:
                 raise InvalidInput("at", at, f"0 to {self._received}: so many bytes came before, and none is missing")
             end, until = at + len(data), time.monotonic() + self._bounds.full_s
-            turn = Turn(turns(), self)
+            budget = Budget(fair_loop(), self)
             while self._received < end and not self._is_closed:
                 if not await self._relieved(until):
                     raise LimitReached("what this session has not done yet", self._received, end)
                 here = self._received - at
                 piece = data[here : here + PIECE_BYTES]
                 self._received += len(piece)
-                turn.begin(is_stranger=self.is_stranger)
+                budget.begin(is_stranger=self.is_stranger)
                 self._session.feed(piece)
                 self._check_stranger()
-                turn.end()
-                await turn.ready()
+                budget.end()
+                await budget.wait_if_used_up()
         self.heard = time.monotonic()
-        return Received(self._received, self._is_closed)
+        return ReceivedBytes(self._received, self._is_closed)
 
     def _check_stranger(self) -> None:
         if self._session.is_stranger and self._received > STRANGER_BYTES_MAX:
@@ -245,51 +245,54 @@ class Polling:
 
     def __init__(self, sessions: Sessions, bounds: Bounds | None = None) -> None:
         self._sessions, self.bounds = sessions, bounds or Bounds()
-        self._lines: dict[str, tuple[bytes, Line]] = {}
+        self._transports: dict[str, tuple[bytes, PollingTransport]] = {}
         """By id: what is kept of the secret, and the session."""
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._transports)
 
-    def open(self, *, peer: str, secure: bool) -> Opened:
+    def open(self, *, peer: str, secure: bool) -> OpenedSession:
         """A new session."""
         bounds, strangers = self.bounds, self._strangers()
-        if len(self._lines) >= bounds.sessions or strangers >= bounds.strangers:
+        if len(self._transports) >= bounds.sessions or strangers >= bounds.strangers:
             self.tick(time.monotonic())
             strangers = self._strangers()
-        if len(self._lines) >= bounds.sessions:
-            raise LimitReached("sessions that are polled", bounds.sessions, len(self._lines) + 1)
+        if len(self._transports) >= bounds.sessions:
+            raise LimitReached("sessions that are polled", bounds.sessions, len(self._transports) + 1)
         if strangers >= bounds.strangers:
             raise LimitReached("sessions that are polled without a CONNECT", bounds.strangers, strangers + 1)
         name, token = secrets.token_urlsafe(ID_BYTES), secrets.token_urlsafe(TOKEN_BYTES)
-        self._lines[name] = (_digest(token), Line(self._sessions, self.bounds, peer=peer, secure=secure))
-        return Opened(name, token)
+        self._transports[name] = (
+            _digest(token),
+            PollingTransport(self._sessions, self.bounds, peer=peer, secure=secure),
+        )
+        return OpenedSession(name, token)
 
     def _strangers(self) -> int:
-        return sum(line.is_stranger for _, line in self._lines.values())
+        return sum(transport.is_stranger for _, transport in self._transports.values())
 
     def check(self, name: str, token: str) -> None:
         """Whether there is such a session with this secret: which of the two is wrong, nobody is told."""
-        digest, _ = self._lines.get(name, (b"", None))
+        digest, _ = self._transports.get(name, (b"", None))
         if not hmac.compare_digest(digest, _digest(token)):
             raise NotFound("session", name)
 
-    def line(self, name: str) -> Line:
+    def transport(self, name: str) -> PollingTransport:
         """A session that is there."""
-        found = self._lines.get(name)
+        found = self._transports.get(name)
         if found is None:
             raise NotFound("session", name)
         return found[1]
 
     def end(self, name: str) -> None:
         """A client is done."""
-        line = self.line(name)
-        del self._lines[name]
-        line.end()
+        transport = self.transport(name)
+        del self._transports[name]
+        transport.end()
 
     def tick(self, now: float) -> None:
         """Let go of those that are over, or of which nothing is heard."""
-        for name in [name for name, (_, line) in self._lines.items() if line.is_gone(now)]:
+        for name in [name for name, (_, transport) in self._transports.items() if transport.is_gone(now)]:
             self.end(name)
 
 

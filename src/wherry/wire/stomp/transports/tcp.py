@@ -12,6 +12,7 @@ from typing import cast
 
 from wherry.queueing.queueing import Queueing
 from wherry.security.access import Access
+from wherry.wire.fairness import FairProtocol
 from wherry.wire.listener import Clock, Connected, Listener
 from wherry.wire.peer import certified, place
 from wherry.wire.stomp.session import Session
@@ -22,13 +23,12 @@ from wherry.wire.stomp.transports.transport import (
     NEVER_BYTES,
     unread,
 )
-from wherry.wire.turns import TurnProtocol
 
 PARTING_S = 5.0
 """How long a client may take to read the last that was written to it."""
 
 
-class Connection(TurnProtocol):
+class Connection(FairProtocol):
     """One socket; the transport of one session."""
 
     name = "tcp"
@@ -46,7 +46,7 @@ class Connection(TurnProtocol):
         self._transport.set_write_buffer_limits(high=HIGH_BYTES // 2, low=LOW_BYTES)
         _set_options(transport.get_extra_info("socket"))
         self._server.connected.admit(self)
-        self.begin_turns(self._transport)
+        self.join_loop(self._transport)
         self.session = Session(
             self._server.sessions,
             self,
@@ -63,7 +63,7 @@ class Connection(TurnProtocol):
     def connection_lost(self, fault: Exception | None) -> None:
         if self._parting is not None:
             self._parting.cancel()
-        self.end_turns()
+        self.leave_loop()
         self._server.connected.discard(self)
         self.session.over()
 

@@ -26,6 +26,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from wherry.model.errors import InvalidInput
+from wherry.wire.fairness import FairProtocol
 from wherry.wire.peer import certified, place
 from wherry.wire.stomp.codec import BODY_BYTES_MAX, HEAD_BYTES_MAX
 from wherry.wire.stomp.session import Session
@@ -37,7 +38,6 @@ from wherry.wire.stomp.transports.transport import (
     NEVER_BYTES,
     unread,
 )
-from wherry.wire.turns import TurnProtocol
 
 SUBPROTOCOLS = tuple(Subprotocol(name) for name in ("v12.stomp", "v11.stomp", "v10.stomp"))
 """What we speak, the best first. A client that names none of them is spoken to as well."""
@@ -64,7 +64,7 @@ _quiet = logging.getLogger("wherry.stomp.websocket")
 _quiet.setLevel(logging.ERROR)  # the library tells each frame to a logger that listens
 
 
-class WebSocket(TurnProtocol):
+class WebSocket(FairProtocol):
     """A transport, and the protocol of a transport that was one of HTTP before."""
 
     name = "websocket"
@@ -90,7 +90,7 @@ class WebSocket(TurnProtocol):
         self._sockets.open.add(self)
         transport.set_write_buffer_limits(high=HIGH_BYTES // 2, low=LOW_BYTES)
         transport.write(self._answer)
-        self.begin_turns(transport)
+        self.join_loop(transport)
         secure = transport.get_extra_info("ssl_object") is not None
         self._session = Session(
             self._sockets.sessions,
@@ -100,7 +100,7 @@ class WebSocket(TurnProtocol):
             certified=certified(transport),
         )
         if rest:
-            self.push(rest)
+            self.handle_first(rest)
 
     # ---------------------------------------------------------------------------------------------------- the socket
 
@@ -188,7 +188,7 @@ class WebSocket(TurnProtocol):
         return False
 
     def connection_lost(self, fault: Exception | None) -> None:
-        self.end_turns()
+        self.leave_loop()
         if self._ending is not None:
             self._ending.cancel()
         self._drop_kept()
