@@ -229,7 +229,7 @@ def go_on(node: Node, connection: StompConnection) -> None:
 
 
 def test_over_tls_nothing_is_lost_by_stops(tls_node, monkeypatch):
-    """FairLoop as short as can be: reading stops after each chunk."""
+    """Budgets as small as can be: reading stops after each chunk."""
     monkeypatch.setattr(module, "BUDGET_S", 1e-6)
     monkeypatch.setattr(module, "ALONE_S", 1e-6)
     bodies = [str(number).encode() * 100 for number in range(2_000)]

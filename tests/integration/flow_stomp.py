@@ -121,7 +121,7 @@ def another_subscription() -> Any:
 
         return wrong
 
-    return patched(stomp_calls, "_out", make)
+    return patched(stomp_calls, "_messages_of", make)
 
 
 def one_behind() -> Any:

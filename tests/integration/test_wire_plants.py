@@ -261,7 +261,7 @@ ANSWERS: dict[str, Answers] = {
     "http audit": Answers(partial(http_get, "/v1/topics/{topic}/dead/audit"), f"{SHOWN} 1", reads=True),
     "flight put": Answers(flight_put, "PublishStream._publish 0"),
     "flight stage": Answers(flight_stage, "PublishStream._publish 0"),
-    "flight info": Answers(flight_info, "FlightServer._looked 0", reads=True),
+    "flight info": Answers(flight_info, "FlightServer._selected 0", reads=True),
     "flight topics": Answers(partial(flight_act, "topics", {}), "_topics 0", reads=True),
     "flight extents": Answers(partial(flight_act, "extents", {"topic": "{}"}), "_extents 0", reads=True),
     "flight offsets-at": Answers(

@@ -70,7 +70,7 @@ class Management:
         request.endpoint = f"{request.method} /api"
         try:
             ask = self._ask(request)
-            return _response(ManagementAnswer(200, paths.look(ask)) if call is None else await call(ask))
+            return _response(ManagementAnswer(200, paths.read(ask)) if call is None else await call(ask))
         except Refused as fault:
             return _failed(_STATUS.get(fault.reason, 400), fault.detail)
         except Unauthorized as fault:

@@ -1,10 +1,10 @@
-"""A connection as a state machine: greeting, login, channels, close. Bytes and sockets are elsewhere.
+"""One AMQP connection as a state machine: greeting, login, channels, close. It has no socket and reads no bytes.
 
     greeted ──► start ──start-ok──► tune ──tune-ok, open──► open ──close──► over
-                 (who is it?)        (bounds)               (channels)
+                 (login)             (bounds)               (channels)
 
-A soft fault closes its channel, a hard one the connection; either way the client is told why, and what it says before
-it has heard of that is not listened to.
+A soft fault closes its channel, a hard one the connection. Either way the client is sent the reason, and what it
+sent before it could read that is ignored.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ CHANNEL_MAX = 2_047
 HEARTBEAT_S = 60
 
 LATE_S = 5.0
-"""How long after the end of a channel its client may still be heard on it, with what wants no answer: nothing is done.
+"""For how long after a channel was closed its late acks and publishes are ignored, instead of closing the
+connection.
 
-Its acks and publishes were on their way when the end was told. RabbitMQ listens no more from the answer on, and loses
-whole connections to a thread that acks while another closes the channel.
+They were on their way when the channel was closed. RabbitMQ does not wait like this after `channel.close-ok`, and
+closes whole connections of clients where one thread acks while another closes the channel.
 """
 
 _NO_ANSWER = (m.BasicNack, m.BasicReject, m.BasicRecoverAsync, m.BasicCancelOk, m.ChannelFlowOk)
@@ -54,43 +55,43 @@ _log = logging.getLogger("wherry.amqp")
 
 
 class Transport(Protocol):
-    """The socket of a session."""
+    """What a session needs of its socket."""
 
     is_write_paused: bool
 
     @property
     def waiting(self) -> int:
-        """How many events came and are not handled yet."""
+        """How many events arrived and are not handled yet."""
 
     @property
     def is_closing(self) -> bool:
-        """Whether nothing that is written goes out any more."""
+        """Whether nothing more can be written."""
 
     def write(self, data: bytes) -> None:
-        """Bytes to the client."""
+        """Send bytes to the client."""
 
     def write_all(self, pieces: list[Piece]) -> None:
-        """The same, in pieces."""
+        """Send pieces of bytes to the client."""
 
     def hang_up(self) -> None:
-        """Close, once everything is written."""
+        """Close once everything is written."""
 
     def tuned(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
-        """The bounds that hold from now on."""
+        """Set the bounds that were negotiated."""
 
     def mute(self, channel: int) -> None:
-        """Hear nothing of a channel but its end."""
+        """Ignore everything on a channel except its close."""
 
 
 class SessionState(Enum):
-    """Where a connection is."""
+    """The state of a session."""
 
     STARTING = auto()
     TUNING = auto()
     OPENING = auto()
     OPEN = auto()
     CLOSING = auto()
-    """We have closed it, and wait to hear that it is."""
+    """The server has closed the connection, and waits for `connection.close-ok`."""
     OVER = auto()
 
 
@@ -109,24 +110,25 @@ class Session:
         self.queueing, self.intake, self.settling = queueing, queueing.intake, queueing.settling
         self.now_ms = queueing.broker.now_ms
         self.replies = replies
-        """Channels of all sessions that wait for direct replies, by the names that they are reached under."""
+        """Channels of all sessions that wait for direct replies, by their reply names."""
         self.state = SessionState.STARTING
         self.name = name
-        """For people: who is connected to what."""
+        """The addresses of client and server, for people."""
         self.host: VirtualHost
         self.holding = Holding(self.wake)
-        """What it was given and has not settled."""
+        """The messages that the client holds."""
         self.channels: dict[int, Channel] = {}
         self._handled = 0
         """Events so far."""
         self._ended: dict[int, tuple[int, float]] = {}
-        """Channels that are over: up to which event nobody could know, and since when."""
+        """Closed channels: the last event that the client may have sent before it knew, and when the channel was
+        closed."""
         self.frame_max, self.channel_max = FRAME_MAX, CHANNEL_MAX
         self.client: dict[str, Any] = {}
-        """What the client says of itself."""
+        """The properties that the client sent at login."""
         self.wants_cancels = False
         self.wants_blocked = False
-        self._told_of_login = False
+        self._wants_login_refusal = False
         self.login = login
         self._transport, self._clock = transport, clock
         self._may_publish: set[str] = set()
@@ -136,12 +138,12 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has a virtual host, and channels."""
+        """Whether the client has entered a virtual host, and may open channels."""
         return self.state is SessionState.OPEN
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can be told to the client any more."""
+        """Whether nothing can be sent to the client any more."""
         return self.state in (SessionState.CLOSING, SessionState.OVER)
 
     @property
@@ -151,37 +153,37 @@ class Session:
 
     @property
     def user(self) -> str:
-        """Who is at the other end; empty until that is known."""
+        """The user name; empty before login."""
         return self.login.user
 
     def wake(self) -> None:
-        """Its consumers have room again."""
+        """Wake the queues of all consumers, since they have room again."""
         for channel in self.channels.values():
             for consumer in channel.consumers.values():
                 consumer.queue.wake()
 
     def send(self, channel: int, method: Method) -> None:
-        """A method to the client."""
+        """Send a method to the client."""
         if self.state is not SessionState.OVER:
             self._transport.write(writer.frame(channel, method))
 
     def send_bytes(self, data: bytes) -> None:
-        """Whole frames."""
+        """Send complete frames."""
         self._transport.write(data)
 
     def send_all(self, pieces: list[Piece]) -> None:
-        """Whole frames in pieces."""
+        """Send complete frames, in pieces."""
         self._transport.write_all(pieces)
 
     def check(self, verb: Verb, topic: str) -> None:
-        """`ACCESS_REFUSED` if the client has no such right."""
+        """Raise `ACCESS_REFUSED` if the client lacks the right."""
         try:
             self.login.check(verb, topic)
         except (Forbidden, Unauthorized) as fault:
             raise refused(Reason.ACCESS_REFUSED, str(fault)) from None
 
     def may_any(self, verbs: tuple[Verb, ...], topic: str) -> Verb:
-        """The first of these rights that the client has; `ACCESS_REFUSED` if it has none."""
+        """Return the first of these rights that the client has; raise `ACCESS_REFUSED` if it has none."""
         for verb in verbs[:-1]:
             try:
                 self.check(verb, topic)
@@ -192,7 +194,7 @@ class Session:
         return verbs[-1]
 
     def check_publish(self, targets: Iterable[Queue]) -> None:
-        """The right to publish to each of these."""
+        """Raise `ACCESS_REFUSED` if the client may not publish to one of these queues."""
         if self.login.is_open:
             return
         for queue in targets:
@@ -201,23 +203,23 @@ class Session:
                 self._may_publish.add(queue.topic)
 
     def forget_rights(self) -> None:
-        """Ask again: a key may have others by now."""
+        """Drop the cached rights: those of the key may have changed."""
         self._may_publish.clear()
 
     def tidy_queue(self, queue: Queue) -> None:
-        """A queue that deletes itself does so with its last consumer."""
+        """Delete an auto-delete queue that has lost its last consumer."""
         if queue.terms.auto_delete and queue.was_consumed and not queue.subscribers:
             self.queueing.tidy(self.host.delete_queue(queue))
 
     async def flush(self) -> None:
-        """Until what the client has published and settled so far is done, so that an answer can tell of it."""
+        """Wait until all publishes and settles so far are done, so that an answer includes them."""
         await self.intake.flush()
         await self.settling.flush()
 
     # ----------------------------------------------------------------------------------------------------------- events
 
     def handle(self, event: Event) -> Work | None:
-        """Take in what the client said; what is left to do, if it takes time."""
+        """Handle an event; return the rest of the work if it takes time."""
         self._handled += 1
         try:
             return self._handle(event)
@@ -226,7 +228,7 @@ class Session:
 
     def _handle(self, event: Event) -> Work | None:
         if isinstance(event, IncomingMessages):
-            channel = self._heard(event.channel)
+            channel = self._channel_of(event.channel)
             if channel is not None:
                 try:
                     channel.publish(event)
@@ -234,7 +236,7 @@ class Session:
                     return self._refuse(fault, event.channel, m.BasicPublish.ids)
             return None
         if isinstance(event, Ack):
-            channel = self._heard(event.channel)
+            channel = self._channel_of(event.channel)
             if channel is not None:
                 try:
                     channel.settle(event.tag, multiple=event.multiple, verb="ack")
@@ -260,8 +262,8 @@ class Session:
             assert isinstance(event, Heartbeat)
         return None
 
-    def _heard(self, number: int) -> Channel | None:
-        """The channel of an event; None if it is closing, and need not be listened to."""
+    def _channel_of(self, number: int) -> Channel | None:
+        """Return the channel of an event; None if the channel is closing and the event is to be ignored."""
         if self.state is not SessionState.OPEN:
             return None
         channel = self.channels.get(number)
@@ -272,7 +274,7 @@ class Session:
         return None if channel.is_closing else channel
 
     def _is_late(self, number: int, *, wants_answer: bool = False) -> bool:
-        """Whether what came for a channel was said before its end was known, or may have been."""
+        """Return whether the client may have sent this before it knew that the channel was closed."""
         known_after, ended_at = self._ended.get(number, (0, -LATE_S))
         if self._handled <= known_after:
             return True
@@ -333,7 +335,7 @@ class Session:
         known = capabilities if isinstance(capabilities, dict) else {}
         self.wants_cancels = bool(known.get("consumer_cancel_notify"))
         self.wants_blocked = bool(known.get("connection.blocked"))
-        self._told_of_login = bool(known.get("authentication_failure_close"))
+        self._wants_login_refusal = bool(known.get("authentication_failure_close"))
         if method.mechanism not in MECHANISMS:
             raise refused(Reason.COMMAND_INVALID, f"unknown authentication mechanism '{method.mechanism}'", hard=True)
         try:
@@ -348,7 +350,7 @@ class Session:
 
     async def _refuse_login(self, method: m.ConnectionStartOk, pause_s: float) -> None:
         await asyncio.sleep(pause_s)
-        if not self._told_of_login:
+        if not self._wants_login_refusal:
             self._end()
             return
         text = f"Login was refused using authentication mechanism {method.mechanism}. "
@@ -384,7 +386,7 @@ class Session:
             self._ended.pop(number, None)
             self.send(number, m.ChannelOpenOk())
         elif isinstance(method, m.ChannelCloseOk):
-            if channel is not None and channel.is_closing:  # else nobody has asked for it
+            if channel is not None and channel.is_closing:  # otherwise the server has not closed it
                 self._forget(number)
         elif channel is None:
             late = self._is_late(number, wants_answer=not isinstance(method, _NO_ANSWER))
@@ -419,7 +421,7 @@ class Session:
         self.send(channel.number, m.ChannelCloseOk())
 
     def _forget(self, number: int) -> None:
-        """A channel is over. What came meanwhile was said before its client can know."""
+        """Remove a closed channel. Events that wait by now were sent before the client could know."""
         del self.channels[number]
         self._ended[number] = (self._handled + self._transport.waiting, self._clock())
 
@@ -435,26 +437,26 @@ class Session:
         channel = self.channels[fault.channel]
         if channel.is_closing:
             return
-        await self.intake.flush()  # what was published before the fault counts
+        await self.intake.flush()  # publishes before the fault count
         channel.is_closing = True
         channel.close()
         self._transport.mute(fault.channel)
         self.send(fault.channel, m.ChannelClose(int(fault.code), fault.text, fault.class_id, fault.method_id))
 
     async def _close(self, fault: AmqpFault) -> None:
-        """A hard fault: nothing is carried out any more."""
+        """Close the connection for a hard fault."""
         if self.is_over:
             return
         self.send(0, m.ConnectionClose(int(fault.code), fault.text, fault.class_id, fault.method_id))
         self.state = SessionState.CLOSING
-        await self._let_go()
+        await self._release_all()
 
     def deliveries(self) -> Iterable[QueueDelivery]:
-        """Return the deliveries with messages that are out."""
-        return (out.queue_delivery for channel in self.channels.values() for out in channel.out())
+        """Return the deliveries with unsettled messages."""
+        return (message.queue_delivery for channel in self.channels.values() for message in channel.all_unacked())
 
     async def close(self, text: str) -> None:
-        """The broker closes."""
+        """Close the connection, with a text for the client."""
         fault = AmqpFault(ReplyCode.CONNECTION_FORCED, text, ids=NO_METHOD)
         if self.state is SessionState.OPEN:
             await self._close(fault)
@@ -462,11 +464,11 @@ class Session:
             self._end()
 
     async def failed(self) -> None:
-        """Something went wrong here that the client can do nothing about."""
+        """Close the connection after a fault of the broker."""
         await self._close(AmqpFault(ReplyCode.INTERNAL_ERROR, "a fault of the broker, which is in its log"))
 
     async def _closed_by_client(self) -> None:
-        await self._let_go()
+        await self._release_all()
         await self.queueing.tidied()
         self.send(0, m.ConnectionCloseOk())
         self._end()
@@ -476,12 +478,12 @@ class Session:
         self._transport.hang_up()
 
     def lost(self) -> None:
-        """The socket is gone."""
+        """Release everything, since the socket is closed."""
         self.state = SessionState.OVER
-        self.queueing.tidy(self._let_go())
+        self.queueing.tidy(self._release_all())
 
-    async def _let_go(self) -> None:
-        """What is out comes back, and what belonged to the connection goes."""
+    async def _release_all(self) -> None:
+        """Requeue unsettled messages, and delete the queues that are exclusive to the connection."""
         self.queueing.clients.pop(self, None)
         channels, self.channels = self.channels, {}
         for channel in channels.values():

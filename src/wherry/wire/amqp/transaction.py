@@ -23,12 +23,12 @@ class Transaction:
         self._count = self._size = 0
 
     def add(self, queue: Queue, messages: Rows, place: Handling) -> None:
-        """Messages for a queue."""
+        """Add messages for a queue."""
         self.check(len(messages.payloads), messages.body_bytes)
         self.messages.append((queue, messages, place))
 
     def check(self, count: int, size: int = 0) -> None:
-        """A transaction does not grow for ever."""
+        """Raise a refusal if the transaction would grow beyond its bounds."""
         self._count += count
         self._size += size
         most, most_bytes = transaction.TRANSACTION_MAX, transaction.TRANSACTION_BYTES_MAX
@@ -37,7 +37,7 @@ class Transaction:
             raise refused(Reason.RESOURCE_ERROR, text)
 
     def parted(self) -> tuple[list[UnackedMessage], list[tuple[UnackedMessage, SettleVerb]]]:
-        """What is done with, and what is said of other messages."""
+        """Return the messages that are acked, and the others with their verbs."""
         acked: list[UnackedMessage] = []
         others: list[tuple[UnackedMessage, SettleVerb]] = []
         for out, verb in self.settled:

@@ -31,7 +31,7 @@ TICKETS_BYTES_MAX = 16 << 20
 """Most bytes of all tickets of one answer: each ticket repeats the conditions."""
 
 
-class Look(NamedTuple):
+class Selection(NamedTuple):
     """The messages that a query selects, as of one moment."""
 
     topic: str
@@ -40,11 +40,11 @@ class Look(NamedTuple):
     stretches: list[Extent]
 
 
-async def look(broker: BrokerPort, query: Query) -> Look:
+async def select(broker: BrokerPort, query: Query) -> Selection:
     """Find where the messages of a query are. It runs on the loop, so it reads none of them."""
     schema = query.schema()
     if query.table is not None:
-        return Look(query.topic or "", query, schema, [])
+        return Selection(query.topic or "", query, schema, [])
     topic = query.named()
     query.where.checked()
     start, stop = _placed(broker, topic, query.start, "earliest"), _placed(broker, topic, query.stop, "latest")
@@ -55,10 +55,10 @@ async def look(broker: BrokerPort, query: Query) -> Look:
             await broker.check_kept(topic, number, exact[number], min(first, stop.get(number, 0)))
         low = min(max(first, start.get(number, 0)), last)
         stretches.append(Extent(number, low, max(low, min(last, stop.get(number, 0)))))
-    return Look(topic, query, schema, stretches)
+    return Selection(topic, query, schema, stretches)
 
 
-def info(found: Look, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+def info(found: Selection, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
     """Split the found messages into parts that can be read in parallel. It runs in the thread of the call."""
     reach: dict[str, Offsets] = {}
     if found.query.table is None:
@@ -77,7 +77,7 @@ def info(found: Look, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
     )
 
 
-def _tickets(found: Look) -> list[bytes]:
+def _tickets(found: Selection) -> list[bytes]:
     query = found.query
     if query.table is not None:
         return [msgspec.json.encode(Ticket(topic=query.topic, table=query.table))]
@@ -90,7 +90,7 @@ def _tickets(found: Look) -> list[bytes]:
     ]
 
 
-def _rows_per_endpoint(found: Look, ticket_bytes: int) -> int:
+def _rows_per_endpoint(found: Selection, ticket_bytes: int) -> int:
     """Return the rows of an endpoint: as asked for, if the answer is small enough then; else as few as possible."""
     asked = found.query.rows_per_endpoint
     lengths = [each.stop - each.start for each in found.stretches]

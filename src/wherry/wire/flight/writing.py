@@ -85,7 +85,7 @@ class PublishStream:
         self._broker, self._put = broker, put
         self._sequence = put.sequence
         self._made = self._decided = 0
-        self._turn = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
         self._failed = False
 
     def publish(self, batch: pa.RecordBatch) -> Coroutine[Any, Any, StoredBatch]:
@@ -99,7 +99,7 @@ class PublishStream:
     async def _publish(self, number: int, batch: pa.RecordBatch, sequence: int | None) -> StoredBatch:
         began = perf_counter()
         try:
-            async with self._turn:
+            async with self._one_at_a_time:
                 # a publish that was cancelled before it began did not set `_failed`
                 if self._failed or number != self._decided:
                     raise Closed("a batch before this one was not stored, so the stream is over")

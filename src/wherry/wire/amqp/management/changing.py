@@ -16,7 +16,7 @@ from wherry.queueing.names import full_name
 from wherry.queueing.refusals import Reason, refused
 from wherry.wire.amqp.management import people
 from wherry.wire.amqp.management.asking import ManagementAnswer, ManagementCall, exchange_name, sessions
-from wherry.wire.amqp.management.looking import KINDS, binds, properties_key
+from wherry.wire.amqp.management.reads import KINDS, binds, properties_key
 
 # -------------------------------------------------------------------------------------------------------------- queues
 

@@ -8,7 +8,7 @@ from typing import Any
 from wherry.model.errors import InvalidInput
 from wherry.queueing.hosts.exchanges import BUILT_IN
 from wherry.queueing.introduction import PROPERTIES
-from wherry.wire.amqp.management import changing, looking, people
+from wherry.wire.amqp.management import changing, people, reads
 from wherry.wire.amqp.management.asking import DEFAULT_EXCHANGE, ManagementAnswer, ManagementCall, Row
 
 DEFINITIONS_BYTES_MAX = 16 << 20
@@ -23,7 +23,7 @@ def written(ask: ManagementCall) -> Row:
     ask.check_admin()
 
     def rows(what: str, fields: tuple[str, ...]) -> list[Row]:
-        found: list[Row] = looking.answer(ManagementCall(ask.queueing, ask.login, [what]))  # type: ignore[assignment]
+        found: list[Row] = reads.answer(ManagementCall(ask.queueing, ask.login, [what]))  # type: ignore[assignment]
         return [{name: row[name] for name in fields} for row in found if not row.get("exclusive")]
 
     return {

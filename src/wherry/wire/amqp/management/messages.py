@@ -29,7 +29,7 @@ from wherry.wire.amqp.management.asking import (
     decoded,
     exchange_name,
 )
-from wherry.wire.amqp.management.looking import plain
+from wherry.wire.amqp.management.reads import plain
 
 COUNT_MAX = 1_000
 GOT_BYTES_MAX = 32 << 20
@@ -132,7 +132,7 @@ def _properties(ask: ManagementCall) -> UsedProperties:
         if name not in properties.Properties.__struct_fields__:
             raise InvalidInput(f"properties.{name}", given[name], ", ".join(properties.Properties.__struct_fields__))
     if given.get("user_id") not in (None, ask.login.user):
-        raise InvalidInput("properties.user_id", given["user_id"], f"{ask.login.user!r}, who you are")
+        raise InvalidInput("properties.user_id", given["user_id"], f"{ask.login.user!r}, the name of the login")
     raw = properties.NONE
     for name, value in given.items():
         try:

@@ -20,7 +20,7 @@ from wherry.model.calls.stats import BrokerFigures, TopicFigures
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.protocol.server import Server
 
-LOOK_S = 1.0
+SAMPLE_S = 1.0
 SHARE = 50
 """The pause after a sample, in multiples of the time that the sample took."""
 
@@ -101,10 +101,10 @@ class Sampler:
         self._task: asyncio.Task[None] | None = None
         self._cost_s = 0.0
         self.viewers = 0
-        self.looks = 0
+        self.taken = 0
         """How many samples were taken: the number does not grow with the number of viewers."""
 
-    async def look(self) -> FiguresSample:
+    async def latest(self) -> FiguresSample:
         """Return figures that are at most a second old; concurrent callers share one sample."""
         async with self._looking:
             if self._latest is None or monotonic() - self._latest.made_s >= self._pause_s():
@@ -114,7 +114,7 @@ class Sampler:
     async def next(self, wait_ms: int) -> FiguresSample:
         """Wait for the next sample and return it; return the last one at once if `wait_ms` is 0."""
         if not wait_ms or self._next is None:
-            return await self.look()
+            return await self.latest()
         return await asyncio.shield(self._next)
 
     @asynccontextmanager
@@ -144,7 +144,7 @@ class Sampler:
                 ready.set_result(self._latest)
 
     def _pause_s(self) -> float:
-        return max(LOOK_S, self._cost_s * SHARE)
+        return max(SAMPLE_S, self._cost_s * SHARE)
 
     async def _sample(self) -> FiguresSample:
         with uncollected():
@@ -152,7 +152,7 @@ class Sampler:
 
     async def _seen(self) -> FiguresSample:
         broker = self._broker
-        self.looks += 1
+        self.taken += 1
         began, spent, now_ms = perf_counter(), 0.0, broker.now_ms()
         topics: list[TopicFigures] = []
         names = broker.first_topics(TOPICS_MAX)

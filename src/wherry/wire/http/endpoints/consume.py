@@ -118,11 +118,11 @@ def media_type(call: ApiCall, offered: tuple[str, ...] = GIVES) -> str:
     return kind
 
 
-async def listing(call: ApiCall, look: Callable[[BrokerPort, str], Awaitable[Page]]) -> Response:
+async def listing(call: ApiCall, read_page: Callable[[BrokerPort, str], Awaitable[Page]]) -> Response:
     """Return a page of messages that are browsed, not consumed."""
     kind, broker = media_type(call, LISTS), call.service.broker
     async with call.service.listings:
-        page = await look(broker, call["topic"])
+        page = await read_page(broker, call["topic"])
         return await write_page(kind, page.batch, page.next, broker.slices)
 
 
@@ -175,7 +175,7 @@ def within(call: ApiCall) -> tuple[str, str]:
 
 @TABLE.add("POST", PATH + "/ack", "consume", body=ReceiptsToSettle, answers={204: None}, **SETTLING)
 async def ack(call: ApiCall) -> Answer:
-    """Ack messages; the ack is durable when the answer comes."""
+    """Ack messages; acks of durable messages are on disk when the answer comes."""
     await call.service.settler.ack(parts_of(call), within(call))
     return Response(204)
 

@@ -103,14 +103,14 @@ async def browse(call: ApiCall) -> Answer:
     """
     query: BrowseQuery = call.query
 
-    async def look(broker: BrokerPort, topic: str) -> Page:
+    async def read_page(broker: BrokerPort, topic: str) -> Page:
         if query.after is None and broker.topic(topic).partitions <= query.partition < limits.PARTITIONS_MAX:
             raise NotFound("partition", str(query.partition))
         return await broker.browse_page(
             topic, query.partition, query.start, query.limit, after=query.after, bytes_max=PAGE_BYTES_MAX
         )
 
-    return await listing(call, look)
+    return await listing(call, read_page)
 
 
 @TABLE.add("GET", "/v1/topics/{topic}/search", "consume", query=SearchQuery, gives=LISTS, answers={200: LISTED})
@@ -159,13 +159,13 @@ async def scheduled(call: ApiCall) -> Answer:
 async def get_message(call: ApiCall) -> Answer:
     """Show one message by id."""
 
-    async def look(broker: BrokerPort, topic: str) -> Page:
+    async def read_page(broker: BrokerPort, topic: str) -> Page:
         batch = await broker.get(topic, call["id"])
         if not batch.num_rows:
             raise NotFound("message", call["id"])
         return Page(batch, None)
 
-    return await listing(call, look)
+    return await listing(call, read_page)
 
 
 @TABLE.add(

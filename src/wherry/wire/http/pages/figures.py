@@ -37,7 +37,7 @@ async def figures(call: ApiCall) -> Answer:
     """
     scope, kind = _Scope(call), media_type(call, GIVES)
     if kind == JSON:
-        return Response(200, [scope.cut(await call.service.sampler.look())], JSON, [("Cache-Control", "no-store")])
+        return Response(200, [scope.cut(await call.service.sampler.latest())], JSON, [("Cache-Control", "no-store")])
     call.service.server.begin_wait(call.request)
     chunks = _events(call, scope)
     await anext(chunks)  # refuses one viewer too many; from here on, the end of the stream removes the viewer
@@ -49,7 +49,7 @@ async def _events(call: ApiCall, scope: _Scope) -> AsyncIterator[bytes]:
     async with sampler.watched():
         yield b""
         try:
-            yield b"event: figures\ndata: %b\n\n" % scope.cut(await sampler.look())
+            yield b"event: figures\ndata: %b\n\n" % scope.cut(await sampler.latest())
             while not server.closing:
                 sample = await server.patiently(sampler.next, WAIT_MS)
                 yield b"event: figures\ndata: %b\n\n" % scope.cut(sample)

@@ -315,7 +315,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held = 0
         self._body, self._partial_body, self._chunks = b"", NO_BODY, Chunks()
 
-    def _came(self) -> int:
+    def _received_bytes(self) -> int:
         """Return how many bytes of the body have arrived."""
         return self._partial_body.got + len(self._chunks.payload)
 
@@ -428,7 +428,10 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse("timeout", f"the head was not whole after {bounds.head_s:g} s", "head_s")
             elif not self._filled and waited > bounds.idle_s:
                 self._transport.close()
-        elif self._state in (_State.BODY, _State.CHUNKED) and waited > bounds.body_s + self._came() / bounds.body_pace:
+        elif (
+            self._state in (_State.BODY, _State.CHUNKED)
+            and waited > bounds.body_s + self._received_bytes() / bounds.body_pace
+        ):
             self._refuse("timeout", f"the body was not whole after {waited:.0f} s", "body_s")
 
     def finish(self) -> None:
