@@ -16,7 +16,7 @@ from wherry.queueing.message.properties import Properties
 from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.frames import HEAD, HEADER, OVERHEAD
 from wherry.wire.amqp.codec.methods import BasicPublish, QueueDeclare
-from wherry.wire.amqp.codec.reader import Reader
+from wherry.wire.amqp.codec.reader import FrameReader
 
 COUNT = 1000
 BODY = bytes(256)
@@ -60,7 +60,7 @@ def reading(stream: bytes, chunk: int = 65536) -> Callable[[], object]:
     chunks = [stream[start : start + chunk] for start in range(0, len(stream), chunk)]
 
     def run() -> None:
-        reader = Reader(FRAME_MAX)
+        reader = FrameReader(FRAME_MAX)
         reader.feed(HEADER)
         for data in chunks:
             reader.feed(data)

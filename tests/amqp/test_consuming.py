@@ -74,11 +74,11 @@ def test_a_consume_that_waits_for_the_first_look_is_answered(
                 monkeypatch.setattr(Queue, "_joined", slowly)
                 consume(raw, "q")
                 connection, queue = connection_of(server, raw), server.queueing.hosts["/"].queue("q")
-                await until(lambda: len(queue._looks) == 1)
+                await until(lambda: len(queue._handover_waiters) == 1)
                 await deed(server, raw)
                 gate.set()
                 assert [(await asyncio.to_thread(raw.next)).method for _ in told] == told
-                await until(lambda: connection._task is None and not queue._looks)
+                await until(lambda: connection._task is None and not queue._handover_waiters)
 
     asyncio.run(main())
 
@@ -96,7 +96,7 @@ def test_a_connection_that_is_lost_before_the_first_look_leaves_no_consumer(monk
             monkeypatch.setattr(Queue, "_joined", never)
             consume(raw, "q")
             connection, queue = connection_of(server, raw), server.queueing.hosts["/"].queue("q")
-            await until(lambda: len(queue._looks) == 1)
+            await until(lambda: len(queue._handover_waiters) == 1)
             raw.__exit__(None, None, None)
             await until(lambda: connection._task is None and not queue.subscribers and queue._pump is None)
 

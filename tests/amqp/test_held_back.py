@@ -35,8 +35,8 @@ from tests.amqp.wires import (
 from wherry.broker.broker import Broker
 from wherry.model.calls.publish import PublishOptions
 from wherry.queueing.flow import intake as intake_module
-from wherry.wire import turns
-from wherry.wire.amqp.codec.reader import Publish
+from wherry.wire import fairness
+from wherry.wire.amqp.codec.reader import IncomingMessages
 from wherry.wire.amqp.server import WAITING_BYTES_MAX, Connection
 
 BODY_BYTES, COUNT = 120_000, 300
@@ -84,7 +84,7 @@ def held_up(call: Call, gate: asyncio.Event) -> Call:
 @pytest.mark.rows("Q12")
 def test_while_the_disk_does_not_keep_up_little_is_held_and_nothing_is_lost(monkeypatch):
     monkeypatch.setattr(intake_module, "HELD_BYTES_MAX", HELD_BYTES)
-    monkeypatch.setattr(turns, "SERVED_S", 0.0)  # else the bound of a connection beside a light one is reached first
+    monkeypatch.setattr(fairness, "SERVED_S", 0.0)  # else the bound of a connection beside a light one is reached first
 
     async def main() -> None:
         async with served() as (server, url):
@@ -147,7 +147,9 @@ def test_what_comes_behind_a_call_that_takes_time_is_bounded_by_its_bytes(monkey
                 sending = asyncio.create_task(asyncio.to_thread(publish_all, eager, "q"))
                 connection = connection_of(server, eager)
                 await until(lambda: not is_reading(connection))
-                held = sum(sum(map(len, event.bodies)) for event in connection._waiting if isinstance(event, Publish))
+                held = sum(
+                    sum(map(len, event.bodies)) for event in connection._waiting if isinstance(event, IncomingMessages)
+                )
                 assert 0 < held < WAITING_BYTES_MAX + READ_BYTES
                 assert not sending.done()
                 await is_served(broker, other, b"meanwhile")

@@ -29,7 +29,7 @@ from tests.amqp.raw import (
 from tests.amqp.wires import LASTING, confirming, declared, number, over, text
 from wherry.broker.broker import Broker
 from wherry.queueing.flow import transaction
-from wherry.queueing.flow.intake import Intake, Ticket
+from wherry.queueing.flow.intake import Intake, Unconfirmed
 
 RETURN, TX_SELECT, TX_SELECT_OK, TX_COMMIT, TX_COMMIT_OK = (60, 50), (90, 10), (90, 11), (90, 20), (90, 21)
 MANDATORY = 1
@@ -136,9 +136,9 @@ def test_what_goes_nowhere_is_confirmed_with_its_return_and_not_before_what_came
     later: list[int] = []
     note = Intake.note
 
-    def noted(intake: Intake, ticket: Ticket) -> None:
-        later.append(ticket.last)
-        note(intake, ticket)
+    def noted(intake: Intake, unconfirmed: Unconfirmed) -> None:
+        later.append(unconfirmed.last)
+        note(intake, unconfirmed)
 
     monkeypatch.setattr(Intake, "note", noted)
 

@@ -16,7 +16,7 @@ from wherry.queueing.hosts.virtual_host import VirtualHost
 from wherry.queueing.login import Login
 from wherry.queueing.queueing import Queueing
 from wherry.security.keys import make
-from wherry.wire.amqp.management import looking
+from wherry.wire.amqp.management import reads
 from wherry.wire.amqp.management.asking import ManagementCall
 
 
@@ -26,7 +26,7 @@ def everything(*_: object) -> Any:
 
 def asked(queueing: Queueing, login: Login | None = None) -> Callable[[str], Any]:
     who = login or Login(None, None)
-    return lambda path: looking.answer(ManagementCall(queueing, who, [unquote(part) for part in path.split("/")]))
+    return lambda path: reads.answer(ManagementCall(queueing, who, [unquote(part) for part in path.split("/")]))
 
 
 @pytest.mark.rows("Q12")

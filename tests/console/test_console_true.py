@@ -176,7 +176,7 @@ def test_a_stream_that_fails_at_first_or_falls_silent_is_tried_again(
     page.unroute("**/v1/figures")
     expect(page.locator(".status")).to_have_text("live")
     assert not page.evaluate("() => document.body.classList.contains('stale')")
-    monkeypatch.setattr(sampling, "LOOK_S", 3_600)
+    monkeypatch.setattr(sampling, "SAMPLE_S", 3_600)
     page.wait_for_function("() => document.body.classList.contains('stale')", timeout=30_000)
     expect(page.locator(".status")).to_have_text("live")
 

@@ -114,15 +114,15 @@ async def test_all_viewers_share_one_look(found: Web) -> None:
     streams = [await watch(found) for _ in range(5)]
     firsts = [await told(stream) for stream in streams]
     assert {kind for kind, _ in firsts} == {"figures"}
-    assert found.service.sampler.looks == 1
+    assert found.service.sampler.taken == 1
     seconds = await asyncio.gather(*(told(stream) for stream in streams))
     assert len({said["at_ms"] for _, said in seconds}) == 1
-    assert found.service.sampler.looks == 2
+    assert found.service.sampler.taken == 2
     await leave(found, *streams)
     assert found.service.sampler.viewers == 0
-    looks = found.service.sampler.looks
-    await asyncio.sleep(sampling.LOOK_S * 1.5)
-    assert found.service.sampler.looks == looks, "nobody watches: nothing runs"
+    taken = found.service.sampler.taken
+    await asyncio.sleep(sampling.SAMPLE_S * 1.5)
+    assert found.service.sampler.taken == taken, "nobody watches: nothing runs"
 
 
 @with_jobs

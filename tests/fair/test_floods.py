@@ -25,9 +25,9 @@ from wherry.broker.broker import Broker
 from wherry.node.node import Node
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.virtual_host import VirtualHost
-from wherry.wire import turns
+from wherry.wire import fairness
+from wherry.wire.fairness import CHUNK_BYTES, STRANGER_BYTES_MAX, UNSTORED_BYTES
 from wherry.wire.stomp.sessions import STRANGE
-from wherry.wire.turns import CHUNK_BYTES, STRANGER_BYTES_MAX, UNSTORED_BYTES
 
 CYCLES = 10
 RESOURCE_ERROR = 506
@@ -76,7 +76,7 @@ def in_company(node: Node) -> None:
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_has_a_bounded_part_of_each_turn_of_the_loop(node, name, monkeypatch):
     flood = FLOODS[name]
-    monkeypatch.setattr(turns, "COMPANY_S", 3_600.0)
+    monkeypatch.setattr(fairness, "COMPANY_S", 3_600.0)
     begun = flood.begin(node)
     cycles(node, 1)
     counted = Counted(node, flood.kind, monkeypatch)
@@ -108,8 +108,8 @@ def disk_that_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[threadi
 def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name, monkeypatch):
     """While the disk takes nothing, no more is read than that; everything goes on when it does."""
     flood, intake = FLOODS[name], node.stomp_sessions.queueing.intake
-    monkeypatch.setattr(turns, "COMPANY_S", 3_600.0)
-    monkeypatch.setattr(turns, "SERVED_S", 0.0)
+    monkeypatch.setattr(fairness, "COMPANY_S", 3_600.0)
+    monkeypatch.setattr(fairness, "SERVED_S", 0.0)
     begun = flood.begin(node)
     in_company(node)
     counted = Counted(node, flood.kind, monkeypatch)
@@ -129,8 +129,8 @@ def test_what_a_connection_has_published_and_is_not_stored_is_bounded(node, name
 @pytest.mark.parametrize("name", ["amqp publishes", "stomp sends", "websocket sends"])
 def test_so_is_what_it_publishes_while_a_call_before_it_is_carried_out(node, name, monkeypatch):
     flood, intake = FLOODS[name], node.stomp_sessions.queueing.intake
-    monkeypatch.setattr(turns, "COMPANY_S", 3_600.0)
-    monkeypatch.setattr(turns, "SERVED_S", 0.0)
+    monkeypatch.setattr(fairness, "COMPANY_S", 3_600.0)
+    monkeypatch.setattr(fairness, "SERVED_S", 0.0)
     declare, is_declared = VirtualHost.declare_queue, threading.Event()
 
     async def slow(host: VirtualHost, queue: str, *arguments: Any) -> Queue:

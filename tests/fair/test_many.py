@@ -23,8 +23,8 @@ from tests.amqp.raw import Raw as Amqp
 from tests.amqp.raw import short
 from tests.amqp.wires import connection_of, served, url_of
 from tests.fair.floods import FLOODS, PATIENCE_S, SEND, Counted, flooding, masked, upgraded
+from tests.fair.test_budgets import worked
 from tests.fair.test_floods import cycles
-from tests.fair.test_turns import worked
 from tests.stomp.raw import Raw as Stomp
 from tests.stomp.raw import frame
 from tests.stomp.serving import LOOPS, done_in, running, until
@@ -33,9 +33,9 @@ from wherry.broker.broker import Broker
 from wherry.model.errors import Unavailable
 from wherry.node.config import TlsSection
 from wherry.node.node import Node
-from wherry.wire import turns as module
+from wherry.wire import fairness as module
+from wherry.wire.fairness import STRANGERS_S, UNSTORED_BYTES
 from wherry.wire.stomp.transports.tcp import Connection as StompConnection
-from wherry.wire.turns import STRANGERS_S, UNSTORED_BYTES
 
 MANY, ROUNDS = 100, 3
 DEAR_S = STRANGERS_S / 5
@@ -99,17 +99,17 @@ def test_many_strangers_who_speak_at_the_same_moment_are_not_all_heard_in_one_tu
 
 
 def test_calls_behind_one_that_takes_time_do_not_pay_for_what_others_do(node, monkeypatch):
-    """A turn is long enough for all of them, and somebody else is busy while each is waited for."""
-    monkeypatch.setattr(module, "TURN_S", 0.1)
+    """A budget is long enough for all of them, and somebody else is busy while each is waited for."""
+    monkeypatch.setattr(module, "BUDGET_S", 0.1)
     monkeypatch.setattr(module, "COMPANY_S", 3_600.0)
     waited: list[object] = []
-    turn = module.Turns.turn
+    wait_in_line = module.FairLoop.wait_in_line
 
-    async def counted(shared: module.Turns, **how: bool) -> None:
+    async def counted(shared: module.FairLoop, **how: bool) -> None:
         waited.append(shared)
-        await turn(shared, **how)
+        await wait_in_line(shared, **how)
 
-    monkeypatch.setattr(module.Turns, "turn", counted)
+    monkeypatch.setattr(module.FairLoop, "wait_in_line", counted)
     is_over, loop = threading.Event(), LOOPS[node]
 
     def busy() -> None:
@@ -169,7 +169,7 @@ def test_who_was_stopped_for_long_is_not_late_when_it_goes_on():
             connection.stop("test")
             connection.tick(now + 100)
             connection.go_on("test")
-            await connection.shared_turns.turn()  # behind its own
+            await connection.fair_loop.wait_in_line()  # behind its own
             connection.tick(now + 100.1)
             assert not connection.is_closing
             connection.tick(now + 200)
@@ -183,7 +183,7 @@ def test_who_was_stopped_for_long_is_not_late_when_it_goes_on():
 
 
 def test_what_came_with_the_request_for_a_websocket_is_heard_in_order(node):
-    """More than a turn of it, and more behind it."""
+    """More than a budget of it, and more behind it."""
     sends = [frame("SEND", str(number).encode(), destination="/queue/rest") for number in range(600)]
     first, second = [masked(2, each) for each in sends[:300]], [masked(2, each) for each in sends[300:]]
     asks = frame("SEND", b"last", destination="/queue/rest", receipt="last")
@@ -229,8 +229,8 @@ def go_on(node: Node, connection: StompConnection) -> None:
 
 
 def test_over_tls_nothing_is_lost_by_stops(tls_node, monkeypatch):
-    """Turns as short as can be: reading stops after each chunk."""
-    monkeypatch.setattr(module, "TURN_S", 1e-6)
+    """Budgets as small as can be: reading stops after each chunk."""
+    monkeypatch.setattr(module, "BUDGET_S", 1e-6)
     monkeypatch.setattr(module, "ALONE_S", 1e-6)
     bodies = [str(number).encode() * 100 for number in range(2_000)]
     with Stomp(tls_node.stomp_port or 0, tls=trusting()) as raw:
@@ -265,7 +265,7 @@ def test_over_tls_little_is_read_from_a_connection_that_is_stopped_and_its_end_i
 
 
 def test_those_who_may_go_on_together_do_so_one_after_the_other():
-    """One sync may let many publishers go on: all at once they would hold up the loop for a turn of each."""
+    """One sync may let many publishers go on: all at once they would hold up the loop for a budget of each."""
 
     async def main() -> list[int]:
         async with served() as (server, url):

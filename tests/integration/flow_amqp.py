@@ -234,9 +234,9 @@ def all_good() -> Any:
 
 def swallowed() -> Any:
     def make(_: Any) -> Any:
-        return lambda self, event, known, ticket: self._over(event, ticket, [])
+        return lambda self, event, known, unconfirmed: self._confirm_unrouted(event, unconfirmed, [])
 
-    return patched(amqp_channel.Channel, "_nowhere", make)
+    return patched(amqp_channel.Channel, "_return_unrouted", make)
 
 
 def no_amqp_beat() -> Any:

@@ -13,7 +13,7 @@ from wherry.sim.patch import patched
 from wherry.wire.stomp import calls as stomp_calls
 from wherry.wire.stomp.greeting import HeartBeats
 from wherry.wire.stomp.session import Session
-from wherry.wire.stomp.subscriptions import Subscription
+from wherry.wire.stomp.subscriptions import Consumer
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def check_stomp_beat(node: Served, name: str, patience_s: float) -> None:
 
 
 def stomp_off_by_one() -> Any:
-    return patched(Subscription, "room", one_more)
+    return patched(Consumer, "room", one_more)
 
 
 def another_subscription() -> Any:
@@ -121,14 +121,14 @@ def another_subscription() -> Any:
 
         return wrong
 
-    return patched(stomp_calls, "_out", make)
+    return patched(stomp_calls, "_messages_of", make)
 
 
 def one_behind() -> Any:
     def make(take_out: Any) -> Any:
         return lambda self, tag: take_out(self, tag + 1)
 
-    return patched(Subscription, "take_out", make)
+    return patched(Consumer, "take_out", make)
 
 
 def no_stomp_beat() -> Any:

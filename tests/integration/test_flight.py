@@ -369,9 +369,9 @@ def test_the_loop_only_looks_where_messages_are(flights: Flights, topic: str, no
     where = {"keys": ["k" * 20 + str(n) for n in range(50)]}
     threads: set[str] = set()
 
-    def counted(look: reading.Look, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+    def counted(selection: reading.Selection, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
         threads.add(threading.current_thread().name)
-        return info(look, descriptor)
+        return info(selection, descriptor)
 
     info = reading.info
     with pytest.MonkeyPatch.context() as patch:

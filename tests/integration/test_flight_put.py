@@ -67,7 +67,7 @@ def test_a_batch_that_was_cancelled_before_it_began_ends_the_stream(node: Served
     flights.act("create-topic", name=topic)
 
     async def after_one_that_never_began() -> None:
-        stream = writing.Stream(node.node.broker, Put(topic=topic))
+        stream = writing.PublishStream(node.node.broker, Put(topic=topic))
         stream.publish(payloads(b"1")).close()
         with pytest.raises(Closed, match="before this one"):
             await stream.publish(payloads(b"2"))

@@ -259,9 +259,9 @@ ANSWERS: dict[str, Answers] = {
     "http keys": Answers(partial(http_get, "/v1/keys"), f"{SHOWN} 1", reads=True),
     "http reasons": Answers(partial(http_get, "/v1/topics/{topic}/dead/reasons"), f"{SHOWN} 1", reads=True),
     "http audit": Answers(partial(http_get, "/v1/topics/{topic}/dead/audit"), f"{SHOWN} 1", reads=True),
-    "flight put": Answers(flight_put, "Stream._publish 0"),
-    "flight stage": Answers(flight_stage, "Stream._publish 0"),
-    "flight info": Answers(flight_info, "FlightServer._looked 0", reads=True),
+    "flight put": Answers(flight_put, "PublishStream._publish 0"),
+    "flight stage": Answers(flight_stage, "PublishStream._publish 0"),
+    "flight info": Answers(flight_info, "FlightServer._selected 0", reads=True),
     "flight topics": Answers(partial(flight_act, "topics", {}), "_topics 0", reads=True),
     "flight extents": Answers(partial(flight_act, "extents", {"topic": "{}"}), "_extents 0", reads=True),
     "flight offsets-at": Answers(

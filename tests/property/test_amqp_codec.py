@@ -14,7 +14,16 @@ from wherry.queueing.message.properties import Properties
 from wherry.wire.amqp.codec import methods as m
 from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.frames import HEADER
-from wherry.wire.amqp.codec.reader import Ack, Called, Event, Greeted, Heartbeat, Publish, Reader, Route
+from wherry.wire.amqp.codec.reader import (
+    Ack,
+    Called,
+    Event,
+    FrameReader,
+    Greeted,
+    Heartbeat,
+    IncomingMessages,
+    PublishFields,
+)
 from wherry.wire.amqp.codec.writer import DeliveryWriter
 
 
@@ -144,8 +153,8 @@ calls = st.one_of(
 routes = st.sampled_from([("", "jobs"), ("e", "k"), ("amq.topic", "a.b.c"), ("\udcff", "")])
 
 publishes = st.builds(
-    lambda channel, route, mandatory, immediate, raw, body: Publish(
-        channel, Route(route[0], route[1], mandatory, immediate), properties.used_properties(raw), [body]
+    lambda channel, route, mandatory, immediate, raw, body: IncomingMessages(
+        channel, PublishFields(route[0], route[1], mandatory, immediate), properties.used_properties(raw), [body]
     ),
     st.integers(1, 5),
     routes,
@@ -158,7 +167,7 @@ publishes = st.builds(
 bodies = st.lists(st.one_of(st.binary(max_size=3), st.just(b"of one size")), min_size=1, max_size=9)
 
 bulk = st.builds(
-    lambda event, bodies: [Publish(event.channel, event.route, event.properties, [body]) for body in bodies],
+    lambda event, bodies: [IncomingMessages(event.channel, event.route, event.properties, [body]) for body in bodies],
     publishes,
     bodies,
 )
@@ -173,7 +182,7 @@ events = st.one_of(
 
 
 def encoded(event: Event) -> bytes:
-    if isinstance(event, Publish):
+    if isinstance(event, IncomingMessages):
         method = m.BasicPublish(0, *event.route)
         return b"".join(
             piece
@@ -199,13 +208,13 @@ def same(left: list[Event], right: list[Event]) -> bool:
 def test_any_cut_of_a_stream_gives_the_same_events(parts, data):
     sent = [event for part in parts for event in part]
     stream = HEADER + b"".join(map(encoded, sent))
-    at_once = Reader(FRAME_MAX)
+    at_once = FrameReader(FRAME_MAX)
     got = at_once.feed(stream)
     assert got[0] == Greeted()
     assert same(got[1:], sent)
     assert at_once.held == 0
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=12).map(sorted))
-    reader = Reader(FRAME_MAX)
+    reader = FrameReader(FRAME_MAX)
     pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
     again = [event for piece in pieces for event in reader.feed(piece)]
     assert same(again[1:], sent)
@@ -221,7 +230,7 @@ def test_frames_of_several_channels_may_interleave(sent, chance):
         mixed.append(queue.pop(0))
         if not queue:
             queues.remove(queue)
-    got = Reader(FRAME_MAX).feed(HEADER + b"".join(mixed))[1:]
+    got = FrameReader(FRAME_MAX).feed(HEADER + b"".join(mixed))[1:]
     assert sorted(map(encoded, got)) == sorted(map(encoded, sent))
 
 

@@ -15,7 +15,7 @@ import sys
 import time
 
 from wherry.wire.stomp import translate
-from wherry.wire.stomp.codec import COMMANDS, HEAD_BYTES_MAX, VERSIONS, Frame, Reader, StompFault
+from wherry.wire.stomp.codec import COMMANDS, HEAD_BYTES_MAX, VERSIONS, Frame, FrameReader, StompFault
 from wherry.wire.stomp.destinations import parsed
 from wherry.wire.stomp.greeting import agreed_beats, chosen_version
 
@@ -49,7 +49,7 @@ def made(chance: random.Random) -> bytes:
 
 def fed(data: bytes, version: str, size: int) -> tuple[list[object], int]:
     """What a reader gives, and how much it held at most."""
-    reader = Reader(body_max=BODY_MAX)
+    reader = FrameReader(body_max=BODY_MAX)
     reader.version = version
     found: list[object] = []
     most = 0

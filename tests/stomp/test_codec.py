@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from wherry.wire.stomp import codec
-from wherry.wire.stomp.codec import BODY_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX, Frame, Reader, StompFault
+from wherry.wire.stomp.codec import BODY_BYTES_MAX, HEAD_BYTES_MAX, HEADERS_MAX, Frame, FrameReader, StompFault
 
 CASES = [
     ("1.0", b"CONNECT\n\n\0", ("CONNECT", {}, b"")),
@@ -33,8 +33,8 @@ FAULTS = [
     ("1.2", b"SEND\na:\\t\n\n\0", "undefined escape"),
     ("1.1", b"SEND\na:\\r\n\n\0", "undefined escape"),
     ("1.2", b"SEND\na:b\\\n\n\0", "undefined escape"),
-    ("1.2", b"SEND\nabc\n\n\0", "is no header"),
-    ("1.2", b"SEND\n:abc\n\n\0", "is no header"),
+    ("1.2", b"SEND\nabc\n\n\0", "is not a header"),
+    ("1.2", b"SEND\n:abc\n\n\0", "is not a header"),
     ("1.2", b"SHOUT\n\n\0", 'command "SHOUT"'),
     ("1.2", b"send\n\n\0", 'command "send"'),
     ("1.0", b"GET / HTTP/1.1\r\n", "Could not interpret"),
@@ -51,8 +51,8 @@ def pieces(data: bytes, size: int) -> list[bytes]:
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 
-def read(version: str, parts: list[bytes]) -> tuple[list[Frame | StompFault], Reader]:
-    reader = Reader()
+def read(version: str, parts: list[bytes]) -> tuple[list[Frame | StompFault], FrameReader]:
+    reader = FrameReader()
     reader.version = version
     found: list[Frame | StompFault] = []
     for part in parts:
@@ -105,7 +105,7 @@ def test_a_body_that_is_too_large_is_refused_when_it_is_announced(size):
 
 @pytest.mark.rows("Q2")
 def test_a_body_without_a_length_is_refused_at_its_bound():
-    reader = Reader()
+    reader = FrameReader()
     found: list[Frame | StompFault] = []
     fed = 0
     for part in (b"SEND\n\n", *([b"x" * (1 << 20)] * 64)):
@@ -120,7 +120,7 @@ def test_a_body_without_a_length_is_refused_at_its_bound():
 @pytest.mark.rows("Q2")
 @pytest.mark.parametrize("line", [b"a:b\n", b"a" * 4096, b"n:" + b"v" * 1000 + b"\n"])
 def test_headers_without_an_end_are_refused_at_their_bound(line):
-    reader = Reader()
+    reader = FrameReader()
     fed = len(b"SEND\n")
     found = list(reader.feed(b"SEND\n"))
     while not found:
@@ -141,7 +141,7 @@ def test_headers_are_counted():
 
 
 def test_the_version_counts_from_the_next_frame_on():
-    reader = Reader()
+    reader = FrameReader()
     found = []
     for each in reader.feed(b"CONNECT\naccept-version:1.2\n\n\0SEND\na:\\c\n\n\0"):
         reader.version = "1.2"

@@ -270,12 +270,12 @@ def test_a_large_call_is_heard_in_pieces_as_the_session_has_room(home, session):
     small = frame("SEND", destination="/topic/nobody")
     slow = frame("SUBSCRIBE", id="1", destination="/queue/slow")
     data = slow + small * 30_000 + frame("SEND", destination="/topic/nobody", receipt="end")
-    line = transports_of(home).polling.line(session.path.rsplit("/", 1)[1])
+    transport = transports_of(home).polling.transport(session.path.rsplit("/", 1)[1])
 
     async def most() -> int:
-        sending, seen = asyncio.create_task(line.send(session.sent, data)), 0
+        sending, seen = asyncio.create_task(transport.send(session.sent, data)), 0
         while not sending.done():
-            seen = max(seen, len(line._session._waiting))
+            seen = max(seen, len(transport._session._waiting))
             await asyncio.sleep(0)
         assert (await sending).received == session.sent + len(data)
         return seen

@@ -6,8 +6,8 @@ import pytest
 
 from tests.stomp.raw import Raw, frame
 from tests.stomp.serving import until
-from wherry.wire.stomp.codec import Frame, Reader
-from wherry.wire.stomp.subscriptions import Subscription
+from wherry.wire.stomp.codec import Frame, FrameReader
+from wherry.wire.stomp.subscriptions import Consumer
 
 
 class Counted(bytes):
@@ -27,7 +27,7 @@ class Counted(bytes):
 def test_frames_of_one_read_are_searched_once(end):
     one = f"SEND{end}destination:/queue/a{end}{end}hello\0".encode()
     data = Counted(one * 2_000)
-    found = list(Reader().feed(data))
+    found = list(FrameReader().feed(data))
     assert [each.body for each in found if isinstance(each, Frame)] == [b"hello"] * 2_000
     assert data.searched <= 3 * len(data)  # for ends of heads and of bodies, and for a NUL where none may be
 
@@ -58,7 +58,7 @@ def calls(monkeypatch):
     made = {"hold_again": 0, "end": 0}
 
     def counting(method):
-        plain = getattr(Subscription, method)
+        plain = getattr(Consumer, method)
 
         def call(self, *arguments):
             made[method] += 1
@@ -67,7 +67,7 @@ def calls(monkeypatch):
         return call
 
     for method in made:
-        monkeypatch.setattr(Subscription, method, counting(method))
+        monkeypatch.setattr(Consumer, method, counting(method))
     return made
 
 

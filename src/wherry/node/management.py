@@ -14,7 +14,7 @@ from wherry.queueing.queueing import Queueing
 from wherry.queueing.refusals import Reason, Refused
 from wherry.security.access import Access
 from wherry.wire.amqp.management import paths
-from wherry.wire.amqp.management.asking import ManagementCall, Reply
+from wherry.wire.amqp.management.asking import ManagementAnswer, ManagementCall
 from wherry.wire.http.api.problem import STATUS_OF, HttpError
 from wherry.wire.http.app import App, check_site
 from wherry.wire.http.protocol.message import (
@@ -70,7 +70,7 @@ class Management:
         request.endpoint = f"{request.method} /api"
         try:
             ask = self._ask(request)
-            return _response(Reply(200, paths.look(ask)) if call is None else await call(ask))
+            return _response(ManagementAnswer(200, paths.read(ask)) if call is None else await call(ask))
         except Refused as fault:
             return _failed(_STATUS.get(fault.reason, 400), fault.detail)
         except Unauthorized as fault:
@@ -111,7 +111,7 @@ def _parts(request: Request) -> list[str]:
     return segments(request.path.removeprefix(PREFIX))
 
 
-def _response(reply: Reply) -> Response:
+def _response(reply: ManagementAnswer) -> Response:
     headers = [("Location", reply.location)] if reply.location else []
     if reply.value is None:
         return Response(reply.status, headers=headers)

@@ -184,7 +184,7 @@ class Node:
         strategies.load()
         path, cache_bytes = config.storage.path, config.storage.cache_bytes
         self.broker = await stack.enter_async_context(open_broker(path, cache_bytes=cache_bytes))
-        await self._lock_the_door()
+        await self._apply_key_policy()
         access = Access(self.keys_on, self.broker)
 
         def guard(request: Request, verb: Verb, topic: str) -> str:
@@ -309,7 +309,7 @@ class Node:
         required = tls.client_certificates == "required"
         return Tls(TlsFiles(Path(tls.certificate), Path(tls.key), client_ca, required))
 
-    async def _lock_the_door(self) -> None:
+    async def _apply_key_policy(self) -> None:
         host = self.config.server.host
         self.keys_on = requires_keys(self.config.security, host, has_keys=has_keys(self.broker))
         if not self.keys_on:

@@ -6,5 +6,5 @@ import asyncio
 
 
 def now_s() -> float:
-    """Return seconds that only go forward."""
+    """Return seconds of a clock that only moves forward."""
     return asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""How the server names itself to clients and tools, and what it says that it can do."""
+"""The name and the abilities that the server reports to clients and tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CAPABILITIES = {
     "direct_reply_to": True,
 }
 PROPERTIES = {
-    # Clients look at these two to know which reading of the specification they meet: it is RabbitMQ's.
+    # Clients read these two to choose between readings of the specification: this server follows RabbitMQ's.
     "product": "RabbitMQ",
     "version": "3.13.7",
     "platform": "Wherry",

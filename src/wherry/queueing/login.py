@@ -1,8 +1,8 @@
-"""Who is at the other end: the mechanisms of this protocol over the API keys of the broker.
+"""The login of a queue client: SASL mechanisms over the API keys and users of the broker.
 
 The password is an API key; the name beside it is for people. Users that were made over the management interface have a
-name and a password of their own. A broker without keys knows `guest`, whose password is `guest`, as every client of
-RabbitMQ does, and who may do everything; it can be told to let in any other name too.
+name and a password of their own. A broker without keys accepts `guest` with the password `guest`, as RabbitMQ does, and
+`guest` may do everything; by configuration it also accepts any other name.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ GUEST = "guest"
 
 
 class Login:
-    """One client's rights."""
+    """The identity and the rights of one client."""
 
     def __init__(self, access: Access | None, certified: str | None, *, any_user: bool = False, peer: str = "") -> None:
         self._any_user = any_user
         self._peer = peer
-        """The address that it comes from."""
+        """The address of the client."""
         self._access = access if access is not None and access.keys_on else None
         self._users = access
         self._user: Key | None = None
-        """The user that it is, if it is none of those with a key, and not `guest`."""
+        """The user that logged in by name and password; None for API keys and for `guest`."""
         self._certified = certified
-        """The name in the certificate that the client has shown, if it has."""
+        """The name in the certificate that the client presented, if it did."""
         self._token = ""
         self.user = ""
-        """The name of the key; on a broker without keys that of the login. What `user_id` of a message must be."""
+        """The name of the key, or without keys the name at login. The `user_id` of a message must be equal to it."""
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """Those that can succeed: a client takes the last one that it knows."""
+        """The mechanisms that can succeed; a client takes the last one that it supports."""
         return MECHANISMS if self._certified is not None and self._access is None else MECHANISMS[:-1]
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody may do everything."""
+        """Whether every client may do everything."""
         return self._access is None and self._user is None
 
     @property
     def knows_guest(self) -> bool:
-        """Whether the broker asks for no keys, so that `guest` may do everything."""
+        """Whether the broker requires no keys, so that `guest` may do everything."""
         return self._access is None
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """What it is to tools: `administrator` if it may do everything that is no single topic's."""
+        """The client's tags as tools know them: `administrator` if it may do everything that is not about one topic."""
         if self._user is not None:
             known = self._current().user
             return known.tags if known is not None else ()
@@ -62,45 +62,45 @@ class Login:
         return (ADMINISTRATOR,)
 
     def enter(self, mechanism: str, name: str, secret: str) -> None:
-        """Let the client in as `user`, or `Unauthorized`, which is to be told after its `pause_s`."""
+        """Log the client in as `user`, or raise `Unauthorized`, which is to be sent only after its `pause_s`."""
         try:
             self._enter(mechanism, name, secret)
         except Unauthorized as fault:
-            if self._users is not None and secret:  # without one nothing was guessed
+            if self._users is not None and secret:  # an empty password is no guess
                 fault.pause_s = self._users.attempts.failed(self._peer)
             raise
 
     def _enter(self, mechanism: str, name: str, secret: str) -> None:
         if mechanism == "EXTERNAL":
             if self._certified is None:
-                raise Unauthorized("EXTERNAL is the name in a client's certificate, and there is none")
+                raise Unauthorized("EXTERNAL needs a client certificate")
             if self._access is not None:
-                raise Unauthorized("this broker asks for keys, and a certificate has none")
+                raise Unauthorized("this broker requires an API key, which a certificate does not contain")
             self.user = self._certified
         elif (user := self._found(name, secret)) is not None:
             self._user, self.user = user, user.name
         elif self._access is not None:
-            if public_id(secret) is None:  # in the same words for a name that is not known and a wrong password
+            if public_id(secret) is None:  # one text for both, so that names cannot be found out
                 raise Unauthorized(
-                    "no user has this name and password, and it is no key: wk_, 8 characters, _, 43 more"
+                    "no user has this name and password, and the password is no API key: wk_, 8 characters, _, 43 more"
                 )
             self._show(self._access, secret)
         elif self._is_taken(name) or ((name, secret) != (GUEST, GUEST) and (name == GUEST or not self._any_user)):
             raise Unauthorized(
-                "no user has this name and password; a broker without keys knows guest, with the password guest, "
+                "no user has this name and password; a broker without keys accepts guest with the password guest, "
                 "and other names with amqp.any_user"
             )
         else:
             self.user = name
 
     def _found(self, name: str, secret: str) -> Key | None:
-        """The user of a name and a password; a token is of nobody's choosing, and is none."""
+        """Return the user with this name and password; None for the token of an API key, which is not a password."""
         if self._users is None or (self._access is not None and public_id(secret) is not None):
             return None
         return self._users.user(name, secret)
 
     def _is_taken(self, name: str) -> bool:
-        """Whether there is a user of this name, so that nobody else has it."""
+        """Return whether a user has this name, so that no other client may use it."""
         return self._users is not None and self._users.has_user(name)
 
     def _current(self) -> Key:
@@ -109,14 +109,14 @@ class Login:
         return self._users.as_it_is(self._user)
 
     def renew(self, secret: str) -> None:
-        """Another key from now on; of a user, its password as it is by now."""
+        """Use another key from now on; a user gives the password as it is now."""
         if self._user is not None:
             self.enter("PLAIN", self.user, secret)
         elif self._access is not None:
             self._show(self._access, secret)
 
     def still_holds(self) -> bool:
-        """Whether the key is still good."""
+        """Return whether the key still exists and has not expired."""
         try:
             if self._user is not None:
                 self._current()
@@ -127,12 +127,12 @@ class Login:
         return True
 
     def _show(self, access: Access, token: str) -> None:
-        """The name is looked up each time: keys can be given another one."""
+        """Authenticate by token, and read the name again each time, since a key can be renamed."""
         self.user = access.authenticate(token).name
         self._token = token
 
     def check(self, verb: Verb, topic: str) -> None:
-        """`Forbidden` or `Unauthorized` without the right."""
+        """Raise `Forbidden` or `Unauthorized` if the client lacks the right."""
         if self._user is not None:
             if not self._current().allows(verb, topic):
                 raise Forbidden(self.user, verb, topic)
@@ -140,7 +140,7 @@ class Login:
             self._access.check_token(self._token, verb, topic)
 
     def has_some(self, verbs: tuple[Verb, ...], host: str) -> bool:
-        """Whether it has one of these rights on something that may be in a virtual host."""
+        """Return whether the client has one of these rights on any name that may be in a virtual host."""
         if self.is_open:
             return True
         key = self._current() if self._user is not None else self._key()
@@ -153,9 +153,9 @@ class Login:
         return self._access.authenticate(self._token)
 
     def check_host(self, host: str, *, is_shut: bool) -> None:
-        """`Forbidden` for a user who was granted nothing in a virtual host; keys have rights on topics, wherever.
+        """Raise `Forbidden` for a user that has no grant in a virtual host; the rights of keys are for topics anywhere.
 
-        One that is shut is not for those who may do everything for want of keys.
+        A virtual host that is shut is also closed to clients that may do everything because there are no keys.
         """
         user = None if self._user is None else self._current().user
         granted = user is not None and any(grant.host == host for grant in user.grants)

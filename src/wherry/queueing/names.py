@@ -13,10 +13,11 @@ ROOT = "/"
 """The virtual host that every broker has."""
 
 SUBSCRIPTION = "amqp"
-"""The subscription that all consumers of a queue share."""
+"""The subscription that all consumers of a queue share. The value is in journals, so it stays, though STOMP uses it
+too."""
 
 LABEL = "amqp"
-"""The label in which topics, routes and bindings keep what only this layer knows of them."""
+"""The label in which topics, routes and bindings keep what only this layer reads. Its value is in journals too."""
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 """The pseudo-queue of direct replies, which are sent straight to the channel that asked."""

@@ -1,4 +1,4 @@
-"""What all connections of a node share: the virtual hosts, the way in, the settling, and what happens by itself."""
+"""What all queue clients of a node share: the virtual hosts, the intake, the settling, and work in the background."""
 
 from __future__ import annotations
 
@@ -27,53 +27,53 @@ from wherry.queueing.names import LABEL, ROOT, host_and_name
 from wherry.queueing.refusals import Reason, Refused, refused
 
 TICK_S, MANY, TICK_MANY_S = 0.1, 1_000, 1.0
-"""How late a queue that nobody uses may expire; and where there are many of them, for each tick looks at all."""
+"""How late an unused queue may expire; with many queues later, since each tick looks at all of them."""
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 
-class Client(Protocol):
-    """A session of some wire over a virtual host."""
+class WireSession(Protocol):
+    """A session of any wire over a virtual host."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the client has entered a virtual host, and has not left."""
+        """Whether the client has entered a virtual host, and has not left it."""
 
     @property
     def host(self) -> VirtualHost:
         """The virtual host that the client has entered."""
 
     async def close(self, text: str) -> None:
-        """Tell the client why, and end."""
+        """Send the reason to the client, and close."""
 
     def deliveries(self) -> Iterable[QueueDelivery]:
         """Return the deliveries of which the client holds some messages."""
 
 
 class Queueing:
-    """The virtual hosts of a node, and what their clients share, whatever wire they come by."""
+    """The virtual hosts of a node, and what their clients share, over any wire."""
 
     def __init__(self, broker: BrokerPort, names: Iterable[str] = (ROOT,)) -> None:
         self.broker = broker
         self.intake = Intake(broker)
         self.settling = Settling()
         self.configured = tuple(names)
-        """Virtual hosts that are there whatever happens."""
+        """Virtual hosts of the configuration, which cannot be deleted."""
         self._notes = {note.name: note for note in map(note_of, broker.routes()) if note is not None}
-        """Those that were made while the node ran."""
+        """Notes of virtual hosts that were made while the node ran."""
         self.hosts = {name: VirtualHost(broker, name) for name in (*self.configured, *self._notes)}
         self._changing = asyncio.Lock()
-        """Held while virtual hosts come and go."""
+        """Held while a virtual host is made or deleted."""
         self.naming = asyncio.Lock()
-        """Held while a user is made: no two have the same name."""
-        self.clients: dict[Client, None] = {}
-        """In the order in which they came."""
+        """Held while a user is made: no two users have the same name."""
+        self.clients: dict[WireSession, None] = {}
+        """In the order in which they connected."""
         self._mover = DeadLetterMover(broker, self._targets)
         self._tidying: set[asyncio.Task[None]] = set()
         self._renew_at = clock.now_s() + LEASE_MS / 3_000
 
     def enter(self, name: str, login: Login) -> VirtualHost:
-        """The virtual host of a name, or `NotFound`; `Forbidden` for who is not let into it. Every wire asks here."""
+        """Return a virtual host by name, for any wire; raise `NotFound`, or `Forbidden` for a client without access."""
         found = self.hosts.get(name)
         if found is None:
             raise NotFound("vhost", name)
@@ -81,11 +81,11 @@ class Queueing:
         return found
 
     def note_of(self, name: str) -> HostNote:
-        """What was said of a virtual host."""
+        """Return the note with description and tags of a virtual host."""
         return self._notes.get(name) or HostNote(name=name)
 
     async def make_host(self, name: str, description: str = "", tags: tuple[str, ...] = ()) -> bool:
-        """Have a virtual host from now on, over restarts too; whether it is new."""
+        """Make a virtual host that survives restarts; return whether it is new."""
         async with self._changing:
             is_new = name not in self.hosts
             if is_new or name in self._notes:
@@ -99,7 +99,7 @@ class Queueing:
         self._notes[note.name] = note
 
     async def shut_host(self, name: str, *, shut: bool) -> bool:
-        """Let `guest` into a virtual host no more, or again; whether that is another thing than before."""
+        """Shut a virtual host to `guest`, or open it again; return whether that is a change."""
         async with self._changing:
             known = self.note_of(name)
             if known.is_shut == shut:
@@ -111,13 +111,13 @@ class Queueing:
             return True
 
     def check_made(self, name: str) -> None:
-        """A refusal for a virtual host that the configuration names: it cannot be deleted."""
+        """Raise a refusal for a virtual host that the configuration names: it cannot be deleted."""
         if name in self.configured:
             text = f"vhost '{name}' is named in the configuration (amqp.hosts), and would be back with the next start"
             raise refused(Reason.NOT_ALLOWED, text)
 
     async def delete_host(self, name: str) -> None:
-        """A virtual host goes, with all that is in it; who is connected to it is told."""
+        """Delete a virtual host with all that is in it; its clients are sent the reason and closed."""
         self.check_made(name)
         async with self._changing:
             host = self.hosts.pop(name, None)
@@ -134,7 +134,7 @@ class Queueing:
             del self._notes[name]
 
     def _targets(self, host: str, exchange: str, key: str, known: UsedProperties) -> tuple[Queue, ...]:
-        """Where a dead letter goes; nowhere if the exchange is not there."""
+        """Return the queues that a dead letter is moved to; none if the exchange does not exist."""
         try:
             found = self.hosts[host]
             found.router.terms(exchange)
@@ -146,10 +146,10 @@ class Queueing:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Clear away what does not outlive a run, then do what is to be done by itself, until the end."""
+        """Delete what does not survive a restart, then run the work in the background until the end."""
         await self._clear_away()
         self.broker.watch_dead_letters(self._mover.note)
-        tasks = [asyncio.create_task(work, name="wherry amqp") for work in (self._mover.run(), self._tick())]
+        tasks = [asyncio.create_task(work, name="wherry queueing") for work in (self._mover.run(), self._tick())]
         try:
             yield
         finally:
@@ -161,13 +161,13 @@ class Queueing:
                 await host.close()
 
     async def _clear_away(self) -> None:
-        """Queues and exchanges that were not durable, or belonged to a connection."""
+        """Delete queues and exchanges that were not durable, or belonged to a connection."""
         for topic in self.broker.topics():
             if LABEL in topic.labels:
                 terms = queue_terms.terms_of(topic)
                 if terms.exclusive or not terms.durable:
                     await self.broker.delete_topic(topic.name)
-                elif terms.expires_ms is not None:  # its time runs from now on
+                elif terms.expires_ms is not None:  # its time begins again now
                     host, name = host_and_name(topic.name)
                     if host in self.hosts:
                         self.hosts[host].queue(name)
@@ -188,7 +188,7 @@ class Queueing:
                 self._renew()
 
     def _renew(self) -> None:
-        """What is out stays out as long as its channel is open."""
+        """Renew the leases of messages that clients hold: they hold them as long as their session is open."""
         for queue_delivery in dict.fromkeys(each for client in self.clients for each in client.deliveries()):
             try:
                 queue_delivery.renew()
@@ -196,7 +196,7 @@ class Queueing:
                 _log.debug("a lease was not renewed", extra={"why": str(fault)})
 
     def tidy(self, work: Coroutine[Any, Any, object]) -> None:
-        """Delete something, whoever asked for it."""
+        """Delete something in the background."""
 
         async def done() -> None:
             try:
@@ -204,13 +204,13 @@ class Queueing:
             except NotFound:
                 pass
             except WherryError as fault:
-                _log.warning("nothing was tidied", extra={"why": str(fault)})
+                _log.warning("a deletion in the background failed", extra={"why": str(fault)})
 
         task = asyncio.get_running_loop().create_task(done())
         self._tidying.add(task)
         task.add_done_callback(self._tidying.discard)
 
     async def tidied(self) -> None:
-        """Until all that was to be deleted by now is."""
+        """Wait until everything that `tidy` was given so far is deleted."""
         if self._tidying:
             await asyncio.wait(set(self._tidying))

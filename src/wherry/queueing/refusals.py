@@ -72,9 +72,9 @@ def locked(host: str, name: str) -> Refused:
 
 
 def check_equal(what: str, host: str, name: str, terms: Iterable[tuple[str, object, object]]) -> None:
-    """Raise a channel error if a queue or an exchange is declared again with other terms.
+    """Raise a refusal if a queue or an exchange is declared again with other terms.
 
-    `terms` are the name of each term, what it is and what was asked for; None where there is none.
+    `terms` are the name of each term, its value and the value that was asked for; None for no value.
     """
     for term, known, wanted in terms:
         if known != wanted:

@@ -31,7 +31,7 @@ QUIET_S = 11.0
 PARTED_S = 3.0
 """By then the broker knows that its clients are gone."""
 
-LOGS = ("wherry.amqp", "wherry.stomp")
+LOGS = ("wherry.amqp", "wherry.stomp", "wherry.queueing")
 
 
 @dataclass(slots=True)

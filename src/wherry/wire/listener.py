@@ -1,10 +1,10 @@
-"""What every server of a wire does alike: listen on addresses, know who is connected, tick, wait until all are gone.
+"""What the servers of all wires share: listen on addresses, count connections, tick, wait until all are closed.
 
-    Listener ── a protocol object for each socket ──► Connected: who is there, and whether one more may be
+    Listener ── a protocol object for each socket ──► Connected: the open connections, and the bound on them
                                                           │
                          ticking: about once a second ◄───┘
 
-What a connection is, what its bytes mean and how it is told that the broker closes is the wire's own.
+Each wire has its own connections, parses their bytes itself, and sends its own farewell when the broker closes.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from contextlib import asynccontextmanager
 from typing import Generic, Protocol, TypeVar
 
 BACKLOG = 1_024
-"""Connections that the kernel holds until we accept them."""
+"""Connections that the kernel holds until they are accepted."""
 
 C = TypeVar("C")
 
 Clock = Callable[[], float]
-"""Seconds by a steady clock."""
+"""Returns the seconds of a steady clock."""
 
 
 class Ticking(Protocol):
-    """What happens by time."""
+    """Has work that depends on time."""
 
     def tick(self, now: float) -> None:
-        """Do what is due by now, by the steady clock."""
+        """Do what is due at `now`, by the steady clock."""
 
 
 class Listener:
@@ -40,9 +40,10 @@ class Listener:
         self._servers: list[asyncio.Server] = []
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Serve an address; its port, which the system chooses for 0.
+        """Serve an address, and return its port, which the system chooses for 0.
 
-        A TLS handshake that takes its time is not among our connections yet: it has a bound of its own.
+        A connection in its TLS handshake is not among the counted ones yet, so the handshake has a bound of its
+        own.
         """
         patience_s = None if tls is None else self._handshake_s
         server = await asyncio.get_running_loop().create_server(
@@ -52,13 +53,13 @@ class Listener:
         return int(server.sockets[0].getsockname()[1])
 
     def stop(self) -> None:
-        """Accept no more. Who is connected stays."""
+        """Accept no more connections. Open ones stay."""
         for server in self._servers:
             server.close()
 
 
 class Connected(Generic[C]):
-    """Who is connected, in the order in which they came; at most so many, and no more once it closes."""
+    """The open connections, in the order in which they connected; at most `most`, and no new ones while closing."""
 
     def __init__(self, most: int | None = None) -> None:
         self.most = most
@@ -74,33 +75,33 @@ class Connected(Generic[C]):
         return one in self._here
 
     def __iter__(self) -> Iterator[C]:
-        """All that are here now; they may go meanwhile."""
+        """Iterate over a copy, since connections may close meanwhile."""
         return iter(list(self._here))
 
     @property
     def is_full(self) -> bool:
-        """Whether more are here than may be, the last one that came among them."""
+        """Whether there are more connections than allowed, counting the newest one."""
         return self.most is not None and len(self._here) > self.most
 
     def admit(self, one: C) -> bool:
-        """Count one more; whether it may stay. It is counted until it is discarded, whatever the answer."""
+        """Count a connection, and return whether it may stay. It is counted until `discard`, whatever the answer."""
         self._here[one] = None
         self._nobody.clear()
         return not self.is_closing and not self.is_full
 
     def discard(self, one: C) -> None:
-        """One is gone."""
+        """Count a connection out, since it is closed."""
         self._here.pop(one, None)
         if not self._here:
             self._nobody.set()
 
     def replace(self, one: C, successor: C) -> None:
-        """Another one goes on with the same connection."""
+        """Let another object continue the same connection, as a WebSocket does after HTTP."""
         self._here[successor] = None
         self._here.pop(one, None)
 
     async def all_gone(self, within_s: float) -> bool:
-        """Wait until nobody is here any more; whether that was so in time."""
+        """Wait until there is no connection; return False if that took too long."""
         try:
             async with asyncio.timeout(within_s):
                 await self._nobody.wait()
@@ -113,17 +114,17 @@ class Connected(Generic[C]):
 async def ticking(
     all_now: Callable[[], Iterable[Ticking]], every_s: float, *, clock: Clock, log: logging.Logger, name: str
 ) -> AsyncIterator[None]:
-    """Tick everybody that is there, again and again, while the `async with` lasts."""
+    """Call `tick` of each object again and again, while the `async with` lasts."""
 
     async def run() -> None:
         while True:
             await asyncio.sleep(every_s)
-            await asyncio.sleep(0)  # a loop that is late itself reads first what has come meanwhile
+            await asyncio.sleep(0)  # if the loop itself is late, let it first read what clients sent meanwhile
             now = clock()
             for each in all_now():
                 try:
                     each.tick(now)
-                except Exception:  # one that fails shall not stop the time of the others
+                except Exception:  # a failed tick must not stop the ticks of the others
                     log.exception("a tick failed")
 
     task = asyncio.create_task(run(), name=name)

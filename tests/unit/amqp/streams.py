@@ -10,7 +10,7 @@ from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.faults import AmqpFault
 from wherry.wire.amqp.codec.frames import HEAD, HEADER
 from wherry.wire.amqp.codec.methods import BasicPublish
-from wherry.wire.amqp.codec.reader import Event, Publish, Reader
+from wherry.wire.amqp.codec.reader import Event, FrameReader, IncomingMessages
 
 FRAME_MAX = 131072
 
@@ -25,14 +25,14 @@ def publish(body: bytes = b"body", channel: int = 1, frame_max: int = FRAME_MAX,
     return b"".join(writer.content(channel, method, raw, body, frame_max))
 
 
-def reader(frame_max: int = FRAME_MAX, **given) -> Reader:
+def reader(frame_max: int = FRAME_MAX, **given) -> FrameReader:
     """One that has been greeted already."""
-    made = Reader(frame_max, **given)
+    made = FrameReader(frame_max, **given)
     made.feed(HEADER)
     return made
 
 
-def fed(made: Reader, chunks: Iterable[bytes]) -> list[Event]:
+def fed(made: FrameReader, chunks: Iterable[bytes]) -> list[Event]:
     return [event for chunk in chunks for event in made.feed(chunk)]
 
 
@@ -44,9 +44,9 @@ def alone(events: Iterable[Event]) -> list[Event]:
     """Runs of publishes taken apart: what came together depends on how the bytes were cut, the messages do not."""
     apart: list[Event] = []
     for event in events:
-        if isinstance(event, Publish):
+        if isinstance(event, IncomingMessages):
             assert event.bodies
-            apart += [Publish(event.channel, event.route, event.properties, [body]) for body in event.bodies]
+            apart += [IncomingMessages(event.channel, event.route, event.properties, [body]) for body in event.bodies]
         else:
             apart.append(event)
     return apart

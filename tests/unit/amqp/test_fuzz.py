@@ -19,7 +19,7 @@ from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.faults import AmqpFault
 from wherry.wire.amqp.codec.frames import HEADER
 from wherry.wire.amqp.codec.methods import BasicPublish, decode_method, encode_method
-from wherry.wire.amqp.codec.reader import CONTENT_BYTES, Event, Publish, Reader
+from wherry.wire.amqp.codec.reader import CONTENT_BYTES, Event, FrameReader, IncomingMessages
 
 COUNTS = (10_000, pytest.param(int(os.environ.get("FUZZ_AMQP", "1000000")), marks=pytest.mark.long))
 SEED = int(os.environ.get("FUZZ_AMQP_SEED", "0"))
@@ -98,8 +98,8 @@ def chunks(chance: random.Random, data: bytes) -> list[bytes]:
     return cut
 
 
-def new_reader() -> Reader:
-    return Reader(FRAME_MAX, channel_max=CHANNEL_MAX, body_max=BODY_MAX)
+def new_reader() -> FrameReader:
+    return FrameReader(FRAME_MAX, channel_max=CHANNEL_MAX, body_max=BODY_MAX)
 
 
 def check_events(events: list[Event]) -> None:
@@ -108,7 +108,7 @@ def check_events(events: list[Event]) -> None:
     for event in events:
         if isinstance(event, AmqpFault):
             assert len(event.text.encode("utf-8", "surrogateescape")) <= 255
-        elif isinstance(event, Publish):
+        elif isinstance(event, IncomingMessages):
             assert 0 < event.channel <= CHANNEL_MAX
             assert event.bodies
             assert max(map(len, event.bodies)) <= BODY_MAX

@@ -9,7 +9,7 @@ from tests.unit.amqp.streams import byte_by_byte, fed, raw_frame, reader
 from wherry.model.errors import InvalidInput
 from wherry.wire.amqp.codec import methods as m
 from wherry.wire.amqp.codec import writer
-from wherry.wire.amqp.codec.faults import AmqpFault, Reply
+from wherry.wire.amqp.codec.faults import AmqpFault, ReplyCode
 from wherry.wire.amqp.codec.reader import Ack, Called
 
 
@@ -65,7 +65,7 @@ def test_method_that_is_cut_off_or_too_long_is_a_syntax_error(method, payload):
     for wrong in [*(payload[:end] for end in range(len(payload))), payload + b"\0"]:
         with pytest.raises(AmqpFault) as caught:
             m.decode_method(wrong)
-        assert caught.value.code == Reply.FRAME_ERROR
+        assert caught.value.code == ReplyCode.FRAME_ERROR
         if len(wrong) >= 4:
             assert (caught.value.class_id, caught.value.method_id) == method.ids
 
@@ -75,7 +75,7 @@ def test_unknown_method_is_not_implemented(ids):
     payload = ids[0].to_bytes(2, "big") + ids[1].to_bytes(2, "big")
     with pytest.raises(AmqpFault) as caught:
         m.decode_method(payload)
-    assert caught.value.code == Reply.NOT_IMPLEMENTED
+    assert caught.value.code == ReplyCode.NOT_IMPLEMENTED
     assert caught.value.hard
 
 
@@ -96,13 +96,13 @@ def test_what_does_not_fit_is_refused_before_it_is_sent():
 
 
 def test_fault_tells_code_text_and_what_it_ends():
-    fault = AmqpFault(Reply.NOT_FOUND, "no queue 'x' in vhost '/'", channel=3, ids=m.QueueBind.ids)
+    fault = AmqpFault(ReplyCode.NOT_FOUND, "no queue 'x' in vhost '/'", channel=3, ids=m.QueueBind.ids)
     assert fault.text == "NOT_FOUND - no queue 'x' in vhost '/'"
     assert (fault.channel, fault.class_id, fault.method_id, fault.hard) == (3, 50, 20, False)
     assert str(fault) == "404 NOT_FOUND - no queue 'x' in vhost '/'"
-    assert AmqpFault(Reply.ACCESS_REFUSED, "login").hard, "there is no channel to end"
-    assert AmqpFault(Reply.NOT_ALLOWED, "x", channel=3).hard
-    assert AmqpFault(Reply.NOT_FOUND, "x", channel=3, hard=True).hard
-    long = AmqpFault(Reply.NOT_FOUND, "é" * 200, channel=3).text
+    assert AmqpFault(ReplyCode.ACCESS_REFUSED, "login").hard, "there is no channel to end"
+    assert AmqpFault(ReplyCode.NOT_ALLOWED, "x", channel=3).hard
+    assert AmqpFault(ReplyCode.NOT_FOUND, "x", channel=3, hard=True).hard
+    long = AmqpFault(ReplyCode.NOT_FOUND, "é" * 200, channel=3).text
     assert len(long.encode()) <= 255
     assert long.endswith("é…")

@@ -11,19 +11,19 @@ from wherry.queueing.message import properties
 from wherry.queueing.message.properties import Properties
 from wherry.wire.amqp.codec import methods as m
 from wherry.wire.amqp.codec import writer
-from wherry.wire.amqp.codec.faults import AmqpFault, Reply
+from wherry.wire.amqp.codec.faults import AmqpFault, ReplyCode
 from wherry.wire.amqp.codec.frames import HEADER
 from wherry.wire.amqp.codec.reader import (
     CONTENT_BYTES,
     Ack,
     Called,
     Event,
+    FrameReader,
     Greeted,
     Heartbeat,
+    IncomingMessages,
     Misgreeted,
-    Publish,
-    Reader,
-    Route,
+    PublishFields,
 )
 
 # A publish written out by hand: exchange "e", routing key "k", mandatory, delivery mode 2, body "hello".
@@ -40,7 +40,9 @@ HEADER_FRAME = (
 )
 BODY_FRAME = b"\x03\x00\x01\x00\x00\x00\x05hello\xce"
 GOLDEN = METHOD_FRAME + HEADER_FRAME + BODY_FRAME
-GOLDEN_EVENT = Publish(1, Route("e", "k", True, False), properties.used_properties(b"\x10\x00\x02"), [b"hello"])
+GOLDEN_EVENT = IncomingMessages(
+    1, PublishFields("e", "k", True, False), properties.used_properties(b"\x10\x00\x02"), [b"hello"]
+)
 
 ACK_FRAME = b"\x01\x00\x02\x00\x00\x00\x0d\x00\x3c\x00\x50\x00\x00\x00\x00\x00\x00\x01\x02\x01\xce"
 
@@ -61,17 +63,17 @@ def fault(events: list[Event]) -> AmqpFault:
 
 
 def test_client_greets_first():
-    assert Reader().feed(HEADER) == [Greeted()]
-    assert fed(Reader(), byte_by_byte(HEADER)) == [Greeted()]
-    assert Reader().feed(HEADER + ACK_FRAME) == [Greeted(), Ack(2, 258, True)]
+    assert FrameReader().feed(HEADER) == [Greeted()]
+    assert fed(FrameReader(), byte_by_byte(HEADER)) == [Greeted()]
+    assert FrameReader().feed(HEADER + ACK_FRAME) == [Greeted(), Ack(2, 258, True)]
 
 
 @pytest.mark.parametrize(
     "said", [b"AMQP\x00\x00\x09\x00", b"AMQP\x03\x01\x00\x00", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01", b"AMQQ"]
 )
 def test_who_speaks_something_else_is_told_once(said):
-    assert Reader().feed(said) == [Misgreeted()]
-    other = Reader()
+    assert FrameReader().feed(said) == [Misgreeted()]
+    other = FrameReader()
     assert fed(other, byte_by_byte(said)) == [Misgreeted()]
     assert other.feed(HEADER + GOLDEN) == []
     assert other.held == 0
@@ -113,7 +115,7 @@ def test_body_of_many_frames_is_one_message(size):
     stream = publish(body, frame_max=4096)
     for times in (1, 2):
         events = reader(4096).feed(stream * times)
-        assert [event.bodies for event in alone(events) if isinstance(event, Publish)] == [[body]] * times
+        assert [event.bodies for event in alone(events) if isinstance(event, IncomingMessages)] == [[body]] * times
         assert len(alone(events)) == times
     whole = reader(4096)
     assert len(fed(whole, [stream[at : at + 1000] for at in range(0, len(stream), 1000)])) == 1
@@ -138,20 +140,20 @@ def test_messages_of_several_channels_interleave_with_each_other_and_with_method
     ]
     made = reader()
     got = fed(made, [parts[channel][step] for step in range(4) for channel in range(3)])
-    assert [(event.channel, event.route.key, event.bodies) for event in got if isinstance(event, Publish)] == [
+    assert [(event.channel, event.route.key, event.bodies) for event in got if isinstance(event, IncomingMessages)] == [
         (1, "1", [b"abcdef"]),
         (2, "2", [b"abcdef"]),
         (3, "3", [b"abcdef"]),
     ]
     between = made.feed(parts[0][0] + parts[0][1] + ACK_FRAME + writer.HEARTBEAT_FRAME + parts[0][2] + parts[0][3])
-    assert [type(event) for event in between] == [Ack, Heartbeat, Publish]
+    assert [type(event) for event in between] == [Ack, Heartbeat, IncomingMessages]
 
 
 def test_properties_are_told_and_kept():
     given = Properties(headers={"a": 1}, delivery_mode=2, priority=4, reply_to="r", message_id="m", expiration="9")
     stream = publish(headers={"a": 1}, delivery_mode=2, priority=4, reply_to="r", message_id="m", expiration="9")
     for event in reader().feed(stream * 2):
-        assert isinstance(event, Publish)
+        assert isinstance(event, IncomingMessages)
         assert event.properties.raw == properties.encode(given)
         assert (event.properties.priority, event.properties.message_id) == (4, "m")
 
@@ -162,10 +164,16 @@ def test_publishes_that_differ_only_in_their_bodies_are_one_event():
     made = reader()
     made.feed(publish())  # by now the route is known
     events = made.feed(b"".join(first + others))
-    got = [(event.channel, event.bodies) if isinstance(event, Publish) else event for event in events]
+    got = [(event.channel, event.bodies) if isinstance(event, IncomingMessages) else event for event in events]
     run = [b"one", b"two", b"and three", b"4", b"five"]
     assert got == [(1, run), (1, [b""]), (2, [b"six"]), (1, [b"7"]), Ack(2, 258, True), (1, [b"8"])]
-    assert [event.properties.delivery_mode for event in events if isinstance(event, Publish)] == [2, 2, 2, 1, 1]
+    assert [event.properties.delivery_mode for event in events if isinstance(event, IncomingMessages)] == [
+        2,
+        2,
+        2,
+        1,
+        1,
+    ]
 
 
 NO_BODY = METHOD_FRAME + HEADER_FRAME.replace(b"\x05\x10", b"\x00\x10") + raw_frame(3, 1, b"")
@@ -175,9 +183,9 @@ TEN, ELEVEN = (GOLDEN.replace(b"\x05", bytes([size])).replace(b"hello", bytes(si
 @pytest.mark.parametrize(
     ("broken", "code", "more"),
     [
-        (GOLDEN[:-1] + b"\0", Reply.FRAME_ERROR, 0),
-        (NO_BODY, Reply.UNEXPECTED_FRAME, 1),
-        (ELEVEN, Reply.CONTENT_TOO_LARGE, 0),
+        (GOLDEN[:-1] + b"\0", ReplyCode.FRAME_ERROR, 0),
+        (NO_BODY, ReplyCode.UNEXPECTED_FRAME, 1),
+        (ELEVEN, ReplyCode.CONTENT_TOO_LARGE, 0),
     ],
     ids=["wrong frame end", "a body frame where there is no body", "above the bound"],
 )
@@ -185,7 +193,7 @@ def test_a_run_ends_where_a_rule_is_broken(broken, code, more):
     made = reader(body_max=10)
     made.feed(GOLDEN)  # by now the route is known
     events = made.feed(GOLDEN * 2 + TEN + GOLDEN + broken)
-    bodies = [event.bodies for event in alone(events[:-1]) if isinstance(event, Publish)]
+    bodies = [event.bodies for event in alone(events[:-1]) if isinstance(event, IncomingMessages)]
     assert bodies == [[b"hello"], [b"hello"], [bytes(10)], [b"hello"], *[[b""]] * more]
     assert fault(events).code == code
 
@@ -197,7 +205,7 @@ def test_remembered_routes_are_bounded():
         for number in range(2000)
     ]
     events = made.feed(b"".join(piece for pieces in frames for piece in pieces))
-    assert [event.route.key for event in events if isinstance(event, Publish)] == [str(n) for n in range(2000)]
+    assert [event.route.key for event in events if isinstance(event, IncomingMessages)] == [str(n) for n in range(2000)]
     assert len(made._routes) <= 256
 
 
@@ -206,34 +214,38 @@ def test_remembered_routes_are_bounded():
 OPEN = raw_frame(1, 1, m.encode_method(m.ChannelOpen()))
 
 BROKEN = [
-    ("frame too large", struct.pack(">BHI", 1, 1, FRAME_MAX + 1) + b"x", Reply.FRAME_ERROR),
-    ("frame much too large", b"\x03\x00\x01\xff\xff\xff\xff\x00", Reply.FRAME_ERROR),
-    ("wrong frame end", raw_frame(1, 1, m.encode_method(m.ChannelOpen()), b"\xcd"), Reply.FRAME_ERROR),
-    ("unknown frame type", raw_frame(4, 1, b""), Reply.FRAME_ERROR),
-    ("frame type 0", raw_frame(0, 1, b""), Reply.FRAME_ERROR),
-    ("heart-beat on a channel", raw_frame(8, 1, b""), Reply.FRAME_ERROR),
-    ("heart-beat with a payload", raw_frame(8, 0, b"x"), Reply.FRAME_ERROR),
-    ("publish on channel 0", raw_frame(1, 0, METHOD_FRAME[7:-1]), Reply.CHANNEL_ERROR),
-    ("ack on channel 0", raw_frame(1, 0, m.encode_method(m.BasicAck(1))), Reply.CHANNEL_ERROR),
-    ("header on channel 0", raw_frame(2, 0, content_header(1)), Reply.CHANNEL_ERROR),
-    ("body on channel 0", raw_frame(3, 0, b"x"), Reply.CHANNEL_ERROR),
-    ("connection method on a channel", raw_frame(1, 1, m.encode_method(m.ConnectionOpen())), Reply.COMMAND_INVALID),
-    ("delivery from a client", raw_frame(1, 1, m.encode_method(m.BasicDeliver())), Reply.COMMAND_INVALID),
-    ("unknown method", raw_frame(1, 1, b"\x00\x3c\x00\x63"), Reply.NOT_IMPLEMENTED),
-    ("method without ids", raw_frame(1, 1, b"\x00\x3c"), Reply.FRAME_ERROR),
-    ("method with a tail", raw_frame(1, 1, m.encode_method(m.ChannelOpen()) + b"x"), Reply.FRAME_ERROR),
-    ("header without publish", HEADER_FRAME, Reply.UNEXPECTED_FRAME),
-    ("body without publish", BODY_FRAME, Reply.UNEXPECTED_FRAME),
-    ("body without header", METHOD_FRAME + BODY_FRAME, Reply.UNEXPECTED_FRAME),
-    ("second header", METHOD_FRAME + HEADER_FRAME + HEADER_FRAME, Reply.UNEXPECTED_FRAME),
-    ("method instead of header", METHOD_FRAME + OPEN, Reply.UNEXPECTED_FRAME),
-    ("ack instead of body", METHOD_FRAME + HEADER_FRAME + raw_frame(1, 1, ACK_FRAME[7:-1]), Reply.UNEXPECTED_FRAME),
-    ("publish within a publish", METHOD_FRAME + METHOD_FRAME, Reply.UNEXPECTED_FRAME),
-    ("header of another class", METHOD_FRAME + raw_frame(2, 1, content_header(5, class_id=50)), Reply.FRAME_ERROR),
-    ("header with a weight", METHOD_FRAME + raw_frame(2, 1, content_header(5, weight=1)), Reply.FRAME_ERROR),
-    ("header too short", METHOD_FRAME + raw_frame(2, 1, content_header(5)[:13]), Reply.SYNTAX_ERROR),
-    ("broken properties", METHOD_FRAME + raw_frame(2, 1, content_header(5, raw=b"\x80\x00")), Reply.SYNTAX_ERROR),
-    ("body larger than announced", METHOD_FRAME + HEADER_FRAME + raw_frame(3, 1, b"hello!"), Reply.UNEXPECTED_FRAME),
+    ("frame too large", struct.pack(">BHI", 1, 1, FRAME_MAX + 1) + b"x", ReplyCode.FRAME_ERROR),
+    ("frame much too large", b"\x03\x00\x01\xff\xff\xff\xff\x00", ReplyCode.FRAME_ERROR),
+    ("wrong frame end", raw_frame(1, 1, m.encode_method(m.ChannelOpen()), b"\xcd"), ReplyCode.FRAME_ERROR),
+    ("unknown frame type", raw_frame(4, 1, b""), ReplyCode.FRAME_ERROR),
+    ("frame type 0", raw_frame(0, 1, b""), ReplyCode.FRAME_ERROR),
+    ("heart-beat on a channel", raw_frame(8, 1, b""), ReplyCode.FRAME_ERROR),
+    ("heart-beat with a payload", raw_frame(8, 0, b"x"), ReplyCode.FRAME_ERROR),
+    ("publish on channel 0", raw_frame(1, 0, METHOD_FRAME[7:-1]), ReplyCode.CHANNEL_ERROR),
+    ("ack on channel 0", raw_frame(1, 0, m.encode_method(m.BasicAck(1))), ReplyCode.CHANNEL_ERROR),
+    ("header on channel 0", raw_frame(2, 0, content_header(1)), ReplyCode.CHANNEL_ERROR),
+    ("body on channel 0", raw_frame(3, 0, b"x"), ReplyCode.CHANNEL_ERROR),
+    ("connection method on a channel", raw_frame(1, 1, m.encode_method(m.ConnectionOpen())), ReplyCode.COMMAND_INVALID),
+    ("delivery from a client", raw_frame(1, 1, m.encode_method(m.BasicDeliver())), ReplyCode.COMMAND_INVALID),
+    ("unknown method", raw_frame(1, 1, b"\x00\x3c\x00\x63"), ReplyCode.NOT_IMPLEMENTED),
+    ("method without ids", raw_frame(1, 1, b"\x00\x3c"), ReplyCode.FRAME_ERROR),
+    ("method with a tail", raw_frame(1, 1, m.encode_method(m.ChannelOpen()) + b"x"), ReplyCode.FRAME_ERROR),
+    ("header without publish", HEADER_FRAME, ReplyCode.UNEXPECTED_FRAME),
+    ("body without publish", BODY_FRAME, ReplyCode.UNEXPECTED_FRAME),
+    ("body without header", METHOD_FRAME + BODY_FRAME, ReplyCode.UNEXPECTED_FRAME),
+    ("second header", METHOD_FRAME + HEADER_FRAME + HEADER_FRAME, ReplyCode.UNEXPECTED_FRAME),
+    ("method instead of header", METHOD_FRAME + OPEN, ReplyCode.UNEXPECTED_FRAME),
+    ("ack instead of body", METHOD_FRAME + HEADER_FRAME + raw_frame(1, 1, ACK_FRAME[7:-1]), ReplyCode.UNEXPECTED_FRAME),
+    ("publish within a publish", METHOD_FRAME + METHOD_FRAME, ReplyCode.UNEXPECTED_FRAME),
+    ("header of another class", METHOD_FRAME + raw_frame(2, 1, content_header(5, class_id=50)), ReplyCode.FRAME_ERROR),
+    ("header with a weight", METHOD_FRAME + raw_frame(2, 1, content_header(5, weight=1)), ReplyCode.FRAME_ERROR),
+    ("header too short", METHOD_FRAME + raw_frame(2, 1, content_header(5)[:13]), ReplyCode.SYNTAX_ERROR),
+    ("broken properties", METHOD_FRAME + raw_frame(2, 1, content_header(5, raw=b"\x80\x00")), ReplyCode.SYNTAX_ERROR),
+    (
+        "body larger than announced",
+        METHOD_FRAME + HEADER_FRAME + raw_frame(3, 1, b"hello!"),
+        ReplyCode.UNEXPECTED_FRAME,
+    ),
 ]
 
 
@@ -257,7 +269,7 @@ def test_broken_rule_is_a_hard_fault_in_its_place(name, stream, code, primed):
 def test_peer_that_takes_frame_max_for_the_size_of_the_payload_is_understood():
     made = reader(4096)
     assert fed(made, [METHOD_FRAME, raw_frame(2, 1, content_header(4096)), raw_frame(3, 1, bytes(4096))])
-    assert fault(made.feed(b"\x03\x00\x01" + (4097).to_bytes(4, "big") + b"x")).code == Reply.FRAME_ERROR
+    assert fault(made.feed(b"\x03\x00\x01" + (4097).to_bytes(4, "big") + b"x")).code == ReplyCode.FRAME_ERROR
 
 
 def test_after_a_hard_fault_only_the_end_is_heard():
@@ -278,7 +290,11 @@ def test_body_above_its_bound_ends_the_channel_and_is_dropped():
     for chunks in ([too_large], byte_by_byte(too_large)):
         events = fed(made, chunks)
         assert len(events) == 1
-        assert (fault(events).code, fault(events).hard, fault(events).channel) == (Reply.CONTENT_TOO_LARGE, False, 1)
+        assert (fault(events).code, fault(events).hard, fault(events).channel) == (
+            ReplyCode.CONTENT_TOO_LARGE,
+            False,
+            1,
+        )
         assert made.held == 0
         assert made.feed(GOLDEN * 2 + OPEN) == [], "the server closes the channel: what the client still sends is lost"
         assert made.feed(ACK_FRAME) == [Ack(2, 258, True)], "other channels live on"
@@ -349,7 +365,7 @@ def test_flood_of_messages_that_are_not_whole_is_cut_off():
     made = reader(channel_max=2047)
     flood = b"".join(raw_frame(1, channel, METHOD_FRAME[7:-1]) for channel in range(1, 3000))
     events = made.feed(flood)
-    assert (fault(events).code, fault(events).channel) == (Reply.CHANNEL_ERROR, 2048)
+    assert (fault(events).code, fault(events).channel) == (ReplyCode.CHANNEL_ERROR, 2048)
     assert not made._unfinished
     few = reader(channel_max=2)
     assert alone(few.feed(publish(b"x", 65_535) * 3)) == few.feed(publish(b"x", 65_535)) * 3, "any number will do"
@@ -357,4 +373,4 @@ def test_flood_of_messages_that_are_not_whole_is_cut_off():
 
 def test_unending_table_is_a_syntax_error():
     endless = b"\x00\x32\x00\x0a\x00\x00\x01q\x00" + b"\xff\xff\xff\xff" + b"\x01kV" * 1000
-    assert fault(reader().feed(raw_frame(1, 1, endless))).code == Reply.FRAME_ERROR
+    assert fault(reader().feed(raw_frame(1, 1, endless))).code == ReplyCode.FRAME_ERROR

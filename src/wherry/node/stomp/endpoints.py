@@ -10,7 +10,7 @@ from wherry.model import check
 from wherry.node.stomp.transports import HttpTransports
 from wherry.node.stomp.views import StompView
 from wherry.wire.http.api.problem import HttpError
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall, Service
 from wherry.wire.http.api.terms import (
     WAIT_MS_MAX,
@@ -69,9 +69,9 @@ class StompEndpoints:
     def __init__(self, transports: HttpTransports) -> None:
         self._transports = transports
 
-    def table(self) -> Table:
+    def table(self) -> EndpointGroup:
         """Return all of them, for the server of the port."""
-        table = Table("stomp")
+        table = EndpointGroup("stomp")
         socket: dict[str, Any] = {"answers": {101: None}, "codes": ("not-found", "method-not-allowed")}
         table.add("GET", "/ws", "none", **socket)(self.websocket)
         table.add("GET", "/stomp", "none", **socket)(self.websocket_at_stomp)

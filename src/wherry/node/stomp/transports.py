@@ -9,9 +9,9 @@ from wherry.node.stomp.views import StompView
 from wherry.wire.stomp.sessions import Sessions
 from wherry.wire.stomp.transports.polling import (
     Bounds,
-    Opened,
+    OpenedSession,
     Polling,
-    Received,
+    ReceivedBytes,
     Taken,
 )
 from wherry.wire.stomp.transports.websocket import WebSocket, WebSockets
@@ -28,7 +28,7 @@ class HttpTransports:
         """A WebSocket for a request that asks for one, or `InvalidInput`."""
         return self.sockets.answer(headers)
 
-    def open(self, *, peer: str, secure: bool) -> Opened:
+    def open(self, *, peer: str, secure: bool) -> OpenedSession:
         """A session that is polled, or `LimitReached`."""
         return self.polling.open(peer=peer, secure=secure)
 
@@ -36,13 +36,13 @@ class HttpTransports:
         """Whether there is such a session with this secret; else `NotFound`."""
         self.polling.check(session, token)
 
-    async def send(self, session: str, at: int, data: bytes) -> Received:
+    async def send(self, session: str, at: int, data: bytes) -> ReceivedBytes:
         """Bytes from a client that begin at a place; those that came before are not heard again."""
-        return await self.polling.line(session).send(at, data)
+        return await self.polling.transport(session).send(at, data)
 
     async def take(self, session: str, after: int, wait_ms: int) -> Taken:
         """What is there for a client behind a place, which says that it has all before it."""
-        return await self.polling.line(session).take(after, wait_ms)
+        return await self.polling.transport(session).take(after, wait_ms)
 
     def end(self, session: str) -> None:
         """The client is done."""

@@ -7,9 +7,9 @@ from typing import Annotated
 import msgspec
 
 from wherry.wire.http.api.terms import json_schema
-from wherry.wire.stomp.session import Session, State
+from wherry.wire.stomp.session import Session, SessionState
 from wherry.wire.stomp.sessions import Sessions
-from wherry.wire.stomp.subscriptions import Subscription
+from wherry.wire.stomp.subscriptions import Consumer
 from wherry.wire.stomp.transports.transport import NEVER_BYTES
 
 Count = Annotated[int, json_schema(minimum=0)]
@@ -91,7 +91,7 @@ def seen(sessions: Sessions) -> StompView:
 
 
 def _here(session: Session, room: int) -> StompHere:
-    mine, is_let_in = list(session.subscriptions.values()), session.state is State.OPEN
+    mine, is_let_in = list(session.subscriptions.values()), session.state is SessionState.OPEN
     unread = session.transport.unread_bytes()
     return StompHere(
         id=session.id,
@@ -109,7 +109,7 @@ def _here(session: Session, room: int) -> StompHere:
     )
 
 
-def _subscriber(subscription: Subscription) -> StompSubscriber:
+def _subscriber(subscription: Consumer) -> StompSubscriber:
     terms, (messages, size) = subscription.terms, subscription.held()
     return StompSubscriber(
         id=terms.id,

@@ -1,1 +1,1 @@
-"""Messages on their way: in, out, settled, dead, in transactions."""
+"""The flow of messages: intake, delivery, settling, dead letters, transactions."""

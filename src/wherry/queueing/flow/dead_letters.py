@@ -43,7 +43,7 @@ REASONS = {"expired": "expired", "overflow": "maxlen", "rejected": "rejected"}
 PAUSE_S = 5.0
 """The pause before another try, when a target queue does not take them."""
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 Targets = Callable[[str, str, str, UsedProperties], Sequence[Queue]]
 """Returns the queues for a message, by virtual host, exchange, routing key and properties."""
@@ -67,7 +67,7 @@ class DeadLetterMover:
         self._pending.update(dict.fromkeys(self._broker.topics_with_dead_letters()))
         while True:
             while self._pending:
-                topic = next(iter(self._pending))  # the one that has waited longest
+                topic = next(iter(self._pending))  # the topic that has waited longest
                 del self._pending[topic]
                 await self._move_all(topic)
             self._news.clear()
@@ -81,15 +81,15 @@ class DeadLetterMover:
         if terms.dead_exchange is None:
             return
         try:
-            for subscription in (SUBSCRIPTION, ""):  # topics without such an exchange keep theirs
+            for subscription in (SUBSCRIPTION, ""):  # topics without a dead-letter exchange keep their dead letters
                 while await self._move_some(topic, subscription, terms):
                     pass
         except WherryError as fault:
-            if self._broker.has_topic(topic):  # else they were deleted with their queue
-                _log.info("dead letters wait", extra={"topic": topic, "why": str(fault)})
+            if self._broker.has_topic(topic):  # otherwise its dead letters were deleted with it
+                _log.info("dead letters could not be moved yet", extra={"topic": topic, "why": str(fault)})
                 asyncio.get_running_loop().call_later(PAUSE_S, self.note, topic)
         except Exception:
-            _log.exception("dead letters stay where they are", extra={"topic": topic})
+            _log.exception("moving dead letters failed", extra={"topic": topic})
 
     async def _move_some(self, topic: str, subscription: str, terms: QueueTerms) -> int:
         """Move a block of dead letters, or as many of its first as one step holds; return how many."""
@@ -117,7 +117,7 @@ class DeadLetterMover:
         these = DeadFilter(subscription=subscription, partition=0, offsets=offsets)
         most = self._broker.entry_bytes_max - MARGIN_BYTES
         if found.num_rows == 1 and sum(batch.nbytes for _, batch, _ in calls) > most:
-            for target, batch, persistent in calls[:-1]:  # a crash before the last of them doubles it
+            for target, batch, persistent in calls[:-1]:  # a crash before the last one publishes these twice
                 await self._broker.publish(target, batch, PublishOptions(persistent=persistent))
             calls = calls[-1:]
         return await self._broker.forward(topic, these, calls, by="dead-letter exchange")
@@ -135,7 +135,7 @@ class DeadLetterMover:
         deaths = _with_death(find(known.headers, "x-death"), death, known.expiration, row["died"])
         headers = with_entries(known.headers, {"x-death": deaths, **_first(known.headers, death)})
         to, to_key = terms.dead_exchange or "", key if terms.dead_key is None else terms.dead_key
-        if terms.dead_key is not None:  # the others are of the route that it took, and that is over
+        if terms.dead_key is not None:  # the CC keys belong to the route that the message took before
             headers = without(headers, ("CC",))
         known = used_properties(properties.replaced(properties.replaced(raw, "headers", headers), "expiration", None))
         message = {

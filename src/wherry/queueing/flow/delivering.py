@@ -1,6 +1,6 @@
-"""Messages on their way to consumers: the rows of a delivery, which client holds which, and their settling by turns.
+"""The delivery of messages to consumers: the rows of a delivery, which client holds which, and how they are settled.
 
-For a message that waits for an ack no body is kept: only its lease, its offset and its size.
+No body is kept for a message that waits for an ack: only its lease, its offset and its size.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from wherry.queueing.message.properties import replaced, used_properties
 from wherry.queueing.message.table import Int64, with_entries
 
 SettleVerb = Literal["ack", "requeue", "reject"]
-"""Done; back to the queue at once; a dead letter, or dropped where the queue has no dead-letter exchange."""
+"""Done; back to the queue at once; a dead letter, or dropped if the queue has no dead-letter exchange."""
 
 HELD_MAX = 1 << 18
-"""Messages that one connection may hold unsettled where its consumers name no limit of their own."""
+"""Messages that one connection may hold unsettled if its consumers have no limit of their own."""
 
 HELD_BYTES_MAX = 1 << 30
 """The same in bytes of bodies. The bodies are in the memory of the client, not here."""
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 
 class Holding:
-    """What one connection has been given and has not settled. Counted by batches, never message by message.
+    """The messages that one connection was given and has not settled, counted by batches, never message by message.
 
     Consumers with a limit of their own (prefetch) are counted and not stopped. One delivery may exceed the bounds.
     """
@@ -66,13 +66,13 @@ class Holding:
             self._relieved()
 
     def failed(self, fault: WherryError) -> None:
-        """Report that messages could not be settled, and will come again."""
+        """Report that messages could not be settled, and will be delivered again."""
         if self._failed is not None:
             self._failed(fault)
 
 
 class QueueDelivery:
-    """One delivery of the broker: its rows go to consumers, and are settled by number."""
+    """One delivery of the broker: its rows are given to consumers, and settled by row number."""
 
     __slots__ = (
         "_bytes",
@@ -95,17 +95,17 @@ class QueueDelivery:
         self._tokens = delivery.tokens
         self._token_of_row = delivery.lease_column() if len(self._tokens) > 1 else None
         self._offsets: pa.Array = present.column("offset")
-        """A column of its own memory, beside the bodies."""
+        """A column in memory of its own, so that it does not keep the bodies."""
         self._sizes: npt.NDArray[np.int64] | None = None
         if self.count > 1:
             self._sizes = pc.binary_length(present.column("payload")).to_numpy()
         self._bytes = len(bodies[0]) if self._sizes is None else int(self._sizes.sum(dtype=np.int64))
         self._holders: list[Holding] = []
         self._holder_of_row: npt.NDArray[np.int32] | None = None
-        """The number of each row's holder, -1 for none; None where one holder has all rows, or no row has one."""
+        """The number of each row's holder, -1 for none; None if one holder has all rows, or no row has one."""
         self._marked: dict[SettleVerb, list[int]] = {}
         self._then: list[Callable[[], None]] = []
-        """Called when rows that are requeued wait in their place again."""
+        """Called when requeued rows wait in their place again."""
 
     # ------------------------------------------------------------------------------------------------- who holds what
 
@@ -174,7 +174,7 @@ class QueueDelivery:
                 holding.failed(fault)
             raise
         finally:
-            _call_all(then)  # also where they could not be requeued: nothing waits for them any more
+            _call_all(then)  # called even if requeueing failed, since then nothing waits for it any more
 
     async def _settle_all(self, marked: dict[SettleVerb, list[int]], then: Callable[[], None]) -> None:
         """Settle one kind after the other, each durable before the next; requeues first: a queue waits for them."""
@@ -197,23 +197,23 @@ class QueueDelivery:
 
     def release(self, rows: list[int]) -> None:
         """Release rows that were not handed over after all."""
-        with suppress(StaleLease):  # they wait again already
+        with suppress(StaleLease):  # they were released already
             self._settler.release(self.parts(rows))
 
     def renew(self) -> None:
         """Renew the leases of the rows that are held."""
         for token in self._tokens:
-            with suppress(StaleLease):  # all of it is settled
+            with suppress(StaleLease):  # all rows are settled
                 self._settler.renew([token], None)
 
 
 def opened_up(
     settler: SettlerPort, delivery: DeliveryPort, queue: str, old_below: int, *, counted: bool = False
 ) -> tuple[QueueDelivery, list[Row]]:
-    """Return a queue delivery, and its messages as they are sent to clients; these are not kept.
+    """Return a queue delivery, and its messages as they are sent to clients; the messages are not kept.
 
     Messages with an offset below `old_below` may have been handed over before. With `counted`, each message has a
-    header with the number of times that it came back.
+    header with the number of times that it was delivered before.
     """
     present = delivery.present
     bodies: list[bytes] = present.column("payload").to_pylist()
@@ -247,7 +247,7 @@ def _label(envelope: bytes | None, attempt: int, is_old: bool, *, counted: bool)
 
 
 def _with_count(raw: bytes, count: int) -> bytes:
-    """Return the properties with the number of times that a message came back, as quorum queues do."""
+    """Return the properties with the number of earlier deliveries, as quorum queues have it."""
     return replaced(raw, "headers", with_entries(used_properties(raw).headers, {"x-delivery-count": Int64(count)}))
 
 
@@ -314,11 +314,11 @@ def _call_all(calls: list[Callable[[], None]]) -> None:
 
 
 async def _settle(marked: list[QueueDelivery]) -> None:
-    """Settle deliveries; all are in the journal before the first is waited for."""
+    """Settle deliveries; the entries of all are submitted before the first is awaited."""
     for answer in await asyncio.gather(*(queue_delivery.settle() for queue_delivery in marked), return_exceptions=True):
         if isinstance(answer, StaleLease):
             continue  # the queue was purged, deleted, or its messages expired
         if isinstance(answer, WherryError):
-            _log.warning("messages were not settled, and will come again", extra={"why": str(answer)})
+            _log.warning("messages were not settled, and will be delivered again", extra={"why": str(answer)})
         elif isinstance(answer, BaseException):
             raise answer

@@ -1,8 +1,8 @@
-"""The way in: what clients of queues publish is gathered by the broker, bounded here, and confirmed here.
+"""Takes what clients of queues publish: the broker gathers it, the intake bounds and confirms it.
 
-The broker makes one batch of what arrives in one turn of the loop (`broker/commit/gathering`). The intake keeps what
-is special to queues: publishes of a channel have numbers and are confirmed as multiples, and nothing more is read from
-clients while too many bytes are not stored yet.
+The broker makes one batch of what arrives in one turn of the loop (`broker/commit/gathering`). The intake does what is
+special to queues: it confirms publishes of a channel by number, many at once, and stops reading from clients while too
+many bytes are not stored.
 """
 
 from __future__ import annotations
@@ -29,48 +29,47 @@ from wherry.model.errors import NotFound, WherryError
 from wherry.queueing.hosts.queue import Queue
 
 HELD_BYTES_MAX = 64 << 20
-"""Bytes gathered and not yet durable; beyond it nothing is read from any client."""
+"""Bytes gathered and not yet durable; beyond it no client is read."""
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 
-class Producer(Protocol):
-    """A channel that wants to know what became of its publishes, which it numbers from 1."""
+class ConfirmListener(Protocol):
+    """A channel that is notified which of its publishes are stored or refused; it numbers them from 1."""
 
     def confirmed(self, last: int, refused: set[int]) -> None:
-        """Take note that all publishes up to `last` are over: stored, except those that were refused."""
+        """Note that all publishes up to `last` are stored, except those in `refused`."""
 
 
-class Sender(Protocol):
-    """A connection, of which no more is read while too much that it published is not stored."""
+class UnstoredCounter(Protocol):
+    """Counts the bytes that one connection published and that are not stored; beyond a bound it is not read."""
 
     def take_stored(self, size: int) -> None:
-        """Take note that so many bytes of what it published are durable, or refused."""
+        """Note that `size` bytes of the connection are durable, or refused."""
 
 
-class Ticket(NamedTuple):
-    """Which publishes of which channel some rows are: as many as there are payloads, up to `last`."""
+class Unconfirmed(NamedTuple):
+    """Publishes of one channel that are not confirmed yet: their number, and the highest of their numbers."""
 
-    producer: Producer
+    listener: ConfirmListener
     last: int
     publishes: int = 1
-    """How many there are."""
 
     def numbers(self, run: Run) -> range:
-        """Return the numbers of the publishes that a run of these rows is."""
+        """Return the numbers of the publishes that a run of these rows holds."""
         first = self.last - self.publishes + 1 + run.first
         return range(first, first + len(run.rows))
 
 
 @dataclass(slots=True, eq=False)
 class _Record:
-    """What clients of queues added to one turn."""
+    """What clients of queues added to one turn of the loop."""
 
-    last: dict[Producer, int] = field(default_factory=dict)
-    refused: dict[Producer, set[int]] = field(default_factory=dict)
+    last: dict[ConfirmListener, int] = field(default_factory=dict)
+    refused: dict[ConfirmListener, set[int]] = field(default_factory=dict)
     size: int = 0
-    senders: dict[Sender, int] = field(default_factory=dict)
-    """Whose messages these are, in bytes."""
+    counters: dict[UnstoredCounter, int] = field(default_factory=dict)
+    """The bytes of each connection."""
 
 
 class Intake:
@@ -85,37 +84,37 @@ class Intake:
         self.held = 0
         """Bytes that are not durable yet."""
         self.watched: dict[str, Callable[[], None]] = {}
-        """By topic: called when messages were added to it, for a subscriber that must not let too many wait there."""
+        """By topic: called when messages were added to it, for a subscriber that bounds how many wait there."""
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing should be read from clients until `when_relieved`."""
+        """Whether clients should not be read until `when_relieved` calls back."""
         return self.held > HELD_BYTES_MAX
 
     def when_relieved(self, call: Callable[[], None]) -> None:
-        """Call back once there is room again."""
+        """Call back once the intake is no longer full."""
         self._relief.append(call)
 
-    def add(self, topic: str, rows: Rows, ticket: Ticket | None, handling: Handling) -> None:
+    def add(self, topic: str, rows: Rows, unconfirmed: Unconfirmed | None, handling: Handling) -> None:
         """Add messages for a topic to this turn."""
-        turn = self._gathering.add(topic, rows, handling, ticket, separable=True)
+        turn = self._gathering.add(topic, rows, handling, unconfirmed, separable=True)
         record = self._records.get(turn) or self._record(turn)
         record.size += rows.size
         self.held += rows.size
-        if ticket is not None:
-            record.last[ticket.producer] = ticket.last
+        if unconfirmed is not None:
+            record.last[unconfirmed.listener] = unconfirmed.last
 
-    def charge(self, sender: Sender, size: int) -> None:
-        """Note that so many bytes of this turn are of a connection, which is told when they are stored."""
-        senders = self._record(self._gathering.turn).senders
-        senders[sender] = senders.get(sender, 0) + size
+    def charge(self, counter: UnstoredCounter, size: int) -> None:
+        """Count bytes of this turn for a connection; its counter is called when they are stored."""
+        counters = self._record(self._gathering.turn).counters
+        counters[counter] = counters.get(counter, 0) + size
 
-    def note(self, ticket: Ticket) -> None:
-        """Confirm publishes that reached no queue together with the turn that they came in."""
-        self._record(self._gathering.turn).last[ticket.producer] = ticket.last
+    def note(self, unconfirmed: Unconfirmed) -> None:
+        """Confirm publishes that reached no queue together with the others of this turn."""
+        self._record(self._gathering.turn).last[unconfirmed.listener] = unconfirmed.last
 
     def batches(self, incoming: Iterable[tuple[Queue, Rows, Handling]]) -> list[tuple[str, pa.RecordBatch]]:
-        """Return messages as batches by topic, for a transaction that publishes them in another way."""
+        """Return messages as batches by topic, for a transaction, which publishes them itself."""
         groups: list[Group] = []
         filling: dict[str, Group] = {}
         for queue, rows, handling in incoming:
@@ -127,7 +126,7 @@ class Intake:
         return [(group.topic, batch_of(group.runs, plain=group.plain)) for group in groups]
 
     async def flush(self) -> None:
-        """Wait until everything that came so far is in its topic, so that a reader finds it there."""
+        """Wait until everything that arrived so far is in its topic, so that a reader finds it there."""
         await self._gathering.flush()
 
     def _record(self, turn: Turn) -> _Record:
@@ -139,50 +138,50 @@ class Intake:
         return record
 
     def _submitted(self, turn: Turn) -> None:
-        """Collect what was refused, and confirm what waits for no disk."""
+        """Collect refused publishes, and confirm those that need not wait for the disk."""
         record = self._records[turn]
-        waits: set[Producer] = set()
+        waits: set[ConfirmListener] = set()
         for part in turn.parts:
             if not self._broker.is_stored(part.position):
-                waits.update(run.owner.producer for run in part.runs if isinstance(run.owner, Ticket))
+                waits.update(run.owner.listener for run in part.runs if isinstance(run.owner, Unconfirmed))
             self._refuse(part, record)
             if part.topic in self.watched:
                 self.watched[part.topic]()
-        # A client that published a transient message gets its confirm before a consumer answers the message.
-        for producer in [each for each in record.last if each not in waits]:
-            if not any(producer in earlier.last for earlier in self._written):
-                producer.confirmed(record.last.pop(producer), record.refused.pop(producer, set()))
+        # At once: the producer of a transient message has its confirm before the reply of a consumer.
+        for listener in [each for each in record.last if each not in waits]:
+            if not any(listener in earlier.last for earlier in self._written):
+                listener.confirmed(record.last.pop(listener), record.refused.pop(listener, set()))
         self._written.append(record)
 
     def _refuse(self, part: Part, record: _Record) -> None:
-        """Note the publishes of a part that were refused, or died of a full queue: those at its end."""
+        """Note the publishes of a part that were refused, or became dead letters of a full queue: its last ones."""
         if isinstance(part.answer, WherryError):
             if isinstance(part.answer, NotFound):
-                return  # the queue was deleted on the way: as if it had been before
+                return  # the queue was deleted meanwhile: as if before the publish
             dead = sum(len(run.rows) for run in part.runs)
-            if any(isinstance(run.owner, Ticket) for run in part.runs):
+            if any(isinstance(run.owner, Unconfirmed) for run in part.runs):
                 _log.info("publish refused", extra={"topic": part.topic, "rows": dead, "why": str(part.answer)})
         else:
             dead = part.answer.dead
         for run in reversed(part.runs if dead else ()):
-            if isinstance(run.owner, Ticket):
+            if isinstance(run.owner, Unconfirmed):
                 numbers = run.owner.numbers(run)
-                refused = record.refused.setdefault(run.owner.producer, set())
+                refused = record.refused.setdefault(run.owner.listener, set())
                 refused.update(numbers[max(0, len(numbers) - dead) :])
             dead -= min(dead, len(run.rows))
             if not dead:
                 break
 
     def _stored(self, turn: Turn, fault: WherryError | None) -> None:
-        """Release what a turn held, and confirm it unless the journal failed."""
+        """Release the bytes of a turn, and confirm its publishes unless the journal failed."""
         record = self._records.pop(turn)
         self._written.remove(record)
         self.held -= record.size
-        for sender, size in record.senders.items():
-            sender.take_stored(size)
+        for counter, size in record.counters.items():
+            counter.take_stored(size)
         if fault is None:
-            for producer, last in record.last.items():
-                producer.confirmed(last, record.refused.get(producer, set()))
+            for listener, last in record.last.items():
+                listener.confirmed(last, record.refused.get(listener, set()))
         elif record.last:
             _log.warning("publishes were not stored", extra={"why": str(fault)})
         self._relieve()

@@ -1,8 +1,8 @@
-"""Transactions of a channel: publishes and acks that wait for a commit, and then are one entry of the journal.
+"""Transactions of a channel: publishes and acks that wait for a commit, and are then one entry of the journal.
 
-Publishes are put aside in one stage and acks in another, and both are committed together: a crash leaves all of them
-or none. What else can be said of a message (to come again, to be a dead letter) is done after the commit: the broker
-has no stage for it. After a crash between, such a message is back in its queue.
+Publishes are put aside in one stage and acks in another, and both are committed together: a crash leaves all of them or
+none. The broker has no stage for requeues and rejects, so they follow after the commit. After a crash between the two,
+such a message is back in its queue.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ TRANSACTION_BYTES_MAX = 64 << 20
 """Bodies of one transaction."""
 
 LEASES_MAX = 1_024
-"""Leases that the acks of one transaction with publishes are of: each is an operation of the one entry, and nobody else
-has a turn while it is applied."""
+"""Leases that the acks of one transaction with publishes may belong to: each lease is an operation of the one entry,
+and no other client is served while the entry is applied."""
 
 TRIES = 3
-"""A lease may end between the look at it and the commit, which then takes nothing: looked at again so often."""
+"""How often a commit is tried: a lease that ends between its check and the commit makes the commit do nothing."""
 
 
 async def commit(broker: BrokerPort, calls: Sequence[tuple[str, pa.RecordBatch]], acks: Sequence[LeasePart]) -> None:
-    """Publish and ack, all of it or nothing; durable on return. Acks of what is on lease no more are passed over."""
+    """Publish and ack, all of it or nothing; durable on return. Acks of messages no longer on lease are left out."""
     if not calls:
         await _ack(broker, acks)
         return
@@ -44,19 +44,19 @@ async def commit(broker: BrokerPort, calls: Sequence[tuple[str, pa.RecordBatch]]
     stages: list[str] = []
     try:
         for topic, batch in calls:
-            with suppress(NotFound):  # the queue was deleted on the way: as if it had been before
+            with suppress(NotFound):  # the queue was deleted meanwhile: as if before the publish
                 await broker.stage(f"{key}/0", topic, batch)
                 stages = [f"{key}/0"]
         await _commit(broker, key, stages, acks)
     except WherryError:
-        with suppress(WherryError):  # they would be forgotten in an hour
+        with suppress(WherryError):  # a stage that is left over ends within an hour
             for stage in stages:
                 await broker.abort(stage)
         raise
 
 
 async def _commit(broker: BrokerPort, key: str, stages: list[str], acks: Sequence[LeasePart]) -> None:
-    """Stage the acks beside what is staged already, and commit."""
+    """Stage the acks beside the stages that exist, and commit."""
     settler = broker.settler
     for left in reversed(range(TRIES)):
         held = settler.still_held(acks)
@@ -74,7 +74,7 @@ async def _commit(broker: BrokerPort, key: str, stages: list[str], acks: Sequenc
 
 
 async def _ack(broker: BrokerPort, acks: Sequence[LeasePart]) -> None:
-    """Acks alone are one entry without a stage."""
+    """Ack without a stage: acks alone are one entry anyway."""
     for left in reversed(range(TRIES)):
         held = broker.settler.still_held(acks)
         try:

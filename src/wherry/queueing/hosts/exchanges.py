@@ -1,4 +1,4 @@
-"""Exchanges: routes with what only this protocol knows of them, and which queues a message goes to."""
+"""Exchanges: routes with the terms that only queue clients know, and the queues that a message is routed to."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ BUILT_IN = {
     "amq.match": "headers",
     "amq.rabbitmq.trace": "topic",
 }
-"""Exchanges that are there in every virtual host."""
+"""Exchanges that every virtual host has."""
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 KEPT_SLACK = 64
-"""What is kept of things that are gone, before somebody looks for it."""
+"""Routes that were deleted over another wire and may still be cached, before the cache is cleaned."""
 
 Headers = Callable[[], Mapping[str, Any]]
-"""The headers of a message, decoded when somebody asks."""
+"""The headers of a message, decoded when they are read."""
 
 
 class ExchangeTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,7 +52,7 @@ class ExchangeTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @property
     def delayed(self) -> bool:
-        """Whether its messages may say when they are due."""
+        """Whether its messages may have a due time."""
         return self.type == DELAYED
 
     @property
@@ -61,7 +61,7 @@ class ExchangeTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return self.delayed_type if self.delayed else self.type
 
     def route(self, host: str, name: str) -> Route:
-        """The route that is this exchange, without bindings."""
+        """Return the route that is this exchange, without bindings."""
         return Route(
             name=full_name(host, name),
             kind=KINDS[self.kind],
@@ -71,7 +71,7 @@ class ExchangeTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def terms_of(route: Route) -> ExchangeTerms:
-    """How an exchange was declared; a route that was made elsewhere is a durable exchange."""
+    """Return how an exchange was declared; a route that was made over another wire is a durable exchange."""
     return _terms(route.labels.get(LABEL), route.kind)
 
 
@@ -84,14 +84,15 @@ def _terms(label: str | None, made: Kind) -> ExchangeTerms:
             terms = ExchangeTerms(type="")
         if KINDS.get(terms.kind) == made:
             return terms
-        _log.warning("a label is no exchange's", extra={"label": label[:80]})  # others can write labels too
+        # Clients of other wires can write labels too.
+        _log.warning("ignored a label that is not of an exchange", extra={"label": label[:80]})
     return ExchangeTerms(type=next(name for name, kind in KINDS.items() if kind == made), durable=True)
 
 
 def checked_terms(
     type_: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any]
 ) -> ExchangeTerms:
-    """What a declaration asks for, or why it is refused."""
+    """Return the terms that a declaration asks for; raise if they are refused."""
     delayed_type = _text(arguments.get("x-delayed-type", "")) if type_ == DELAYED else ""
     if type_ == DELAYED and delayed_type not in KINDS:
         allowed = ", ".join(KINDS)
@@ -118,7 +119,7 @@ def _text(value: object) -> str:
 
 
 def compared(known: ExchangeTerms, wanted: ExchangeTerms) -> list[tuple[str, object, object]]:
-    """What has to be the same when an exchange is declared again: the name of each term, what it is, what was asked."""
+    """Return what must be equal when an exchange is declared again: name, value and wanted value of each term."""
     fields = ("type", "durable", "auto_delete", "internal")
     return [(field, getattr(known, field), getattr(wanted, field)) for field in fields] + [
         ("alternate-exchange", known.alternate or None, wanted.alternate or None),
@@ -130,7 +131,7 @@ def compared(known: ExchangeTerms, wanted: ExchangeTerms) -> list[tuple[str, obj
 
 
 def binding(to: str, key: str, arguments: dict[str, Any], *, to_exchange: bool) -> Binding:
-    """A binding of an exchange to a queue or to another exchange, by its full name."""
+    """Return a binding of an exchange to a queue or to another exchange, by its full name."""
     texts = {
         name: value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
         for name, value in arguments.items()
@@ -148,22 +149,22 @@ def binding(to: str, key: str, arguments: dict[str, Any], *, to_exchange: bool) 
 
 @lru_cache(maxsize=65_536)
 def _arguments(label: str) -> dict[str, Any] | None:
-    """None for a label that no binding left."""
+    """Return the arguments in a label; None for a label that is not of a binding."""
     try:
         return decode_table(unpacked(label))
     except ValueError:
-        _log.warning("a label is no binding's", extra={"label": label[:80]})
+        _log.warning("ignored a label that is not of a binding", extra={"label": label[:80]})
         return None
 
 
 def arguments_of(bound: Binding) -> dict[str, Any]:
-    """The arguments that a binding was made with."""
+    """Return the arguments that a binding was made with."""
     declared = _arguments(bound.labels[LABEL]) if LABEL in bound.labels else None
     return dict(bound.headers) if declared is None else declared
 
 
 def check_match(arguments: dict[str, Any]) -> None:
-    """A channel error for a word that says nothing about how headers match."""
+    """Raise a refusal if `x-match` has a value that does not exist."""
     allowed = ("all", "any", "all-with-x", "any-with-x")
     if _text(arguments.get("x-match", "all")) not in allowed:
         text = f"Invalid x-match field value {arguments['x-match']!r}; expected {', '.join(allowed)}"
@@ -171,7 +172,7 @@ def check_match(arguments: dict[str, Any]) -> None:
 
 
 def headers_match(arguments: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:
-    """Whether headers are as a binding asks: all of its arguments or any, `None` for a header of any value."""
+    """Return whether headers match the arguments of a binding, all or any of them; `None` matches any value."""
     how = _text(arguments.get("x-match", "all"))
     wanted = {
         name: value
@@ -186,25 +187,25 @@ def headers_match(arguments: Mapping[str, Any], headers: Mapping[str, Any]) -> b
 
 
 def _like(one: object, other: object) -> bool:
-    """True is not 1 here."""
+    """Return whether two values are equal and of one kind: here True is not 1."""
     return isinstance(one, bool) == isinstance(other, bool)
 
 
 class Router:
-    """Which topics a message goes to, in one virtual host."""
+    """Finds the topics that a message is routed to, in one virtual host."""
 
     def __init__(self, catalog: CatalogView, host: str) -> None:
         self._catalog, self._host = catalog, host
         self._direct: dict[str, tuple[Route, dict[str, list[Binding]]]] = {}
-        """Bindings by key of direct exchanges that something was published to, as long as they are as they were."""
+        """The bindings by key of direct exchanges that were published to; valid while the route is the same object."""
 
     def forget(self, routes: Iterable[str]) -> None:
-        """These are changed, or gone: what was kept of them is of no more use."""
+        """Drop what is cached of routes that were changed or deleted."""
         for route in routes:
             self._direct.pop(route, None)
 
     def terms(self, exchange: str) -> ExchangeTerms:
-        """How an exchange was declared, or `NOT_FOUND`."""
+        """Return how an exchange was declared; raise `NOT_FOUND` if there is none."""
         if exchange in BUILT_IN:
             internal = exchange == "amq.rabbitmq.trace"
             return ExchangeTerms(type=BUILT_IN[exchange], durable=True, internal=internal)
@@ -214,12 +215,12 @@ class Router:
         return terms_of(route)
 
     def topics(self, exchange: str, key: str, headers: Headers) -> tuple[tuple[str, ...], bool]:
-        """Where a message goes, and whether headers had no say in it. The exchange must exist."""
+        """Return the topics for a message, and whether its headers had no influence. The exchange must exist."""
         if exchange == "":
             topic = full_name(self._host, key)
             return ((topic,) if topic in self._catalog.topics else ()), True
         route = self._catalog.routes.get(full_name(self._host, exchange))
-        if route is None:  # built in, and nothing is bound to it yet
+        if route is None:  # built in, without bindings so far
             return (), True
         looked = False
 
@@ -240,7 +241,7 @@ class Router:
             keys: dict[str, list[Binding]] = {}
             for bound in route.bindings:
                 keys.setdefault(bound.match, []).append(bound)
-            if len(self._direct) > 2 * len(self._catalog.routes) + KEPT_SLACK:  # they went over another wire
+            if len(self._direct) > 2 * len(self._catalog.routes) + KEPT_SLACK:  # some were deleted over another wire
                 routes = self._catalog.routes
                 self._direct = {name: each for name, each in self._direct.items() if routes.get(name) is each[0]}
             known = self._direct[route.name] = (route, keys)

@@ -1,7 +1,7 @@
-"""Virtual hosts that are made while the node runs: each is kept as the route that would be its default exchange.
+"""Virtual hosts that were made while the node ran: each is kept as the route that would be its default exchange.
 
-Queues and exchanges of `staging` are the topics and routes `@staging/…`; its exchange without a name, which needs no
-route to do its work, is the place where the host itself is written down.
+Queues and exchanges of `staging` are the topics and routes `@staging/…`. Its default exchange has no name and needs no
+route, so the route of that name holds the note about the virtual host itself.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from wherry.queueing.names import LABEL, ROOT, full_name, is_short
 
 HOST_LABEL = "amqp-vhost"
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 
 class HostNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A virtual host, and what was said of it when it was made."""
+    """A virtual host, with the description and tags that it was made with."""
 
     name: str
     description: str = ""
     tags: tuple[str, ...] = ()
     is_shut: bool = False
-    """Whether it is only for users who were granted something in it: `guest`, who may do everything, is not let in."""
+    """Whether only users with a grant in it may enter: `guest`, who may do everything else, may not."""
 
 
 def route_of(note: HostNote) -> Route:
-    """Where a virtual host is kept."""
+    """Return the route that keeps a virtual host."""
     if not note.name or note.name == ROOT or not is_short(note.name):
         raise InvalidInput("vhost", note.name, "a name of 1 to 255 bytes")
     terms = msgspec.json.encode(ExchangeTerms(durable=True)).decode()
@@ -40,7 +40,7 @@ def route_of(note: HostNote) -> Route:
 
 
 def note_of(route: Route) -> HostNote | None:
-    """The virtual host that is kept in a route; None for every other one, whatever others wrote into its labels."""
+    """Return the virtual host that a route keeps; None for other routes, whatever clients wrote into their labels."""
     label = route.labels.get(HOST_LABEL)
     if label is None:
         return None
@@ -49,6 +49,6 @@ def note_of(route: Route) -> HostNote | None:
     except (msgspec.DecodeError, ValueError):
         note = HostNote(name="")
     if not note.name or note.name == ROOT or route.name != full_name(note.name, ""):
-        _log.warning("a label is no virtual host", extra={"route": route.name, "label": HOST_LABEL})
+        _log.warning("ignored a label that is not of a virtual host", extra={"route": route.name, "label": HOST_LABEL})
         return None
     return note

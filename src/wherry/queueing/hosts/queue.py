@@ -1,7 +1,7 @@
-"""A queue: a topic, the one subscription that its consumers share, and who of them gets which message.
+"""A queue: a topic, the one subscription that its consumers share, and the choice of the consumer for each message.
 
-The queue pulls from the broker as much as its consumers have room for, and deals it out in turn: to those of the
-highest priority first, among these one by one, as this protocol promises.
+The queue pulls from the broker as much as its consumers have room for, and hands it over as AMQP promises: to consumers
+of the highest priority first, and round robin among consumers of the same priority.
 """
 
 from __future__ import annotations
@@ -24,83 +24,83 @@ PULL_MAX = 1_000
 
 PULL_BYTES_MAX = 4 << 20
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 
 class Subscriber(Protocol):
-    """A consumer of a channel."""
+    """A consumer of a queue, on any wire."""
 
     priority: int
 
     def room(self) -> int:
-        """How many messages it may be given now."""
+        """Return how many messages the consumer may be given now."""
 
     def shares(self) -> tuple[object, int] | None:
-        """With whom it shares a room beside its own, and how large that is; None for nobody."""
+        """Return the channel whose limit this consumer shares with others, and the room left in it; None for none."""
 
     def take(self, queue_delivery: QueueDelivery, rows: list[int], messages: list[Row]) -> None:
-        """Some rows of a delivery for it; `messages` are all of the delivery, to be sent and not to be kept."""
+        """Take some rows of a delivery; `messages` are all messages of the delivery, to be sent and not to be kept."""
 
-    def gone(self) -> None:
-        """Its queue is no more."""
+    def queue_deleted(self) -> None:
+        """Note that the queue was deleted."""
 
 
 class Queue:
-    """One queue of a virtual host, as long as the node knows it."""
+    """One queue of a virtual host."""
 
     def __init__(self, broker: BrokerPort, host: str, name: str, terms: QueueTerms, *, old_below: int = 0) -> None:
         self.host, self.name, self.terms = host, name, terms
         self.topic = full_name(host, name)
         self.number = broker.topic_number(self.topic)
         self.owner: object | None = None
-        """The connection that it is exclusive to."""
+        """The connection that the queue is exclusive to."""
         self.subscribers: list[Subscriber] = []
         self.exclusive_to: Subscriber | None = None
         self.was_consumed = False
-        """Whether it ever had a consumer: a queue that deletes itself does so with its last one."""
+        """Whether the queue ever had a consumer: an auto-delete queue is deleted when its last consumer leaves."""
         self.used_at = clock.now_s()
         self.max_priority = terms.max_priority or None
         self.ttl_ms = 0 if terms.holds_nothing else terms.message_ttl_ms
         self.is_plain = self.max_priority is None and self.ttl_ms is None
-        """Whether all messages are alike to it, but for what they say themselves."""
+        """Whether the queue adds nothing to the expiry or the priority that messages have themselves."""
         self._broker, self._settler = broker, broker.settler
         self._old_below = old_below
-        """Messages below were there before this run, and may have been handed over in another one."""
+        """Messages below this offset are from an earlier run of the node, and may have been handed over in it."""
         self._consumer: ConsumerPort | None = None
         self._pump: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
-        self._looks: list[asyncio.Future[None]] = []
-        """Of those who wait until somebody has looked what is ready."""
+        self._handover_waiters: list[asyncio.Future[None]] = []
+        """Waiters of `ready_handed_over`."""
         self._is_idle = False
-        """Whether nothing was ready at the last look, and a new message is delivered as it comes."""
-        self._turn = 0
+        """Whether nothing was ready at the last pull, so that a new message is delivered as it arrives."""
+        self._next_taker = 0
         self._last_back: asyncio.Future[None] | None = None
         """Done when the last messages that were given back are in their place."""
 
     def ready(self) -> int:
-        """How many messages wait to be handed over."""
-        return self._broker.ready_count(self.topic, SUBSCRIPTION)  # none for a topic that was never consumed here
+        """Return how many messages wait to be handed over."""
+        return self._broker.ready_count(self.topic, SUBSCRIPTION)  # 0 for a topic that was never consumed here
 
     def has_room(self) -> bool:
-        """Whether a consumer would take a message right now."""
+        """Return whether a consumer would take a message right now."""
         return any(each.room() > 0 for each in self._eligible())
 
     def is_idle_for(self, now: float) -> float:
-        """Seconds since somebody used it."""
+        """Return how many seconds ago the queue was used last."""
         return 0.0 if self.subscribers else now - self.used_at
 
     # ----------------------------------------------------------------------------------------------------- consumers
 
     def join(self, subscriber: Subscriber) -> None:
-        """One consumer more."""
+        """Add a consumer."""
         self.was_consumed = True
         self.subscribers.append(subscriber)
         self.wake()
         if self._pump is None:
-            self._pump = asyncio.get_running_loop().create_task(self._run(), name=f"wherry amqp {self.topic}")
+            self._pump = asyncio.get_running_loop().create_task(self._run(), name=f"wherry queue {self.topic}")
 
     def leave(self, subscriber: Subscriber) -> None:
-        """One less. What it holds stays with its channel."""
+        """Remove a consumer. The messages that it holds stay with its channel."""
         if subscriber in self.subscribers:
             self.subscribers.remove(subscriber)
         if self.exclusive_to is subscriber:
@@ -110,7 +110,7 @@ class Queue:
             self._stop()
 
     def wake(self) -> None:
-        """A consumer has room."""
+        """Note that a consumer has room."""
         self._room.set()
 
     def give_back(self, settling: Settling, queue_delivery: QueueDelivery, rows: list[int]) -> None:
@@ -119,33 +119,33 @@ class Queue:
         settling.add(queue_delivery, "requeue", rows, lambda: None if back.done() else back.set_result(None))
 
     async def _all_back(self) -> None:
-        """Wait for what is going back by now. What goes back later makes room later, and is not waited for."""
+        """Wait until the rows given back so far are in their place; rows given back later are not waited for."""
         back = self._last_back
         if back is not None:
             await back
         if self._last_back is back:
             self._last_back = None
 
-    async def looked(self) -> None:
-        """Until what is ready by now is on its way to whoever has room for it."""
+    async def ready_handed_over(self) -> None:
+        """Wait until the messages that are ready now are on their way to consumers that have room."""
         if self._pump is not None and not self._is_idle:
-            self._looks.append(asyncio.get_running_loop().create_future())
-            await self._looks[-1]
+            self._handover_waiters.append(asyncio.get_running_loop().create_future())
+            await self._handover_waiters[-1]
 
-    def _end_looks(self) -> None:
-        looks, self._looks = self._looks, []
-        for look in looks:
-            if not look.done():
-                look.set_result(None)
+    def _wake_handover_waiters(self) -> None:
+        waiters, self._handover_waiters = self._handover_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def get(self) -> tuple[QueueDelivery, list[Row]] | None:
-        """The next message, if there is one: a delivery of one row."""
+        """Return the next message, if there is one, as a delivery of one row."""
         self.used_at = clock.now_s()
         delivery = await (await self._joined()).pull(1, wait_ms=0)
         return self._opened(delivery) if len(delivery) else None
 
     async def close(self) -> list[Subscriber]:
-        """It is no more here; who consumed it until now."""
+        """Stop delivering; return the consumers that the queue had."""
         if self._pump is not None:
             self._stop()
         subscribers, self.subscribers = self.subscribers, []
@@ -157,14 +157,14 @@ class Queue:
         assert self._pump is not None
         self._pump.cancel()
         self._pump = None
-        self._end_looks()  # it may not even have begun
+        self._wake_handover_waiters()  # the pump may not even have begun
 
     async def _joined(self) -> ConsumerPort:
         if self._consumer is None or not self._consumer.is_joined():
             self._consumer = await self._broker.consumer(self.topic, SUBSCRIPTION)
         return self._consumer
 
-    # ------------------------------------------------------------------------------------------------------- dealing
+    # ------------------------------------------------------------------------------------------------------- hand-over
 
     async def _run(self) -> None:
         try:
@@ -175,37 +175,37 @@ class Queue:
                     await self._all_back()
                     wanted = min(wanted, self._wanted())
                 if not wanted:
-                    self._end_looks()
+                    self._wake_handover_waiters()
                     self._room.clear()
                     await self._room.wait()
                     continue
                 delivery = await self._pulled(consumer, min(wanted, PULL_MAX))
                 try:
-                    self._deal(*self._opened(delivery))
-                except Exception:  # a fault of ours: what others hold must not come back for it
+                    self._hand_over(*self._opened(delivery))
+                except Exception:  # a fault of the broker: rows that consumers hold stay with them
                     _log.exception("messages were not handed over", extra={"queue": self.name, "host": self.host})
                     delivery.take_back()
                     await asyncio.sleep(1.0)
-                self._end_looks()
-                await asyncio.sleep(0)  # a pull that finds something does not wait: others have their turn
+                self._wake_handover_waiters()
+                await asyncio.sleep(0)  # a pull that finds something does not wait: let other tasks run
         except WherryError as fault:
-            _log.info("no more deliveries", extra={"queue": self.name, "host": self.host, "why": str(fault)})
+            _log.info("deliveries ended", extra={"queue": self.name, "host": self.host, "why": str(fault)})
         except Exception:
-            _log.exception("no more deliveries", extra={"queue": self.name, "host": self.host})
+            _log.exception("deliveries ended", extra={"queue": self.name, "host": self.host})
         finally:
-            self._end_looks()
-        # Its topic or subscription went over another wire, or the journal failed: who consumes it must know.
+            self._wake_handover_waiters()
+        # The topic or subscription was deleted over another wire, or the journal failed: notify the consumers.
         self._pump = None
         for subscriber in await self.close():
-            subscriber.gone()
+            subscriber.queue_deleted()
 
     async def _pulled(self, consumer: ConsumerPort, wanted: int) -> DeliveryPort:
-        """What is ready, or else what comes next."""
-        if self._looks:
+        """Return messages that are ready; if there are none, wait for the next."""
+        if self._handover_waiters:
             delivery = await consumer.pull(wanted, bytes_max=PULL_BYTES_MAX, wait_ms=0)
             if len(delivery):
                 return delivery
-            self._end_looks()
+            self._wake_handover_waiters()
         self._is_idle = True
         try:
             return await consumer.pull(wanted, bytes_max=PULL_BYTES_MAX, wait_ms=None)
@@ -221,12 +221,12 @@ class Queue:
         return opened_up(self._settler, delivery, self.name, self._old_below, counted=counted)
 
     def _eligible(self) -> list[Subscriber]:
-        """Those that may be given something, whether they have room or not."""
+        """Return the consumers that may be given messages, whether they have room or not."""
         if self.terms.single_active:
             return self.subscribers[:1]
         return self.subscribers
 
-    def _deal(self, queue_delivery: QueueDelivery, messages: list[Row]) -> None:
+    def _hand_over(self, queue_delivery: QueueDelivery, messages: list[Row]) -> None:
         if len(self.subscribers) == 1 and self.subscribers[0].room() >= queue_delivery.count:
             self.subscribers[0].take(queue_delivery, list(range(queue_delivery.count)), messages)
             return
@@ -234,23 +234,23 @@ class Queue:
         eligible = self._eligible()
         for priority in sorted({each.priority for each in eligible}, reverse=True):
             takers = [each for each in eligible if each.priority == priority]
-            shares, left = self._in_turn(left, takers)
+            shares, left = self._round_robin(left, takers)
             for taker, share in zip(takers, shares, strict=True):
                 if share:
                     taker.take(queue_delivery, share, messages)
         if left:
-            queue_delivery.release(left)  # at once: what comes behind them must not go before them
+            queue_delivery.release(left)  # at once, so that later messages do not overtake them
 
-    def _in_turn(self, rows: list[int], takers: list[Subscriber]) -> tuple[list[list[int]], list[int]]:
-        """One row for each in turn, as long as they have room: what each gets, and the rows that are left."""
+    def _round_robin(self, rows: list[int], takers: list[Subscriber]) -> tuple[list[list[int]], list[int]]:
+        """Give one row to each taker in turn while it has room; return the rows of each, and the rows that are left."""
         rooms = [each.room() for each in takers]
         shared = [each.shares() for each in takers]
         common = dict(each for each in shared if each is not None)
         shares: list[list[int]] = [[] for _ in takers]
         given, misses = 0, 0
         while given < len(rows) and misses < len(takers):
-            at = self._turn % len(takers)
-            self._turn += 1
+            at = self._next_taker % len(takers)
+            self._next_taker += 1
             others = shared[at]
             if len(shares[at]) < rooms[at] and (others is None or common[others[0]] > 0):
                 shares[at].append(rows[given])

@@ -1,4 +1,4 @@
-"""What a declaration of a queue asks for, as a topic and a subscription."""
+"""The terms of a queue: what a declaration asks for, as a topic and a subscription."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from wherry.model.limits import PAYLOAD_BYTES_MAX, TIME_MS_MAX
 from wherry.queueing.names import LABEL, SUBSCRIPTION, full_name, is_short
 from wherry.queueing.refusals import Reason, Refused, refused
 
-_log = logging.getLogger("wherry.amqp")
+_log = logging.getLogger("wherry.queueing")
 
 PRIORITY_STEP = 257
-"""0..255, the largest first, onto 65535..0, the smallest first."""
+"""Maps the priorities 0..255 of queues, largest first, onto 65535..0, smallest first."""
 
 LEASE_MS = 1_800_000
-"""Renewed while the channel is open. It only ends where a node forgot to."""
+"""Renewed while the channel is open, so it ends only if a node did not renew it."""
 
 KINDS = ("classic", "quorum", "stream")
-"""Accepted, and all the same thing: a durable queue is on disk when it says so, whatever it is called."""
+"""Accepted, and all the same: every durable queue is on disk when a publish is confirmed."""
 
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 
@@ -39,7 +39,7 @@ class QueueTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def max_priority(self) -> int | None:
-        """The largest priority that counts; None for a queue without."""
+        """The largest priority that counts; None for a queue without priorities."""
         return self.arguments.get("x-max-priority")
 
     @property
@@ -49,41 +49,41 @@ class QueueTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def holds_nothing(self) -> bool:
-        """Whether no message may wait in it: one is for whoever has room for it right now, or for nobody."""
+        """Whether no message may wait in the queue: a consumer that has room takes it right now, or it is dropped."""
         return self.arguments.get("x-max-length") == 0 and self.overflow == "drop-head"
 
     @property
     def expires_ms(self) -> int | None:
-        """How long the queue lives unused."""
+        """How long the queue exists unused."""
         return self.arguments.get("x-expires")
 
     @property
     def dead_exchange(self) -> str | None:
-        """Where its dead letters are published, if anywhere."""
+        """The exchange that its dead letters are published to, if any."""
         return self.arguments.get("x-dead-letter-exchange")
 
     @property
     def dead_key(self) -> str | None:
-        """Under which routing key; None for that of the message."""
+        """The routing key of its dead letters; None for that of the message."""
         return self.arguments.get("x-dead-letter-routing-key")
 
     @property
     def single_active(self) -> bool:
-        """Whether one consumer gets everything, and the others wait for its end."""
+        """Whether one consumer gets all messages, and the others wait until it leaves."""
         return bool(self.arguments.get("x-single-active-consumer"))
 
     @property
     def overflow(self) -> str:
-        """What happens when it is full."""
+        """What happens when the queue is full."""
         return str(self.arguments.get("x-overflow", "drop-head"))
 
     def topic(self, host: str, name: str) -> Topic:
-        """The topic that is this queue."""
+        """Return the topic that is this queue."""
         arguments = self.arguments
         priority = bool(self.max_priority)
         length, size = arguments.get("x-max-length"), arguments.get("x-max-length-bytes")
         if length == 0 and not self.holds_nothing:
-            size = 1  # no message is as small, so that none is taken
+            size = 1  # every message is larger, so that none is stored
         return Topic(
             name=full_name(host, name),
             order="priority" if priority else "fifo",
@@ -106,7 +106,7 @@ class QueueTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return "dead-letter-oldest" if dead else "drop-oldest"
 
     def subscription(self, host: str, name: str) -> Subscription:
-        """What its consumers share: a message that comes back does so at once, and at its old place."""
+        """Return the subscription that its consumers share: released messages come back at once, in their old place."""
         limit = self.arguments.get("x-delivery-limit")
         retry = Retry(attempts=None if limit is None else limit + 1, first_ms=0, factor=1.0, cap_ms=0, jitter=0.0)
         return Subscription(
@@ -119,7 +119,7 @@ def _at_least_one(bound: int | None) -> int | None:
 
 
 def terms_of(topic: Topic) -> QueueTerms:
-    """How a queue was declared; a topic that was made elsewhere is a durable queue."""
+    """Return how a queue was declared; a topic that was made over another wire is a durable queue."""
     label = topic.labels.get(LABEL)
     declared = None if label is None else _declared(label)
     if declared is not None:
@@ -129,12 +129,12 @@ def terms_of(topic: Topic) -> QueueTerms:
 
 @lru_cache(maxsize=4_096)
 def _declared(label: str) -> QueueTerms | None:
-    """What a label tells of a declaration; None for one that no declaration left, for others can write labels too."""
+    """Return the terms in a label; None for other labels, since clients of other wires can write labels too."""
     try:
         terms = msgspec.json.decode(label, type=QueueTerms)
         checked_arguments("", "", terms.arguments)
     except (msgspec.DecodeError, ValueError, RecursionError, Refused):
-        _log.warning("a label is no queue's", extra={"label": label[:80]})
+        _log.warning("ignored a label that is not of a queue", extra={"label": label[:80]})
         return None
     return terms
 
@@ -145,7 +145,7 @@ _TEXT = ("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow", "x
 
 
 def checked_arguments(host: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that mean something here; a channel error for one with a value that it cannot have."""
+    """Return the arguments that have a meaning here; raise a refusal for one with a value that is not allowed."""
 
     def wrong(argument: str, allowed: str) -> Exception:
         text = f"invalid arg '{argument}' for queue '{name}' in vhost '{host}': {given[argument]!r}; allowed: {allowed}"
@@ -177,7 +177,7 @@ def checked_arguments(host: str, name: str, given: dict[str, Any]) -> dict[str, 
 
 
 def check_type(host: str, name: str, wanted: QueueTerms) -> None:
-    """A channel error for a replicated kind of queue that is not to last."""
+    """Raise a refusal for a replicated kind of queue that is not durable."""
     kind = wanted.arguments.get("x-queue-type", "classic")
     wrong = "non-durable" if not wanted.durable else "exclusive-owner" if wanted.exclusive else None
     if kind != "classic" and wrong is not None:
@@ -186,14 +186,14 @@ def check_type(host: str, name: str, wanted: QueueTerms) -> None:
 
 
 _IMPLIED: dict[str, Any] = {"x-queue-type": "classic"}
-"""What a queue is that says nothing of it."""
+"""The arguments of a queue that was declared without them."""
 
 
 def compared(known: QueueTerms, wanted: QueueTerms) -> list[tuple[str, object, object]]:
-    """What has to be the same when a queue is declared again: the name of each term, what it is, what was asked for."""
+    """Return what must be equal when a queue is declared again: name, value and wanted value of each term."""
     fields = ("durable", "exclusive", "auto_delete")
     arguments = {**known.arguments, **wanted.arguments}
-    arguments.pop("x-queue-mode", None)  # means nothing any more
+    arguments.pop("x-queue-mode", None)  # it has no meaning any more
     return [(field, getattr(known, field), getattr(wanted, field)) for field in fields] + [
         (argument, (_IMPLIED | known.arguments).get(argument), (_IMPLIED | wanted.arguments).get(argument))
         for argument in arguments
@@ -201,10 +201,10 @@ def compared(known: QueueTerms, wanted: QueueTerms) -> list[tuple[str, object, o
 
 
 def packed(raw: bytes) -> str:
-    """Bytes as a label."""
+    """Return bytes as the text of a label."""
     return base64.b64encode(raw).decode("ascii")
 
 
 def unpacked(label: str) -> bytes:
-    """The way back."""
+    """Return the bytes in the text of a label."""
     return base64.b64decode(label)

@@ -21,39 +21,40 @@ from wherry.queueing.names import SUBSCRIPTION, full_name, host_and_name
 from wherry.queueing.refusals import Reason, check_equal, locked, no_queue, on_default_exchange, refused
 
 RESERVED = "amq."
-"""Names that begin so are the server's to give."""
+"""Names with this prefix are given by the server only."""
 
 RESOLVED_MAX = 65_536
 
 
 class VirtualHost:
-    """One virtual host."""
+    """The queues, exchanges and bindings of one name space."""
 
     def __init__(self, broker: BrokerPort, name: str) -> None:
         self.name = name
         topics = broker.catalog.topics
         self._old = {number: end for topic, number in topics.items() if (end := broker.next_offset(topic, 0))}
-        """Where the messages of this run begin: those before may have been handed over in another one."""
+        """By number of the topic: the first offset of this run. Messages before it may have been handed over in an
+        earlier run."""
         self.router = Router(broker.catalog, name)
         self._broker = broker
         self._catalog = broker.catalog
         self._queues: dict[str, Queue] = {}
         self.expiring: dict[Queue, float] = {}
-        """Queues that go by themselves, and after how many seconds in which nobody used them."""
+        """Queues that are deleted when unused, and after how many seconds."""
         self._seen = -1
         self._resolved: dict[tuple[str, str], tuple[Queue, ...]] = {}
 
     # -------------------------------------------------------------------------------------------------------- queues
 
     def queue(self, name: str) -> Queue:
-        """A queue, or `NOT_FOUND`. A topic that was made elsewhere is one too, once it has the subscription."""
+        """Return a queue, or raise `NOT_FOUND`. A topic of another wire is a queue too, once it is subscribed to."""
         known = self._queues.get(name)
         full = full_name(self.name, name)
         number = self._catalog.topics.get(full)
         if number is None:
             self._queues.pop(name, None)
             raise no_queue(self.name, name)
-        if known is None or known.number != number:  # it may have been deleted and made anew over another wire
+        if known is None or known.number != number:  # it may have been deleted and made again over another wire
             terms = queue_terms.terms_of(self._broker.topic(full))
             known = Queue(self._broker, self.name, name, terms, old_below=self._old.get(number, 0))
             self._forget_gone()
@@ -63,30 +64,30 @@ class VirtualHost:
         return known
 
     def _forget_gone(self) -> None:
-        """Queues whose topics went over another wire, once there may be many."""
+        """Drop queues whose topics were deleted over another wire, once there may be many."""
         if len(self._queues) > 2 * len(self._catalog.topics) + KEPT_SLACK:
             kept = (each for each in self._queues.values() if each.subscribers or self._is_there(each))
             self._queues = {each.name: each for each in kept}
             self.expiring = {each: after_s for each, after_s in self.expiring.items() if self._is_there(each)}
 
     def has_queue(self, name: str) -> bool:
-        """Whether there is such a queue."""
+        """Return whether there is such a queue."""
         return full_name(self.name, name) in self._catalog.topics
 
     def queues(self) -> list[Queue]:
-        """All queues, by name."""
+        """Return all queues, by name."""
         names = (host_and_name(topic) for topic in self._catalog.topics)
         return [self.queue(name) for host, name in sorted(names) if host == self.name]
 
     def queue_for(self, name: str, connection: object) -> Queue:
-        """A queue that a connection may use; `RESOURCE_LOCKED` for one that is exclusive to another."""
+        """Return a queue that a connection may use; raise `RESOURCE_LOCKED` if it is exclusive to another one."""
         queue = self.queue(name)
         if queue.terms.exclusive and queue.owner is not connection:
             raise locked(self.name, name)
         return queue
 
     async def declare_queue(self, name: str, wanted: QueueTerms, connection: object) -> Queue:
-        """Have a queue as it is wanted; a new name where none is given."""
+        """Return a queue as declared, made if it does not exist; an empty name gets a new one."""
         if name == "":
             name = f"amq.gen-{secrets.token_urlsafe(16)}"
         elif name.startswith(RESERVED):
@@ -99,7 +100,7 @@ class VirtualHost:
             check_equal("queue", self.name, name, queue_terms.compared(queue.terms, wanted))
             queue.used_at = clock.now_s()
             await self.have_subscription(queue)
-            await self._broker.stored_so_far()  # another may have made it just now
+            await self._broker.stored_so_far()  # another client may have made it just now
             return queue
         await self._broker.create_topic(wanted.topic(self.name, name))
         if not wanted.durable:
@@ -111,7 +112,7 @@ class VirtualHost:
         return queue
 
     def expired(self, now: float) -> list[Queue]:
-        """Queues that nobody has used for as long as they live."""
+        """Return the queues that were unused for as long as they may exist."""
         idle = [queue for queue, after_s in self.expiring.items() if queue.is_idle_for(now) >= after_s]
         gone = [queue for queue in idle if not self._is_there(queue)]
         for queue in gone:
@@ -119,25 +120,25 @@ class VirtualHost:
         return [queue for queue in idle if queue in self.expiring]
 
     def _is_there(self, queue: Queue) -> bool:
-        """Whether its topic is still the one that it was made for."""
+        """Return whether the topic of a queue is still the one that the queue was made for."""
         return self._catalog.topics.get(queue.topic) == queue.number
 
     def owned_by(self, connection: object) -> list[Queue]:
-        """Queues that are exclusive to a connection."""
+        """Return the queues that are exclusive to a connection."""
         return [queue for queue in self._queues.values() if queue.owner is connection and self._is_there(queue)]
 
     async def close(self) -> None:
-        """No more deliveries."""
+        """Stop all deliveries."""
         for queue in self._queues.values():
             await queue.close()
 
     async def have_subscription(self, queue: Queue) -> None:
-        """Of a topic that was made elsewhere: its messages wait for the consumers of this wire from now on."""
+        """Subscribe to a topic that was made over another wire: its messages wait for queue consumers from now on."""
         if not self._broker.has_subscription(queue.topic, SUBSCRIPTION):
             await self._broker.subscribe(queue.terms.subscription(self.name, queue.name))
 
     async def delete_queue(self, queue: Queue) -> int:
-        """A queue goes, its bindings with it; how many messages were in it."""
+        """Delete a queue and its bindings; return how many messages were in it."""
         there = self._is_there(queue)
         count = queue.ready() if there else 0
         if self._queues.get(queue.name) is queue:
@@ -149,12 +150,12 @@ class VirtualHost:
             await self._broker.delete_topic(queue.topic)
         self.router.forget(left)
         await self._tidy(left)
-        for subscriber in subscribers:  # after the answer to whoever deleted it, who may be one of them
-            asyncio.get_running_loop().call_soon(subscriber.gone)
+        for subscriber in subscribers:  # after the answer to the client that deleted it, which may be one of them
+            asyncio.get_running_loop().call_soon(subscriber.queue_deleted)
         return count
 
     async def delete_all(self) -> None:
-        """All queues and exchanges go."""
+        """Delete all queues and exchanges."""
         for queue in self.queues():
             await self.delete_queue(queue)
         for name in [full_name(self.name, each) for each, _ in self.exchanges()]:
@@ -162,14 +163,14 @@ class VirtualHost:
                 await self._delete_route(self._catalog.routes[name])
 
     async def purge(self, queue: Queue) -> int:
-        """Take all messages that are ready out of a queue; how many."""
+        """Remove all ready messages from a queue; return how many."""
         await self.have_subscription(queue)
         return await self._broker.purge(queue.topic, SUBSCRIPTION)
 
     # ----------------------------------------------------------------------------------------------------- exchanges
 
     async def declare_exchange(self, name: str, wanted: ExchangeTerms) -> None:
-        """Have an exchange as it is wanted."""
+        """Make an exchange as declared, or check that it is the same."""
         if self.has_exchange(name):
             check_equal("exchange", self.name, name, exchanges.compared(self.router.terms(name), wanted))
             await self._broker.stored_so_far()
@@ -180,7 +181,7 @@ class VirtualHost:
         await self._broker.put_route(wanted.route(self.name, name))
 
     async def delete_exchange(self, name: str, *, if_unused: bool) -> None:
-        """An exchange goes. One that is not there is no error."""
+        """Delete an exchange. One that does not exist is no error."""
         if name in BUILT_IN:
             if name == "":
                 raise on_default_exchange()
@@ -205,11 +206,11 @@ class VirtualHost:
         await self._tidy(left)
 
     def has_exchange(self, name: str) -> bool:
-        """Whether there is such an exchange."""
+        """Return whether there is such an exchange."""
         return name in BUILT_IN or full_name(self.name, name) in self._catalog.routes
 
     def exchanges(self) -> list[tuple[str, ExchangeTerms]]:
-        """All exchanges, by name."""
+        """Return all exchanges, by name."""
         names = {name for host, name in map(host_and_name, self._catalog.routes) if host == self.name}
         return [(name, self.router.terms(name)) for name in sorted({*names, *BUILT_IN})]
 
@@ -221,7 +222,7 @@ class VirtualHost:
         if terms.kind == "headers":
             exchanges.check_match(arguments)
         name = full_name(self.name, exchange)
-        if name not in self._catalog.routes:  # built in, and the first to be bound to it
+        if name not in self._catalog.routes:  # built in, and this is its first binding
             await self._broker.put_route(terms.route(self.name, exchange))
         await self._broker.bind(name, self._binding(key, arguments, queue, to))
         self.router.forget([name])
@@ -229,7 +230,7 @@ class VirtualHost:
     async def unbind(
         self, exchange: str, key: str, arguments: dict[str, Any], *, queue: str = "", to: str = ""
     ) -> None:
-        """Undo a binding. One that is not there is no error."""
+        """Remove a binding. One that does not exist is no error."""
         if exchange == "":
             raise on_default_exchange()
         name = full_name(self.name, exchange)
@@ -253,26 +254,26 @@ class VirtualHost:
         return [name for name, each in routes if any(bound.route == route for bound in each.bindings)]
 
     async def _tidy(self, routes: list[str]) -> None:
-        """Exchanges that delete themselves do so with their last binding."""
+        """Delete auto-delete exchanges that have lost their last binding."""
         for name in routes:
             route = self._catalog.routes.get(name)
             if route is not None and not route.bindings and exchanges.terms_of(route).auto_delete:
                 await self._delete_route(route)
 
     def bindings_of(self, exchange: str) -> tuple[Binding, ...]:
-        """Those of one exchange."""
+        """Return the bindings of one exchange."""
         route = self._catalog.routes.get(full_name(self.name, exchange)) if exchange else None
         return route.bindings if route is not None else ()
 
     async def unbind_this(self, exchange: str, bound: Binding) -> None:
-        """Undo a binding as it is kept."""
+        """Remove a binding, given as it is stored."""
         name = full_name(self.name, exchange)
         await self._broker.unbind(name, bound)
         self.router.forget([name])
         await self._tidy([name])
 
     def bindings(self) -> list[tuple[str, Binding]]:
-        """Exchange and binding of each, without those of the default exchange."""
+        """Return exchange and binding of all bindings, without those of the default exchange."""
         found = []
         for route in self._catalog.routes.values():
             host, name = host_and_name(route.name)
@@ -283,7 +284,7 @@ class VirtualHost:
     # ------------------------------------------------------------------------------------------------------- routing
 
     def targets(self, exchange: str, key: str, known: UsedProperties) -> tuple[Queue, ...]:
-        """The queues that a message goes to, each once."""
+        """Return the queues that a message is routed to, each once."""
         if self._seen != self._catalog.changes:
             self._seen = self._catalog.changes
             self._resolved.clear()
@@ -314,7 +315,7 @@ class VirtualHost:
 
 
 def _more_keys(headers: bytes) -> list[str]:
-    """Routing keys that a message names in its headers."""
+    """Return the routing keys that a message has in its headers `CC` and `BCC`."""
     found: list[str] = []
     for name in ("CC", "BCC"):
         value = find(headers, name)

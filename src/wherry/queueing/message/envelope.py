@@ -1,14 +1,14 @@
-"""Messages of this protocol as messages of the broker, and back.
+"""Messages of queue clients as messages of the broker, and back.
 
-The envelope keeps what must come out again byte for byte, and the broker does not read it:
+The envelope keeps the bytes that consumers must get back unchanged; the broker does not read it:
 
     mark         1 byte, `MARK`
     exchange     short string: where it was published
     routing key  short string
     properties   the rest: property flags and list, as they came
 
-Headers and the properties that others can use are headers of the broker's message too, as text: a consumer over HTTP
-and a job in Spark see them. A message that came over another wire has no such envelope: its headers become properties.
+Headers and the properties that other wires can use are also headers of the broker's message, as text: a consumer over
+HTTP and a job in Spark see them. A message of another wire has no such envelope: its headers become properties.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Label: TypeAlias = tuple[bool, str, str, bytes]
 """Redelivered, exchange, routing key, raw properties."""
 
 Row: TypeAlias = tuple[Label, bytes]
-"""A message to be delivered, with its body. Neighbours with one and the same label are encoded once."""
+"""A message to be delivered, with its body. Neighbours with the same label are encoded once."""
 
 _SHOWN = ("content_type", "content_encoding", "correlation_id", "reply_to", "message_id", "type", "user_id", "app_id")
 _HEADER = {field: field.replace("_", "-") for field in _SHOWN}
 _PROPERTY = {header: field for field, header in _HEADER.items()}
 
 _HIDDEN_FLAGS = 0x1900 | 0x0040 | 0x0004
-"""Delivery mode, priority, expiration, timestamp, cluster id: nothing that another wire has a header for."""
+"""Delivery mode, priority, expiration, timestamp, cluster id: other wires have no header for them."""
 
 _CACHED_BYTES = 64
 _CACHED_MAX = 1_024
@@ -45,12 +45,12 @@ _CACHED_MAX = 1_024
 
 @lru_cache(maxsize=4_096)
 def prefix(exchange: str, routing_key: str) -> bytes:
-    """What an envelope begins with."""
+    """Return the first bytes of an envelope."""
     return MARK + encode_short(exchange) + encode_short(routing_key)
 
 
 def opened(envelope: bytes) -> tuple[str, str, int]:
-    """Exchange and routing key of an envelope, and where the properties begin; `ValueError` if it is none of ours."""
+    """Return exchange and routing key of an envelope, and where its properties begin; raise `ValueError` if invalid."""
     middle = 2 + envelope[1] if len(envelope) > 1 else 0
     end = middle + 1 + envelope[middle] if middle and len(envelope) > middle else 0
     if not end or len(envelope) < end + 2:
@@ -63,7 +63,7 @@ _texts: dict[bytes, Pairs | None] = {}
 
 
 def texts(given: UsedProperties) -> Pairs | None:
-    """Headers of the broker's message, or None."""
+    """Return the headers for the broker's message, or None."""
     raw = given.raw
     if not (raw[0] << 8 | raw[1]) & ~_HIDDEN_FLAGS:
         return None
@@ -84,7 +84,7 @@ def _texts_of(raw: bytes) -> Pairs | None:
 
 
 def _text(value: object) -> str | None:
-    """A value that can be said in one word."""
+    """Return a simple value as text; None for tables, arrays and bytes."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -93,18 +93,18 @@ def _text(value: object) -> str | None:
 
 
 def is_text(value: str) -> bool:
-    """Whether all of it was UTF-8 on the wire."""
+    """Return whether a value was valid UTF-8 on the wire."""
     return value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value)
 
 
 def _bounded(pairs: Pairs) -> Pairs:
-    """As many as a message may have; the envelope has them all. Names that come twice are there once."""
+    """Return as many headers as a message may have, each name once; the envelope has them all."""
     kept: dict[str, str] = {}
     room = HEADERS_BYTES_MAX
     for name, value in pairs:
         try:
             size = len(name.encode()) + len(value.encode())
-        except UnicodeEncodeError:  # bytes that are no text
+        except UnicodeEncodeError:  # bytes that are not text
             continue
         if name and name not in kept and size <= room and len(kept) < HEADERS_MAX:
             kept[name] = value
@@ -113,7 +113,7 @@ def _bounded(pairs: Pairs) -> Pairs:
 
 
 def from_elsewhere(headers: Iterable[tuple[str, str]] | None, message_id: str | None) -> bytes:
-    """Raw properties of a message that came over another wire."""
+    """Return raw properties for a message of another wire."""
     known: dict[str, Any] = {"delivery_mode": PERSISTENT}
     rest: dict[str, str] = {}
     for name, value in headers or ():
@@ -128,5 +128,5 @@ def from_elsewhere(headers: Iterable[tuple[str, str]] | None, message_id: str | 
 
 
 def headers_of(given: UsedProperties) -> Mapping[str, Any]:
-    """The headers, decoded."""
+    """Return the headers, decoded."""
     return decode_table(given.headers) if given.headers else {}

@@ -1,9 +1,9 @@
-"""The properties of a message: kept and sent as the bytes they came in, read as far as the broker needs them.
+"""The properties of a message: kept and sent as the bytes they came in, decoded as far as the broker needs them.
 
 *Raw* properties are the flags and the list of a header frame:
 
-    flags   2 bytes: from the highest bit down, which of the fourteen properties there are; the lowest two are zero
-    list    the properties that there are, in that order
+    flags   2 bytes: from the highest bit down, which of the fourteen properties are present; the lowest two are zero
+    list    the properties that are present, in that order
 
 `used_properties` returns what the broker reads of every message, `decode` returns everything, `replaced` changes one
 property and leaves the bytes of all others alone.
@@ -24,11 +24,11 @@ NONE = b"\0\0"
 """Raw properties of a message that has none."""
 
 PERSISTENT = 2
-"""The delivery mode of a message that is to last; any other does not."""
+"""The delivery mode of a durable message; with any other a message is transient."""
 
 
 class Properties(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """All fourteen, in the order of the wire; None where a message does not have one."""
+    """All fourteen, in the order of the wire; None for a property that is absent."""
 
     content_type: str | None = None
     content_encoding: str | None = None
@@ -48,16 +48,16 @@ class Properties(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
 
 
 class UsedProperties(msgspec.Struct, frozen=True, gc=False):
-    """What the broker looks at in every message."""
+    """The properties that the broker reads in every message."""
 
     raw: bytes
-    """All of the properties, as they came."""
+    """All properties, as the bytes they came in."""
     delivery_mode: int | None = None
     priority: int | None = None
     expiration: str | None = None
     """Milliseconds, as the text that the client wrote."""
     headers: bytes = b""
-    """The raw table, checked; empty where there is none."""
+    """The raw table, checked; empty if there is none."""
     reply_to: str | None = None
     user_id: str | None = None
     message_id: str | None = None
@@ -71,7 +71,7 @@ _KINDS = {"headers": _TABLE, "delivery_mode": _OCTET, "priority": _OCTET, "times
 _NAMES = Properties.__struct_fields__
 _MASKS = {name: 0x8000 >> place for place, name in enumerate(_NAMES)}
 _UNDEFINED = 0x0003
-"""The lowest bit would announce more flags, the one above it a fifteenth property: there are neither."""
+"""The lowest bit would announce more flags, the one above it a fifteenth property: neither exists."""
 
 _FLAGS = struct.Struct(">H")
 _TIMESTAMP = struct.Struct(">Q")
@@ -79,14 +79,14 @@ _TIMESTAMP = struct.Struct(">Q")
 _PLACES = {name: place for place, name in enumerate(UsedProperties.__struct_fields__)}
 
 _OFTEN_DISTINCT = _MASKS["headers"] | _MASKS["correlation_id"] | _MASKS["message_id"] | _MASKS["timestamp"]
-"""Properties with one of these are seldom seen twice: to keep them would cost more than it saves."""
+"""Properties with one of these are seldom seen twice: caching them would cost more than it saves."""
 
 
 @lru_cache(maxsize=1024)  # a client chooses the flags: of the 16,384 possible words, most are never seen
 def _steps(flags: int) -> tuple[tuple[str, int, int], ...]:
-    """Of each property of such a word: its name, its kind, its place in `UsedProperties` or 0."""
+    """Return name, kind and place in `UsedProperties` (or 0) of each property in these flags."""
     if flags & _UNDEFINED:
-        raise Malformed(f"property flags {flags:#06x} name properties that there are not")
+        raise Malformed(f"property flags {flags:#06x} name properties that do not exist")
     return tuple((name, _KINDS.get(name, _TEXT), _PLACES.get(name, 0)) for name, mask in _MASKS.items() if flags & mask)
 
 
@@ -96,7 +96,7 @@ _kept: dict[bytes, UsedProperties] = {}
 
 
 def used_properties(raw: bytes) -> UsedProperties:
-    """What the broker needs of raw properties, after a check of all of them."""
+    """Return the properties that the broker reads, after a check of all of them."""
     found = _kept.get(raw)
     if found is not None:
         return found
@@ -141,7 +141,7 @@ def _misfit(at: int, limit: int) -> Malformed:
 
 
 def decode(raw: bytes) -> Properties:
-    """All properties."""
+    """Return all properties."""
     values: dict[str, Any] = {}
     for name, start, end in _extents(raw):
         kind = _KINDS.get(name, _TEXT)
@@ -157,7 +157,7 @@ def decode(raw: bytes) -> Properties:
 
 
 def encode(properties: Properties) -> bytes:
-    """Raw properties."""
+    """Return properties as raw bytes."""
     flags = 0
     parts = [b""]
     for name, mask in _MASKS.items():
@@ -170,7 +170,7 @@ def encode(properties: Properties) -> bytes:
 
 
 def replaced(raw: bytes, name: str, value: Any) -> bytes:
-    """The raw properties with another value of one of them, or without it if the value is None.
+    """Return raw properties with another value of one of them, or without it if the value is None.
 
     The value of `headers` may be a raw table. The bytes of all other properties stay as they are.
     """
@@ -202,7 +202,7 @@ def _encoded(name: str, value: Any) -> bytes:
 
 
 def _extents(raw: bytes) -> list[tuple[str, int, int]]:
-    """Of each property that there is: its name, where it begins and where it ends."""
+    """Return name, begin and end of each property that is present."""
     extents: list[tuple[str, int, int]] = []
     at, limit = 2, len(raw)
     try:

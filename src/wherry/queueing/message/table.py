@@ -1,19 +1,19 @@
 """Field tables and arrays: as plain Python values, and as bytes of which single entries can be changed.
 
-A table is kept on the wire as
+A table is on the wire as
 
     length  4 bytes, of what follows
     entry   1 byte length of the name, the name, 1 byte type tag, the value; and so on
 
-and *raw* means all of that here, the length too. No bytes at all stand for "no table", and read as an empty one.
+and *raw* means all of these bytes here, including the length. Empty bytes mean "no table", and read as an empty one.
 
-Which tags there are, and what they mean, is as RabbitMQ reads them, not as the specification's grammar has it: `s` is a
-16 bit number and no string, `l` and `L` are both signed. `U`, which only some clients write, is taken as well.
+The tags and their meanings are those of RabbitMQ, not those of the specification's grammar: `s` is a 16 bit number and
+no string, `l` and `L` are both signed. `U`, which only some clients write, is accepted too.
 
-Values become plain Python values where encoding would choose the same tag again (`I` and 5, say), and a subclass that
-knows its tag otherwise (`s` and `Int16(5)`): what was decoded is encoded to the same bytes. Three things cannot be told
-apart afterwards: booleans other than 0 and 1, names that come twice, of which the first counts, and the signalling
-kind of NaN in an `f`. Raw tables keep even those, as long as nobody replaces that very entry.
+Values become plain Python values if encoding would choose the same tag again (`I` and 5, say), and otherwise a subclass
+with its tag (`s` and `Int16(5)`): decoded values are encoded to the same bytes. Three things are lost: booleans other
+than 0 and 1, names that occur twice, of which the first counts, and the signalling kind of NaN in an `f`. Raw tables
+keep even those, unless that very entry is replaced.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from wherry.model.errors import InvalidInput
 
 
 class Malformed(ValueError):
-    """Bytes of a client that are no table, or no properties."""
+    """Bytes of a client that are not a table, or not properties."""
 
 
 DEEPEST = 64
-"""How many tables and arrays may lie within each other."""
+"""How deep tables and arrays may be nested."""
 
 EMPTY = b"\0\0\0\0"
 """A table without entries, raw."""
@@ -130,23 +130,23 @@ def _broken(what: str) -> Malformed:
 
 
 def decode_table(raw: bytes) -> dict[str, Any]:
-    """The entries of a raw table."""
+    """Return the entries of a raw table."""
     if not raw:
         return {}
     entries, end = read_table(raw, 0)
     if end != len(raw):
-        raise _broken(f"{len(raw) - end} bytes behind its end")
+        raise _broken(f"{len(raw) - end} bytes after its end")
     return entries
 
 
 def read_table(data: bytes, at: int) -> tuple[dict[str, Any], int]:
-    """The table that begins there, and where it ends."""
+    """Return the table that begins at `at`, and where it ends."""
     start, end = _extent(data, at, len(data))
     return _entries(data, start, end, DEEPEST), end
 
 
 def _extent(data: bytes, at: int, limit: int) -> tuple[int, int]:
-    """Where something that is preceded by its length begins and ends."""
+    """Return begin and end of something that is preceded by its length."""
     start = at + 4
     if start > limit:
         raise _broken("ends within a length")
@@ -182,7 +182,7 @@ def _elements(data: bytes, at: int, end: int, deeper: int) -> list[Any]:
 
 
 def _value(data: bytes, at: int, end: int, deeper: int) -> tuple[Any, int]:
-    """The value whose tag lies there, and where it ends."""
+    """Return the value whose tag is at `at`, and where it ends."""
     tag = data[at]
     at += 1
     fixed = _FIXED.get(tag)
@@ -210,7 +210,7 @@ def _unknown(tag: int) -> Malformed:
 
 _TEXT, _TABLE, _ARRAY = b"SFA"
 _SIZED = frozenset(b"SFAx")
-"""The tags whose value tells its own length."""
+"""The tags whose value begins with its length."""
 
 
 def _read_int64(data: bytes, at: int) -> int:
@@ -220,7 +220,7 @@ def _read_int64(data: bytes, at: int) -> int:
 
 def _read_decimal(data: bytes, at: int) -> Decimal:
     scale, value = _DECIMAL.unpack_from(data, at)
-    # Not by arithmetic: that would round to the precision that some context asks for.
+    # Not by arithmetic, which would round to the precision of the current decimal context.
     return Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -scale))
 
 
@@ -237,7 +237,7 @@ _FIXED: dict[int, tuple[int, Callable[[bytes, int], Any]]] = {
     **{kind.tag[0]: (layout.size, _reader(kind, layout)) for kind, layout in _NUMBERS.items()},  # type: ignore[union-attr]
     ord("l"): (8, _read_int64),
 }
-"""By tag: how many bytes the value takes, and how they are read."""
+"""By tag: the number of bytes of the value, and how they are read."""
 
 _SIZES = {tag: size for tag, (size, _) in _FIXED.items()}
 
@@ -246,7 +246,7 @@ _SIZES = {tag: size for tag, (size, _) in _FIXED.items()}
 
 
 def check_table(data: bytes, at: int, limit: int) -> int:
-    """Where the table that begins there ends, after a walk through all of it; cheaper than to decode it."""
+    """Return where the table at `at` ends, after a check of all of it; cheaper than decoding."""
     start, end = _extent(data, at, limit)
     _check(data, start, end, True, DEEPEST)
     return end
@@ -279,12 +279,12 @@ def _check(data: bytes, at: int, end: int, named: bool, deeper: int) -> None:
 
 
 def encode_table(entries: Mapping[str, Any]) -> bytes:
-    """A table, raw."""
+    """Return entries as a raw table."""
     return _sized(_entry(name, value) for name, value in entries.items())
 
 
 def encode_value(value: Any) -> bytes:
-    """A value with its tag before it."""
+    """Return a value with its tag before it."""
     kind = type(value)
     encode = _ENCODERS.get(kind)
     if encode is None:
@@ -300,7 +300,7 @@ def encode_value(value: Any) -> bytes:
 
 
 def encode_short(text: str) -> bytes:
-    """A short string with its length before it: at most 255 bytes of UTF-8."""
+    """Return a short string with its length before it: at most 255 bytes of UTF-8."""
     encoded = text.encode("utf-8", "surrogateescape")
     if len(encoded) > 255:
         raise InvalidInput("short string", text, "at most 255 bytes of UTF-8")
@@ -362,7 +362,7 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
 
 
 def find(raw: bytes, name: str, default: Any = None) -> Any:
-    """The value of one entry. That there is none costs a search for the bytes of its name only."""
+    """Return the value of one entry. If it is absent, this costs only a search for the bytes of its name."""
     wanted = name.encode("utf-8", "surrogateescape")
     if wanted not in raw:
         return default
@@ -373,27 +373,27 @@ def find(raw: bytes, name: str, default: Any = None) -> Any:
 
 
 def names(raw: bytes) -> list[str]:
-    """The names of all entries, in order."""
+    """Return the names of all entries, in order."""
     return [found.decode("utf-8", "surrogateescape") for found, _, _, _ in _walk(raw)]
 
 
 def with_entries(raw: bytes, entries: Mapping[str, Any]) -> bytes:
-    """The raw table with these entries: in the places of those that have their names, else behind all others."""
+    """Return the raw table with these entries: in the places of entries with their names, else at the end."""
     new = {name.encode("utf-8", "surrogateescape"): _entry(name, value) for name, value in entries.items()}
     waiting = dict(new)
-    # Of a name that comes twice the first place is filled and the second one goes.
+    # If a name occurs twice, the first place is filled and the second one removed.
     kept = [waiting.pop(found, b"") if found in new else raw[start:end] for found, start, _, end in _walk(raw)]
     return _sized([*kept, *waiting.values()])
 
 
 def without(raw: bytes, unwanted: Iterable[str]) -> bytes:
-    """The raw table without the entries of these names."""
+    """Return the raw table without the entries of these names."""
     gone = {name.encode("utf-8", "surrogateescape") for name in unwanted}
     return _sized(raw[start:end] for found, start, _, end in _walk(raw) if found not in gone)
 
 
 def _walk(raw: bytes) -> Iterator[tuple[bytes, int, int, int]]:
-    """Of each entry: the bytes of its name, where it begins, where its tag lies, where it ends."""
+    """Yield of each entry the bytes of its name, where it begins, where its tag is, where it ends."""
     if not raw:
         return
     at, limit = _extent(raw, 0, len(raw))

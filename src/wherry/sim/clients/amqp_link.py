@@ -13,7 +13,7 @@ from wherry.sim.clients.producers import name_of
 from wherry.sim.world.wires import WireWorld
 from wherry.wire.amqp.codec import methods as m
 from wherry.wire.amqp.codec import writer
-from wherry.wire.amqp.codec.faults import Reply
+from wherry.wire.amqp.codec.faults import ReplyCode
 from wherry.wire.amqp.codec.frames import CONTENT_BODY, CONTENT_HEADER, END, HEAD, HEADER, METHOD
 from wherry.wire.amqp.codec.methods import Method, decode_method
 
@@ -21,7 +21,7 @@ FRAME_MAX = 4_096
 CONFIRMS, TRANSACTIONS, FIRST_CONSUMER = 1, 2, 3
 
 _UNASKED = (m.BasicDeliver, m.BasicAck, m.BasicNack, m.BasicCancel, m.ConnectionBlocked, m.ConnectionUnblocked)
-_NO_FAULTS = frozenset({Reply.CONNECTION_FORCED, Reply.RESOURCE_ERROR, Reply.PRECONDITION_FAILED})
+_NO_FAULTS = frozenset({ReplyCode.CONNECTION_FORCED, ReplyCode.RESOURCE_ERROR, ReplyCode.PRECONDITION_FAILED})
 """The broker stops, or its disk is full."""
 
 
@@ -235,7 +235,7 @@ class AmqpLink(Link):
 
     def _closed(self, number: int, method: m.ConnectionClose | m.ChannelClose) -> None:
         may = method.reply_code in _NO_FAULTS and (
-            method.reply_code == Reply.CONNECTION_FORCED or self.world.plan.disk_faults
+            method.reply_code == ReplyCode.CONNECTION_FORCED or self.world.plan.disk_faults
         )
         if not may:
             self.broken(f"{method}")

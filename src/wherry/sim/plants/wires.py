@@ -48,7 +48,7 @@ def one_too_many() -> Any:
 
 def one_too_many_for_stomp() -> Any:
     """The same of STOMP."""
-    return patched(subscriptions.Subscription, "room", _one_more)
+    return patched(subscriptions.Consumer, "room", _one_more)
 
 
 def _one_more(room: Any) -> Any:
@@ -128,10 +128,10 @@ def deaf_to_heart_beats() -> Any:
 
     def make(received: Any) -> Any:
         def deaf(self: amqp_server.Connection, data: bytes) -> None:
-            heard = self._heard
+            read_at = self._read_at
             received(self, data)
             if data.startswith(b"\x08"):
-                self._heard = heard
+                self._read_at = read_at
 
         return deaf
 
@@ -155,7 +155,7 @@ def share_deliveries() -> Any:
 
         return more
 
-    return patched(Queue, "_in_turn", make)
+    return patched(Queue, "_round_robin", make)
 
 
 WIRE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {

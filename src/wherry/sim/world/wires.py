@@ -20,9 +20,9 @@ from wherry.sim.world.network import Network, Weather
 from wherry.sim.world.world import CUT_CHANCE, LOST, World
 from wherry.wire.amqp.server import Server as AmqpServer
 from wherry.wire.amqp.server import serve_queueing
+from wherry.wire.fairness import FairLoop, set_fair_loop
 from wherry.wire.stomp.transports.tcp import Server as StompServer
 from wherry.wire.stomp.transports.tcp import serve as serve_stomp
-from wherry.wire.turns import Turns, share_turns
 
 if TYPE_CHECKING:
     from wherry.sim.clients.links import Link
@@ -70,7 +70,7 @@ class WireWorld(World):
 
     async def _serve(self, broker: Broker, ready: asyncio.Future[None], stop: asyncio.Event) -> None:
         clock = asyncio.get_running_loop().time
-        share_turns(Turns(clock, self._used))  # those of a dead process wait for callbacks that never come
+        set_fair_loop(FairLoop(clock, self._used))  # those of a dead process wait for callbacks that never come
         queueing = Queueing(broker)
         async with (
             queueing.open(),

@@ -1,4 +1,4 @@
-"""What a client can ask for on a channel, method by method: each answers with the method to send, or refuses."""
+"""The methods that a client may call on a channel: each function returns the answer, or raises a refusal."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.queue_terms import QueueTerms
 from wherry.queueing.names import REPLY_TO, full_name
 from wherry.queueing.refusals import Reason, no_queue, on_default_exchange, refused
-from wherry.wire.amqp.channel import Channel, Consumer, Out
+from wherry.wire.amqp.channel import Channel, Consumer, UnackedMessage
 from wherry.wire.amqp.codec import methods as m
 from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.methods import Method
 from wherry.wire.amqp.transaction import Transaction
 
 CONSUMERS_MAX = 10_000
-"""Of one channel."""
+"""Consumers of one channel."""
 
 Call = Callable[[Channel, Any], Coroutine[Any, Any, Method | None]]
 
@@ -26,7 +26,7 @@ CALLS: dict[type[Method], Call] = {}
 
 
 def call(kind: type[Method]) -> Callable[[Call], Call]:
-    """Say that a function answers a method."""
+    """Register a function as the handler of a method."""
 
     def register(function: Call) -> Call:
         CALLS[kind] = function
@@ -36,7 +36,7 @@ def call(kind: type[Method]) -> Callable[[Call], Call]:
 
 
 def _named(channel: Channel, name: str) -> str:
-    """The name of a queue; an empty one is that of the last queue that was declared on the channel."""
+    """Return the name of a queue; an empty one means the last queue that was declared on the channel."""
     if name:
         return name
     if not channel.last_queue:
@@ -65,7 +65,7 @@ async def _flow_ok(channel: Channel, method: m.ChannelFlowOk) -> None:
 
 @call(m.AccessRequest)
 async def _access(channel: Channel, method: m.AccessRequest) -> Method:
-    """Of an earlier version of the protocol; clients that still ask are let in."""
+    """Accept: the method is of an earlier version of the protocol, and some clients still send it."""
     return m.AccessRequestOk()
 
 
@@ -147,17 +147,17 @@ async def _queue_declare(channel: Channel, method: m.QueueDeclare) -> Method:
     else:
         session.check("admin", full_name(session.host.name, name))
         wanted = QueueTerms(
-            durable=method.durable and not method.exclusive,  # one that ends with its connection does not last
+            durable=method.durable and not method.exclusive,  # an exclusive queue ends with its connection
             exclusive=method.exclusive,
             auto_delete=method.auto_delete,
             arguments=queue_terms.checked_arguments(session.host.name, name, method.arguments),
         )
         queue_terms.check_type(session.host.name, name, wanted)
-        if wanted.dead_exchange is not None:  # who could not publish there must not have it done
+        if wanted.dead_exchange is not None:  # or the broker would publish for a client that may not
             where = wanted.dead_exchange or wanted.dead_key
             session.check("publish", full_name(session.host.name, where) if where else "*")
         queue = await session.host.declare_queue(name, wanted, session)
-        if session.is_over and queue.owner is session:  # nobody is left to use it, or to end it
+        if session.is_over and queue.owner is session:  # the client is gone, and nothing else would delete it
             await session.host.delete_queue(queue)
             return m.QueueDeclareOk(queue=queue.name)
     channel.last_queue = queue.name
@@ -249,9 +249,9 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
         raise refused(Reason.PRECONDITION_FAILED, f"x-priority is {priority!r}; allowed: a whole number")
     await session.host.have_subscription(queue)
     await session.intake.flush()
-    if channel.is_over:  # while we waited
+    if channel.is_over:  # it was closed meanwhile
         return m.BasicConsumeOk(consumer_tag=tag)
-    queue = _queue(channel, method.queue)  # from here to `join` nothing waits: whom it is exclusive to stays true
+    queue = _queue(channel, method.queue)  # nothing is awaited until `join`: exclusivity cannot change
     if queue.exclusive_to is not None or (method.exclusive and (queue.subscribers or queue.terms.single_active)):
         text = f"queue '{queue.name}' in vhost '{session.host.name}' in exclusive use"
         raise refused(Reason.ACCESS_REFUSED, text)
@@ -267,10 +267,10 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
     channel.consumers[tag] = consumer
     if method.exclusive:
         queue.exclusive_to = consumer
-    consumer.is_told = method.no_wait
+    consumer.is_consume_ok_sent = method.no_wait
     queue.join(consumer)
-    await queue.looked()  # what waits for it comes with the answer
-    consumer.tell()
+    await queue.ready_handed_over()  # ready messages are sent in one write with consume-ok
+    consumer.send_consume_ok()
     return None  # type: ignore[return-value]
 
 
@@ -299,7 +299,7 @@ async def _get(channel: Channel, method: m.BasicGet) -> Method | None:
     if found is None:
         return m.BasicGetEmpty()
     queue_delivery, (((again, exchange, key, raw), body),) = found
-    if channel.is_over:  # while we looked
+    if channel.is_over:  # it was closed meanwhile
         queue_delivery.release([0])
         return None
     tag = channel.next_tag
@@ -308,7 +308,7 @@ async def _get(channel: Channel, method: m.BasicGet) -> Method | None:
         session.settling.add(queue_delivery, "ack", (0,))
     else:
         queue_delivery.give([0], session.holding)
-        channel.unacked[tag] = Out(tag, queue_delivery, 0, queue, None)
+        channel.unacked[tag] = UnackedMessage(tag, queue_delivery, 0, queue, None)
     answer = m.BasicGetOk(
         delivery_tag=tag, redelivered=again, exchange=exchange, routing_key=key, message_count=queue.ready()
     )

@@ -1,4 +1,4 @@
-"""A channel: what was published on it, what was delivered on it, and what is still out."""
+"""A channel: its publishes and their confirms, its consumers, and the messages that they have not settled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.rows import Rows
 from wherry.model.limits import TIME_MS_MAX
 from wherry.queueing.flow.delivering import QueueDelivery, SettleVerb
-from wherry.queueing.flow.intake import Ticket
+from wherry.queueing.flow.intake import Unconfirmed
 from wherry.queueing.flow.transaction import commit
 from wherry.queueing.hosts.queue import PULL_MAX, Queue
 from wherry.queueing.message import properties
@@ -25,7 +25,7 @@ from wherry.queueing.names import REPLY_TO
 from wherry.queueing.refusals import Reason, refused
 from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.methods import BasicCancel, BasicConsumeOk, BasicReturn
-from wherry.wire.amqp.codec.reader import Publish
+from wherry.wire.amqp.codec.reader import IncomingMessages
 from wherry.wire.amqp.codec.writer import DeliveryWriter, Piece
 from wherry.wire.amqp.transaction import Transaction
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 REPLIES_MAX = 100
-"""Direct replies that are sent before we look again whether the asker reads them."""
+"""Direct replies that are sent before the next check whether the asking client reads them."""
 
 
-class Out(NamedTuple):
-    """A message that is out: its delivery tag, a row of a delivery, and whose room it takes."""
+class UnackedMessage(NamedTuple):
+    """A message that the client has not settled: its delivery tag, a row of a delivery, and its queue and consumer."""
 
     tag: int
     queue_delivery: QueueDelivery
@@ -56,14 +56,14 @@ class Consumer:
         self.channel, self.tag, self.queue = channel, tag, queue
         self.no_ack, self.exclusive, self.priority = no_ack, exclusive, priority
         self.limit = limit
-        """How many it may hold; 0 for no limit of its own."""
-        self.out = 0
-        self.is_told = False
-        """Whether it knows that it consumes, or does not want to."""
+        """How many messages the consumer may hold; 0 for no limit of its own."""
+        self.held = 0
+        self.is_consume_ok_sent = False
+        """Whether `basic.consume-ok` was sent to the client, or the client asked for none (`no_wait`)."""
         self._writer = DeliveryWriter(channel.number, tag, channel.session.frame_max)
 
     def room(self) -> int:
-        """How many messages it may be given now."""
+        """Return how many messages the consumer may be given now."""
         channel = self.channel
         if not channel.flows or channel.session.is_write_paused:
             return 0
@@ -72,47 +72,47 @@ class Consumer:
         left = channel.limit - channel.held()
         if not self.limit:
             return left if channel.limit else channel.session.holding.room()
-        return min(self.limit - self.out, left) if channel.limit else self.limit - self.out
+        return min(self.limit - self.held, left) if channel.limit else self.limit - self.held
 
     def shares(self) -> tuple[Channel, int] | None:
-        """The limit of the channel is one for all its consumers."""
+        """Return the channel and the room left in it, if it has a limit, which all its consumers share."""
         channel = self.channel
         return (channel, channel.limit - channel.held()) if channel.limit and not self.no_ack else None
 
     def take(self, queue_delivery: QueueDelivery, rows: list[int], messages: list[Row]) -> None:
-        """Messages to be sent: rows of a delivery, whose messages are all here."""
+        """Send rows of a delivery to the client; `messages` are all messages of the delivery."""
         channel = self.channel
         first = channel.next_tag
         channel.next_tag += len(rows)
         if self.no_ack:
             channel.session.settling.add(queue_delivery, "ack", rows)
         else:
-            self.out += len(rows)
+            self.held += len(rows)
             queue_delivery.give(rows, channel.session.holding)
             for tag, row in enumerate(rows, first):
-                channel.unacked[tag] = Out(tag, queue_delivery, row, self.queue, self)
+                channel.unacked[tag] = UnackedMessage(tag, queue_delivery, row, self.queue, self)
         mine = messages if len(rows) == len(messages) else [messages[row] for row in rows]
-        channel.session.send_all([*self._answer(), *self._writer.pieces(first, mine)])
+        channel.session.send_all([*self._consume_ok(), *self._writer.pieces(first, mine)])
 
-    def tell(self) -> None:
-        """It consumes by now, and must know, if it does not."""
+    def send_consume_ok(self) -> None:
+        """Send `basic.consume-ok`, unless it was sent with the first messages or is not wanted."""
         if not self.channel.is_over:
-            self.channel.session.send_all(self._answer())
+            self.channel.session.send_all(self._consume_ok())
 
-    def _answer(self) -> list[Piece]:
-        """What it is told once, before its first message and in one write with it."""
-        if self.is_told:
+    def _consume_ok(self) -> list[Piece]:
+        """Return the frame of `basic.consume-ok` once: it comes before the first message, and in one write with it."""
+        if self.is_consume_ok_sent:
             return []
-        self.is_told = True
+        self.is_consume_ok_sent = True
         return [writer.frame(self.channel.number, BasicConsumeOk(consumer_tag=self.tag))]
 
-    def gone(self) -> None:
-        """Its queue is no more: who can be told is told."""
+    def queue_deleted(self) -> None:
+        """End this consumer, since its queue was deleted; send `basic.cancel` if the client supports it."""
         if self.channel.is_over or self.channel.consumers.get(self.tag) is not self:
             return
-        self.tell()
+        self.send_consume_ok()
         del self.channel.consumers[self.tag]
-        if self.channel.session.is_told_of_cancels:
+        if self.channel.session.wants_cancels:
             self.channel.session.send(self.channel.number, BasicCancel(consumer_tag=self.tag, no_wait=True))
 
 
@@ -122,25 +122,25 @@ class Channel:
     def __init__(self, session: Session, number: int) -> None:
         self.session, self.number = session, number
         self.consumers: dict[str, Consumer] = {}
-        self.unacked: dict[int, Out] = {}
-        """What is out, by delivery tag, ascending."""
+        self.unacked: dict[int, UnackedMessage] = {}
+        """By delivery tag, ascending."""
         self._pending = 0
-        """Messages that are settled in a commit which is under way: they still take room."""
+        """Messages that are settled in a commit that has not ended: they still count as held."""
         self.next_tag = 1
         self.prefetch = 0
-        """The limit of consumers to come."""
+        """The limit of consumers that are made from now on."""
         self.limit = 0
         """How many messages all consumers of the channel may hold together; 0 for any number."""
         self.flows = True
         self.last_queue = ""
-        """What an empty name of a queue stands for."""
+        """The queue that an empty queue name means."""
         self.transaction: Transaction | None = None
         self.confirms = False
         self.published = self._confirmed = 0
         self.is_closing = False
-        """Whether we have closed it, and wait to hear that it is."""
+        """Whether the server has closed the channel, and waits for `channel.close-ok`."""
         self.is_over = False
-        """Whether it is closed, whoever did it."""
+        """Whether the channel is closed, by either side."""
         self.reply_consumer: str | None = None
         """The consumer tag of direct replies."""
         self.reply_name = ""
@@ -148,13 +148,13 @@ class Channel:
 
     # ------------------------------------------------------------------------------------------------------- publishing
 
-    def publish(self, event: Publish) -> None:
-        """Messages came, that differ in nothing but their bodies."""
+    def publish(self, event: IncomingMessages) -> None:
+        """Publish messages that differ only in their bodies."""
         (exchange, key, _, immediate), known, due = event.route, event.properties, None
-        ticket = None
+        unconfirmed = None
         if self.confirms:
             self.published += len(event.bodies)
-            ticket = Ticket(self, self.published, len(event.bodies))
+            unconfirmed = Unconfirmed(self, self.published, len(event.bodies))
         if immediate:
             raise refused(Reason.NOT_IMPLEMENTED, "immediate=true", hard=True)
         if exchange:
@@ -163,35 +163,40 @@ class Channel:
         if known.reply_to == REPLY_TO:
             known = self._with_reply_name(known)
         if exchange == "" and key.startswith(REPLY_TO + "."):
-            self._reply(event, known, ticket)
+            self._reply(event, known, unconfirmed)
             return
         session = self.session
         targets = session.host.targets(exchange, key, known)
         if known.headers and b"BCC" in known.headers:
             known = used_properties(properties.replaced(known.raw, "headers", without(known.headers, ("BCC",))))
         if not targets:
-            self._nowhere(event, known, ticket)
+            self._return_unrouted(event, known, unconfirmed)
             return
         session.check_publish(targets)
-        self._put(event, known, due, targets, ticket)
+        self._put(event, known, due, targets, unconfirmed)
 
     def _put(
-        self, event: Publish, known: UsedProperties, due: int | None, targets: Iterable[Queue], ticket: Ticket | None
+        self,
+        event: IncomingMessages,
+        known: UsedProperties,
+        due: int | None,
+        targets: Iterable[Queue],
+        unconfirmed: Unconfirmed | None,
     ) -> None:
         exchange, key = event.route.exchange, event.route.key
         identity = known.message_id if due is not None else None
         words = (key if exchange else None, texts(known), identity)
-        messages = Rows(event.bodies, prefix(exchange, key) + known.raw, *_sayable(words))
+        messages = Rows(event.bodies, prefix(exchange, key) + known.raw, *_valid_texts(words))
         intake, now_ms = self.session.intake, self.session.now_ms
         for queue in targets:
             place = placement(queue, known, due, now_ms)
             if self.transaction is not None:
                 self.transaction.add(queue, messages, place)
             else:
-                intake.add(queue.topic, messages, ticket, place)
+                intake.add(queue.topic, messages, unconfirmed, place)
 
     def _checked_exchange(self, exchange: str, known: UsedProperties) -> int | None:
-        """When a message is due, where its exchange knows of such a time; the exchange is there and may be used."""
+        """Check that the exchange may be published to; return the due time of a message, if it has one."""
         terms = self.session.host.router.terms(exchange)
         if terms.internal:
             text = f"cannot publish to internal exchange '{exchange}' in vhost '{self.session.host.name}'"
@@ -206,29 +211,31 @@ class Channel:
             text = f"user_id property set to '{known.user_id}' but authenticated user was '{self.session.user}'"
             raise refused(Reason.PRECONDITION_FAILED, text)
 
-    def _nowhere(self, event: Publish, known: UsedProperties, ticket: Ticket | None) -> None:
-        """Messages that no queue takes: whoever wants to know gets them back."""
+    def _return_unrouted(self, event: IncomingMessages, known: UsedProperties, unconfirmed: Unconfirmed | None) -> None:
+        """Return unroutable messages to the client if they are mandatory, and confirm them."""
         returned: list[Piece] = []
         if event.route.mandatory:
             method = BasicReturn(exchange=event.route.exchange, routing_key=event.route.key)
             for body in event.bodies:
                 returned += writer.content(self.number, method, known.raw, body, self.session.frame_max)
-        self._over(event, ticket, returned)
+        self._confirm_unrouted(event, unconfirmed, returned)
 
-    def _over(self, event: Publish, ticket: Ticket | None, returned: list[Piece]) -> None:
-        """Publishes to no queue are over at once, in one write with their return, unless others before them are not."""
+    def _confirm_unrouted(
+        self, event: IncomingMessages, unconfirmed: Unconfirmed | None, returned: list[Piece]
+    ) -> None:
+        """Confirm publishes that reached no queue: now, together with their return, or after those published before."""
         confirms: list[bytes] = []
-        if ticket is not None:
-            if self._confirmed == ticket.last - len(event.bodies):
-                confirms = self._acks(ticket.last)
+        if unconfirmed is not None:
+            if self._confirmed == unconfirmed.last - len(event.bodies):
+                confirms = self._acks(unconfirmed.last)
             else:
-                self.session.intake.note(ticket)
+                self.session.intake.note(unconfirmed)
         self.session.send_all([*returned, *confirms])
 
     def confirmed(self, last: int, refused: set[int]) -> None:
-        """Publishes up to `last` are over: one word for each stretch of the same fate."""
+        """Confirm publishes up to `last`: one frame for each run of acks, and one for each refused publish."""
         if self.is_over or self.session.is_over:
-            return  # its number may be another channel's by now
+            return  # the number may belong to a new channel by now
         frames = []
         for number in sorted(refused):
             frames += self._acks(number - 1)
@@ -238,7 +245,7 @@ class Channel:
         self.session.send_bytes(b"".join(frames))
 
     def _acks(self, last: int) -> list[bytes]:
-        """Of the publishes up to `last` that nothing was said of yet."""
+        """Return the frame that acks the publishes up to `last` that are not confirmed yet."""
         first, self._confirmed = self._confirmed + 1, max(last, self._confirmed)
         return [writer.ack(self.number, last, last > first)] if last >= first else []
 
@@ -250,7 +257,7 @@ class Channel:
         return used_properties(properties.replaced(known.raw, "reply_to", self.reply_name))
 
     def consume_replies(self, tag: str, *, no_ack: bool) -> None:
-        """Replies come straight from whoever gives them, and lie in no queue."""
+        """Deliver direct replies to this channel; they are sent from channel to channel, without a queue."""
         if not no_ack:
             raise refused(Reason.PRECONDITION_FAILED, "reply consumer cannot acknowledge")
         if self.reply_consumer is not None:
@@ -261,20 +268,20 @@ class Channel:
         self.session.replies[self.reply_name] = self
 
     def forget_replies(self) -> None:
-        """No more of them."""
+        """Stop delivering direct replies."""
         self.session.replies.pop(self.reply_name, None)
         self.reply_consumer = self._reply_writer = None
 
-    def _reply(self, event: Publish, known: UsedProperties, ticket: Ticket | None) -> None:
+    def _reply(self, event: IncomingMessages, known: UsedProperties, unconfirmed: Unconfirmed | None) -> None:
         asker = self.session.replies.get(event.route.key)
         if asker is not None and not asker.session.is_over:
             asker.take_replies(event, known)
-            self._over(event, ticket, [])
+            self._confirm_unrouted(event, unconfirmed, [])
         else:
-            self._nowhere(event, known, ticket)
+            self._return_unrouted(event, known, unconfirmed)
 
-    def take_replies(self, event: Publish, known: UsedProperties) -> None:
-        """Replies for whoever asked on this channel. Who does not read loses them, as with any transient message."""
+    def take_replies(self, event: IncomingMessages, known: UsedProperties) -> None:
+        """Send direct replies to the client of this channel; drop them if the client does not read."""
         label = (False, event.route.exchange, event.route.key, known.raw)
         for start in range(0, len(event.bodies), REPLIES_MAX):
             if self._reply_writer is None or self.session.is_write_paused:
@@ -286,7 +293,7 @@ class Channel:
     # --------------------------------------------------------------------------------------------------------- settling
 
     def settle(self, tag: int, *, multiple: bool, verb: SettleVerb) -> None:
-        """What a client says of messages that it was given."""
+        """Settle messages as the client asks."""
         tags = self._tags_to(tag) if multiple else [tag]
         if not tags and multiple and tag == 0:
             return
@@ -300,7 +307,7 @@ class Channel:
         self.end([self.unacked.pop(each) for each in tags], verb)
 
     def _tags_to(self, tag: int) -> list[int]:
-        """All tags up to one; 0 stands for all there are."""
+        """Return all delivery tags up to one; 0 means all."""
         if tag == 0:
             return list(self.unacked)
         if tag not in self.unacked:
@@ -313,15 +320,15 @@ class Channel:
         return tags
 
     def held(self) -> int:
-        """Return how many messages take room of the channel: those out, and those of an unfinished transaction."""
+        """Return how many messages count as held by the channel, including those in an unfinished transaction."""
         return len(self.unacked) + self._pending + (0 if self.transaction is None else len(self.transaction.settled))
 
-    def end(self, outs: Iterable[Out], verb: SettleVerb) -> None:
-        """Settle messages that the client is done with, and let their consumers have others."""
+    def end(self, unacked: Iterable[UnackedMessage], verb: SettleVerb) -> None:
+        """Settle messages, and let their consumers have new ones."""
         rows: dict[tuple[QueueDelivery, SettleVerb, Queue], list[int]] = {}
         holders: dict[Consumer | None, int] = {}
-        for _, queue_delivery, row, queue, consumer in outs:
-            unwanted = verb == "reject" and queue.terms.dead_exchange is None  # nobody wants to see it again
+        for _, queue_delivery, row, queue, consumer in unacked:
+            unwanted = verb == "reject" and queue.terms.dead_exchange is None  # no dead-letter exchange: drop it
             rows.setdefault((queue_delivery, "ack" if unwanted else verb, queue), []).append(row)
             holders[consumer] = holders.get(consumer, 0) + 1
         for (queue_delivery, what, queue), mine in rows.items():
@@ -329,36 +336,36 @@ class Channel:
                 queue.give_back(self.session.settling, queue_delivery, mine)
             else:
                 self.session.settling.add(queue_delivery, what, mine)
-        self._freed(holders)
+        self._make_room(holders)
 
-    def _freed(self, holders: dict[Consumer | None, int]) -> None:
-        """Who held messages, and how many, has room again."""
+    def _make_room(self, holders: dict[Consumer | None, int]) -> None:
+        """Count settled messages out of their consumers, and wake the queues that have room for more."""
         for consumer, count in holders.items():
             if consumer is not None:
-                consumer.out -= count
+                consumer.held -= count
                 consumer.queue.wake()
         for consumer in self.consumers.values() if self.limit else ():
             consumer.queue.wake()
 
-    def out(self) -> Iterable[Out]:
-        """Everything that is out, transactions included."""
+    def all_unacked(self) -> Iterable[UnackedMessage]:
+        """Return all messages that are not settled, including those in a transaction."""
         yield from self.unacked.values()
-        yield from (out for out, _ in (self.transaction.settled if self.transaction is not None else ()))
+        yield from (message for message, _ in (self.transaction.settled if self.transaction is not None else ()))
 
     def requeue_all(self) -> None:
-        """All that is out comes back to its queues."""
+        """Requeue all unsettled messages."""
         unacked, self.unacked = self.unacked, {}
         self.end(unacked.values(), "requeue")
 
     # ----------------------------------------------------------------------------------------------------- transactions
 
     async def commit(self, broker: BrokerPort) -> None:
-        """All publishes and acks of a transaction at once or none of them, and then what else it says of messages."""
+        """Commit the publishes and acks of the transaction, all or none, and then make its requeues and rejects."""
         done, self.transaction = self.transaction or Transaction(), Transaction()
         acked, others = done.parted()
         rows: dict[QueueDelivery, list[int]] = {}
-        for out in acked:
-            rows.setdefault(out.queue_delivery, []).append(out.row)
+        for message in acked:
+            rows.setdefault(message.queue_delivery, []).append(message.row)
         acks = [part for queue_delivery, mine in rows.items() for part in queue_delivery.parts(mine)]
         self._pending += len(done.settled)
         try:
@@ -370,27 +377,27 @@ class Channel:
             self._pending -= len(done.settled)
         for queue_delivery, mine in rows.items():
             queue_delivery.let_go(mine)
-        self._freed(Counter(out.consumer for out in acked))
+        self._make_room(Counter(message.consumer for message in acked))
         for verb, some in groupby(others, key=itemgetter(1)):
-            self.end([out for out, _ in some], verb)
+            self.end([message for message, _ in some], verb)
         await self.session.settling.flush()
 
     def _hold_again(self, undone: Transaction) -> None:
-        """What a transaction has settled is out again; on a channel that is over it comes back."""
-        self.unacked |= {out.tag: out for out, _ in undone.settled}
+        """Make the settles of a transaction undone; on a closed channel requeue the messages."""
+        self.unacked |= {message.tag: message for message, _ in undone.settled}
         self.unacked = dict(sorted(self.unacked.items()))
         if self.is_over:
             self.requeue_all()
 
     def rollback(self) -> None:
-        """Nothing of it. What it settled is out again."""
+        """Drop the transaction. Messages that it settled are unsettled again."""
         undone, self.transaction = self.transaction or Transaction(), Transaction()
         self._hold_again(undone)
 
     # ----------------------------------------------------------------------------------------------------------- ending
 
     def cancel(self, tag: str) -> None:
-        """A consumer gets no more; what it holds stays out."""
+        """Stop a consumer; messages that it holds stay unsettled."""
         if tag == self.reply_consumer:
             self.forget_replies()
         consumer = self.consumers.pop(tag, None)
@@ -400,7 +407,7 @@ class Channel:
         self.session.tidy_queue(consumer.queue)
 
     def close(self) -> None:
-        """The channel is over: what is out comes back."""
+        """Close the channel, and requeue its unsettled messages."""
         self.is_over = True
         for tag in list(self.consumers):
             self.cancel(tag)
@@ -413,8 +420,8 @@ class Channel:
         self.flows = False
 
 
-def _sayable(words: tuple[str | None, Pairs | None, str | None]) -> tuple[str | None, Pairs | None, str | None]:
-    """Key, headers and id, without what is no text: other wires could not say it."""
+def _valid_texts(words: tuple[str | None, Pairs | None, str | None]) -> tuple[str | None, Pairs | None, str | None]:
+    """Return key, headers and id, without values that are not valid text: other wires could not send them."""
     key, headers, identity = words
     if key is not None and not is_text(key):
         key = None

@@ -1,4 +1,4 @@
-"""What a client says of itself when it logs in, by the mechanisms of the protocol."""
+"""Reads name and password from the response of a SASL mechanism."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from wherry.queueing.message.table import Malformed, decode_table
 
 
 def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
-    """Name and secret; `ValueError` if there are none in it."""
+    """Return name and secret; raise `ValueError` if the response has none."""
     if mechanism == "PLAIN":
         parts = response.split(b"\0")
         if len(parts) != 3:

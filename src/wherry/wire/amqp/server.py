@@ -1,4 +1,4 @@
-"""The listener and its connections: sockets, heart-beats, and the bounds that end a connection."""
+"""The AMQP server and its connections: sockets, heart-beats, and the bounds that end a connection."""
 
 from __future__ import annotations
 
@@ -21,45 +21,47 @@ from wherry.queueing.names import ROOT
 from wherry.queueing.queueing import Queueing
 from wherry.security.access import Access
 from wherry.wire.amqp.channel import Channel
-from wherry.wire.amqp.codec.faults import NO_METHOD, Reply
+from wherry.wire.amqp.codec.faults import NO_METHOD, ReplyCode
 from wherry.wire.amqp.codec.frames import FRAME_MIN
 from wherry.wire.amqp.codec.methods import ConnectionBlocked, ConnectionClose, ConnectionUnblocked
-from wherry.wire.amqp.codec.reader import Event, Reader
+from wherry.wire.amqp.codec.reader import Event, FrameReader
 from wherry.wire.amqp.codec.writer import HEARTBEAT_FRAME, Piece
-from wherry.wire.amqp.session import Session, State, Work
+from wherry.wire.amqp.session import Session, SessionState, Work
+from wherry.wire.fairness import Budget, FairProtocol
 from wherry.wire.listener import Clock, Connected, Listener, ticking
 from wherry.wire.peer import certified, host_of, place
-from wherry.wire.turns import Turn, TurnProtocol
 from wherry.wire.unstored import Unstored
 
 TICK_S = 0.5
 
 WRITE_HIGH_BYTES = 1 << 20
-"""Bytes that a client has not read; beyond it it gets no more deliveries, and nothing more is read from it."""
+"""Bytes that a client has not read; beyond it no deliveries are sent to it, and it is not read."""
 
 WAITING_MAX = 10_000
-"""Events that wait behind a call that takes time; beyond it nothing is read. Publishes that are alike are one."""
+"""Events that wait behind a call that takes time; beyond it the client is not read. Publishes that are alike are
+one."""
 
 WAITING_BYTES_MAX = 1 << 20
-"""The same in bytes, for messages may be among it."""
+"""The same in bytes, since messages may be among the events."""
 
 CALLS_MAX = 100
-"""Calls of a client that are carried out before others have their turn, where none of them has to wait."""
+"""Calls of one client that run in one turn of the loop, if none of them has to wait."""
 
 PARTING_S = 5.0
-"""How long a connection that either side has closed may take to end: the other has to answer, and to read the rest."""
+"""How long a connection that either side has closed may take to end: the other side has to answer, and to read the
+rest."""
 
-LOGIN = frozenset({State.STARTING, State.TUNING, State.OPENING})
-"""Where a session is before its client is let in."""
+LOGIN = frozenset({SessionState.STARTING, SessionState.TUNING, SessionState.OPENING})
+"""The states before the end of the login."""
 
 _log = logging.getLogger("wherry.amqp")
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client may take.
+    """What a client may use.
 
-    `login_s` until it is let in, `write_s` until it reads what it was sent; for all clients together, `held_bytes` of
-    messages that are not whole.
+    `login_s` until login, `write_s` until it reads what it was sent; for all clients together, `held_bytes` of
+    incomplete messages.
     """
 
     connections: int = 10_000
@@ -68,19 +70,19 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: int = 256 << 20
 
 
-class Connection(TurnProtocol):
-    """One socket: bytes to events, events to the session, one after the other."""
+class Connection(FairProtocol):
+    """One socket: passes bytes to the reader, and events to the session, one after the other."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._reader = Reader(
+        self._reader = FrameReader(
             frame_max=FRAME_MIN, channel_max=0, body_max=PAYLOAD_BYTES_MAX
         )  # no messages before login
         self._waiting: deque[Event] = deque()
         self._behind = 0
-        """Bytes that came while a call was carried out."""
+        """Bytes that arrived while a call was running."""
         self._task: asyncio.Task[None] | None = None
-        self._began = self._heard = self._said = self._server.clock()
+        self._began = self._read_at = self._written_at = self._server.clock()
         self._heartbeat_s = 0
         self._write_paused_since: float | None = None
         self._parting_since: float | None = None
@@ -96,8 +98,8 @@ class Connection(TurnProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
-        self.begin_turns(self._transport)
-        self._unstored = Unstored(self._server.queueing.intake, self.shared_turns, self, self._resume)
+        self.join_loop(self._transport)
+        self._unstored = Unstored(self._server.queueing.intake, self.fair_loop, self, self._resume)
         self.peer, ours = (transport.get_extra_info(name) for name in ("peername", "sockname"))
         login = Login(
             self._server.access, certified(transport), any_user=self._server.any_user, peer=host_of(self.peer)
@@ -114,7 +116,7 @@ class Connection(TurnProtocol):
             self._transport.abort()
 
     def connection_lost(self, fault: Exception | None) -> None:
-        self.end_turns()
+        self.leave_loop()
         self._server.connected.discard(self)
         self._server.held -= self._reader.held
         self._waiting.clear()
@@ -130,7 +132,7 @@ class Connection(TurnProtocol):
     def data_received(self, data: bytes) -> None:
         if self._has_hung_up:
             return
-        self._heard = self._server.clock()
+        self._read_at = self._server.clock()
         held = self._reader.held
         events = self._reader.feed(data)
         self._server.held += self._reader.held - held
@@ -146,32 +148,32 @@ class Connection(TurnProtocol):
 
     @property
     def is_stranger(self) -> bool:
-        """Whether the client was not let in, or not yet."""
+        """Whether the client has not logged in yet."""
         return not hasattr(self.session, "host")
 
     def refuse_stranger(self, why: str) -> None:
-        """Tell the client that it sent too much before it was let in, and end."""
+        """Send the reason to a client that sent too much before login, and close."""
         if not self.is_closing:
             _log.warning("cut off", extra={"peer": str(self.peer), "why": why})
             self._server.strangers_cut_off += 1
-            self.session.send(0, ConnectionClose(int(Reply.RESOURCE_ERROR), why, *NO_METHOD))
+            self.session.send(0, ConnectionClose(int(ReplyCode.RESOURCE_ERROR), why, *NO_METHOD))
             self.hang_up()
 
     def _is_behind(self) -> bool:
-        """Whether enough waits to be carried out."""
+        """Return whether too much waits to be carried out."""
         return len(self._waiting) > WAITING_MAX or self._behind > WAITING_BYTES_MAX
 
     def _handle(self, events: Iterable[Event]) -> None:
-        """One after the other; what takes time is waited for before the next."""
+        """Handle events one after the other; wait for a call that takes time before the next one."""
         rest = iter(events)
         for event in rest:
-            work = self._heard_of(event)
+            work = self._handle_one(event)
             if work is not None:
                 self._waiting.extendleft(reversed(list(rest)))
-                self._task = asyncio.get_running_loop().create_task(self._do(work))
+                self._task = asyncio.get_running_loop().create_task(self._run_calls(work))
                 return
 
-    def _heard_of(self, event: Event) -> Work | None:
+    def _handle_one(self, event: Event) -> Work | None:
         intake = self._server.queueing.intake
         held = intake.held
         try:
@@ -182,11 +184,11 @@ class Connection(TurnProtocol):
         finally:
             self._unstored.count(held)
 
-    async def _do(self, work: Work) -> None:
-        turn = Turn(self.shared_turns, self)
+    async def _run_calls(self, work: Work) -> None:
+        budget = Budget(self.fair_loop, self)
         for count in itertools.count(1):
             try:
-                await turn.timed(work, is_stranger=self.is_stranger)
+                await budget.timed(work, is_stranger=self.is_stranger)
             except Exception:
                 _log.exception("a fault of the broker")
                 await self.session.failed()
@@ -194,15 +196,15 @@ class Connection(TurnProtocol):
                 await asyncio.sleep(0)
             following: Work | None = None
             while self._waiting and following is None:
-                if self.is_write_paused:  # what it has asked for would pile up
+                if self.is_write_paused:  # otherwise answers to its calls would pile up
                     await self._relieved()
                     continue
                 await self._unstored.room()
-                await turn.ready()
-                if self._waiting:  # it may be over meanwhile
-                    turn.begin(is_stranger=self.is_stranger)
-                    following = self._heard_of(self._waiting.popleft())
-                    turn.end()
+                await budget.wait_if_used_up()
+                if self._waiting:  # the connection may have closed meanwhile
+                    budget.begin(is_stranger=self.is_stranger)
+                    following = self._handle_one(self._waiting.popleft())
+                    budget.end()
             if following is None:
                 break
             work = following
@@ -211,7 +213,7 @@ class Connection(TurnProtocol):
         self._resume()
 
     async def _relieved(self) -> None:
-        """Until the client has read what it was sent, or is gone."""
+        """Wait until the client has read what it was sent, or is gone."""
         self._drained = asyncio.get_running_loop().create_future()
         await self._drained
 
@@ -228,13 +230,13 @@ class Connection(TurnProtocol):
         self.session.wake()
 
     def _pause(self) -> None:
-        """Read no more for now."""
+        """Stop reading for now."""
         if not self._paused and not self._transport.is_closing():
             self._paused = True
             self.stop("full")
             if self._server.queueing.intake.is_full:
                 self._wait_for_relief()
-                self._tell_blocked("the disk does not keep up")
+                self._send_blocked("the disk does not keep up")
 
     def _wait_for_relief(self) -> None:
         if not self._waits_for_relief:
@@ -264,8 +266,8 @@ class Connection(TurnProtocol):
             self._behind = 0
             self._handle(waiting)
 
-    def _tell_blocked(self, why: str) -> None:
-        if self.session.is_told_of_blocks and self.session.state is State.OPEN and not self._blocked:
+    def _send_blocked(self, why: str) -> None:
+        if self.session.wants_blocked and self.session.state is SessionState.OPEN and not self._blocked:
             self._blocked = True
             self.session.send(0, ConnectionBlocked(reason=why))
 
@@ -273,37 +275,37 @@ class Connection(TurnProtocol):
 
     @property
     def waiting(self) -> int:
-        """How many events came and are not handled yet."""
+        """How many events arrived and are not handled yet."""
         return len(self._waiting)
 
     @property
     def is_closing(self) -> bool:
-        """Whether nothing that is written goes out any more."""
+        """Whether nothing more can be written."""
         return self._has_hung_up or self._transport.is_closing()
 
     def write(self, data: bytes) -> None:
-        """Bytes to the client."""
-        self._said = self._server.clock()
+        """Send bytes to the client."""
+        self._written_at = self._server.clock()
         if not self.is_closing:
             self._transport.write(data)
 
     def write_all(self, pieces: list[Piece]) -> None:
-        """The same, in pieces."""
-        self._said = self._server.clock()
+        """Send pieces of bytes to the client."""
+        self._written_at = self._server.clock()
         if pieces and not self.is_closing:
             self._transport.writelines(pieces)
 
     def hang_up(self) -> None:
-        """Say no more, once everything is written. What the client still sends is dropped, until it hangs up too.
+        """Close the sending side once everything is written; drop what the client still sends, until it closes too.
 
-        A socket that we closed at once would answer that with a reset, and take our last words from a client that has
-        not read them yet.
+        If the socket were closed at once, the kernel would answer bytes of the client with a reset, and a client
+        that has not read the last frames yet would lose them.
         """
         if self.is_closing:
             return
         self._has_hung_up = True
         self._parting_since = self._server.clock()
-        if not self._transport.can_write_eof():  # TLS says goodbye by itself
+        if not self._transport.can_write_eof():  # TLS has its own farewell
             self._transport.close()
             return
         try:
@@ -314,47 +316,47 @@ class Connection(TurnProtocol):
         self.go_on("full")
 
     def drop(self) -> None:
-        """Close, whatever the client does, and whether it has read what it was sent or not."""
+        """Close at once, whether the client has read what it was sent or not."""
         self._transport.abort()
 
     def tuned(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
-        """The bounds that hold from now on."""
+        """Set the bounds that were negotiated."""
         self._reader.frame_max, self._reader.channel_max = frame_max, channel_max
         self._heartbeat_s = heartbeat_s
 
     def mute(self, channel: int) -> None:
-        """Hear nothing of a channel but its end."""
+        """Ignore everything on a channel except its close."""
         held = self._reader.held
         self._reader.mute(channel)
         self._server.held += self._reader.held - held
 
     @property
     def held(self) -> int:
-        """Bytes of frames and messages that are not whole."""
+        """Bytes of incomplete frames and messages."""
         return self._reader.held
 
     def cut_off(self, why: str) -> None:
-        """End it at once."""
+        """Close at once, and log the reason."""
         _log.info("cut off", extra={"peer": str(self.peer), "why": why})
         self._transport.abort()
 
     # ------------------------------------------------------------------------------------------------------- the time
 
     def tick(self, now: float) -> None:
-        """Heart-beats, and whoever takes too long."""
-        if self.is_stopped:  # nothing is read from it: it cannot be late, nor right after it goes on
-            self._heard = now
+        """Send a heart-beat if one is due, and cut off a client that is too slow."""
+        if self.is_stopped:  # while it is not read it cannot be late, nor right afterwards
+            self._read_at = now
         why = self._overdue(now)
         if why is not None:
             self.cut_off(why)
             return
         self.session.forget_rights()
-        if self._heartbeat_s and now - self._said >= self._heartbeat_s / 2:
+        if self._heartbeat_s and now - self._written_at >= self._heartbeat_s / 2:
             self.write(HEARTBEAT_FRAME)
 
     def _overdue(self, now: float) -> str | None:
         bounds, state = self._server.bounds, self.session.state
-        if self._heartbeat_s and now - self._heard > 2 * self._heartbeat_s:
+        if self._heartbeat_s and now - self._read_at > 2 * self._heartbeat_s:
             return f"no heart-beat for {2 * self._heartbeat_s} s"
         if self._write_paused_since is not None and now - self._write_paused_since > bounds.write_s:
             return f"nothing was read for {bounds.write_s} s"
@@ -365,8 +367,8 @@ class Connection(TurnProtocol):
                 self._parting_since = now
             if now - self._parting_since > PARTING_S:
                 return "the close was not answered, or not read"
-        if state is State.OPEN and not self.session.login.still_holds():
-            return "its key is no longer good"
+        if state is SessionState.OPEN and not self.session.login.still_holds():
+            return "its key was deleted or has expired"
         return None
 
 
@@ -385,39 +387,39 @@ class Server:
         self.queueing, self.access, self.bounds, self.any_user = queueing, access, bounds, any_user
         self.clock = clock
         self.replies: dict[str, Channel] = {}
-        """Channels that wait for direct replies, by the names that they are reached under."""
+        """Channels that wait for direct replies, by their reply names."""
         self.held = 0
-        """Bytes of frames and messages that are not whole."""
+        """Bytes of incomplete frames and messages."""
         self.strangers_cut_off = 0
-        """Clients that sent too much before they were let in, since the start."""
+        """Clients that sent too much before login, since the start."""
         self.connected = Connected[Connection](bounds.connections)
         self._listener = Listener(self.connection, bounds.login_s)
 
     @property
     def connections(self) -> int:
-        """Open now."""
+        """How many are open now."""
         return len(self.connected)
 
     def connection(self) -> Connection:
-        """For a client that is about to connect."""
+        """Return the protocol object for a client that is about to connect."""
         return Connection(self)
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Serve an address; its port, which the system chooses for 0."""
+        """Serve an address, and return its port, which the system chooses for 0."""
         return await self._listener.listen(host, port, tls)
 
     def cut_off_largest(self) -> None:
-        """Memory is short: whoever holds the most of it with half a message has to go."""
-        max(self.connected, key=lambda each: each.held).cut_off("too much that is not whole")
+        """Cut off the client that holds the most memory with incomplete messages, since memory is short."""
+        max(self.connected, key=lambda each: each.held).cut_off("too many bytes of incomplete messages")
 
     async def close(self, drain_s: float) -> None:
-        """Take no more, store what came, tell everybody, and close."""
+        """Stop accepting, store what arrived, send all clients the reason, and close."""
         self.connected.is_closing = True
         self._listener.stop()
         await self.queueing.intake.flush()
         for connection in self.connected:
             if not connection.session.is_open and not connection.session.is_over:
-                connection.drop()  # who is not even let in is not waited for
+                connection.drop()  # do not wait for clients before login
                 continue
             await connection.session.close("broker forced connection closure with reason 'shutdown'")
         if not await self.connected.all_gone(min(drain_s, PARTING_S)):
@@ -435,9 +437,9 @@ async def serve(
     any_user: bool = False,
     drain_s: float = 2.0,
 ) -> AsyncIterator[Server]:
-    """AMQP over a broker, while the `async with` lasts; `listen` on it.
+    """Serve AMQP over a broker while the `async with` lasts; call `listen` on the result.
 
-    `any_user`: whether a broker without keys lets in names that it does not know.
+    `any_user`: whether a broker without keys accepts names that it does not know.
     """
     queueing = Queueing(broker, hosts)
     async with (
@@ -457,7 +459,7 @@ async def serve_queueing(
     drain_s: float = 2.0,
     clock: Clock = time.monotonic,
 ) -> AsyncIterator[Server]:
-    """The same over a queueing that is open, and that other wires may use too."""
+    """Serve AMQP over a `Queueing` that is open, and that other wires may use too."""
     server = Server(queueing, access, bounds or Bounds(), any_user=any_user, clock=clock)
     async with ticking(lambda: server.connected, TICK_S, clock=clock, log=_log, name="wherry amqp ticks"):
         try:

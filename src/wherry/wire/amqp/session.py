@@ -1,10 +1,10 @@
-"""A connection as a state machine: greeting, login, channels, close. Bytes and sockets are elsewhere.
+"""One AMQP connection as a state machine: greeting, login, channels, close. It has no socket and reads no bytes.
 
     greeted ──► start ──start-ok──► tune ──tune-ok, open──► open ──close──► over
-                 (who is it?)        (bounds)               (channels)
+                 (login)             (bounds)               (channels)
 
-A soft fault closes its channel, a hard one the connection; either way the client is told why, and what it says before
-it has heard of that is not listened to.
+A soft fault closes its channel, a hard one the connection. Either way the client is sent the reason, and what it
+sent before it could read that is ignored.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from wherry.wire.amqp.calls import CALLS
 from wherry.wire.amqp.channel import Channel
 from wherry.wire.amqp.codec import methods as m
 from wherry.wire.amqp.codec import writer
-from wherry.wire.amqp.codec.faults import NO_METHOD, AmqpFault, Reply
+from wherry.wire.amqp.codec.faults import NO_METHOD, AmqpFault, ReplyCode
 from wherry.wire.amqp.codec.frames import FRAME_MIN
 from wherry.wire.amqp.codec.methods import Method
-from wherry.wire.amqp.codec.reader import Ack, Called, Event, Greeted, Heartbeat, Misgreeted, Publish
+from wherry.wire.amqp.codec.reader import Ack, Called, Event, Greeted, Heartbeat, IncomingMessages, Misgreeted
 from wherry.wire.amqp.codec.writer import Piece
 from wherry.wire.amqp.credentials import credentials
 
@@ -40,10 +40,11 @@ CHANNEL_MAX = 2_047
 HEARTBEAT_S = 60
 
 LATE_S = 5.0
-"""How long after the end of a channel its client may still be heard on it, with what wants no answer: nothing is done.
+"""For how long after a channel was closed its late acks and publishes are ignored, instead of closing the
+connection.
 
-Its acks and publishes were on their way when the end was told. RabbitMQ listens no more from the answer on, and loses
-whole connections to a thread that acks while another closes the channel.
+They were on their way when the channel was closed. RabbitMQ does not wait like this after `channel.close-ok`, and
+closes whole connections of clients where one thread acks while another closes the channel.
 """
 
 _NO_ANSWER = (m.BasicNack, m.BasicReject, m.BasicRecoverAsync, m.BasicCancelOk, m.ChannelFlowOk)
@@ -53,44 +54,44 @@ Work = Coroutine[Any, Any, None]
 _log = logging.getLogger("wherry.amqp")
 
 
-class Wire(Protocol):
-    """The socket of a session."""
+class Transport(Protocol):
+    """What a session needs of its socket."""
 
     is_write_paused: bool
 
     @property
     def waiting(self) -> int:
-        """How many events came and are not handled yet."""
+        """How many events arrived and are not handled yet."""
 
     @property
     def is_closing(self) -> bool:
-        """Whether nothing that is written goes out any more."""
+        """Whether nothing more can be written."""
 
     def write(self, data: bytes) -> None:
-        """Bytes to the client."""
+        """Send bytes to the client."""
 
     def write_all(self, pieces: list[Piece]) -> None:
-        """The same, in pieces."""
+        """Send pieces of bytes to the client."""
 
     def hang_up(self) -> None:
-        """Close, once everything is written."""
+        """Close once everything is written."""
 
     def tuned(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
-        """The bounds that hold from now on."""
+        """Set the bounds that were negotiated."""
 
     def mute(self, channel: int) -> None:
-        """Hear nothing of a channel but its end."""
+        """Ignore everything on a channel except its close."""
 
 
-class State(Enum):
-    """Where a connection is."""
+class SessionState(Enum):
+    """The state of a session."""
 
     STARTING = auto()
     TUNING = auto()
     OPENING = auto()
     OPEN = auto()
     CLOSING = auto()
-    """We have closed it, and wait to hear that it is."""
+    """The server has closed the connection, and waits for `connection.close-ok`."""
     OVER = auto()
 
 
@@ -100,7 +101,7 @@ class Session:
     def __init__(
         self,
         queueing: Queueing,
-        wire: Wire,
+        transport: Transport,
         login: Login,
         name: str,
         replies: dict[str, Channel],
@@ -109,26 +110,27 @@ class Session:
         self.queueing, self.intake, self.settling = queueing, queueing.intake, queueing.settling
         self.now_ms = queueing.broker.now_ms
         self.replies = replies
-        """Channels of all sessions that wait for direct replies, by the names that they are reached under."""
-        self.state = State.STARTING
+        """Channels of all sessions that wait for direct replies, by their reply names."""
+        self.state = SessionState.STARTING
         self.name = name
-        """For people: who is connected to what."""
+        """The addresses of client and server, for people."""
         self.host: VirtualHost
         self.holding = Holding(self.wake)
-        """What it was given and has not settled."""
+        """The messages that the client holds."""
         self.channels: dict[int, Channel] = {}
         self._handled = 0
         """Events so far."""
         self._ended: dict[int, tuple[int, float]] = {}
-        """Channels that are over: up to which event nobody could know, and since when."""
+        """Closed channels: the last event that the client may have sent before it knew, and when the channel was
+        closed."""
         self.frame_max, self.channel_max = FRAME_MAX, CHANNEL_MAX
         self.client: dict[str, Any] = {}
-        """What the client says of itself."""
-        self.is_told_of_cancels = False
-        self.is_told_of_blocks = False
-        self._told_of_login = False
+        """The properties that the client sent at login."""
+        self.wants_cancels = False
+        self.wants_blocked = False
+        self._wants_login_refusal = False
         self.login = login
-        self._wire, self._clock = wire, clock
+        self._transport, self._clock = transport, clock
         self._may_publish: set[str] = set()
         queueing.clients[self] = None
 
@@ -136,52 +138,52 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has a virtual host, and channels."""
-        return self.state is State.OPEN
+        """Whether the client has entered a virtual host, and may open channels."""
+        return self.state is SessionState.OPEN
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can be told to the client any more."""
-        return self.state in (State.CLOSING, State.OVER)
+        """Whether nothing can be sent to the client any more."""
+        return self.state in (SessionState.CLOSING, SessionState.OVER)
 
     @property
     def is_write_paused(self) -> bool:
         """Whether the client has not read what it was sent before."""
-        return self._wire.is_write_paused or self._wire.is_closing or self.is_over
+        return self._transport.is_write_paused or self._transport.is_closing or self.is_over
 
     @property
     def user(self) -> str:
-        """Who is at the other end; empty until that is known."""
+        """The user name; empty before login."""
         return self.login.user
 
     def wake(self) -> None:
-        """Its consumers have room again."""
+        """Wake the queues of all consumers, since they have room again."""
         for channel in self.channels.values():
             for consumer in channel.consumers.values():
                 consumer.queue.wake()
 
     def send(self, channel: int, method: Method) -> None:
-        """A method to the client."""
-        if self.state is not State.OVER:
-            self._wire.write(writer.frame(channel, method))
+        """Send a method to the client."""
+        if self.state is not SessionState.OVER:
+            self._transport.write(writer.frame(channel, method))
 
     def send_bytes(self, data: bytes) -> None:
-        """Whole frames."""
-        self._wire.write(data)
+        """Send complete frames."""
+        self._transport.write(data)
 
     def send_all(self, pieces: list[Piece]) -> None:
-        """Whole frames in pieces."""
-        self._wire.write_all(pieces)
+        """Send complete frames, in pieces."""
+        self._transport.write_all(pieces)
 
     def check(self, verb: Verb, topic: str) -> None:
-        """`ACCESS_REFUSED` if the client has no such right."""
+        """Raise `ACCESS_REFUSED` if the client lacks the right."""
         try:
             self.login.check(verb, topic)
         except (Forbidden, Unauthorized) as fault:
             raise refused(Reason.ACCESS_REFUSED, str(fault)) from None
 
     def may_any(self, verbs: tuple[Verb, ...], topic: str) -> Verb:
-        """The first of these rights that the client has; `ACCESS_REFUSED` if it has none."""
+        """Return the first of these rights that the client has; raise `ACCESS_REFUSED` if it has none."""
         for verb in verbs[:-1]:
             try:
                 self.check(verb, topic)
@@ -192,7 +194,7 @@ class Session:
         return verbs[-1]
 
     def check_publish(self, targets: Iterable[Queue]) -> None:
-        """The right to publish to each of these."""
+        """Raise `ACCESS_REFUSED` if the client may not publish to one of these queues."""
         if self.login.is_open:
             return
         for queue in targets:
@@ -201,23 +203,23 @@ class Session:
                 self._may_publish.add(queue.topic)
 
     def forget_rights(self) -> None:
-        """Ask again: a key may have others by now."""
+        """Drop the cached rights: those of the key may have changed."""
         self._may_publish.clear()
 
     def tidy_queue(self, queue: Queue) -> None:
-        """A queue that deletes itself does so with its last consumer."""
+        """Delete an auto-delete queue that has lost its last consumer."""
         if queue.terms.auto_delete and queue.was_consumed and not queue.subscribers:
             self.queueing.tidy(self.host.delete_queue(queue))
 
     async def flush(self) -> None:
-        """Until what the client has published and settled so far is done, so that an answer can tell of it."""
+        """Wait until all publishes and settles so far are done, so that an answer includes them."""
         await self.intake.flush()
         await self.settling.flush()
 
     # ----------------------------------------------------------------------------------------------------------- events
 
     def handle(self, event: Event) -> Work | None:
-        """Take in what the client said; what is left to do, if it takes time."""
+        """Handle an event; return the rest of the work if it takes time."""
         self._handled += 1
         try:
             return self._handle(event)
@@ -225,8 +227,8 @@ class Session:
             return self._close(fault)
 
     def _handle(self, event: Event) -> Work | None:
-        if isinstance(event, Publish):
-            channel = self._heard(event.channel)
+        if isinstance(event, IncomingMessages):
+            channel = self._channel_of(event.channel)
             if channel is not None:
                 try:
                     channel.publish(event)
@@ -234,7 +236,7 @@ class Session:
                     return self._refuse(fault, event.channel, m.BasicPublish.ids)
             return None
         if isinstance(event, Ack):
-            channel = self._heard(event.channel)
+            channel = self._channel_of(event.channel)
             if channel is not None:
                 try:
                     channel.settle(event.tag, multiple=event.multiple, verb="ack")
@@ -250,7 +252,7 @@ class Session:
             start = m.ConnectionStart(server_properties=PROPERTIES, mechanisms=" ".join(self.login.mechanisms).encode())
             self.send(0, start)
         elif isinstance(event, Misgreeted):
-            self._wire.write(b"AMQP\x00\x00\x09\x01")
+            self._transport.write(b"AMQP\x00\x00\x09\x01")
             self._end()
         elif isinstance(event, AmqpFault):
             if event.hard or event.channel not in self.channels:
@@ -260,19 +262,19 @@ class Session:
             assert isinstance(event, Heartbeat)
         return None
 
-    def _heard(self, number: int) -> Channel | None:
-        """The channel of an event; None if it is closing, and need not be listened to."""
-        if self.state is not State.OPEN:
+    def _channel_of(self, number: int) -> Channel | None:
+        """Return the channel of an event; None if the channel is closing and the event is to be ignored."""
+        if self.state is not SessionState.OPEN:
             return None
         channel = self.channels.get(number)
         if channel is None:
             if self._is_late(number):
                 return None
-            raise AmqpFault(Reply.CHANNEL_ERROR, f"expected 'channel.open' on channel {number}", hard=True)
+            raise AmqpFault(ReplyCode.CHANNEL_ERROR, f"expected 'channel.open' on channel {number}", hard=True)
         return None if channel.is_closing else channel
 
     def _is_late(self, number: int, *, wants_answer: bool = False) -> bool:
-        """Whether what came for a channel was said before its end was known, or may have been."""
+        """Return whether the client may have sent this before it knew that the channel was closed."""
         known_after, ended_at = self._ended.get(number, (0, -LATE_S))
         if self._handled <= known_after:
             return True
@@ -294,15 +296,15 @@ class Session:
 
     def _of_connection(self, method: Method) -> Work | None:
         try:
-            if isinstance(method, m.ConnectionStartOk) and self.state is State.STARTING:
+            if isinstance(method, m.ConnectionStartOk) and self.state is SessionState.STARTING:
                 return self._start(method)
-            elif isinstance(method, m.ConnectionTuneOk) and self.state is State.TUNING:
+            elif isinstance(method, m.ConnectionTuneOk) and self.state is SessionState.TUNING:
                 self._tune(method)
-            elif isinstance(method, m.ConnectionOpen) and self.state is State.OPENING:
+            elif isinstance(method, m.ConnectionOpen) and self.state is SessionState.OPENING:
                 self.host = self._host(method.virtual_host)
-                self.state = State.OPEN
+                self.state = SessionState.OPEN
                 self.send(0, m.ConnectionOpenOk())
-            elif isinstance(method, m.ConnectionUpdateSecret) and self.state is State.OPEN:
+            elif isinstance(method, m.ConnectionUpdateSecret) and self.state is SessionState.OPEN:
                 self._renew(method.new_secret.decode("utf-8", "replace"))
                 self._may_publish.clear()
                 self.send(0, m.ConnectionUpdateSecretOk())
@@ -331,9 +333,9 @@ class Session:
         self.client = method.client_properties
         capabilities = self.client.get("capabilities")
         known = capabilities if isinstance(capabilities, dict) else {}
-        self.is_told_of_cancels = bool(known.get("consumer_cancel_notify"))
-        self.is_told_of_blocks = bool(known.get("connection.blocked"))
-        self._told_of_login = bool(known.get("authentication_failure_close"))
+        self.wants_cancels = bool(known.get("consumer_cancel_notify"))
+        self.wants_blocked = bool(known.get("connection.blocked"))
+        self._wants_login_refusal = bool(known.get("authentication_failure_close"))
         if method.mechanism not in MECHANISMS:
             raise refused(Reason.COMMAND_INVALID, f"unknown authentication mechanism '{method.mechanism}'", hard=True)
         try:
@@ -342,13 +344,13 @@ class Session:
         except (Unauthorized, ValueError) as fault:
             _log.info("login refused", extra={"mechanism": method.mechanism, "why": str(fault)})
             return self._refuse_login(method, fault.pause_s if isinstance(fault, Unauthorized) else 0.0)
-        self.state = State.TUNING
+        self.state = SessionState.TUNING
         self.send(0, m.ConnectionTune(channel_max=CHANNEL_MAX, frame_max=FRAME_MAX, heartbeat=HEARTBEAT_S))
         return None
 
     async def _refuse_login(self, method: m.ConnectionStartOk, pause_s: float) -> None:
         await asyncio.sleep(pause_s)
-        if not self._told_of_login:
+        if not self._wants_login_refusal:
             self._end()
             return
         text = f"Login was refused using authentication mechanism {method.mechanism}. "
@@ -364,13 +366,13 @@ class Session:
             text = f"negotiated channel_max = {channel_max} is higher than the maximum allowed value ({CHANNEL_MAX})"
             raise refused(Reason.NOT_ALLOWED, text, hard=True)
         self.frame_max, self.channel_max = frame_max, channel_max
-        self._wire.tuned(frame_max, channel_max, method.heartbeat)
-        self.state = State.OPENING
+        self._transport.tuned(frame_max, channel_max, method.heartbeat)
+        self.state = SessionState.OPENING
 
     # ----------------------------------------------------------------------------------------------------- the channels
 
     def _of_channel(self, number: int, method: Method) -> Work | None:
-        if self.state is not State.OPEN:
+        if self.state is not SessionState.OPEN:
             raise _unexpected(number, method, "'connection.open'")
         channel = self.channels.get(number)
         if isinstance(method, m.ChannelOpen):
@@ -379,12 +381,12 @@ class Session:
             if len(self.channels) >= self.channel_max:
                 most = self.channel_max
                 text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
-                raise AmqpFault(Reply.NOT_ALLOWED, text, channel=number, ids=method.ids, hard=True)
+                raise AmqpFault(ReplyCode.NOT_ALLOWED, text, channel=number, ids=method.ids, hard=True)
             self.channels[number] = Channel(self, number)
             self._ended.pop(number, None)
             self.send(number, m.ChannelOpenOk())
         elif isinstance(method, m.ChannelCloseOk):
-            if channel is not None and channel.is_closing:  # else nobody has asked for it
+            if channel is not None and channel.is_closing:  # otherwise the server has not closed it
                 self._forget(number)
         elif channel is None:
             late = self._is_late(number, wants_answer=not isinstance(method, _NO_ANSWER))
@@ -395,7 +397,7 @@ class Session:
         elif not channel.is_closing:
             call = CALLS.get(type(method))
             if call is None:
-                raise _unexpected(number, method, "a method for servers", Reply.COMMAND_INVALID)
+                raise _unexpected(number, method, "a method for servers", ReplyCode.COMMAND_INVALID)
             return self._carried_out(call(channel, method), channel, method)
         return None
 
@@ -419,14 +421,14 @@ class Session:
         self.send(channel.number, m.ChannelCloseOk())
 
     def _forget(self, number: int) -> None:
-        """A channel is over. What came meanwhile was said before its client can know."""
+        """Remove a closed channel. Events that wait by now were sent before the client could know."""
         del self.channels[number]
-        self._ended[number] = (self._handled + self._wire.waiting, self._clock())
+        self._ended[number] = (self._handled + self._transport.waiting, self._clock())
 
     # ---------------------------------------------------------------------------------------------------------- endings
 
     def _refuse(self, fault: Refused, number: int, ids: tuple[int, int]) -> Work:
-        told = AmqpFault(Reply[fault.reason.name], fault.detail, channel=number, ids=ids, hard=fault.hard)
+        told = AmqpFault(ReplyCode[fault.reason.name], fault.detail, channel=number, ids=ids, hard=fault.hard)
         if told.hard or number not in self.channels:
             return self._close(told)
         return self._close_channel(told)
@@ -435,53 +437,53 @@ class Session:
         channel = self.channels[fault.channel]
         if channel.is_closing:
             return
-        await self.intake.flush()  # what was published before the fault counts
+        await self.intake.flush()  # publishes before the fault count
         channel.is_closing = True
         channel.close()
-        self._wire.mute(fault.channel)
+        self._transport.mute(fault.channel)
         self.send(fault.channel, m.ChannelClose(int(fault.code), fault.text, fault.class_id, fault.method_id))
 
     async def _close(self, fault: AmqpFault) -> None:
-        """A hard fault: nothing is carried out any more."""
+        """Close the connection for a hard fault."""
         if self.is_over:
             return
         self.send(0, m.ConnectionClose(int(fault.code), fault.text, fault.class_id, fault.method_id))
-        self.state = State.CLOSING
-        await self._let_go()
+        self.state = SessionState.CLOSING
+        await self._release_all()
 
     def deliveries(self) -> Iterable[QueueDelivery]:
-        """Return the deliveries with messages that are out."""
-        return (out.queue_delivery for channel in self.channels.values() for out in channel.out())
+        """Return the deliveries with unsettled messages."""
+        return (message.queue_delivery for channel in self.channels.values() for message in channel.all_unacked())
 
     async def close(self, text: str) -> None:
-        """The broker closes."""
-        fault = AmqpFault(Reply.CONNECTION_FORCED, text, ids=NO_METHOD)
-        if self.state is State.OPEN:
+        """Close the connection, with a text for the client."""
+        fault = AmqpFault(ReplyCode.CONNECTION_FORCED, text, ids=NO_METHOD)
+        if self.state is SessionState.OPEN:
             await self._close(fault)
         else:
             self._end()
 
     async def failed(self) -> None:
-        """Something went wrong here that the client can do nothing about."""
-        await self._close(AmqpFault(Reply.INTERNAL_ERROR, "a fault of the broker, which is in its log"))
+        """Close the connection after a fault of the broker."""
+        await self._close(AmqpFault(ReplyCode.INTERNAL_ERROR, "a fault of the broker, which is in its log"))
 
     async def _closed_by_client(self) -> None:
-        await self._let_go()
+        await self._release_all()
         await self.queueing.tidied()
         self.send(0, m.ConnectionCloseOk())
         self._end()
 
     def _end(self) -> None:
-        self.state = State.OVER
-        self._wire.hang_up()
+        self.state = SessionState.OVER
+        self._transport.hang_up()
 
     def lost(self) -> None:
-        """The socket is gone."""
-        self.state = State.OVER
-        self.queueing.tidy(self._let_go())
+        """Release everything, since the socket is closed."""
+        self.state = SessionState.OVER
+        self.queueing.tidy(self._release_all())
 
-    async def _let_go(self) -> None:
-        """What is out comes back, and what belonged to the connection goes."""
+    async def _release_all(self) -> None:
+        """Requeue unsettled messages, and delete the queues that are exclusive to the connection."""
         self.queueing.clients.pop(self, None)
         channels, self.channels = self.channels, {}
         for channel in channels.values():
@@ -492,6 +494,6 @@ class Session:
                 await self.host.delete_queue(queue)
 
 
-def _unexpected(number: int, method: Method, wanted: str, code: Reply = Reply.CHANNEL_ERROR) -> AmqpFault:
+def _unexpected(number: int, method: Method, wanted: str, code: ReplyCode = ReplyCode.CHANNEL_ERROR) -> AmqpFault:
     text = f"expected {wanted}, got '{m.name_of(type(method))}' on channel {number}"
     return AmqpFault(code, text, channel=number, ids=method.ids, hard=True)

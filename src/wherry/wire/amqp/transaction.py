@@ -11,7 +11,7 @@ from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.refusals import Reason, refused
 
 if TYPE_CHECKING:
-    from wherry.wire.amqp.channel import Out
+    from wherry.wire.amqp.channel import UnackedMessage
 
 
 class Transaction:
@@ -19,16 +19,16 @@ class Transaction:
 
     def __init__(self) -> None:
         self.messages: list[tuple[Queue, Rows, Handling]] = []
-        self.settled: list[tuple[Out, SettleVerb]] = []
+        self.settled: list[tuple[UnackedMessage, SettleVerb]] = []
         self._count = self._size = 0
 
     def add(self, queue: Queue, messages: Rows, place: Handling) -> None:
-        """Messages for a queue."""
+        """Add messages for a queue."""
         self.check(len(messages.payloads), messages.body_bytes)
         self.messages.append((queue, messages, place))
 
     def check(self, count: int, size: int = 0) -> None:
-        """A transaction does not grow for ever."""
+        """Raise a refusal if the transaction would grow beyond its bounds."""
         self._count += count
         self._size += size
         most, most_bytes = transaction.TRANSACTION_MAX, transaction.TRANSACTION_BYTES_MAX
@@ -36,10 +36,10 @@ class Transaction:
             text = f"a transaction has at most {most} publishes and acks, and {most_bytes} bytes"
             raise refused(Reason.RESOURCE_ERROR, text)
 
-    def parted(self) -> tuple[list[Out], list[tuple[Out, SettleVerb]]]:
-        """What is done with, and what is said of other messages."""
-        acked: list[Out] = []
-        others: list[tuple[Out, SettleVerb]] = []
+    def parted(self) -> tuple[list[UnackedMessage], list[tuple[UnackedMessage, SettleVerb]]]:
+        """Return the messages that are acked, and the others with their verbs."""
+        acked: list[UnackedMessage] = []
+        others: list[tuple[UnackedMessage, SettleVerb]] = []
         for out, verb in self.settled:
             if verb == "ack" or (verb == "reject" and out.queue.terms.dead_exchange is None):
                 acked.append(out)

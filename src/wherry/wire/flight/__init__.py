@@ -1,1 +1,1 @@
-"""Arrow Flight: whole columns in and out, for Spark and for whoever reads Arrow."""
+"""Arrow Flight: whole columns in and out, for Spark and other clients that use Arrow."""

@@ -19,14 +19,14 @@ from wherry.wire.flight.tables import May
 from wherry.wire.flight.terms import (
     Advance,
     AtTime,
-    Commit,
+    CommitStages,
     Nothing,
     OfStage,
     OfSubscription,
     OfTopic,
+    RangeTerms,
     Reach,
-    Redrive,
-    Stretch,
+    RedriveTerms,
     decoded,
 )
 
@@ -122,7 +122,7 @@ async def _reach(broker: BrokerPort, body: Reach, _: May) -> object:
     return {"stop": await broker.reach(body.start, stop=body.stop, **bounds)}
 
 
-async def _nearby(broker: BrokerPort, body: Stretch, _: May) -> object:
+async def _nearby(broker: BrokerPort, body: RangeTerms, _: May) -> object:
     return await broker.nearby(body.topic, body.partition, body.start, body.stop, strict=body.strict)
 
 
@@ -131,7 +131,7 @@ async def _advance(broker: BrokerPort, body: Advance, _: May) -> object:
     return {}
 
 
-async def _commit(broker: BrokerPort, body: Commit, _: May) -> object:
+async def _commit(broker: BrokerPort, body: CommitStages, _: May) -> object:
     return {"placed": await broker.commit(body.key, body.stages)}
 
 
@@ -145,7 +145,7 @@ async def _abort(broker: BrokerPort, body: OfStage, _: May) -> object:
     return {}
 
 
-async def _redrive(broker: BrokerPort, body: Redrive, _: May) -> object:
+async def _redrive(broker: BrokerPort, body: RedriveTerms, _: May) -> object:
     offsets = None if body.offsets is None else tuple(body.offsets)
     wanted = DeadFilter(
         subscription=body.subscription,
@@ -175,8 +175,8 @@ def _on_started(_: BrokerPort, body: Reach) -> list[tuple[Verb, str]]:
     return [("consume", topic) for topic in body.start]
 
 
-def _on_staged(broker: BrokerPort, body: Commit | OfStage) -> list[tuple[Verb, str]]:
-    more = body.stages if isinstance(body, Commit) else None
+def _on_staged(broker: BrokerPort, body: CommitStages | OfStage) -> list[tuple[Verb, str]]:
+    more = body.stages if isinstance(body, CommitStages) else None
     return broker.claims(body.key, *(more or ()))
 
 
@@ -192,10 +192,10 @@ ACTIONS: dict[str, Action] = {
     "extents": Action(OfTopic, _CONSUME, _extents, "which offsets there are"),
     "offsets-at": Action(AtTime, _CONSUME, _offsets_at, "offsets at a time"),
     "reach": Action(Reach, _on_started, _reach, "how far to read, within limits"),
-    "nearby": Action(Stretch, _CONSUME, _nearby, "which files hold a stretch, for a reader on this machine"),
+    "nearby": Action(RangeTerms, _CONSUME, _nearby, "which files hold a stretch, for a reader on this machine"),
     "advance": Action(Advance, _CONSUME, _advance, "a subscription is done with all below"),
-    "commit": Action(Commit, _on_staged, _commit, "make stages visible at once"),
+    "commit": Action(CommitStages, _on_staged, _commit, "make stages visible at once"),
     "committed": Action(OfStage, _on_staged, _committed, "whether a key was committed"),
     "abort": Action(OfStage, _on_staged, _abort, "throw a stage away"),
-    "redrive": Action(Redrive, _ADMIN, _redrive, "send dead letters back"),
+    "redrive": Action(RedriveTerms, _ADMIN, _redrive, "send dead letters back"),
 }

@@ -18,7 +18,7 @@ from pyarrow import flight
 
 from wherry.model.errors import Closed
 
-LOOK_S = 0.5
+CHECK_S = 0.5
 """How often a waiting call checks whether its client is still connected."""
 
 LATE_S = 0.001
@@ -58,7 +58,7 @@ class Bridge:
         """Wait for a result; cancel the work when the client disconnects."""
         while context is not None:
             try:
-                return future.result(LOOK_S)
+                return future.result(CHECK_S)
             except TimeoutError:
                 if future.done():
                     break

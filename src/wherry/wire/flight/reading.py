@@ -19,7 +19,7 @@ from wherry.model.calls.log import Extent
 from wherry.model.errors import InvalidInput
 from wherry.wire.flight.bridge import Bridge
 from wherry.wire.flight.gate import Check
-from wherry.wire.flight.terms import End, Offsets, Part, Place, Query, Ticket
+from wherry.wire.flight.terms import End, Offsets, OffsetsOrTime, PartitionRead, Query, Ticket
 
 ROWS_PER_ENDPOINT = 1_000_000
 """Rows of an endpoint unless given; more where there would be too many endpoints."""
@@ -31,7 +31,7 @@ TICKETS_BYTES_MAX = 16 << 20
 """Most bytes of all tickets of one answer: each ticket repeats the conditions."""
 
 
-class Look(NamedTuple):
+class Selection(NamedTuple):
     """The messages that a query selects, as of one moment."""
 
     topic: str
@@ -40,25 +40,25 @@ class Look(NamedTuple):
     stretches: list[Extent]
 
 
-async def look(broker: BrokerPort, query: Query) -> Look:
+async def select(broker: BrokerPort, query: Query) -> Selection:
     """Find where the messages of a query are. It runs on the loop, so it reads none of them."""
     schema = query.schema()
     if query.table is not None:
-        return Look(query.topic or "", query, schema, [])
+        return Selection(query.topic or "", query, schema, [])
     topic = query.named()
     query.where.checked()
     start, stop = _placed(broker, topic, query.start, "earliest"), _placed(broker, topic, query.stop, "latest")
-    exact = query.start.offsets or {} if query.strict and isinstance(query.start, Place) else {}
+    exact = query.start.offsets or {} if query.strict and isinstance(query.start, OffsetsOrTime) else {}
     stretches = []
     for number, first, last in broker.extents(topic):
         if number in exact:  # words and times select what is still kept; an offset names one message
             await broker.check_kept(topic, number, exact[number], min(first, stop.get(number, 0)))
         low = min(max(first, start.get(number, 0)), last)
         stretches.append(Extent(number, low, max(low, min(last, stop.get(number, 0)))))
-    return Look(topic, query, schema, stretches)
+    return Selection(topic, query, schema, stretches)
 
 
-def info(found: Look, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+def info(found: Selection, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
     """Split the found messages into parts that can be read in parallel. It runs in the thread of the call."""
     reach: dict[str, Offsets] = {}
     if found.query.table is None:
@@ -77,7 +77,7 @@ def info(found: Look, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
     )
 
 
-def _tickets(found: Look) -> list[bytes]:
+def _tickets(found: Selection) -> list[bytes]:
     query = found.query
     if query.table is not None:
         return [msgspec.json.encode(Ticket(topic=query.topic, table=query.table))]
@@ -90,7 +90,7 @@ def _tickets(found: Look) -> list[bytes]:
     ]
 
 
-def _rows_per_endpoint(found: Look, ticket_bytes: int) -> int:
+def _rows_per_endpoint(found: Selection, ticket_bytes: int) -> int:
     """Return the rows of an endpoint: as asked for, if the answer is small enough then; else as few as possible."""
     asked = found.query.rows_per_endpoint
     lengths = [each.stop - each.start for each in found.stretches]
@@ -105,7 +105,7 @@ def _rows_per_endpoint(found: Look, ticket_bytes: int) -> int:
     return rows
 
 
-def _placed(broker: BrokerPort, topic: str, place: Place | End, rest: End) -> Offsets:
+def _placed(broker: BrokerPort, topic: str, place: OffsetsOrTime | End, rest: End) -> Offsets:
     """Return the offset of each partition that a place means; `rest` is for partitions that its offsets do not name."""
     if isinstance(place, str):
         return {each.partition: each.start if place == "earliest" else each.stop for each in broker.extents(topic)}
@@ -119,7 +119,7 @@ def _placed(broker: BrokerPort, topic: str, place: Place | End, rest: End) -> Of
 
 
 def batches(
-    broker: BrokerPort, bridge: Bridge, part: Part, context: flight.ServerCallContext, still: Check
+    broker: BrokerPort, bridge: Bridge, part: PartitionRead, context: flight.ServerCallContext, still: Check
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of one part, ascending, while the client is connected and may read. Runs in its thread."""
     topic, partition, start, stop, columns, where, strict = part

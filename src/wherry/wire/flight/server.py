@@ -23,7 +23,7 @@ from wherry.wire.flight.certificates import Certificates
 from wherry.wire.flight.faults import flight_errors, sends_errors
 from wherry.wire.flight.gate import Check, Gate, Guard
 from wherry.wire.flight.push import Pushing
-from wherry.wire.flight.terms import OfStage, Push, Put, Query, Redrive, Table, Ticket, decoded, described
+from wherry.wire.flight.terms import OfStage, Push, Put, Query, RedriveTerms, Table, Ticket, decoded, described
 
 _GATE = "gate"
 
@@ -82,18 +82,18 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """List the topics that the caller may read."""
         may = self._may(context)
         listed = [Query(topic=name) for name in self._bridge.run(self._names(may), context)]
-        found = self._bridge.run(self._looked(listed, gone=True), context)
-        return iter([reading.info(look, flight.FlightDescriptor.for_path(look.topic)) for look in found])
+        found = self._bridge.run(self._selected(listed, gone=True), context)
+        return iter([reading.info(each, flight.FlightDescriptor.for_path(each.topic)) for each in found])
 
     async def _names(self, may: tables.May) -> list[str]:
         return [topic.name for topic in self._broker.topics() if may(topic.name)]
 
-    async def _looked(self, queries: list[Query], *, gone: bool = False) -> list[reading.Look]:
+    async def _selected(self, queries: list[Query], *, gone: bool = False) -> list[reading.Selection]:
         """Look up each query, and return once that is durable; with `gone`, topics deleted meanwhile are left out."""
         found = []
         for query in queries:
             with suppress(*([NotFound] if gone else [])):
-                found.append(await reading.look(self._broker, query))
+                found.append(await reading.select(self._broker, query))
         await self._broker.stored_so_far()
         return found
 
@@ -104,16 +104,16 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """Return the parts of a topic, or of a table, that can be read."""
         query = described(Query, descriptor)
         self._check_reading(context, query.topic, query.table)
-        (look,) = self._bridge.run(self._looked([query]), context)
-        return reading.info(look, descriptor)
+        (found,) = self._bridge.run(self._selected([query]), context)
+        return reading.info(found, descriptor)
 
     @sends_errors
     def get_schema(self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor) -> flight.SchemaResult:
         """Return the columns alone."""
         query = described(Query, descriptor)
         self._check_reading(context, query.topic, query.table)
-        (look,) = self._bridge.run(self._looked([query]), context)
-        return flight.SchemaResult(look.schema)
+        (found,) = self._bridge.run(self._selected([query]), context)
+        return flight.SchemaResult(found.schema)
 
     def _check_reading(self, context: flight.ServerCallContext, topic: str | None, table: str | None) -> None:
         """Check the right to read; a table without a topic is reduced to what the caller may read."""
@@ -158,7 +158,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         caller = self._check(context, "publish", put.topic)
         if put.stage is not None:
             put = msgspec.structs.replace(put, stage=own_key(caller, put.stage))
-        stream = writing.Stream(self._broker, put)
+        stream = writing.PublishStream(self._broker, put)
         writing.write(stream, self._bridge, reader, writer, context, self._still(context, "publish", put.topic))
 
     @sends_errors
@@ -186,7 +186,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """Run one action."""
         known, body = body_of(action.type, action.body.to_pybytes() if action.body is not None else b"")
         may = self._may(context)
-        if isinstance(body, OfStage | Redrive):
+        if isinstance(body, OfStage | RedriveTerms):
             body = body.owned(context.get_middleware(_GATE).caller)
 
         async def done() -> object:

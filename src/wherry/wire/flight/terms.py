@@ -33,7 +33,7 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     """One JSON object."""
 
 
-class Place(Term, frozen=True):
+class OffsetsOrTime(Term, frozen=True):
     """A place in a topic: offsets of some partitions, or a time."""
 
     offsets: Offsets | None = None
@@ -76,8 +76,8 @@ class OfLog(Term, frozen=True):
 class Query(OfLog, frozen=True):
     """A query: what to read of a topic, or a table."""
 
-    start: Place | End = "earliest"
-    stop: Place | End = "latest"
+    start: OffsetsOrTime | End = "earliest"
+    stop: OffsetsOrTime | End = "latest"
     rows_per_endpoint: Count | None = None
 
 
@@ -88,16 +88,16 @@ class Ticket(OfLog, frozen=True):
     start: Offset = 0
     stop: Offset | None = None
 
-    def part(self) -> Part:
+    def part(self) -> PartitionRead:
         """Return what to read of a log; `InvalidInput` where the ticket names no range, or one that cannot be."""
         if self.stop is None or self.start > self.stop:
             raise InvalidInput("stop", self.stop, "an offset, from `start` on")
-        return Part(
+        return PartitionRead(
             self.named(), self.partition, self.start, self.stop, self.names(), self.where.checked(), self.strict
         )
 
 
-class Part(NamedTuple):
+class PartitionRead(NamedTuple):
     """A range of a partition, and which columns and rows to read of it."""
 
     topic: str
@@ -161,7 +161,7 @@ class OfSubscription(Term, frozen=True):
     name: str
 
 
-class Stretch(Term, frozen=True):
+class RangeTerms(Term, frozen=True):
     """A range of a log, as in a ticket."""
 
     topic: str
@@ -206,7 +206,7 @@ class OfStage(Term, frozen=True):
         return msgspec.structs.replace(self, key=own_key(caller, self.key))
 
 
-class Commit(OfStage, frozen=True):
+class CommitStages(OfStage, frozen=True):
     """Stages that become visible together."""
 
     stages: list[str] | None = None
@@ -217,7 +217,7 @@ class Commit(OfStage, frozen=True):
         return msgspec.structs.replace(super().owned(caller), stages=stages)
 
 
-class Redrive(Term, frozen=True):
+class RedriveTerms(Term, frozen=True):
     """Which dead letters to redrive."""
 
     topic: str

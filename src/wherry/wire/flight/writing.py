@@ -40,7 +40,7 @@ BATCH_ROWS = 65_536
 """A larger batch is published as several: each has to fit one entry of the journal."""
 
 
-class Answer(msgspec.Struct):
+class StoredBatch(msgspec.Struct):
     """Where one batch is stored: partition, first offset and count of each run."""
 
     rows: int
@@ -49,7 +49,7 @@ class Answer(msgspec.Struct):
 
 
 def write(
-    stream: Stream,
+    stream: PublishStream,
     bridge: Bridge,
     reader: flight.MetadataRecordBatchReader,
     writer: flight.FlightMetadataWriter,
@@ -76,7 +76,7 @@ def write(
         answering.end()
 
 
-class Stream:
+class PublishStream:
     """The publishes of one stream, in the order in which they are made; each is awaited on the loop."""
 
     def __init__(self, broker: BrokerPort, put: Put) -> None:
@@ -85,10 +85,10 @@ class Stream:
         self._broker, self._put = broker, put
         self._sequence = put.sequence
         self._made = self._decided = 0
-        self._turn = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
         self._failed = False
 
-    def publish(self, batch: pa.RecordBatch) -> Coroutine[Any, Any, Answer]:
+    def publish(self, batch: pa.RecordBatch) -> Coroutine[Any, Any, StoredBatch]:
         """Return the next publish. Called in the thread of the call, which gives each its number and sequence."""
         number, sequence = self._made, self._sequence
         self._made += 1
@@ -96,10 +96,10 @@ class Stream:
             self._sequence = sequence + batch.num_rows
         return self._publish(number, batch, sequence)
 
-    async def _publish(self, number: int, batch: pa.RecordBatch, sequence: int | None) -> Answer:
+    async def _publish(self, number: int, batch: pa.RecordBatch, sequence: int | None) -> StoredBatch:
         began = perf_counter()
         try:
-            async with self._turn:
+            async with self._one_at_a_time:
                 # a publish that was cancelled before it began did not set `_failed`
                 if self._failed or number != self._decided:
                     raise Closed("a batch before this one was not stored, so the stream is over")
@@ -114,18 +114,18 @@ class Stream:
             metrics.publish.observe(perf_counter() - began)
         return answer
 
-    async def _decide(self, batch: pa.RecordBatch, sequence: int | None) -> tuple[int, Answer]:
+    async def _decide(self, batch: pa.RecordBatch, sequence: int | None) -> tuple[int, StoredBatch]:
         """Publish or stage a batch; return the position to wait for, and the answer."""
         put = self._put
         if put.stage is not None:
             position = await self._broker.submit_stage(put.stage, put.topic, batch, partition=put.partition)
-            return position, Answer(batch.num_rows, [])
+            return position, StoredBatch(batch.num_rows, [])
         options = PublishOptions(producer=put.producer, sequence=sequence, partition=put.partition)
         position, published = await self._broker.submit(put.topic, batch, options)
         if isinstance(published, WherryError):
             self._broker.count_refusal(put.topic, published)
             raise published
-        return position, Answer(batch.num_rows, places(published), published.repeated)
+        return position, StoredBatch(batch.num_rows, places(published), published.repeated)
 
 
 class _Answering:
@@ -134,7 +134,7 @@ class _Answering:
     def __init__(self, bridge: Bridge, writer: flight.FlightMetadataWriter, context: flight.ServerCallContext) -> None:
         self._bridge, self._writer, self._context = bridge, writer, context
         self._room = threading.Semaphore(UNDER_WAY_MAX)
-        self._waiting: Queue[list[Future[Answer]] | None] = Queue()
+        self._waiting: Queue[list[Future[StoredBatch]] | None] = Queue()
         self._taken = threading.Condition()
         self._unread = 0
         """The weight of answers that are done and not sent yet."""
@@ -149,16 +149,16 @@ class _Answering:
             self._taken.wait_for(lambda: self._unread < UNREAD_MAX or self._fault is not None)
         self._check()
 
-    def note(self, part: Future[Answer]) -> None:
+    def note(self, part: Future[StoredBatch]) -> None:
         """Count a publish as under way until it is done, and as unread from then on."""
         part.add_done_callback(self._done)
 
-    def _done(self, part: Future[Answer]) -> None:
+    def _done(self, part: Future[StoredBatch]) -> None:
         with self._taken:
             self._unread += _weight(part)
         self._room.release()
 
-    def answer(self, parts: list[Future[Answer]]) -> None:
+    def answer(self, parts: list[Future[StoredBatch]]) -> None:
         """Answer a batch when all its parts are durable."""
         self._waiting.put(parts)
         self._check()
@@ -195,15 +195,15 @@ class _Answering:
             self._writer.write(pa.py_buffer(msgspec.json.encode(word)))
 
 
-def _weight(part: Future[Answer]) -> int:
+def _weight(part: Future[StoredBatch]) -> int:
     """Return the weight of a finished publish while its answer is unread."""
     failed = part.cancelled() or part.exception() is not None
     return 1 if failed else 1 + len(part.result().placed)
 
 
-def _joined(answers: list[Answer]) -> Answer:
+def _joined(answers: list[StoredBatch]) -> StoredBatch:
     placed = [place for answer in answers for place in answer.placed]
-    return Answer(sum(answer.rows for answer in answers), placed, all(answer.repeated for answer in answers))
+    return StoredBatch(sum(answer.rows for answer in answers), placed, all(answer.repeated for answer in answers))
 
 
 def places(published: Published) -> list[tuple[int, int, int]]:

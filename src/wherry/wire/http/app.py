@@ -17,8 +17,8 @@ from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.routing import (
     Call,
     Endpoint,
-    Router,
-    Table,
+    EndpointGroup,
+    EndpointTree,
     decoded,
 )
 from wherry.wire.http.api.service import Guard, Service, open_to_all
@@ -81,10 +81,10 @@ class App:
         """Let `mounted` answer all paths that begin with the prefix."""
         self._mounted = prefix, mounted
 
-    def mount(self, *tables: Table) -> None:
+    def mount(self, *tables: EndpointGroup) -> None:
         """Serve the endpoints of more tables."""
         self._endpoints = (*self._endpoints, *(endpoint for table in tables for endpoint in table.endpoints))
-        self._router, self._document = Router(self._endpoints), None
+        self._router, self._document = EndpointTree(self._endpoints), None
 
     def document(self) -> bytes:
         """Return the OpenAPI document, made at the first call, which takes 20 ms."""

@@ -1,8 +1,8 @@
-"""What each frame of a client does. A call raises what is wrong, or returns what is left to do if that takes time.
+"""The function of each frame of a client. It raises a fault, or returns the rest of its work if that takes time.
 
-The receipt of a frame is sent when it is done: of a SEND when its message is stored, in a transaction that is with the
-COMMIT; of an ACK or NACK when it is settled, in a transaction when it is taken up in it, as RabbitMQ has it; of a
-COMMIT when all of it is on disk.
+The receipt of a frame is sent when the frame is done: of a SEND when its message is stored, in a transaction that
+is with the COMMIT; of an ACK or NACK when it is settled, in a transaction when it is added to it, as in RabbitMQ;
+of a COMMIT when all of it is on disk.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from wherry.wire.stomp.codec import V12, Frame, StompFault, quoted, shown
 from wherry.wire.stomp.destinations import TEMPORARY, missing_destination, parsed
 from wherry.wire.stomp.queues import delete_lasting, lasting_of, queue_of
 from wherry.wire.stomp.sending import send
-from wherry.wire.stomp.subscriptions import SEPARATOR, AckMode, Buffer, Out, Subscription, Terms, by_subscription
+from wherry.wire.stomp.subscriptions import SEPARATOR, AckMode, Buffer, Consumer, Terms, UnackedMessage, by_consumer
 from wherry.wire.stomp.transaction import OPEN_MAX, Transaction
 
 if TYPE_CHECKING:
     from wherry.wire.stomp.session import Session
 
 SUBSCRIPTIONS_MAX = 1_000
-"""Of one session."""
+"""Subscriptions of one session."""
 
 PREFETCH_MAX = 1 << 31
 BUFFER_MAX = 1 << 40
@@ -40,12 +40,12 @@ _ACK_MODES: dict[str, AckMode] = {"auto": "auto", "client": "client", "client-in
 
 
 def connect(session: Session, frame: Frame) -> Work | None:
-    """Let the client in, or say later why not."""
+    """Log the client in; a refusal may be sent later."""
     return greeting.connect(session, frame)
 
 
 def disconnect(session: Session, frame: Frame) -> Work:
-    """All that was said is done before the receipt: then the client may go."""
+    """Finish all earlier frames, then send the receipt and close."""
 
     async def leave() -> None:
         await session.receipts.all_stored()
@@ -53,7 +53,7 @@ def disconnect(session: Session, frame: Frame) -> Work:
         session.receipt(frame.headers.get("receipt"))
         session.hang_up()
 
-    return session.finished(frame, leave(), tells=False)
+    return session.finished(frame, leave(), sends_receipt=False)
 
 
 # -------------------------------------------------------------------------------------------------------- subscriptions
@@ -76,7 +76,7 @@ def subscribe(session: Session, frame: Frame) -> Work:
     tag = _tag(identity, text)
     if tag in session.subscriptions:
         text = f"A subscription identified by '{shown(tag)}' already exists."
-        raise StompFault("Duplicated subscription identifier", text, "UNSUBSCRIBE comes first")
+        raise StompFault("Duplicated subscription identifier", text, "send UNSUBSCRIBE first")
     if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
         raise StompFault("Too many subscriptions", f"a session has at most {SUBSCRIPTIONS_MAX}")
     terms = Terms(
@@ -88,18 +88,18 @@ def subscribe(session: Session, frame: Frame) -> Work:
         buffer=_buffer(headers),
         is_own=False,
     )
-    return session.finished(frame, _joined(session, frame, terms), tells=False)
+    return session.finished(frame, _joined(session, frame, terms), sends_receipt=False)
 
 
 async def _joined(session: Session, frame: Frame, terms: Terms) -> None:
     queue, is_own = await queue_of(session, parsed(terms.destination), terms, frame.headers)
-    if session.is_over:  # while we waited; what is its own goes with it
+    if session.is_over:  # it was closed meanwhile; delete a queue of its own
         if queue.owner is session:
             await session.host.delete_queue(queue)
         return
     if queue.exclusive_to is not None:
         raise StompFault("access_refused", f"queue {queue.name!r} is in exclusive use")
-    subscription = Subscription(session, terms._replace(is_own=is_own), queue)
+    subscription = Consumer(session, terms._replace(is_own=is_own), queue)
     session.subscriptions[terms.tag] = subscription
     session.receipt(frame.headers.get("receipt"))  # before the first message
     queue.join(subscription)
@@ -123,15 +123,15 @@ def _buffer(headers: Mapping[str, str]) -> Buffer | None:
 
 
 def unsubscribe(session: Session, frame: Frame) -> Work:
-    """Leave a queue; a durable subscription is deleted where the frame says that it is one."""
+    """Leave a queue; delete a durable subscription if the frame names one."""
     identity, destination = frame.headers.get("id"), frame.headers.get("destination")
     if identity is None and destination is None:
         raise StompFault("Missing destination or id", "UNSUBSCRIBE must include a 'destination' or 'id' header")
     if identity is not None and identity.startswith(TEMPORARY):
         text = f"UNSUBSCRIBE 'id' may not start with {TEMPORARY}\n"
-        raise StompFault("Invalid id", text, "a queue for replies is left with the session")
+        raise StompFault("Invalid id", text, "a reply queue is left when the session ends")
     subscription = session.subscriptions.get(_tag(identity, destination or ""))
-    if subscription is None and identity is None:  # it may have named an id, and leave by destination
+    if subscription is None and identity is None:  # SUBSCRIBE may have had an id all the same
         there = (each for each in session.subscriptions.values() if each.terms.destination == destination)
         subscription = next(there, None)
     place = destination if subscription is None else subscription.terms.destination
@@ -160,12 +160,12 @@ def unsubscribe(session: Session, frame: Frame) -> Work:
 
 
 def ack(session: Session, frame: Frame) -> Work | None:
-    """Done with a message, or with `ack:client` with all up to it."""
+    """Ack a message; with `ack:client` also all before it."""
     return _settle(session, frame, "ack")
 
 
 def nack(session: Session, frame: Frame) -> Work | None:
-    """The message comes back, or with `requeue:false` is a dead letter."""
+    """Requeue a message; with `requeue:false` make it a dead letter."""
     return _settle(session, frame, "requeue" if translate.flag(frame.headers, "requeue", default=True) else "reject")
 
 
@@ -175,27 +175,27 @@ def _settle(session: Session, frame: Frame, verb: SettleVerb) -> Work | None:
     if wanted not in headers:
         raise StompFault("Missing header", f'"{frame.command}" must include the "{wanted}" header\n')
     transaction = _transaction(session, frame) if "transaction" in headers else None
-    subscription, outs = _out(session, frame.command, wanted, headers[wanted])
+    subscription, unacked = _messages_of(session, frame.command, wanted, headers[wanted])
     if transaction is not None:
         try:
-            transaction.check(len(outs))
+            transaction.check(len(unacked))
         except StompFault:
-            subscription.hold_again(outs)
+            subscription.hold_again(unacked)
             raise
-        transaction.settled += [(out, verb) for out in outs]
+        transaction.settled += [(message, verb) for message in unacked]
     else:
-        subscription.end(outs, verb)
+        subscription.end(unacked, verb)
         if "receipt" in headers:
             return session.finished(frame, session.all_settled())
     session.receipt(headers.get("receipt"))
     return None
 
 
-def _out(session: Session, command: str, header: str, named: str) -> tuple[Subscription, list[Out]]:
-    """The messages that an ACK or NACK is about.
+def _messages_of(session: Session, command: str, header: str, named: str) -> tuple[Consumer, list[UnackedMessage]]:
+    """Return the messages that an ACK or NACK is about.
 
-    The id says which subscription it was for. The header `subscription`, which 1.1 asks for, is not looked at: clients
-    of RabbitMQ have come to write anything there.
+    The id contains the subscription. The header `subscription`, which 1.1 requires, is ignored: clients of
+    RabbitMQ write anything there.
     """
     place, _, number = named.rpartition(SEPARATOR)
     tag, separator, _ = place.rpartition(SEPARATOR)
@@ -204,11 +204,11 @@ def _out(session: Session, command: str, header: str, named: str) -> tuple[Subsc
     subscription = session.subscriptions.get(tag)
     if subscription is None:
         raise StompFault("Subscription not found", f"Message with id {quoted(named)} has no subscription")
-    outs = subscription.take_out(int(number)) if subscription.message_prefix == f"{place}{SEPARATOR}" else []
-    if not outs:
-        text = "it was settled before, or is none that this session was sent to be acked"
+    unacked = subscription.take_out(int(number)) if subscription.message_prefix == f"{place}{SEPARATOR}" else []
+    if not unacked:
+        text = "it was settled before, or was not sent to this session for an ack"
         raise StompFault("precondition_failed", f"unknown delivery tag {number}", text)
-    return subscription, outs
+    return subscription, unacked
 
 
 # --------------------------------------------------------------------------------------------------------- transactions
@@ -226,7 +226,7 @@ def _transaction(session: Session, frame: Frame) -> Transaction:
     found = session.transactions.get(name)
     if found is None:
         text = f"Invalid transaction identifier: {quoted(name)}\n"
-        raise StompFault("Bad transaction", text, "it was not begun, or is over")
+        raise StompFault("Bad transaction", text, "it was not begun, or has ended")
     return found
 
 
@@ -234,7 +234,7 @@ def begin(session: Session, frame: Frame) -> None:
     """Open a transaction."""
     name = _transaction_name(frame)
     if name in session.transactions:
-        raise StompFault("Transaction already begun", f"{name[:120]!r} is open; COMMIT or ABORT comes first")
+        raise StompFault("Transaction already begun", f"{name[:120]!r} is open; send COMMIT or ABORT first")
     if len(session.transactions) >= OPEN_MAX:
         raise StompFault("Too many transactions", f"a session has at most {OPEN_MAX} open")
     session.transactions[name] = Transaction(session.shared)
@@ -242,12 +242,12 @@ def begin(session: Session, frame: Frame) -> None:
 
 
 def commit(session: Session, frame: Frame) -> Work:
-    """All of a transaction at once."""
+    """Commit a transaction, all of it at once."""
     transaction = _transaction(session, frame)
     del session.transactions[frame.headers["transaction"]]
 
     async def done() -> None:
-        await session.intake.flush()  # what was sent before it comes before it
+        await session.intake.flush()  # messages sent before the COMMIT come before its messages
         try:
             others = await transaction.commit(session.queueing.broker, session.intake)
         except BaseException:
@@ -255,11 +255,11 @@ def commit(session: Session, frame: Frame) -> Work:
             raise
         finally:
             transaction.drop_messages()
-        theirs: dict[SettleVerb, list[Out]] = {}
-        for out, verb in others:
-            theirs.setdefault(verb, []).append(out)
-        for verb, outs in theirs.items():
-            for subscription, mine in by_subscription(outs).items():
+        theirs: dict[SettleVerb, list[UnackedMessage]] = {}
+        for message, verb in others:
+            theirs.setdefault(verb, []).append(message)
+        for verb, unacked in theirs.items():
+            for subscription, mine in by_consumer(unacked).items():
                 subscription.end(mine, verb)
         for receipt_id in transaction.receipts:
             session.receipt(receipt_id)
@@ -270,14 +270,14 @@ def commit(session: Session, frame: Frame) -> Work:
 
 
 def abort(session: Session, frame: Frame) -> None:
-    """Nothing of a transaction."""
+    """Drop a transaction."""
     session.undo(_transaction(session, frame))
     del session.transactions[frame.headers["transaction"]]
     session.receipt(frame.headers.get("receipt"))
 
 
 def send_frame(session: Session, frame: Frame) -> Work | None:
-    """A message."""
+    """Publish a message, or add it to a transaction."""
     transaction = _transaction(session, frame) if "transaction" in frame.headers else None
     return send(session, frame, transaction)
 

@@ -1,4 +1,4 @@
-r"""Bytes and frames. Knows no socket, no time and no destination.
+r"""Parses and writes STOMP frames; uses no socket, no clock and no destinations.
 
     frame     command EOL *(name ":" value EOL) EOL body NUL
     EOL       LF, or CR LF where the line of the command ends so
@@ -6,9 +6,9 @@ r"""Bytes and frames. Knows no socket, no time and no destination.
 
     escapes   1.0: none · 1.1: \n \c \\ · 1.2: \r too · never in CONNECT and CONNECTED
 
-Between frames there may be any number of EOLs, which are heart-beats, and of NULs. `Reader.feed` gives frames as they
-become whole. A broken rule, or a bound that is reached or only announced, is given as a `StompFault` in their place,
-and is the last that is given: whoever breaks a rule of framing has nothing more to say that could be understood.
+Between frames there may be any number of EOLs, which are heart-beats, and of NULs. `FrameReader.feed` returns frames as
+they become complete. For a broken rule, or a bound that is passed or would be by an announced length, it returns a
+`StompFault` instead, and nothing after it: what follows a broken rule of framing cannot be understood.
 """
 
 from __future__ import annotations
@@ -26,28 +26,27 @@ COMMANDS = frozenset(
         *("ACK", "NACK", "BEGIN", "COMMIT", "ABORT"),
     }
 )
-"""What a client may say."""
+"""The commands that a client may send."""
 
 UNESCAPED = frozenset({"CONNECT", "STOMP"})
-"""Their headers mean what they say: whoever sends them does not know the version yet."""
+"""Headers of these are not escaped: the client does not know the version yet."""
 
 COMMAND_BYTES_MAX = 16
 HEADERS_MAX = 256
 HEAD_BYTES_MAX = 64 << 10
-"""Of the command and all headers together."""
+"""Bytes of the command and all headers together."""
 
 BODY_BYTES_MAX = 16 << 20
 
 _HEADS_MAX = 32
 _HEAD_KEPT_BYTES = 512
-"""Heads of SENDs that come again are parsed once: most producers give all their messages the same one."""
+"""Heads of SENDs up to this size are parsed once and cached: most producers give all their messages the same one."""
 
 
 class StompFault(Exception):
-    """A rule that the client broke. `text` is for the `message` header, `detail` for the body of the ERROR frame.
+    """A rule that the client broke. `text` is the `message` header of the ERROR frame, `detail` its body.
 
-    Both are RabbitMQ's words where it has some: clients compare them. What more there is to say then is the
-    `explanation`, a header.
+    Both are RabbitMQ's words where it has some, since clients compare them; `explanation` is a further header.
     """
 
     def __init__(self, text: str, detail: str = "", explanation: str = "") -> None:
@@ -60,14 +59,14 @@ class StompFault(Exception):
 
 
 class Head(NamedTuple):
-    """A command and its headers; the first of several of the same name counts. Shared: nobody changes it."""
+    """A command and its headers; of several headers of one name the first counts. Shared by frames: never changed."""
 
     command: str
     headers: dict[str, str]
 
 
 class Frame(NamedTuple):
-    """What a client said. Two frames of one head have the very same `head`, if it is a short one."""
+    """A frame of a client. Frames with the same short head share one `head` object."""
 
     head: Head
     body: bytes
@@ -81,28 +80,28 @@ class Frame(NamedTuple):
         return self.head.headers
 
 
-class Reader:
-    """Bytes to frames."""
+class FrameReader:
+    """Parses bytes into frames."""
 
     def __init__(self, *, body_max: int = BODY_BYTES_MAX) -> None:
         self.version = V10
-        """By which headers are understood. Whoever handles CONNECT sets it, before the next frame is taken."""
+        """The version by which headers are parsed. The handler of CONNECT sets it, before the next frame is parsed."""
         self.body_max = body_max
         self._buffer = bytearray()
         self._scanned = 0
-        """Where the search for the end goes on: no byte is looked at twice for it."""
+        """Where the search for the end of the frame continues: no byte is searched twice."""
         self._head: tuple[Head, int] | None = None
-        """Of the frame at the front of the buffer, once it is whole: what it is, and where its body begins."""
+        """The head of the frame at the front of the buffer, once it is complete, and where its body begins."""
         self._heads: dict[tuple[str, bytes], Head] = {}
         self._broken = False
 
     @property
     def held(self) -> int:
-        """Bytes of a frame that is not whole."""
+        """Bytes of an incomplete frame."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[Frame | StompFault]:
-        """Frames that are whole with these bytes. Take all of them before the next call."""
+        """Yield the frames that these bytes complete. Take all of them before the next call."""
         if self._broken:
             return
         buffer: bytes | bytearray = data
@@ -127,7 +126,7 @@ class Reader:
         self._keep(buffer, at)
 
     def _keep(self, buffer: bytes | bytearray, at: int) -> None:
-        """What is left waits for more. What lies between frames is not kept."""
+        """Keep the bytes of an incomplete frame. Bytes between frames are not kept."""
         at = _after_eols(buffer, at) if self._head is None else at
         if buffer is self._buffer:
             del self._buffer[:at]
@@ -138,7 +137,7 @@ class Reader:
             self._head = (self._head[0], self._head[1] - at)
 
     def _next(self, buffer: bytes | bytearray, at: int) -> tuple[Frame, int] | None:
-        """The frame that begins at a place, and where the next one does; None if it is not whole."""
+        """Return the frame that begins at `at`, and where the next one begins; None if it is incomplete."""
         if self._head is None:
             at = _after_eols(buffer, at)
             self._head = self._next_head(buffer, at)
@@ -197,7 +196,7 @@ _BETWEEN_FRAMES = re.compile(rb"[\n\0]*+(?:\r\n[\n\0]*+)*+")
 
 
 def _after_eols(buffer: bytes | bytearray, at: int) -> int:
-    """Where the next frame begins, after EOLs and NULs: some clients end a frame with both, or with two of them."""
+    """Return where the next frame begins, after EOLs and NULs: some clients end a frame with both, or with two."""
     found = _BETWEEN_FRAMES.match(buffer, at)
     return at if found is None else found.end()
 
@@ -206,13 +205,13 @@ _EMPTY_LINE = re.compile(rb"\n\r?\n")
 
 
 def _empty_line(buffer: bytes | bytearray, search: int, most: int) -> tuple[int, int]:
-    """Where headers end and the body begins; -1 twice if that is not there yet. Looks at nothing beyond `most`."""
+    """Return where headers end and the body begins, searching up to `most`; -1 twice if that has not arrived yet."""
     found = _EMPTY_LINE.search(buffer, search, most)
     return (-1, -1) if found is None else found.span()
 
 
 def _check_head(buffer: bytes | bytearray, at: int, end: int, search: int, *, is_whole: bool) -> None:
-    """The bounds of a head, whole or not, and what can be wrong with it before it is whole."""
+    """Check the bounds of a head, complete or not, and what can be wrong with an incomplete one."""
     if end - at > HEAD_BYTES_MAX:
         raise StompFault("headers too large", f"command and headers have more than {HEAD_BYTES_MAX} bytes")
     if buffer.find(b"\0", search, end) >= 0:
@@ -222,7 +221,7 @@ def _check_head(buffer: bytes | bytearray, at: int, end: int, search: int, *, is
 
 
 def _check_command(beginning: bytes) -> None:
-    """Of a head that is not whole: what cannot become a command need not be waited for."""
+    """Raise if the beginning of a head cannot become a command, without waiting for the rest."""
     line, newline, _ = beginning.partition(b"\n")
     if newline:
         wrong = line.removesuffix(b"\r").decode("utf-8", "replace") not in COMMANDS
@@ -237,12 +236,12 @@ def _bad_command(command: str) -> StompFault:
 
 
 def shown(text: str) -> str:
-    """Words of a client within a sentence of ours: not too many, and in one line."""
+    """Return text of a client for an error message: shortened, and in one line."""
     return repr(text[:120])[1:-1]
 
 
 def quoted(text: str) -> str:
-    """The same in quotes."""
+    """Return text of a client for an error message, shortened and in quotes."""
     return f'"{shown(text)}"'
 
 
@@ -263,7 +262,7 @@ def _content_length(text: str, most: int) -> int:
 
 
 def parse_head(raw: bytes, version: str) -> Head:
-    """Command and headers of the bytes before the empty line."""
+    """Return command and headers of the bytes before the empty line."""
     try:
         lines = raw.decode("utf-8").split("\n")
     except UnicodeDecodeError as fault:
@@ -280,7 +279,7 @@ def parse_head(raw: bytes, version: str) -> Head:
     for line in lines[1:]:
         name, colon, value = line.partition(":")
         if not colon or not name:
-            raise StompFault("malformed frame received", f"{line[:80]!r} is no header: a name, a colon and a value are")
+            raise StompFault("malformed frame received", f"{line[:80]!r} is not a header: name, colon, value")
         if escaped:
             if "\\" in line:
                 name, value = _unescaped(name, version), _unescaped(value, version)
@@ -318,11 +317,11 @@ _TO_ESCAPE = {
     V11: str.maketrans({"\n": "\\n", ":": "\\c", "\\": "\\\\", "\0": " "}),
     V12: str.maketrans({"\n": "\\n", ":": "\\c", "\\": "\\\\", "\r": "\\r", "\0": " "}),
 }
-"""A version without a word for something gets a space in its place."""
+"""By version. A character that a version cannot escape becomes a space."""
 
 
 def header(name: str, value: str, version: str) -> bytes:
-    """One line."""
+    """Return one line of a header."""
     table = _TO_ESCAPE[version]
     if version == V10:
         name = name.replace(":", " ")
@@ -331,20 +330,20 @@ def header(name: str, value: str, version: str) -> bytes:
 
 
 def frame(command: str, headers: Iterable[tuple[str, str]], body: bytes = b"", *, version: str) -> bytes:
-    """A frame to a client."""
+    """Return a frame to a client."""
     lines = b"".join(header(name, value, version) for name, value in headers)
     length = b"content-length:%d\n" % len(body) if body else b""
     return b"%s\n%s%s\n%s\0" % (command.encode(), lines, length, body)
 
 
 def connected(headers: Iterable[tuple[str, str]]) -> bytes:
-    """The one frame whose headers are not escaped."""
+    """Return a CONNECTED frame, the only one whose headers are not escaped."""
     lines = "".join(f"{name}:{value}\n" for name, value in headers)
     return b"CONNECTED\n%s\n\0" % lines.encode()
 
 
 def receipt(receipt_id: str, version: str) -> bytes:
-    """A frame was done."""
+    """Return a RECEIPT frame."""
     return frame("RECEIPT", (("receipt-id", receipt_id),), version=version)
 
 

@@ -1,4 +1,4 @@
-"""How long a client may take to log in, to end a frame, to show that it is there, to read; and when we must speak."""
+"""The deadlines of a client (login, end of a frame, heart-beat, reading), and when a heart-beat to it is due."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from wherry.wire.stomp.session import Session
 
 FRAME_PACE = 100_000
-"""Bytes that win a frame one second more."""
+"""Each so many bytes of a frame give it one second more."""
 
 HELD_CHECK_S = 1.0
 
 Overdue = tuple[str, str]
-"""Why a client is cut off, in a few words and in detail."""
+"""The reason why a client is cut off, short and in detail."""
 
 
 class Deadlines:
@@ -25,46 +25,46 @@ class Deadlines:
 
     def __init__(self, session: Session) -> None:
         self._session, self._clock = session, session.shared.clock
-        self.began = self._heard = self._said = self._read_at = self._checked_at = self._clock()
+        self.began = self._received_at = self._written_at = self._read_at = self._checked_at = self._clock()
         self.beats = HeartBeats(0, 0)
         self._frame_began: float | None = None
         self._taken = 0
 
-    def heard(self) -> None:
-        """Something came from the client."""
-        self._heard = self._clock()
+    def note_read(self) -> None:
+        """Note that bytes arrived from the client."""
+        self._received_at = self._clock()
 
-    def said(self) -> None:
-        """Something was written to it."""
-        self._said = self._clock()
+    def note_written(self) -> None:
+        """Note that bytes were written to the client."""
+        self._written_at = self._clock()
 
-    def heard_all(self, held: int, *, whole: bool) -> None:
-        """What came is taken in: so much of it is a frame that is not whole, and whether there was one that is."""
-        self.heard()  # what it took us to hear it is no delay of the client
+    def note_parsed(self, held: int, *, whole: bool) -> None:
+        """Note that what arrived is parsed: `held` bytes are an incomplete frame; `whole` if a frame was completed."""
+        self.note_read()  # the time that parsing took is no delay of the client
         if whole or held == 0:
             self._frame_began = None
         if held and self._frame_began is None:
-            self._frame_began = self._heard
+            self._frame_began = self._received_at
 
     def not_late(self, now: float) -> None:
-        """Nothing is read from the client: it cannot be late."""
-        self._heard = now
+        """Restart the deadlines, since the client is not read: it cannot be late."""
+        self._received_at = now
         self._frame_began = None if self._frame_began is None else now
 
     def is_silent(self, now: float) -> bool:
-        """Whether the client must hear from us."""
-        return bool(self.beats.send_s) and now - self._said >= self.beats.send_s / 2
+        """Return whether a heart-beat to the client is due."""
+        return bool(self.beats.send_s) and now - self._written_at >= self.beats.send_s / 2
 
     def overdue(self, now: float) -> Overdue | None:
-        """What the client takes too long for."""
+        """Return which deadline the client has missed, if any."""
         bounds = self._session.shared.bounds
         if not self._session.is_open:
             if now - self.began > bounds.login_s:
                 return "no login", f"no CONNECT within {bounds.login_s} s"
             return None
         expected = self.beats.expect_s
-        if expected and now - self._heard > greeting.patience_s(expected):
-            return "no heart-beat", f"nothing was heard for {now - self._heard:.1f} s; agreed: every {expected} s"
+        if expected and now - self._received_at > greeting.patience_s(expected):
+            return "no heart-beat", f"nothing arrived for {now - self._received_at:.1f} s; agreed: every {expected} s"
         if self._frame_began is not None:
             held = self._session.held
             patience_s = bounds.frame_s + held / FRAME_PACE
@@ -82,7 +82,7 @@ class Deadlines:
         return None
 
     def _overdue_slowly(self, now: float) -> Overdue | None:
-        """What need not be looked at in every tick."""
+        """Check what need not be checked in every tick."""
         session = self._session
         if now - self._checked_at < HELD_CHECK_S:
             return None
@@ -92,5 +92,5 @@ class Deadlines:
         if lost is not None:
             return "key no longer good", lost
         for subscription in list(session.subscriptions.values()):
-            subscription.check_backlog()  # of what came over other wires; what came over ours is looked at as it comes
+            subscription.check_backlog()  # messages of other wires; those of queue clients are checked as they come
         return None

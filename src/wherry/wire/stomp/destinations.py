@@ -1,15 +1,15 @@
-"""Destinations: what a client calls a place, and the exchange, routing key or queue that it is.
+"""Destinations: the names that clients use, and the exchange, routing key or queue that each means.
 
 | destination | SEND | SUBSCRIBE |
 |---|---|---|
-| `/queue/x`, or `x` | to the queue, which is made if it is not there | from the queue, likewise |
-| `/amq/queue/x` | to the queue, if it is there | from the queue, which must be there |
+| `/queue/x`, or `x` | to the queue, which is made if it does not exist | from the queue, likewise |
+| `/amq/queue/x` | to the queue, if it exists | from the queue, which must exist |
 | `/topic/x` | to `amq.topic` with the key `x` | from a queue of its own, bound with the pattern `x` |
 | `/exchange/e/k` | to the exchange with the key `k` | from a queue of its own, bound with the pattern `k` |
 | `/reply-queue/q` | to the queue that a `reply-to` named | – |
 | `/temp-queue/x` | only as `reply-to`: a queue of the session's own | – |
 
-A slash, a percent sign and whatever is not ASCII are written `%XX` within a name, as in a URL.
+A slash, a percent sign and characters beyond ASCII are written `%XX` within a name, as in a URL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOPICS = "amq.topic"
 
 TEMPORARY, REPLY = "/temp-queue/", "/reply-queue/"
 OWN = "stomp-subscription-"
-"""Queues of subscriptions are named so."""
+"""The prefix of queues that were made for subscriptions."""
 
 Kind = Literal["queue", "amq-queue", "topic", "exchange", "reply-queue", "temp-queue"]
 
@@ -42,7 +42,7 @@ PREFIXES: dict[str, Kind] = {
 
 
 class Destination(NamedTuple):
-    """Where messages go: an exchange and a routing key; the key names the queue where the exchange is the default."""
+    """An exchange and a routing key; with the default exchange the key names the queue."""
 
     kind: Kind
     exchange: str
@@ -51,7 +51,7 @@ class Destination(NamedTuple):
 
 @lru_cache(maxsize=8_192)
 def parsed(text: str) -> Destination:
-    """A destination, or the fault to answer with."""
+    """Return a destination; raise the fault to answer with."""
     if "/" not in text:
         return _of_kind("queue", f"/{text}" if text else "")
     for prefix, kind in PREFIXES.items():
@@ -63,8 +63,8 @@ def parsed(text: str) -> Destination:
 
 
 def _of_kind(kind: Kind, rest: str) -> Destination:
-    """What follows the prefix, a slash first if there is anything."""
-    if kind == "reply-queue":  # as it was given out, whatever is in it
+    """Return the destination for what follows the prefix, which begins with a slash unless it is empty."""
+    if kind == "reply-queue":  # used as it was given out
         return Destination(kind, "", _checked(kind, rest, rest[1:]))
     parts = [unquote(part, errors="surrogateescape") for part in rest[1:].split("/")]
     if kind == "exchange":
@@ -95,13 +95,13 @@ def _invalid(kind: Kind, rest: str, allowed: str) -> StompFault:
 
 
 def missing_destination(command: str) -> StompFault:
-    """A frame does not say where to."""
+    """Return the fault for a frame without a destination."""
     return StompFault("Missing destination", f"\"{command}\" must include a 'destination' header\n")
 
 
 @lru_cache(maxsize=8_192)
 def written(exchange: str, key: str) -> str:
-    """The destination of a MESSAGE, as though it had come from a SEND."""
+    """Return the destination of a MESSAGE, as a SEND would name it."""
     if exchange == "":
         return f"/queue/{_escaped(key)}"
     if exchange == TOPICS:
@@ -117,10 +117,10 @@ def _escaped(name: str) -> str:
 
 
 def lasting_name(owner: str | None, *parts: str) -> str:
-    """The queue of a durable subscription: the same for the same parts, for ever.
+    """Return the queue of a durable subscription: for ever the same for the same parts.
 
-    It begins with the name of its key where there are keys. The colon is in no name that is written so: a right to
-    `stomp-subscription-mary:*` is one to what is Mary's, and to nobody else's.
+    It begins with the name of the key if there are keys. Names that are written so contain no colon: a right to
+    `stomp-subscription-mary:*` covers exactly the queues of Mary.
     """
     digest = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=16)
     if owner is None:

@@ -1,4 +1,4 @@
-"""CONNECT: which version, who, which virtual host, and how often each side says that it is there."""
+"""CONNECT: agrees on version, user, virtual host and heart-beats."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from wherry.wire.stomp.session import Session
 
 BEAT_MS_MIN = 1_000
-"""We do not promise to send, nor ask for, heart-beats more often."""
+"""Heart-beats are neither promised nor requested more often."""
 
 BEAT_MS_MAX = 1 << 31
 
 SERVER = f"{PROPERTIES['product']}/{PROPERTIES['version']} Wherry/{version_of('wherry')}"
-"""The dialect, by which clients choose their own words as they do over AMQP, and who speaks it."""
+"""Product and version that clients choose their dialect by, as over AMQP; then the real name."""
 
 
 class HeartBeats(NamedTuple):
-    """Seconds between two signs of life, from us and from the client; 0 for none."""
+    """Seconds between two heart-beats, of the server and of the client; 0 for none."""
 
     send_s: float
     expect_s: float
 
 
 def patience_s(expect_s: float) -> float:
-    """How long a client may be silent: two of its intervals, and what a network may take."""
+    """Return how long a client may be silent: two of its intervals, and time for the network."""
     return 2 * expect_s + 1.0
 
 
 def connect(session: Session, frame: Frame) -> Coroutine[Any, Any, None] | None:
-    """Let a client in, or raise why not; a password that is wrong is told after a pause."""
+    """Log a client in, or raise the fault; the refusal of a wrong password is sent after a pause."""
     headers = frame.headers
     version = chosen_version(headers.get("accept-version"))
     if version == V10:  # clients of 1.0 write a space after the colon
@@ -50,7 +50,7 @@ def connect(session: Session, frame: Frame) -> Coroutine[Any, Any, None] | None:
     try:
         _log_in(session, headers)
     except Unauthorized as fault:
-        return session.finished(frame, _refuse(headers.get("login", ""), fault), tells=False)
+        return session.finished(frame, _refuse(headers.get("login", ""), fault), sends_receipt=False)
     host = _host(session, headers.get("host", ROOT))
     session.client_id = headers.get("client-id", "")
     session.opened(host, version, HeartBeats(ours / 1000, theirs / 1000))
@@ -66,7 +66,7 @@ async def _refuse(name: str, fault: Unauthorized) -> None:
 
 
 def _host(session: Session, name: str) -> VirtualHost:
-    """A virtual host. Clients of 1.2 name the machine that they have reached if they mean none: that is `/`."""
+    """Return a virtual host. Clients of 1.2 that want none name the machine that they connected to: that means `/`."""
     known = session.queueing.hosts
     if name not in known and (name in session.shared.names or _is_address(name)):
         name = ROOT
@@ -88,7 +88,7 @@ def _is_address(name: str) -> bool:
 
 
 def chosen_version(accepted: str | None) -> str:
-    """The newest that both sides know. A client of 1.0 names none."""
+    """Return the newest version that both sides know. A client of 1.0 names none."""
     if accepted is None:
         return V10
     known = [version for version in VERSIONS if version in (each.strip() for each in accepted.split(","))]
@@ -99,7 +99,7 @@ def chosen_version(accepted: str | None) -> str:
 
 
 def agreed_beats(offered: str | None) -> tuple[int, int]:
-    """Milliseconds between our heart-beats, and between those of the client: `cx,cy` is what it can send and wants."""
+    """Return milliseconds between heart-beats of the server and of the client, from the client's `cx,cy`."""
     if offered is None:
         return 0, 0
     can, comma, wants = offered.partition(",")
@@ -111,7 +111,7 @@ def agreed_beats(offered: str | None) -> tuple[int, int]:
 
 
 def _log_in(session: Session, headers: Mapping[str, str]) -> None:
-    """The passcode is an API key, the login is for people. Without keys nobody is guest, as everywhere."""
+    """Log in; the passcode is an API key. On a broker without keys a client without a login is `guest`."""
     name, secret = headers.get("login"), headers.get("passcode")
     login = session.login
     if name is None and secret is None and login.is_open:

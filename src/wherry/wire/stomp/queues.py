@@ -1,4 +1,4 @@
-"""The queues behind destinations: which there are, which are made, and what the headers of a frame say of them."""
+"""The queues behind destinations: which exist, which are made, and the terms that the headers of a frame give them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wherry.queueing.names import SHORT_BYTES_MAX, full_name, is_short
 from wherry.wire.stomp import translate
 from wherry.wire.stomp.codec import StompFault
 from wherry.wire.stomp.destinations import OWN, TEMPORARY, Destination, lasting_name, parsed
-from wherry.wire.stomp.subscriptions import Subscription, Terms
+from wherry.wire.stomp.subscriptions import Consumer, Terms
 
 if TYPE_CHECKING:
     from wherry.wire.stomp.session import Session
@@ -27,14 +27,14 @@ ARGUMENTS = frozenset(
 """Headers of SUBSCRIBE and SEND that are arguments of the queue."""
 
 _NAMES = ("activemq.subscriptionName", "durable-subscription-name", "durable-subscriber-name")
-"""How ActiveMQ and its kin name a durable subscription, together with the `client-id` of CONNECT."""
+"""How ActiveMQ and similar brokers name a durable subscription, together with the `client-id` of CONNECT."""
 
 REPLY_QUEUES_MAX = 100
-"""Of one session."""
+"""Reply queues of one session."""
 
 
 def arguments_of(headers: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments of a queue, in their types; what does not fit is refused where they are checked."""
+    """Return arguments of a queue as values of their types; a value that does not fit is refused by the later check."""
     found: dict[str, Any] = {}
     for name in headers.keys() & ARGUMENTS:
         value = headers[name]
@@ -46,7 +46,7 @@ def arguments_of(headers: Mapping[str, str]) -> dict[str, Any]:
 
 
 def terms_of(session: Session, name: str, headers: Mapping[str, str], usual: QueueTerms) -> QueueTerms:
-    """What a frame asks of a queue that is to be made."""
+    """Return the terms that a frame asks for in a queue that is to be made."""
     arguments = queue_terms.checked_arguments(session.host.name, name, arguments_of(headers))
     wanted = QueueTerms(
         durable=usual.durable,
@@ -59,16 +59,16 @@ def terms_of(session: Session, name: str, headers: Mapping[str, str], usual: Que
 
 
 async def declare(session: Session, name: str, wanted: QueueTerms, *, is_ours: bool = False) -> Queue:
-    """Have a queue as it is wanted. `is_ours`: the name is one that we chose, for this session alone."""
+    """Return a queue as declared, made if needed. `is_ours`: the broker chose the name, for this session alone."""
     host = session.host
     if not is_ours:
         session.check("admin", full_name(host.name, name))
-    if wanted.dead_exchange is not None:  # who could not publish there must not have it done
+    if wanted.dead_exchange is not None:  # or the broker would publish for a client that may not
         where = wanted.dead_exchange or wanted.dead_key
         session.check("publish", full_name(host.name, where) if where else "*")
     try:
         return await host.declare_queue(name, wanted, session)
-    except AlreadyExists:  # somebody else was faster
+    except AlreadyExists:  # another client was faster
         queue = host.queue_for(name, session)
         await host.have_subscription(queue)
         return queue
@@ -79,10 +79,10 @@ _LASTING = QueueTerms(durable=True)
 
 
 async def shared_queue(session: Session, name: str, headers: Mapping[str, str], *, durable: bool = True) -> Queue:
-    """The queue of `/queue/x`, made on first use. One that is there is taken as it is, unless the frame says how."""
+    """Return the queue of `/queue/x`, made on first use; an existing one is checked only if the frame has terms."""
     host = session.host
-    says = bool(headers.keys() & (ARGUMENTS | {"auto-delete", "exclusive", "durable"}))
-    if host.has_queue(name) and not says:
+    given = bool(headers.keys() & (ARGUMENTS | {"auto-delete", "exclusive", "durable"}))
+    if host.has_queue(name) and not given:
         queue = host.queue_for(name, session)
         await host.have_subscription(queue)
         return queue
@@ -91,12 +91,12 @@ async def shared_queue(session: Session, name: str, headers: Mapping[str, str], 
 
 
 def _is_lasting(headers: Mapping[str, str], *, default: bool) -> bool:
-    """`persistent` is another name for `durable`."""
+    """Return whether a queue is to be durable; `persistent` is another name for that header."""
     return translate.flag(headers, "durable", default=translate.flag(headers, "persistent", default=default))
 
 
 def _queue_name(headers: Mapping[str, str]) -> str | None:
-    """What a frame calls its queue, if it does."""
+    """Return the queue name in the headers of a frame, if there is one."""
     name = headers.get("x-queue-name")
     if name is not None and not (name and is_short(name)):
         allowed = f"a name of 1 to {SHORT_BYTES_MAX} bytes, in UTF-8"
@@ -107,7 +107,7 @@ def _queue_name(headers: Mapping[str, str]) -> str | None:
 def lasting_of(
     session: Session, destination: Destination, identity: str | None, headers: Mapping[str, str]
 ) -> str | None:
-    """The queue of a durable subscription, if the frame is about one."""
+    """Return the queue of a durable subscription, if the frame is about one."""
     if destination.kind not in ("topic", "exchange"):
         return None
     place = (destination.exchange, destination.key)
@@ -130,7 +130,7 @@ def lasting_of(
 async def queue_of(
     session: Session, destination: Destination, terms: Terms, headers: Mapping[str, str]
 ) -> tuple[Queue, bool]:
-    """The queue of a SUBSCRIBE, and whether it is the subscription's own."""
+    """Return the queue of a SUBSCRIBE, and whether it belongs to this subscription alone."""
     host = session.host
     if destination.kind == "reply-queue":
         raise StompFault("Invalid destination", f"{terms.destination[:120]!r}: replies come without a SUBSCRIBE")
@@ -154,14 +154,14 @@ async def queue_of(
     session.check("consume", full_name(host.name, named))
     usual = _LASTING if lasting is not None else QueueTerms(durable=False, auto_delete=True)
     wanted = terms_of(session, named, headers, usual)
-    if wanted.exclusive and lasting is None:  # its own: nobody else could use what it leaves behind
+    if wanted.exclusive and lasting is None:  # exclusive: no other client could use what it leaves
         wanted = QueueTerms(exclusive=True, auto_delete=True, arguments=wanted.arguments)
     queue = await _bound(session, named, wanted, destination, is_ours=False)
     return queue, wanted.exclusive
 
 
 def lost_right(session: Session) -> str | None:
-    """Which right to consume a session has no longer, though it is subscribed."""
+    """Return which right to consume a subscribed session has lost, if any."""
     if session.login.is_open:
         return None
     for topic in {topic for each in session.subscriptions.values() for topic in _consumed(each)}:
@@ -172,8 +172,8 @@ def lost_right(session: Session) -> str | None:
     return None
 
 
-def _consumed(subscription: Subscription) -> Iterator[str]:
-    """The topics that a subscription needs the right to consume from, as `queue_of` asks for it."""
+def _consumed(subscription: Consumer) -> Iterator[str]:
+    """Yield the topics that a subscription needs the right to consume from; `queue_of` checks the same."""
     queue, destination = subscription.queue, parsed(subscription.terms.destination)
     if destination.kind in ("topic", "exchange"):
         yield full_name(queue.host, destination.exchange)
@@ -193,7 +193,7 @@ async def _bound(session: Session, name: str, wanted: QueueTerms, destination: D
 
 
 async def delete_lasting(session: Session, name: str) -> None:
-    """A durable subscription goes, with what waits in its queue."""
+    """Delete a durable subscription, with the messages in its queue."""
     if session.host.has_queue(name):
         queue = session.host.queue_for(name, session)
         session.check("admin", queue.topic)
@@ -201,7 +201,7 @@ async def delete_lasting(session: Session, name: str) -> None:
 
 
 async def reply_queue(session: Session, name: str) -> str:
-    """The queue that replies to a `/temp-queue/` come to, and a subscription for them; its name."""
+    """Return the name of the queue for replies to a `/temp-queue/`, which is made and subscribed to if needed."""
     identity = TEMPORARY + name
     tag = f"T_{identity}"
     known = session.subscriptions.get(tag)
@@ -215,6 +215,6 @@ async def reply_queue(session: Session, name: str) -> str:
         await session.host.delete_queue(queue)
         return queue.name
     terms = Terms(tag, identity, identity, "auto", prefetch=0, buffer=None, is_own=True)
-    subscription = session.subscriptions[tag] = Subscription(session, terms, queue)
+    subscription = session.subscriptions[tag] = Consumer(session, terms, queue)
     queue.join(subscription)
     return queue.name

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from wherry.queueing.flow.intake import Ticket
+from wherry.queueing.flow.intake import Unconfirmed
 from wherry.wire.stomp import codec
 from wherry.wire.stomp.codec import StompFault
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Receipts:
-    """The publishes of one session, numbered from 1, and who wants to hear of them."""
+    """The publishes of one session, numbered from 1, and the receipts that wait for them."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -23,15 +23,15 @@ class Receipts:
         self._wanted: deque[tuple[int, str]] = deque()
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    def ticket(self, receipt_id: str | None) -> Ticket:
-        """For the next publish."""
+    def unconfirmed(self, receipt_id: str | None) -> Unconfirmed:
+        """Number the next publish, and return its number for the intake."""
         self._published += 1
         if receipt_id is not None:
             self._wanted.append((self._published, receipt_id))
-        return Ticket(self, self._published)
+        return Unconfirmed(self, self._published)
 
     def confirmed(self, last: int, refused: set[int]) -> None:
-        """All publishes up to `last` are over: stored, except those that were refused."""
+        """Send the receipts of publishes up to `last`; end the session with an ERROR if some were refused."""
         session, wanted = self._session, self._wanted
         self._confirmed = last
         good = min(refused) - 1 if refused else last
@@ -43,18 +43,18 @@ class Receipts:
             _set(self._waiting.popleft()[1])
         if refused:
             receipt = wanted[0][1] if wanted and wanted[0][0] == good + 1 else None
-            text = "its queue is full, or does not take it; the log of the broker says more"
+            text = "its queue is full or refused it; see the log of the broker"
             session.fail(StompFault("a message was not stored", text), receipt)
 
     async def all_stored(self) -> None:
-        """Until everything that was published so far is durable."""
+        """Wait until everything that was published so far is durable."""
         if self._confirmed < self._published and not self._session.is_over:
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append((self._published, waiting))
             await waiting
 
     def end(self) -> None:
-        """Nobody is left to be told."""
+        """Wake all waiters, since the session is closed."""
         while self._waiting:
             _set(self._waiting.popleft()[1])
 

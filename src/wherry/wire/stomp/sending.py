@@ -1,7 +1,7 @@
-"""SEND: from a frame to rows of the next batch of each queue that it reaches.
+"""SEND: makes rows of a frame for the next batch of each queue that the message is routed to.
 
-Most producers send with the same headers over and over: what follows from them is worked out once (`Prepared`), and the
-rest of the way is a few calls for each message. All that came in one turn of the loop is one batch for each queue.
+Most producers send the same headers again and again: what follows from them is computed once (`Prepared`), and
+each message then takes a few calls. What arrives in one turn of the loop is one batch for each queue.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DECLARED_MAX = 1_024
 _QUEUE_HEADERS = ARGUMENTS | {"auto-delete", "exclusive", "durable"}
 
 _NOT_KEPT = frozenset({"receipt", "transaction", "reply-to", "expires", translate.DUE, "x-delay", "user-id"})
-"""A head with one of these is worked out each time: it is seldom the same twice, or depends on the time."""
+"""A head with one of these is not cached: it is seldom the same twice, or depends on the time."""
 
 Work = Coroutine[Any, Any, None]
 
@@ -50,17 +50,17 @@ class Prepared(NamedTuple):
 
 
 def send(session: Session, frame: Frame, transaction: Transaction | None) -> Work | None:
-    """Take in a message; what is left to do if its queue has to be made first."""
+    """Publish a message; return the rest of the work if its queue has to be made first."""
     known = session.prepared.get(id(frame.head))
     if known is not None and known.head is frame.head:
         prepared: Prepared = known
     else:
         reply_to = frame.headers.get("reply-to", "")
         if reply_to.startswith(TEMPORARY):
-            return session.finished(frame, _send_asking(session, frame, transaction), tells=False)
+            return session.finished(frame, _send_with_reply_queue(session, frame, transaction), sends_receipt=False)
         prepared = _prepared(session, frame.head)
     if _must_be_made(session, prepared):
-        return session.finished(frame, _send_later(session, frame, prepared, transaction), tells=False)
+        return session.finished(frame, _send_later(session, frame, prepared, transaction), sends_receipt=False)
     _put(session, frame, prepared, transaction)
     return None
 
@@ -69,14 +69,14 @@ def _must_be_made(session: Session, prepared: Prepared) -> bool:
     destination = prepared.destination
     if destination.kind != "queue":
         return False
-    return not session.host.has_queue(destination.key) or _said_of_queue(prepared) not in session.declared
+    return not session.host.has_queue(destination.key) or _queue_headers_of(prepared) not in session.declared
 
 
-def _said_of_queue(prepared: Prepared) -> tuple[str, ...]:
-    """The queue and what a frame says of it, if it says anything: checked once in a session."""
+def _queue_headers_of(prepared: Prepared) -> tuple[str, ...]:
+    """Return the queue and the headers that give it terms, if any: they are checked once in a session."""
     headers = prepared.head.headers
-    says = headers.keys() & _QUEUE_HEADERS
-    return (prepared.destination.key, *(f"{name}:{headers[name]}" for name in sorted(says))) if says else ()
+    given = headers.keys() & _QUEUE_HEADERS
+    return (prepared.destination.key, *(f"{name}:{headers[name]}" for name in sorted(given))) if given else ()
 
 
 async def _send_later(session: Session, frame: Frame, prepared: Prepared, transaction: Transaction | None) -> None:
@@ -90,11 +90,11 @@ async def _make(session: Session, prepared: Prepared) -> None:
         await session.host.delete_queue(queue)
     if len(session.declared) >= DECLARED_MAX:
         session.declared = {()}
-    session.declared.add(_said_of_queue(prepared))
+    session.declared.add(_queue_headers_of(prepared))
 
 
-async def _send_asking(session: Session, frame: Frame, transaction: Transaction | None) -> None:
-    """With a queue for replies, whose name goes out in place of what the client calls it."""
+async def _send_with_reply_queue(session: Session, frame: Frame, transaction: Transaction | None) -> None:
+    """Send a message with a reply queue, whose name replaces the name that the client gave."""
     name = frame.headers["reply-to"].removeprefix(TEMPORARY)
     if not name or len(name) > 255:
         raise StompFault("Invalid header", f"reply-to is {frame.headers['reply-to'][:120]!r}; allowed: {TEMPORARY}name")
@@ -116,10 +116,14 @@ def _prepared(session: Session, head: Head) -> Prepared:
         raise missing_destination("SEND")
     destination = parsed(text)
     if destination.kind == "temp-queue":
-        raise StompFault("Invalid destination", f"{text[:120]!r} is for reply-to; answers go where a MESSAGE says")
+        raise StompFault(
+            "Invalid destination", f"{text[:120]!r} is for reply-to; send answers to the reply-to of a MESSAGE"
+        )
     known = used_properties(translate.raw_properties(headers, session.now_ms()))
     if known.user_id is not None and known.user_id != session.user:
-        raise StompFault("Invalid header", f"user-id is {known.user_id[:80]!r}; allowed: {session.user!r}, who you are")
+        raise StompFault(
+            "Invalid header", f"user-id is {known.user_id[:80]!r}; allowed: {session.user!r}, the name of the login"
+        )
     exchange, key = destination.exchange, destination.key
     due = translate.due_ms(headers)
     if exchange:
@@ -133,7 +137,7 @@ def _prepared(session: Session, head: Head) -> Prepared:
         texts(known),
         due,
     )
-    if not headers.keys() & _NOT_KEPT and destination.kind != "exchange":  # which may be deleted, or made anew
+    if not headers.keys() & _NOT_KEPT and destination.kind != "exchange":  # an exchange may be deleted, or made again
         if len(session.prepared) >= PREPARED_MAX:
             session.prepared.clear()
         session.prepared[id(head)] = prepared
@@ -141,7 +145,7 @@ def _prepared(session: Session, head: Head) -> Prepared:
 
 
 def _due_by_exchange(session: Session, exchange: str, known: UsedProperties) -> int | None:
-    """The exchange is there and may be used; one of delayed messages says when they are due."""
+    """Check that the exchange may be published to; return the due time, if it delays messages."""
     terms = session.host.router.terms(exchange)
     if terms.internal:
         raise StompFault("access_refused", f"cannot publish to internal exchange {exchange!r}")
@@ -155,7 +159,7 @@ def _put(session: Session, frame: Frame, prepared: Prepared, transaction: Transa
     destination, known, due = prepared.destination, prepared.known, prepared.due
     targets = session.host.targets(destination.exchange, destination.key, known)
     if not session.login.is_open:
-        session.check_publish(_asked(session, destination, targets))
+        session.check_publish(_publish_topics(session, destination, targets))
     if destination.kind == "amq-queue" and not targets:
         raise no_queue(session.host.name, destination.key)
     identity = known.message_id if due is not None else None
@@ -164,15 +168,15 @@ def _put(session: Session, frame: Frame, prepared: Prepared, transaction: Transa
     if transaction is not None:
         transaction.send(rows, size_of(message), frame.headers.get("receipt"))
         return
-    ticket = session.receipts.ticket(frame.headers.get("receipt"))
+    unconfirmed = session.receipts.unconfirmed(frame.headers.get("receipt"))
     for queue, _, place in rows:
-        session.intake.add(queue.topic, message, ticket, place)
+        session.intake.add(queue.topic, message, unconfirmed, place)
     if not rows:
-        session.intake.note(ticket)
+        session.intake.note(unconfirmed)
 
 
-def _asked(session: Session, destination: Destination, targets: tuple[Queue, ...]) -> Iterator[str]:
-    """The topics that a client must be allowed to publish to. Queues of one session alone follow from the exchange."""
+def _publish_topics(session: Session, destination: Destination, targets: tuple[Queue, ...]) -> Iterator[str]:
+    """Yield the topics that the client needs the right to publish to; the exchange covers queues of one session."""
     if destination.exchange:
         yield full_name(session.host.name, destination.exchange)
     elif destination.kind == "queue" and not targets:

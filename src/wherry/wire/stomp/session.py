@@ -1,11 +1,11 @@
-"""A client of STOMP as a state machine. Bytes come and go by its `Transport`; what the frames do is in `calls`.
+"""One STOMP client as a state machine. Bytes come and go by its `Transport`; the functions of frames are in `calls`.
 
     connecting ──CONNECT──► open ──DISCONNECT, a fault, the end of the transport──► over
-                 (who, which host,      (subscriptions, transactions)
-                  which version?)
+                 (user, host,           (subscriptions, transactions)
+                  version)
 
-Frames are handled one after the other; one that takes time is waited for before the next. Every fault is told in an
-ERROR frame and ends the session: so the protocol has it.
+Frames are handled one after the other; one that takes time is awaited before the next. Every fault is sent in an
+ERROR frame and ends the session, as the protocol requires.
 """
 
 from __future__ import annotations
@@ -24,33 +24,34 @@ from wherry.queueing.flow.delivering import Holding, QueueDelivery
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.virtual_host import VirtualHost
 from wherry.queueing.refusals import Refused
+from wherry.wire.fairness import Budget, fair_loop
 from wherry.wire.stomp import codec
 from wherry.wire.stomp.calls import CALLS
-from wherry.wire.stomp.codec import VERSIONS, Frame, Reader, StompFault
+from wherry.wire.stomp.codec import VERSIONS, Frame, FrameReader, StompFault
 from wherry.wire.stomp.deadlines import Deadlines
 from wherry.wire.stomp.greeting import HeartBeats
 from wherry.wire.stomp.receipts import Receipts
 from wherry.wire.stomp.sessions import CLOSING, Sessions
-from wherry.wire.stomp.subscriptions import Subscription, by_subscription
+from wherry.wire.stomp.subscriptions import Consumer, by_consumer
 from wherry.wire.stomp.transaction import Transaction
 from wherry.wire.stomp.transports.transport import HIGH_BYTES, Transport
-from wherry.wire.turns import Turn, turns
 from wherry.wire.unstored import Unstored
 
 WAITING_MAX = 10_000
 WAITING_BYTES_MAX = 4 << 20
-"""Frames that wait behind one that takes time; beyond it nothing should be fed."""
+"""Bytes of frames that wait behind one that takes time; beyond it nothing should be fed."""
 
 FRAMES_BYTES, FRAME_BYTES = 4 << 10, 256
-"""Carried out of what waits before it is looked whose turn it is, and what a frame counts beside its body."""
+"""Bytes of waiting frames that are carried out before the budget is checked, and what each frame counts beside its
+body."""
 
 _log = logging.getLogger("wherry.stomp")
 
 Work = Coroutine[Any, Any, None]
 
 
-class State(Enum):
-    """Where a session is."""
+class SessionState(Enum):
+    """The state of a session."""
 
     CONNECTING = auto()
     OPEN = auto()
@@ -58,18 +59,18 @@ class State(Enum):
 
 
 LEGAL = {
-    State.CONNECTING: frozenset({"CONNECT", "STOMP"}),
-    State.OPEN: codec.COMMANDS - {"CONNECT", "STOMP"},
-    State.OVER: frozenset[str](),
+    SessionState.CONNECTING: frozenset({"CONNECT", "STOMP"}),
+    SessionState.OPEN: codec.COMMANDS - {"CONNECT", "STOMP"},
+    SessionState.OVER: frozenset[str](),
 }
-"""What a client may say, and when."""
+"""The commands that a client may send, by state."""
 
 
 class Session:
     """One client.
 
-    `certified` is the name in a certificate that the client has shown; `heart_beats=False` is for transports that have
-    other means to know that a client is gone: then none are agreed on, whatever the client offers.
+    `certified` is the name in a certificate that the client presented; `heart_beats=False` is for transports that
+    detect in another way that a client is gone: then none are agreed on, whatever the client offers.
     """
 
     def __init__(
@@ -87,35 +88,35 @@ class Session:
         self.now_ms = shared.queueing.broker.now_ms
         self.login = shared.login(certified, peer)
         self.certified = certified
-        self.state = State.CONNECTING
+        self.state = SessionState.CONNECTING
         self.version = codec.V10
         self.id = f"session-{secrets.token_urlsafe(16)}"
         self.host: VirtualHost
         self.client_id = ""
-        """What the client calls itself, for durable subscriptions as ActiveMQ names them."""
-        self.subscriptions: dict[str, Subscription] = {}
+        """The name that the client gave itself, for durable subscriptions as ActiveMQ names them."""
+        self.subscriptions: dict[str, Consumer] = {}
         """By their tags."""
         self.transactions: dict[str, Transaction] = {}
         self.holding = Holding(self.wake, self._not_settled)
-        """What it was given and has not settled."""
+        """The messages that the client holds."""
         self._unsettled: WherryError | None = None
-        """Why something that it said of messages was not done; it is told with the next receipt, or the next tick."""
+        """Why a settle of this client failed; it is sent with the next receipt or the next tick."""
         self.next_tag = 1
         self.written = 0
         """Bytes written since the start."""
         self.receipts = Receipts(self)
         self.held = 0
-        """Bytes of a frame that is not whole."""
+        """Bytes of an incomplete frame."""
         self.was_write_paused = False
-        """Whether a subscription was refused something since the client has not taken what it was sent."""
+        """Whether a consumer got no messages because the client had not taken earlier ones."""
         self.wants_heart_beats = heart_beats
         self.prepared: dict[int, Any] = {}
-        """Of `sending`: what follows from heads that come again."""
+        """For `sending`: what follows from heads that come again."""
         self.declared: set[tuple[str, ...]] = {()}
-        """Of `sending`: queues, and what SENDs said of them."""
-        self.transport, self._reader = transport, Reader()
-        self._turns = turns()
-        self._unstored = Unstored(self.intake, self._turns, transport, self._relieve)
+        """For `sending`: queues, and the headers of SENDs that gave them terms."""
+        self.transport, self._reader = transport, FrameReader()
+        self._fair_loop = fair_loop()
+        self._unstored = Unstored(self.intake, self._fair_loop, transport, self._relieve)
         self._waiting: deque[Frame | StompFault] = deque()
         self._waiting_bytes = 0
         self._task: asyncio.Task[None] | None = None
@@ -131,17 +132,17 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is heard or said any more: the transport is closing, or is gone."""
-        return self.state is State.OVER
+        """Whether the session has ended: nothing is read or written any more."""
+        return self.state is SessionState.OVER
 
     @property
     def is_open(self) -> bool:
-        """Whether the client is logged in, to a virtual host."""
-        return self.state is State.OPEN
+        """Whether the client has logged in to a virtual host."""
+        return self.state is SessionState.OPEN
 
     @property
     def is_stranger(self) -> bool:
-        """Whether the client was not let in, or not yet."""
+        """Whether the client has not logged in yet."""
         return not hasattr(self, "host")
 
     @property
@@ -151,22 +152,22 @@ class Session:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more should be fed for now: what was fed is not done yet, or the disk does not keep up."""
+        """Whether nothing more should be fed for now: earlier frames are not done, or the disk does not keep up."""
         if self.is_over:
             return False
         busy = len(self._waiting) > WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX
         return busy or self.intake.is_full or self.is_write_paused or self._unstored.is_too_much
 
     def when_relieved(self, call: Callable[[], None]) -> None:
-        """Call back once when `is_full` may be over."""
+        """Call back once when `is_full` may have ended."""
         self._relief.append(call)
         if self.intake.is_full and not self._waits_for_intake:
             self._waits_for_intake = True
             self.intake.when_relieved(self._intake_relieved)
 
     def feed(self, data: bytes) -> None:
-        """Bytes from the client, in whatever pieces they came."""
-        self.deadlines.heard()
+        """Parse and handle bytes from the client, in whatever pieces they arrive."""
+        self.deadlines.note_read()
         if self.is_over:
             return
         whole, published = False, self.intake.held
@@ -176,30 +177,30 @@ class Session:
                 self._waiting.append(event)
                 self._waiting_bytes += len(event.body) if isinstance(event, Frame) else 0
             else:
-                self._start(self._heard_of(event))
+                self._start(self._handle_one(event))
             if self.is_over:
                 return
         self._unstored.count(published)
-        self.deadlines.heard_all(self._reader.held, whole=whole)
+        self.deadlines.note_parsed(self._reader.held, whole=whole)
         self._count_held(self._reader.held)
         self.shared.check_held()
 
     def drained(self) -> None:
-        """The client took what was written to it, down to `LOW_BYTES`."""
+        """Continue, since the client has taken what was written to it, down to `LOW_BYTES`."""
         if not self.is_over:
             self.wake()
             self._relieve()
 
     def over(self) -> None:
-        """The transport is gone."""
+        """End the session, since the transport is closed."""
         if not self.is_over:
             self._end()
         self._relieve()
 
     # --------------------------------------------------------------------------------------------------- frame by frame
 
-    def _heard_of(self, event: Frame | StompFault) -> Work | None:
-        """Take in what the client said; what is left to do, if it takes time."""
+    def _handle_one(self, event: Frame | StompFault) -> Work | None:
+        """Handle a frame; return the rest of its work if it takes time."""
         if self.is_over:
             return None
         if isinstance(event, StompFault):
@@ -209,7 +210,11 @@ class Session:
             command = event.command
             self.shared.frames[command] += 1
             if command not in LEGAL[self.state]:
-                text = "You must log in using CONNECT first" if self.state is State.CONNECTING else "You are logged in"
+                text = (
+                    "You must log in using CONNECT first"
+                    if self.state is SessionState.CONNECTING
+                    else "You are logged in"
+                )
                 allowed = f"{command} is not expected now; allowed: {', '.join(sorted(LEGAL[self.state]))}"
                 raise StompFault("Illegal command", text, allowed)
             if event.body and command != "SEND" and self.version != codec.V10 and not event.body.isspace():
@@ -233,23 +238,23 @@ class Session:
 
     def _start(self, work: Work | None) -> None:
         if work is not None:
-            self._task = asyncio.get_running_loop().create_task(self._do(work), name="wherry stomp frame")
+            self._task = asyncio.get_running_loop().create_task(self._run_calls(work), name="wherry stomp frame")
 
-    async def _do(self, work: Work) -> None:
-        turn = Turn(self._turns, self.transport)
+    async def _run_calls(self, work: Work) -> None:
+        budget = Budget(self._fair_loop, self.transport)
         while True:
             try:
-                await turn.timed(work, is_stranger=self.is_stranger)
+                await budget.timed(work, is_stranger=self.is_stranger)
             except Exception:
                 _log.exception("a fault of the broker")
                 self.fail(StompFault("internal_error", "a fault of the broker, which is in its log"))
             following: Work | None = None
             while self._waiting and following is None:
                 await self._unstored.room()
-                await turn.ready()
-                turn.begin(is_stranger=self.is_stranger)
+                await budget.wait_if_used_up()
+                budget.begin(is_stranger=self.is_stranger)
                 following = self._carry_on()
-                turn.end()
+                budget.end()
             if following is None:
                 break
             work = following
@@ -257,14 +262,14 @@ class Session:
         self._relieve()
 
     def _carry_on(self) -> Work | None:
-        """Take in some of what waits; what is left to do of the last of it, if that takes time."""
+        """Handle some waiting frames; return the rest of the work of the last one if it takes time."""
         published, following, left = self.intake.held, None, FRAMES_BYTES
         while self._waiting and following is None and left > 0:
             event = self._waiting.popleft()
             size = len(event.body) if isinstance(event, Frame) else 0
             self._waiting_bytes -= size
             left -= size + FRAME_BYTES
-            following = self._heard_of(event)
+            following = self._handle_one(event)
         self._unstored.count(published)
         return following
 
@@ -278,36 +283,36 @@ class Session:
         self._waits_for_intake = False
         if self._relief:
             calls, self._relief = self._relief, []
-            for call in calls:  # who finds it full again comes back
+            for call in calls:  # a caller that finds it full again registers again
                 call()
 
     # ---------------------------------------------------------------------------------------------------- for the calls
 
     @property
     def user(self) -> str:
-        """Who is at the other end; empty until that is known."""
+        """The user name; empty before login."""
         return self.login.user
 
     def write(self, data: bytes) -> None:
-        """Whole frames to the client."""
+        """Send complete frames to the client."""
         if not self.is_over and data:
-            self.deadlines.said()
+            self.deadlines.note_written()
             self.written += len(data)
             self.transport.write(data)
 
     def receipt(self, receipt_id: str | None) -> None:
-        """A frame is done."""
+        """Send the receipt of a frame that is done, if it asked for one."""
         if receipt_id is not None:
             self.write(codec.receipt(receipt_id, self.version))
 
     def opened(self, host: VirtualHost, version: str, beats: HeartBeats) -> None:
-        """The client is let in."""
+        """Open the session after a login."""
         self.host, self.version, self.deadlines.beats = host, version, beats
         self._reader.version = version
-        self.state = State.OPEN
+        self.state = SessionState.OPEN
 
-    def finished(self, frame: Frame, work: Work, *, tells: bool = True) -> Work:
-        """Something that takes time; its faults are answered, and its receipt sent when it is done, if it `tells`."""
+    def finished(self, frame: Frame, work: Work, *, sends_receipt: bool = True) -> Work:
+        """Run work that takes time, and answer its faults; with `sends_receipt`, then send the receipt of the frame."""
 
         async def done() -> None:
             try:
@@ -315,19 +320,19 @@ class Session:
             except Exception as fault:
                 self._failed(frame, fault)
             else:
-                self.receipt(frame.headers.get("receipt") if tells else None)
+                self.receipt(frame.headers.get("receipt") if sends_receipt else None)
 
         return done()
 
     def check(self, verb: Verb, topic: str) -> None:
-        """The fault to answer with if the client has no such right."""
+        """Raise the fault to answer with if the client lacks the right."""
         try:
             self.login.check(verb, topic)
         except (Forbidden, Unauthorized) as fault:
             raise StompFault("access_refused", str(fault)) from None
 
     def check_publish(self, topics: Iterable[str]) -> None:
-        """The right to publish to each of these."""
+        """Raise the fault to answer with if the client may not publish to one of these topics."""
         if self.login.is_open:
             return
         for topic in topics:
@@ -336,33 +341,33 @@ class Session:
                 self._may_publish.add(topic)
 
     def forget_rights(self) -> None:
-        """Ask again: a key may have others by now."""
+        """Drop the cached rights: those of the key may have changed."""
         self._may_publish.clear()
 
     def wake(self) -> None:
-        """Its subscriptions may have room again."""
+        """Wake the queues of all consumers, since they may have room again."""
         for subscription in self.subscriptions.values():
             subscription.queue.wake()
 
     def taken(self) -> int:
-        """Bytes that have reached the client's machine since the start."""
+        """Return how many bytes have reached the client's machine since the start."""
         return self.written - self.transport.unread_bytes()
 
     def waiting_bytes(self) -> int:
-        """Bytes that were written and that the client has not taken yet."""
+        """Return how many written bytes the client has not taken yet."""
         return self.transport.waiting_bytes()
 
     def deliveries(self) -> Iterator[QueueDelivery]:
-        """Deliveries with messages that are out."""
+        """Yield the deliveries with unsettled messages."""
         for subscription in self.subscriptions.values():
-            for out in subscription.unacked.values():
-                yield out.queue_delivery
+            for message in subscription.unacked.values():
+                yield message.queue_delivery
         for transaction in self.transactions.values():
-            for out, _ in transaction.settled:
-                yield out.queue_delivery
+            for message, _ in transaction.settled:
+                yield message.queue_delivery
 
     async def all_settled(self) -> None:
-        """Until all that was said of messages is done; the fault if some of it could not be."""
+        """Wait until all settles so far are done; raise if one failed."""
         await self.settling.flush()
         if self._unsettled is not None:
             raise self._unsettled
@@ -371,14 +376,14 @@ class Session:
         self._unsettled = fault
 
     def tidy_queue(self, queue: Queue) -> None:
-        """A queue that deletes itself does so with its last consumer."""
+        """Delete an auto-delete queue that has lost its last consumer."""
         if queue.terms.auto_delete and queue.was_consumed and not queue.subscribers:
             self.queueing.tidy(self.host.delete_queue(queue))
 
     # ---------------------------------------------------------------------------------------------------------- endings
 
     def fail(self, fault: StompFault, receipt_id: str | None = None) -> None:
-        """Tell the client what is wrong, and end."""
+        """Send a fault to the client in an ERROR frame, and end the session."""
         if self.is_over:
             return
         _log.info("fault", extra={"peer": self.peer, "user": self.user, "why": str(fault)})
@@ -389,57 +394,57 @@ class Session:
         self.hang_up()
 
     async def close(self, text: str) -> None:
-        """The broker closes."""
+        """End the session with a text for the client."""
         self.fail(StompFault("connection_forced", text))
 
     def cut_off(self, why: str, detail: str) -> None:
-        """The client is the problem: it goes, and everybody can see why."""
+        """Cut off a client that broke a bound, and record the reason where operators see it."""
         if not self.is_over:
             self.shared.note(self, why, detail)
             _log.warning("cut off", extra={"peer": self.peer, "user": self.user, "why": why, "detail": detail})
             self.fail(StompFault(why, detail))
 
-    def lost_subscription(self, subscription: Subscription) -> None:
-        """A queue was deleted under a subscription: STOMP has no other word for it than ERROR."""
+    def lost_subscription(self, subscription: Consumer) -> None:
+        """End the session after the queue of a consumer was deleted: STOMP has only ERROR to report that."""
         terms = subscription.terms
         text = f"the queue of {terms.destination} (subscription {terms.id or ''}) was deleted"
         self.fail(StompFault("Server cancelled subscription", text))
 
     def shut_down(self) -> None:
-        """The broker closes."""
+        """End the session, since the broker closes."""
         self.fail(CLOSING)
 
     def hang_up(self) -> None:
-        """Close, after what was written went out."""
+        """Close the transport after everything is written."""
         if not self.is_over:
             self.transport.close()
             self._end()
 
     def _end(self) -> None:
-        self.state = State.OVER
+        self.state = SessionState.OVER
         self.shared.discard(self)
         self._waiting.clear()
         self._waiting_bytes = 0
         self._count_held(0)
-        self._reader = Reader()
+        self._reader = FrameReader()
         for transaction in self.transactions.values():
             transaction.drop_messages()
         self.receipts.end()
-        self.queueing.tidy(self._let_go())
+        self.queueing.tidy(self._release_all())
         self._unstored.let_go_on()
         self._relieve()
 
     def _count_held(self, size: int) -> None:
-        """So much of a frame that is not whole is held for this client."""
+        """Note how many bytes of an incomplete frame are held for this client."""
         self.shared.held += size - self.held
         self.held = size
 
-    async def _let_go(self) -> None:
-        """What is out comes back, and what belonged to the session goes."""
+    async def _release_all(self) -> None:
+        """Requeue unsettled messages, and delete the queues that belong to the session."""
         subscriptions, self.subscriptions = self.subscriptions, {}
         for subscription in subscriptions.values():
             subscription.close()
-        for transaction in self.transactions.values():  # after them: nothing is held again only to come back
+        for transaction in self.transactions.values():  # after the consumers: nothing is held again
             self.undo(transaction)
         self.transactions.clear()
         await self.settling.flush()
@@ -450,23 +455,23 @@ class Session:
                 await self.host.delete_queue(queue)
 
     def undo(self, transaction: Transaction) -> None:
-        """Nothing of it. What it settled is out again, or comes back where nobody is left to settle it."""
-        for subscription, outs in by_subscription(out for out, _ in transaction.settled).items():
+        """Drop a transaction. Messages that it settled are unsettled again, or requeued if their consumer is closed."""
+        for subscription, unacked in by_consumer(message for message, _ in transaction.settled).items():
             if subscription.is_over:
-                subscription.end(outs, "requeue")
+                subscription.end(unacked, "requeue")
             else:
-                subscription.hold_again(outs)
+                subscription.hold_again(unacked)
         transaction.settled.clear()
         transaction.drop_messages()
 
     # --------------------------------------------------------------------------------------------------------- the time
 
     def tick(self, now: float) -> None:
-        """Heart-beats, and whoever takes too long."""
+        """Send a heart-beat if one is due, and cut off a client that is too slow."""
         if self._unsettled is not None:
             self.fail(StompFault("not_done", str(self._unsettled)))
             return
-        if self.is_full or self.transport.is_stopped:  # nothing is read from it: it cannot be late
+        if self.is_full or self.transport.is_stopped:  # while it is not read it cannot be late
             self.deadlines.not_late(now)
         overdue = self.deadlines.overdue(now)
         if overdue is not None:
@@ -474,7 +479,7 @@ class Session:
             return
         if self.deadlines.is_silent(now):
             self.write(codec.HEART_BEAT)
-        if not self.is_write_paused:  # transports tell when they have drained; this is for those that did so in between
+        if not self.is_write_paused:  # `drained` may not have been called for a short pause in between
             if self.was_write_paused:
                 self.was_write_paused = False
                 self.wake()

@@ -1,4 +1,4 @@
-"""What all STOMP sessions of a node share, whatever their transport: the bounds, the time, and who was cut off."""
+"""What all STOMP sessions of a node share, over any transport: bounds, clock, and clients that were cut off."""
 
 from __future__ import annotations
 
@@ -31,26 +31,27 @@ CUT_OFF_REASONS = (
 )
 
 STAGED_BYTES_MAX = 256 << 20
-"""Bytes of memory that transactions of all clients together may take."""
+"""Memory for open transactions of all clients together, in bytes."""
 
 BACKLOG_SHARE = 8
-"""The part of the memory for recent messages that may wait for one subscription where no bound is configured."""
+"""The part of the memory for recent messages that may wait for one subscription if no bound is configured: one in so
+many."""
 
 CLOSING = StompFault("connection_forced", "the broker is shutting down")
 
 CUT_OFFS_MAX = 256
-"""Remembered for people, the last ones."""
+"""How many are remembered, for operators: the newest."""
 
 _log = logging.getLogger("wherry.stomp")
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client may take. Times in seconds.
+    """What a client may use. Times in seconds.
 
-    `login_s` until it is let in; `frame_s` until a frame is whole, and a second more for every 100,000 bytes of it;
-    `write_s` without reading anything of what it was sent; `stall_s` with a full buffer that it declared, while more
-    waits; `backlog_bytes` that wait in the own queue of a subscription, None for an eighth of the memory for recent
-    messages: they are in memory. For all clients together, `held_bytes` of frames that are not whole.
+    `login_s` until login; `frame_s` until a frame is complete, and a second more for every 100,000 bytes of it;
+    `write_s` without reading anything of what it was sent; `stall_s` with a full buffer that it declared, while
+    more waits; `backlog_bytes` that wait in the own queue of a subscription, None for an eighth of the memory for
+    recent messages, which they use. For all clients together, `held_bytes` of incomplete frames.
     """
 
     connections: int = 10_000
@@ -62,8 +63,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: int = 256 << 20
 
 
-class CutOff(NamedTuple):
-    """A client that was the problem, and why."""
+class CutOffClient(NamedTuple):
+    """A client that was cut off, and why."""
 
     at_ms: int
     """Unix milliseconds."""
@@ -74,12 +75,12 @@ class CutOff(NamedTuple):
 
 
 def _staged(session: Session) -> int:
-    """Bytes of memory that its open transactions take."""
+    """Return the bytes of memory that the open transactions of a session use."""
     return sum(each.size for each in session.transactions.values())
 
 
 class Sessions:
-    """The virtual hosts, who may come in, and who is here."""
+    """The virtual hosts, the login, and the open sessions."""
 
     def __init__(
         self,
@@ -94,25 +95,25 @@ class Sessions:
         self.queueing, self.bounds, self.clock = queueing, bounds or Bounds(), clock
         self.backlog_bytes = self.bounds.backlog_bytes or queueing.broker.cache_bytes_max // BACKLOG_SHARE
         self.names = frozenset({"localhost", socket.gethostname(), *names})
-        """Of this machine."""
+        """Names of this machine."""
         self.connected = Connected["Session"](self.bounds.connections)
         self.held = 0
-        """Bytes of frames that are not whole."""
+        """Bytes of incomplete frames."""
         self.staged = 0
-        """Bytes of memory that transactions take."""
-        self.cut_offs: deque[CutOff] = deque(maxlen=CUT_OFFS_MAX)
+        """Bytes of memory that transactions use."""
+        self.cut_offs: deque[CutOffClient] = deque(maxlen=CUT_OFFS_MAX)
         self.cut_off_counts: Counter[str] = Counter()
-        """By why, since the start."""
+        """By reason, since the start."""
         self.frames = Counter[str]()
         """Frames of clients by command, since the start."""
         self._access, self._any_user = access, any_user
 
     def login(self, certified: str | None, peer: str) -> Login:
-        """For a client at an address that has shown a certificate, or none."""
+        """Return a login for a client, by its address and its certificate, if it has one."""
         return Login(self._access, certified, any_user=self._any_user, peer=peer.rpartition(":")[0] or peer)
 
     def admit(self, session: Session) -> StompFault | None:
-        """Take in a session; why it may not be, if so."""
+        """Add a session; return the fault if there are too many, or the node closes."""
         self.queueing.clients[session] = None
         if self.connected.admit(session):
             return None
@@ -121,30 +122,30 @@ class Sessions:
         return StompFault("too many connections", f"at most {self.bounds.connections} are allowed")
 
     def discard(self, session: Session) -> None:
-        """A session is over."""
+        """Remove a session that has ended."""
         self.connected.discard(session)
         self.queueing.clients.pop(session, None)
 
     def note(self, session: Session, why: str, detail: str) -> None:
-        """A client is cut off."""
+        """Record a client that is cut off."""
         self.cut_off_counts[why] += 1
-        self.cut_offs.append(CutOff(self.queueing.broker.now_ms(), session.peer, session.user, why, detail))
+        self.cut_offs.append(CutOffClient(self.queueing.broker.now_ms(), session.peer, session.user, why, detail))
 
     def check_held(self) -> None:
-        """Memory is short: whoever holds the most of it with half a frame has to go."""
+        """Cut off the client with the most bytes of an incomplete frame, if memory is short."""
         if self.held > self.bounds.held_bytes:
             largest = max(self.connected, key=lambda each: each.held)
             largest.cut_off("too much that is not whole", f"{largest.held} bytes of one frame")
 
     def check_staged(self) -> None:
-        """The same with open transactions."""
+        """Cut off the client with the largest open transactions, if memory is short."""
         if self.staged > STAGED_BYTES_MAX:
             largest = max(self.connected, key=_staged)
             largest.cut_off("too much in transactions", f"{_staged(largest)} bytes are not committed")
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Look after the time of all sessions, until the end; then tell everybody."""
+        """Tick all sessions until the end; then close them."""
         async with ticking(lambda: self.connected, TICK_S, clock=self.clock, log=_log, name="wherry stomp ticks"):
             try:
                 yield
@@ -152,7 +153,7 @@ class Sessions:
                 await self.close()
 
     async def close(self) -> None:
-        """Store what came, and tell everybody that this is the end."""
+        """Store what arrived, and send all clients that the broker closes."""
         self.connected.is_closing = True
         await self.queueing.intake.flush()
         for session in self.connected:

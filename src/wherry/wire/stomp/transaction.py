@@ -1,4 +1,4 @@
-"""Transactions of a session: SENDs, ACKs and NACKs that wait for COMMIT, and then are one entry of the journal."""
+"""Transactions of a session: SENDs, ACKs and NACKs that wait for COMMIT, and are then one entry of the journal."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from wherry.queueing.flow.delivering import QueueDelivery, SettleVerb
 from wherry.queueing.flow.intake import Intake
 from wherry.queueing.hosts.queue import Queue
 from wherry.wire.stomp.codec import StompFault
-from wherry.wire.stomp.subscriptions import Out
+from wherry.wire.stomp.subscriptions import UnackedMessage
 
 if TYPE_CHECKING:
     from wherry.wire.stomp.sessions import Sessions
 
 OPEN_MAX = 100
-"""Transactions of one session."""
+"""Open transactions of one session."""
 
 ROW_BYTES, PAIR_BYTES = 512, 192
-"""What a message of a queue, or an ACK, and a header take in memory beside their bytes."""
+"""Memory of a message or an ACK, and of a header, beside their bytes."""
 
 
 def size_of(message: Rows) -> int:
-    """Bytes of memory that a message takes."""
+    """Return the bytes of memory that a message uses."""
     return ROW_BYTES + message.body_bytes + len(message.envelope or b"") + PAIR_BYTES * len(message.headers or ())
 
 
 class Transaction:
-    """What was said in it so far."""
+    """The frames of a transaction so far."""
 
     def __init__(self, shared: Sessions) -> None:
         self._shared = shared
         self.messages: list[tuple[Queue, Rows, Handling]] = []
-        self.settled: list[tuple[Out, SettleVerb]] = []
+        self.settled: list[tuple[UnackedMessage, SettleVerb]] = []
         self.receipts: list[str] = []
-        """Of its SENDs, to be given when they are stored."""
+        """Receipts of its SENDs, to be sent when they are stored."""
         self.size = 0
-        """Bytes of memory, of which the shared counts those of all."""
+        """Bytes of memory; `Sessions.staged` is the sum of all."""
 
     def send(self, rows: list[tuple[Queue, Rows, Handling]], row_size: int, receipt_id: str | None) -> None:
-        """Take up a SEND: a message, once for each queue that it reaches."""
+        """Add a SEND: a message, once for each queue that it is routed to."""
         self.check(len(rows), row_size, 0 if receipt_id is None else PAIR_BYTES + len(receipt_id))
         self.messages += rows
         if receipt_id is not None:
             self.receipts.append(receipt_id)
 
     def check(self, count: int, row_size: int = ROW_BYTES, more: int = 0) -> None:
-        """A transaction does not grow for ever, nor do all together. A message counts for each queue it reaches."""
+        """Raise a fault if this transaction, or all together, would grow too large. A message counts for each queue."""
         most, most_bytes = transaction.TRANSACTION_MAX, transaction.TRANSACTION_BYTES_MAX
         size = count * row_size + more
         if len(self.messages) + len(self.settled) + count > most or self.size + size > most_bytes:
@@ -58,28 +58,28 @@ class Transaction:
         self._shared.check_staged()
 
     def drop_messages(self) -> None:
-        """They are not needed any more, and what it took is free."""
+        """Free the messages, and the memory that they used."""
         self.messages.clear()
         self._shared.staged -= self.size
         self.size = 0
 
-    async def commit(self, broker: BrokerPort, intake: Intake) -> list[tuple[Out, SettleVerb]]:
-        """All messages and acks at once, or none of them; durable on return. What else is left to be said of messages.
+    async def commit(self, broker: BrokerPort, intake: Intake) -> list[tuple[UnackedMessage, SettleVerb]]:
+        """Make all publishes and acks, or none; durable on return. Return the requeues and rejects to be made.
 
         The caller holds the messages again if this fails.
         """
         rows: dict[QueueDelivery, list[int]] = {}
-        others: list[tuple[Out, SettleVerb]] = []
-        for out, verb in self.settled:
+        others: list[tuple[UnackedMessage, SettleVerb]] = []
+        for message, verb in self.settled:
             if verb == "ack":
-                rows.setdefault(out.queue_delivery, []).append(out.row)
+                rows.setdefault(message.queue_delivery, []).append(message.row)
             else:
-                others.append((out, verb))
+                others.append((message, verb))
         acks = [part for queue_delivery, mine in rows.items() for part in queue_delivery.parts(mine)]
         await transaction.commit(broker, intake.batches(self.messages), acks)
         for queue_delivery, mine in rows.items():
             queue_delivery.let_go(mine)
-        for out, verb in self.settled:
+        for message, verb in self.settled:
             if verb == "ack":
-                out.subscription.settled(1, out.size)
+                message.consumer.settled(1, message.size)
         return others

@@ -7,7 +7,7 @@
 | `amqp-message-id` | `message-id` |
 | `priority`, `timestamp` | the same, numbers |
 | `persistent:true` | `delivery-mode` 2; any other value: none |
-| `expires`, Unix milliseconds, as ActiveMQ has it | `expiration`, what is left of it |
+| `expires`, Unix milliseconds, as in ActiveMQ | `expiration`, the milliseconds that are left |
 | every other header | a header, as text |
 """
 
@@ -42,24 +42,24 @@ _TEXT = {
 _NUMBERS = {"priority": ("priority", 255), "timestamp": ("timestamp", (1 << 64) - 1)}
 
 _OF_SEND = frozenset({"destination", "receipt", "transaction", "content-length", "persistent", *_TEXT, *_NUMBERS})
-"""Headers that are no headers of the message."""
+"""Headers of a SEND that are not headers of the message."""
 
 _OF_MESSAGE = frozenset(
     {"destination", "subscription", "message-id", "ack", "redelivered", "content-length", "persistent"}
     | {*_TEXT, *_NUMBERS}
 )
-"""Names that a MESSAGE uses itself: a header of the message of that name would be the second, and not count."""
+"""Names that a MESSAGE uses itself: a message header of the same name would come second, and not count."""
 
 
 def raw_properties(headers: Mapping[str, str], now_ms: int) -> bytes:
-    """What a SEND says of its message, as the bytes that an envelope keeps."""
+    """Return the properties of a SEND's message, as the bytes that an envelope keeps."""
     known: dict[str, Any] = {field: headers[name] for name, field in _TEXT.items() if name in headers}
     for name, (field, most) in _NUMBERS.items():
         if name in headers:
             known[field] = whole(headers, name, most)
     if "expires" in headers and "expiration" not in headers:
         left = whole(headers, "expires", TIME_MS_MAX)
-        if left:  # 0 is never
+        if left:  # 0 means never
             known["expiration"] = str(max(0, left - now_ms))
     elif "expiration" in headers:
         whole(headers, "expiration", TIME_MS_MAX)
@@ -79,7 +79,7 @@ def _too_long(headers: Mapping[str, str]) -> StompFault:
 
 
 def whole(headers: Mapping[str, str], name: str, most: int, first: int = 0) -> int:
-    """A number in a header, or the fault."""
+    """Return the number in a header; raise the fault if it is none."""
     text = headers[name].strip()
     if not (text.isascii() and text.isdecimal()) or len(text) > 20 or not first <= int(text) <= most:
         shown = headers[name][:80]
@@ -88,7 +88,7 @@ def whole(headers: Mapping[str, str], name: str, most: int, first: int = 0) -> i
 
 
 def flag(headers: Mapping[str, str], name: str, *, default: bool = False) -> bool:
-    """Whether a header says true."""
+    """Return whether a header is `true`."""
     value = headers.get(name)
     return default if value is None else value.strip().lower() == "true"
 
@@ -97,7 +97,7 @@ _MILLISECONDS = re.compile(r"[0-9]{1,16}")
 
 
 def due_ms(headers: Mapping[str, str]) -> int | None:
-    """When a message is due, in Unix milliseconds; None for one that may go out at once."""
+    """Return the due time of a message in Unix milliseconds; None for a message without one."""
     text = headers.get(DUE)
     if text is None:
         return None
@@ -124,7 +124,7 @@ _lines: dict[tuple[str, str, bytes, str], tuple[bytes, bytes]] = {}
 
 
 def message_lines(exchange: str, key: str, raw: bytes, version: str) -> tuple[bytes, bytes]:
-    """The headers of a MESSAGE that the message itself brings: its destination, the others. Most are like the last."""
+    """Return the MESSAGE headers that come from the message: its destination, and the others; usually cached."""
     place = (exchange, key, raw, version)
     found = _lines.get(place)
     if found is None:
@@ -158,12 +158,12 @@ def _message_lines(exchange: str, key: str, raw: bytes, version: str) -> tuple[b
 
 
 def _place(reply_to: str) -> str:
-    """Where replies go, as a destination: AMQP names a queue, STOMP may have named any place."""
+    """Return where replies go, as a destination: AMQP names a queue, STOMP may have named any destination."""
     return reply_to if reply_to.startswith(tuple(PREFIXES)) else REPLY + reply_to
 
 
 def _as_text(value: object) -> str | None:
-    """A value that can be said in one word; None for lists and tables."""
+    """Return a simple value as text; None for lists and tables."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -17,7 +17,7 @@ from wherry.wire.http.protocol.bodies import (
     FIRST_BYTES,
     GROWTH,
     GROWTH_WHEN_SHORT,
-    Gathering,
+    PartialBody,
 )
 from wherry.wire.http.protocol.bounds import Bounds
 from wherry.wire.http.protocol.connection import INBOX_BYTES, Connection
@@ -70,7 +70,7 @@ def test_bodies_together_are_bounded():
 
 def grown(length: int, growth: int) -> tuple[list[int], int]:
     """The rooms that a body has one after another, and the bytes that are moved between them."""
-    gathering, rooms, moved = Gathering(length), [], 0
+    gathering, rooms, moved = PartialBody(length), [], 0
     while not gathering.is_whole:
         moved += gathering.got
         gathering.grow(gathering.next_room(growth))

@@ -13,7 +13,7 @@ from wherry.model.calls.receipts import SETTLED_MAX
 from wherry.model.errors import InvalidInput
 from wherry.model.limits import BATCH_MESSAGES_MAX
 from wherry.wire.http.api.reading import NAMED_BYTES_MAX, UNTOLD, decode_body
-from wherry.wire.http.endpoints.consume import Receipts
+from wherry.wire.http.endpoints.consume import ReceiptsToSettle
 from wherry.wire.http.formats import read_messages
 from wherry.wire.http.protocol.message import JSON, NDJSON, Request
 
@@ -79,8 +79,8 @@ def test_lines_are_counted_before_they_are_made() -> None:
 
 def test_receipts_are_counted_before_they_are_made() -> None:
     many = b'{"receipts": [' + b'"1",' * (SETTLED_MAX + 200) + b'"1"]}'
-    fault, peak = refusal(lambda: decode_body(Receipts, request(many)))
+    fault, peak = refusal(lambda: decode_body(ReceiptsToSettle, request(many)))
     assert fault.field == "body"
     assert peak < 2 * len(many)
     fine = b'{"receipts": [' + b'"1",' * NAMED_BYTES_MAX + b'"1"]}'
-    assert len(decode_body(Receipts, request(fine)).receipts) == NAMED_BYTES_MAX + 1
+    assert len(decode_body(ReceiptsToSettle, request(fine)).receipts) == NAMED_BYTES_MAX + 1

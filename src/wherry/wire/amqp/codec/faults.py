@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Reply(IntEnum):
+class ReplyCode(IntEnum):
     """The reply codes of the specification. RabbitMQ's reply texts begin with their names."""
 
     SUCCESS = 200
@@ -31,13 +31,13 @@ class Reply(IntEnum):
 
 SOFT = frozenset(
     {
-        Reply.CONTENT_TOO_LARGE,
-        Reply.NO_ROUTE,
-        Reply.NO_CONSUMERS,
-        Reply.ACCESS_REFUSED,
-        Reply.NOT_FOUND,
-        Reply.RESOURCE_LOCKED,
-        Reply.PRECONDITION_FAILED,
+        ReplyCode.CONTENT_TOO_LARGE,
+        ReplyCode.NO_ROUTE,
+        ReplyCode.NO_CONSUMERS,
+        ReplyCode.ACCESS_REFUSED,
+        ReplyCode.NOT_FOUND,
+        ReplyCode.RESOURCE_LOCKED,
+        ReplyCode.PRECONDITION_FAILED,
     }
 )
 """The codes that end a channel only, unless the fault overrides it; all others end the connection."""
@@ -55,7 +55,7 @@ class AmqpFault(Exception):
 
     def __init__(
         self,
-        code: Reply,
+        code: ReplyCode,
         detail: str,
         *,
         channel: int = 0,

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar, get_args, get_or
 
 from wherry.model.errors import InvalidInput
 from wherry.queueing.message.table import Malformed, encode_short, encode_table, read_table
-from wherry.wire.amqp.codec.faults import AmqpFault, Reply
+from wherry.wire.amqp.codec.faults import AmqpFault, ReplyCode
 
 
-class Wire(Enum):
+class FieldForm(Enum):
     """The form of a field on the wire; the value of a number is its letter in a `struct`."""
 
     OCTET = "B"
@@ -29,18 +29,18 @@ class Wire(Enum):
     TABLE = "table"
 
 
-Octet: TypeAlias = Annotated[int, Wire.OCTET]
-Short: TypeAlias = Annotated[int, Wire.SHORT]
-Long: TypeAlias = Annotated[int, Wire.LONG]
-LongLong: TypeAlias = Annotated[int, Wire.LONG_LONG]
-Bit: TypeAlias = Annotated[bool, Wire.BIT]
+Octet: TypeAlias = Annotated[int, FieldForm.OCTET]
+Short: TypeAlias = Annotated[int, FieldForm.SHORT]
+Long: TypeAlias = Annotated[int, FieldForm.LONG]
+LongLong: TypeAlias = Annotated[int, FieldForm.LONG_LONG]
+Bit: TypeAlias = Annotated[bool, FieldForm.BIT]
 """Up to eight bits that follow each other share an octet, the first in its lowest bit."""
-ShortStr: TypeAlias = Annotated[str, Wire.SHORT_STR]
+ShortStr: TypeAlias = Annotated[str, FieldForm.SHORT_STR]
 """At most 255 bytes. Bytes that are no UTF-8 are kept as surrogates and are sent as they came."""
-LongStr: TypeAlias = Annotated[bytes, Wire.LONG_STR]
-Table: TypeAlias = Annotated[dict[str, Any], Wire.TABLE]
+LongStr: TypeAlias = Annotated[bytes, FieldForm.LONG_STR]
+Table: TypeAlias = Annotated[dict[str, Any], FieldForm.TABLE]
 
-_NUMBERS = (Wire.OCTET, Wire.SHORT, Wire.LONG, Wire.LONG_LONG)
+_NUMBERS = (FieldForm.OCTET, FieldForm.SHORT, FieldForm.LONG, FieldForm.LONG_LONG)
 _LENGTH = struct.Struct(">I")
 
 _Read: TypeAlias = Callable[[bytes, int, list[Any]], int]
@@ -74,12 +74,12 @@ class Signature(Generic[_T]):
         except (struct.error, IndexError):
             at = len(payload) + 1
         except Malformed as fault:
-            raise AmqpFault(Reply.FRAME_ERROR, str(fault), ids=self._ids) from None
+            raise AmqpFault(ReplyCode.FRAME_ERROR, str(fault), ids=self._ids) from None
         if at > len(payload):
-            raise AmqpFault(Reply.FRAME_ERROR, f"{self._name} ends within its arguments", ids=self._ids)
+            raise AmqpFault(ReplyCode.FRAME_ERROR, f"{self._name} ends within its arguments", ids=self._ids)
         if at < len(payload):
             excess = len(payload) - at
-            raise AmqpFault(Reply.FRAME_ERROR, f"{self._name} has {excess} bytes too many", ids=self._ids)
+            raise AmqpFault(ReplyCode.FRAME_ERROR, f"{self._name} has {excess} bytes too many", ids=self._ids)
         return self._kind(*values)
 
     def encode(self, method: _T) -> bytes:
@@ -90,7 +90,7 @@ class Signature(Generic[_T]):
             raise InvalidInput(self._name, method, "numbers that fit into their fields") from error
 
 
-def _wires(kind: type) -> list[tuple[str, Wire]]:
+def _wires(kind: type) -> list[tuple[str, FieldForm]]:
     """Return the fields of a method in order, each with its wire type."""
     return [
         (name, get_args(hint)[1])
@@ -99,17 +99,17 @@ def _wires(kind: type) -> list[tuple[str, Wire]]:
     ]
 
 
-def _steps(fields: list[tuple[str, Wire]]) -> Iterator[tuple[_Read, _Write]]:
+def _steps(fields: list[tuple[str, FieldForm]]) -> Iterator[tuple[_Read, _Write]]:
     for group, run in groupby(fields, key=lambda field: "number" if field[1] in _NUMBERS else field[1].value):
         names, wires = zip(*run, strict=True)
         if group == "number":
             yield _numbers(names, struct.Struct(">" + "".join(wire.value for wire in wires)))
-        elif group == Wire.BIT.value:
+        elif group == FieldForm.BIT.value:
             for first in range(0, len(names), 8):
                 yield _bits(names[first : first + 8])
         else:
             for name in names:
-                yield _OTHERS[Wire(group)](name)
+                yield _OTHERS[FieldForm(group)](name)
 
 
 def _numbers(names: tuple[str, ...], layout: struct.Struct) -> tuple[_Read, _Write]:
@@ -168,8 +168,8 @@ def _table(name: str) -> tuple[_Read, _Write]:
     return read, lambda method: encode_table(getattr(method, name))
 
 
-_OTHERS: dict[Wire, Callable[[str], tuple[_Read, _Write]]] = {
-    Wire.SHORT_STR: _short_str,
-    Wire.LONG_STR: _long_str,
-    Wire.TABLE: _table,
+_OTHERS: dict[FieldForm, Callable[[str], tuple[_Read, _Write]]] = {
+    FieldForm.SHORT_STR: _short_str,
+    FieldForm.LONG_STR: _long_str,
+    FieldForm.TABLE: _table,
 }

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from wherry.wire.amqp.codec.faults import AmqpFault, Reply
+from wherry.wire.amqp.codec.faults import AmqpFault, ReplyCode
 from wherry.wire.amqp.codec.fields import Signature
 from wherry.wire.amqp.codec.kinds.basic import (
     BasicAck,
@@ -183,11 +183,11 @@ _SIGNATURES = {kind: Signature(kind, kind.ids, name_of(kind)) for kind in METHOD
 def decode_method(payload: bytes) -> Method:
     """Decode the payload of a method frame, which the method must fill exactly."""
     if len(payload) < 4:
-        raise AmqpFault(Reply.FRAME_ERROR, f"a method frame of {len(payload)} bytes has no class id and method id")
+        raise AmqpFault(ReplyCode.FRAME_ERROR, f"a method frame of {len(payload)} bytes has no class id and method id")
     ids = (int.from_bytes(payload[:2], "big"), int.from_bytes(payload[2:4], "big"))
     kind = METHODS.get(ids)
     if kind is None:
-        raise AmqpFault(Reply.NOT_IMPLEMENTED, f"unknown method {ids[0]}.{ids[1]}", ids=ids)
+        raise AmqpFault(ReplyCode.NOT_IMPLEMENTED, f"unknown method {ids[0]}.{ids[1]}", ids=ids)
     method: Method = _SIGNATURES[kind].decode(payload, 4)
     return method
 

@@ -17,7 +17,7 @@ import msgspec
 
 from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import Malformed
-from wherry.wire.amqp.codec.faults import AmqpFault, Reply
+from wherry.wire.amqp.codec.faults import AmqpFault, ReplyCode
 from wherry.wire.amqp.codec.frames import (
     ACK_WORD,
     BASIC,
@@ -68,7 +68,7 @@ class Called(msgspec.Struct, frozen=True, gc=False):
     method: Method
 
 
-class Route(NamedTuple):
+class PublishFields(NamedTuple):
     """The fields of a `basic.publish`."""
 
     exchange: str
@@ -77,11 +77,11 @@ class Route(NamedTuple):
     immediate: bool
 
 
-class Publish(msgspec.Struct, frozen=True, gc=False):
+class IncomingMessages(msgspec.Struct, frozen=True, gc=False):
     """A whole message, which is `basic.publish`, header and body; or several that differ only in their bodies."""
 
     channel: int
-    route: Route
+    route: PublishFields
     properties: UsedProperties
     """Checked; `properties.raw` is what deliveries must contain."""
     bodies: list[bytes]
@@ -95,7 +95,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
     multiple: bool
 
 
-Event: TypeAlias = Greeted | Misgreeted | Heartbeat | Called | Publish | Ack | AmqpFault
+Event: TypeAlias = Greeted | Misgreeted | Heartbeat | Called | IncomingMessages | Ack | AmqpFault
 
 _GREETED, _MISGREETED, _HEARTBEAT = Greeted(), Misgreeted(), Heartbeat()
 
@@ -119,14 +119,14 @@ class _Content:
 
     __slots__ = ("body", "properties", "route", "size")
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: PublishFields) -> None:
         self.route = route
         self.properties: UsedProperties | None = None
         self.size = 0
         self.body = bytearray()  # not a list of pieces: a body of tiny frames would take many times its size
 
 
-class Reader:
+class FrameReader:
     """Reads everything that one client sends, from its first byte.
 
     Parameters
@@ -151,7 +151,7 @@ class Reader:
         self._unfinished: dict[int, _Content | None] = {}
         """By channel; None for one that is muted."""
         self._held = 0
-        self._routes: dict[bytes, Route] = {}
+        self._routes: dict[bytes, PublishFields] = {}
         """By the payload of a `basic.publish`: producers repeat the same one again and again."""
 
     @property
@@ -229,7 +229,9 @@ class Reader:
         self._need = OVERHEAD
         return at
 
-    def _publishes(self, data: bytes, start: int, at: int, channel: int, route: Route, events: list[Event]) -> int:
+    def _publishes(
+        self, data: bytes, start: int, at: int, channel: int, route: PublishFields, events: list[Event]
+    ) -> int:
         """Read a publish whose frames are all here and correct, and following ones that differ only in the body.
 
         The frame of its method is from `start` to `at`. Returns where the last publish ends; 0 if `_frame` must read
@@ -301,13 +303,13 @@ class Reader:
             return self._method(channel, payload)
         if kind == HEARTBEAT:
             if channel or payload:
-                raise AmqpFault(Reply.FRAME_ERROR, "a heart-beat belongs to channel 0 and is empty")
+                raise AmqpFault(ReplyCode.FRAME_ERROR, "a heart-beat belongs to channel 0 and is empty")
             return _HEARTBEAT
         if kind not in (CONTENT_HEADER, CONTENT_BODY):
             self._deaf = True  # the type is unknown, so what follows cannot be read either
-            raise AmqpFault(Reply.FRAME_ERROR, f"unknown type of frame: {kind}")
+            raise AmqpFault(ReplyCode.FRAME_ERROR, f"unknown type of frame: {kind}")
         if channel == 0:
-            raise AmqpFault(Reply.CHANNEL_ERROR, "content on channel 0")
+            raise AmqpFault(ReplyCode.CHANNEL_ERROR, "content on channel 0")
         content = self._unfinished.get(channel, _NOTHING)
         if content is None:
             return None
@@ -325,12 +327,12 @@ class Reader:
             return None
         method = decode_method(payload)
         if (method.ids[0] == ConnectionClose.ids[0]) != (channel == 0):
-            code = Reply.COMMAND_INVALID if channel else Reply.CHANNEL_ERROR
+            code = ReplyCode.COMMAND_INVALID if channel else ReplyCode.CHANNEL_ERROR
             raise AmqpFault(code, f"{name_of(type(method))} on channel {channel}", ids=method.ids)
         if type(method) is BasicPublish:
-            route = Route(method.exchange, method.routing_key, method.mandatory, method.immediate)
+            route = PublishFields(method.exchange, method.routing_key, method.mandatory, method.immediate)
             if len(self._unfinished) >= self.channel_max:
-                raise AmqpFault(Reply.CHANNEL_ERROR, f"messages on more than {self.channel_max} channels at a time")
+                raise AmqpFault(ReplyCode.CHANNEL_ERROR, f"messages on more than {self.channel_max} channels at a time")
             if len(self._routes) >= _ROUTES_AT_MOST:
                 self._routes.clear()
             self._routes[payload] = route
@@ -338,7 +340,9 @@ class Reader:
             self._held += CONTENT_BYTES
             return None
         if method.ids in CONTENT:
-            raise AmqpFault(Reply.COMMAND_INVALID, f"{name_of(type(method))} is for servers to send", ids=method.ids)
+            raise AmqpFault(
+                ReplyCode.COMMAND_INVALID, f"{name_of(type(method))} is for servers to send", ids=method.ids
+            )
         if type(method) is BasicAck:
             return Ack(channel, method.delivery_tag, method.multiple)
         if content is None and type(method) is ChannelCloseOk:
@@ -348,13 +352,13 @@ class Reader:
     def _header(self, channel: int, content: _Content, payload: bytes) -> Event | None:
         ids = BasicPublish.ids
         if len(payload) < 14:
-            raise AmqpFault(Reply.SYNTAX_ERROR, f"a content header of {len(payload)} bytes", ids=ids)
+            raise AmqpFault(ReplyCode.SYNTAX_ERROR, f"a content header of {len(payload)} bytes", ids=ids)
         class_id, weight, size = _CONTENT.unpack_from(payload)
         if class_id != BASIC or weight:
-            raise AmqpFault(Reply.FRAME_ERROR, f"content header of class {class_id} and weight {weight}", ids=ids)
+            raise AmqpFault(ReplyCode.FRAME_ERROR, f"content header of class {class_id} and weight {weight}", ids=ids)
         if size > self.body_max:
             raise AmqpFault(
-                Reply.CONTENT_TOO_LARGE,
+                ReplyCode.CONTENT_TOO_LARGE,
                 f"a body of {size} bytes is larger than {self.body_max}",
                 channel=channel,
                 ids=ids,
@@ -362,7 +366,7 @@ class Reader:
         try:
             content.properties = used_properties(payload[12:])
         except Malformed as fault:
-            raise AmqpFault(Reply.SYNTAX_ERROR, str(fault)) from None
+            raise AmqpFault(ReplyCode.SYNTAX_ERROR, str(fault)) from None
         content.size = size
         self._held += len(payload)
         return None if size else self._finished(channel, content, b"")
@@ -371,7 +375,7 @@ class Reader:
         missing = content.size - len(content.body) - len(payload)
         if missing < 0:
             raise AmqpFault(
-                Reply.UNEXPECTED_FRAME, f"a body {-missing} bytes larger than announced", ids=BasicPublish.ids
+                ReplyCode.UNEXPECTED_FRAME, f"a body {-missing} bytes larger than announced", ids=BasicPublish.ids
             )
         if missing == 0 and not content.body:
             return self._finished(channel, content, payload)
@@ -379,10 +383,10 @@ class Reader:
         self._held += len(payload)
         return None if missing else self._finished(channel, content, bytes(content.body))
 
-    def _finished(self, channel: int, content: _Content, body: bytes) -> Publish:
+    def _finished(self, channel: int, content: _Content, body: bytes) -> IncomingMessages:
         self._forget(channel)
         assert content.properties is not None
-        return Publish(channel, content.route, content.properties, [body])
+        return IncomingMessages(channel, content.route, content.properties, [body])
 
     def _forget(self, channel: int) -> None:
         content = self._unfinished.pop(channel, None)
@@ -397,7 +401,7 @@ class Reader:
             if size > self.frame_max
             else "no frame end where one is due"
         )
-        events.append(AmqpFault(Reply.FRAME_ERROR, what))
+        events.append(AmqpFault(ReplyCode.FRAME_ERROR, what))
         self._failed = self._deaf = True
         self._unfinished.clear()
         self._held = 0
@@ -424,20 +428,25 @@ class Reader:
         return end if self._deaf else at
 
 
-_NOTHING = _Content(Route("", "", False, False))
+_NOTHING = _Content(PublishFields("", "", False, False))
 """Stands for the content of a channel that has none."""
 
 _CHANNEL_ENDS = frozenset(struct.pack(">HH", *kind.ids) for kind in (ChannelClose, ChannelCloseOk))
 _CONNECTION_ENDS = frozenset(struct.pack(">HH", *kind.ids) for kind in (ConnectionClose, ConnectionCloseOk))
 
 
-def _run(events: list[Event], channel: int, route: Route, raw: bytes) -> list[bytes] | None:
+def _run(events: list[Event], channel: int, route: PublishFields, raw: bytes) -> list[bytes] | None:
     """Return the list for a body: of the last event if it is alike, or of a new one; None for bad properties."""
     last = events[-1] if events else None
-    if type(last) is Publish and last.route is route and last.channel == channel and last.properties.raw == raw:
+    if (
+        type(last) is IncomingMessages
+        and last.route is route
+        and last.channel == channel
+        and last.properties.raw == raw
+    ):
         return last.bodies
     try:
-        new = Publish(channel, route, used_properties(raw), [])
+        new = IncomingMessages(channel, route, used_properties(raw), [])
     except Malformed:
         return None
     events.append(new)
@@ -447,4 +456,4 @@ def _run(events: list[Event], channel: int, route: Route, raw: bytes) -> list[by
 def _unexpected(kind: int, content: _Content) -> AmqpFault:
     came = {METHOD: "a method", CONTENT_HEADER: "a content header", CONTENT_BODY: "a content body"}[kind]
     due = "a method" if content is _NOTHING else "a content header" if content.properties is None else "a content body"
-    return AmqpFault(Reply.UNEXPECTED_FRAME, f"{came} came where {due} was due", ids=BasicPublish.ids)
+    return AmqpFault(ReplyCode.UNEXPECTED_FRAME, f"{came} came where {due} was due", ids=BasicPublish.ids)

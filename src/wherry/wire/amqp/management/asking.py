@@ -33,7 +33,7 @@ SEES_ALL = frozenset({"monitoring", ADMINISTRATOR})
 Row = dict[str, Any]
 
 
-class Reply(NamedTuple):
+class ManagementAnswer(NamedTuple):
     """A status, and the value of the JSON answer; None for no body."""
 
     status: int

@@ -15,13 +15,13 @@ from wherry.queueing.hosts.virtual_host import VirtualHost
 from wherry.queueing.names import full_name
 from wherry.queueing.refusals import Reason, refused
 from wherry.wire.amqp.management import people
-from wherry.wire.amqp.management.asking import ManagementCall, Reply, exchange_name, sessions
-from wherry.wire.amqp.management.looking import KINDS, binds, properties_key
+from wherry.wire.amqp.management.asking import ManagementAnswer, ManagementCall, exchange_name, sessions
+from wherry.wire.amqp.management.reads import KINDS, binds, properties_key
 
 # -------------------------------------------------------------------------------------------------------------- queues
 
 
-async def put_queue(ask: ManagementCall) -> Reply:
+async def put_queue(ask: ManagementCall) -> ManagementAnswer:
     """Answer `PUT queues/VHOST/NAME`: declare a queue."""
     host, name = ask.host(ask.parts[1]), ask.parts[2]
     ask.check("admin", full_name(host.name, name))
@@ -37,7 +37,7 @@ async def put_queue(ask: ManagementCall) -> Reply:
         ask.check("publish", full_name(host.name, where) if where else "*")
     was_there = host.has_queue(name)
     await host.declare_queue(name, wanted, None)
-    return Reply(204 if was_there else 201)
+    return ManagementAnswer(204 if was_there else 201)
 
 
 def _queue(ask: ManagementCall, host: VirtualHost) -> Queue:
@@ -46,7 +46,7 @@ def _queue(ask: ManagementCall, host: VirtualHost) -> Queue:
     return host.queue_for(ask.parts[2], None)
 
 
-async def delete_queue(ask: ManagementCall) -> Reply:
+async def delete_queue(ask: ManagementCall) -> ManagementAnswer:
     """Answer `DELETE queues/VHOST/NAME`, optionally only `if-empty=true` and `if-unused=true`."""
     host = ask.host(ask.parts[1])
     queue = _queue(ask, host)
@@ -58,17 +58,17 @@ async def delete_queue(ask: ManagementCall) -> Reply:
     if ask.asks("if-empty") and queue.ready():
         raise refused(Reason.PRECONDITION_FAILED, f"{where} not empty")
     await host.delete_queue(queue)
-    return Reply(204)
+    return ManagementAnswer(204)
 
 
-async def purge_queue(ask: ManagementCall) -> Reply:
+async def purge_queue(ask: ManagementCall) -> ManagementAnswer:
     """Answer `DELETE queues/VHOST/NAME/contents`: delete all ready messages."""
     host = ask.host(ask.parts[1])
     queue = _queue(ask, host)
     ask.check("consume", queue.topic)
     await _flush(ask)
     await host.purge(queue)
-    return Reply(204)
+    return ManagementAnswer(204)
 
 
 async def _flush(ask: ManagementCall) -> None:
@@ -80,7 +80,7 @@ async def _flush(ask: ManagementCall) -> None:
 # ----------------------------------------------------------------------------------------------------------- exchanges
 
 
-async def put_exchange(ask: ManagementCall) -> Reply:
+async def put_exchange(ask: ManagementCall) -> ManagementAnswer:
     """Answer `PUT exchanges/VHOST/NAME`: declare an exchange."""
     host, name = ask.host(ask.parts[1]), exchange_name(ask.parts[2])
     ask.check("admin", full_name(host.name, name))
@@ -95,10 +95,10 @@ async def put_exchange(ask: ManagementCall) -> Reply:
         ask.check("publish", full_name(host.name, wanted.alternate))
     was_there = host.has_exchange(name)
     await host.declare_exchange(name, wanted)
-    return Reply(204 if was_there else 201)
+    return ManagementAnswer(204 if was_there else 201)
 
 
-async def delete_exchange(ask: ManagementCall) -> Reply:
+async def delete_exchange(ask: ManagementCall) -> ManagementAnswer:
     """Answer `DELETE exchanges/VHOST/NAME`, optionally only `if-unused=true`."""
     host, name = ask.host(ask.parts[1]), exchange_name(ask.parts[2])
     if not host.has_exchange(name):
@@ -106,7 +106,7 @@ async def delete_exchange(ask: ManagementCall) -> Reply:
     ask.check("admin", full_name(host.name, name))
     await _flush(ask)
     await host.delete_exchange(name, if_unused=ask.asks("if-unused"))
-    return Reply(204)
+    return ManagementAnswer(204)
 
 
 # ------------------------------------------------------------------------------------------------------------ bindings
@@ -127,7 +127,7 @@ def _ends(ask: ManagementCall) -> tuple[VirtualHost, str, str, str]:
     return host, exchange, KINDS[kind], to
 
 
-async def bind(ask: ManagementCall) -> Reply:
+async def bind(ask: ManagementCall) -> ManagementAnswer:
     """Answer `POST bindings/VHOST/e/EXCHANGE/q|e/NAME`: bind a queue, or another exchange."""
     host, exchange, kind, to = _ends(ask)
     ask.check("consume", full_name(host.name, exchange))
@@ -137,24 +137,24 @@ async def bind(ask: ManagementCall) -> Reply:
     else:
         await host.bind(exchange, key, arguments, to=to)
     place = f"{kind[0]}/{quote(to, safe='')}/{quote(properties_key(key, arguments), safe='')}"
-    return Reply(201, location=place)
+    return ManagementAnswer(201, location=place)
 
 
-async def unbind(ask: ManagementCall) -> Reply:
+async def unbind(ask: ManagementCall) -> ManagementAnswer:
     """Answer `DELETE bindings/VHOST/e/EXCHANGE/q|e/NAME/PROPERTIES`: remove the binding with that key."""
     host, exchange, kind, to = _ends(ask)
     for bound, row in binds(host, exchange, kind, to):
         if row["properties_key"] == ask.parts[6]:
             await _flush(ask)
             await host.unbind_this(exchange, bound)
-            return Reply(204)
+            return ManagementAnswer(204)
     raise NotFound("binding", ask.parts[6])
 
 
 # --------------------------------------------------------------------------------------- virtual hosts and connections
 
 
-async def put_host(ask: ManagementCall) -> Reply:
+async def put_host(ask: ManagementCall) -> ManagementAnswer:
     """Answer `PUT vhosts/NAME`: create a virtual host, which stays until it is deleted, over restarts too."""
     ask.check_admin()
     tags = ask.body.get("tags") or ()
@@ -162,24 +162,24 @@ async def put_host(ask: ManagementCall) -> Reply:
     if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
         raise InvalidInput("tags", tags, "a list of text")
     made = await ask.queueing.make_host(ask.parts[1], ask.text("description", ""), tuple(tags))
-    return Reply(201 if made else 204)
+    return ManagementAnswer(201 if made else 204)
 
 
-async def delete_host(ask: ManagementCall) -> Reply:
+async def delete_host(ask: ManagementCall) -> ManagementAnswer:
     """Answer `DELETE vhosts/NAME`: delete it with its queues and exchanges, and close its connections with a reason."""
     name = ask.check_known(ask.parts[1])
     ask.queueing.check_made(name)
     await people.revoke_all(ask, name)  # first: a new host of that name must not have the old grants
     await ask.queueing.delete_host(name)
     await people.revoke_all(ask, name)  # of what was granted meanwhile
-    return Reply(204)
+    return ManagementAnswer(204)
 
 
-async def close_connection(ask: ManagementCall) -> Reply:
+async def close_connection(ask: ManagementCall) -> ManagementAnswer:
     """Answer `DELETE connections/NAME`: close the connection; its client gets the reason."""
     ask.check_admin()
     for session in sessions(ask.queueing):
         if session.is_open and session.name == ask.parts[1]:
             await session.close(ask.reason or "Closed via management plugin")
-            return Reply(204)
+            return ManagementAnswer(204)
     raise NotFound("connection", ask.parts[1])

@@ -8,8 +8,8 @@ from typing import Any
 from wherry.model.errors import InvalidInput
 from wherry.queueing.hosts.exchanges import BUILT_IN
 from wherry.queueing.introduction import PROPERTIES
-from wherry.wire.amqp.management import changing, looking, people
-from wherry.wire.amqp.management.asking import DEFAULT_EXCHANGE, ManagementCall, Reply, Row
+from wherry.wire.amqp.management import changing, people, reads
+from wherry.wire.amqp.management.asking import DEFAULT_EXCHANGE, ManagementAnswer, ManagementCall, Row
 
 DEFINITIONS_BYTES_MAX = 16 << 20
 
@@ -23,7 +23,7 @@ def written(ask: ManagementCall) -> Row:
     ask.check_admin()
 
     def rows(what: str, fields: tuple[str, ...]) -> list[Row]:
-        found: list[Row] = looking.answer(ManagementCall(ask.queueing, ask.login, [what]))  # type: ignore[assignment]
+        found: list[Row] = reads.answer(ManagementCall(ask.queueing, ask.login, [what]))  # type: ignore[assignment]
         return [{name: row[name] for name in fields} for row in found if not row.get("exclusive")]
 
     return {
@@ -48,7 +48,7 @@ def _binding(row: Row) -> list[str]:
     return ["bindings", row["vhost"], "e", row["source"] or DEFAULT_EXCHANGE, kind, row["destination"]]
 
 
-_Change = Callable[[ManagementCall], Coroutine[Any, Any, Reply]]
+_Change = Callable[[ManagementCall], Coroutine[Any, Any, ManagementAnswer]]
 
 _STEPS: list[tuple[str, _Change, Callable[[Row], list[str]]]] = [
     ("vhosts", changing.put_host, lambda row: ["vhosts", row["name"]]),
@@ -61,7 +61,7 @@ _STEPS: list[tuple[str, _Change, Callable[[Row], list[str]]]] = [
 """The parts of a document, each after the parts that it needs."""
 
 
-async def take_in(ask: ManagementCall) -> Reply:
+async def take_in(ask: ManagementCall) -> ManagementAnswer:
     """Answer `POST definitions`: declare all that a document names. The first refusal ends it; earlier parts stay."""
     ask.check_admin()
     for what, change, path in _STEPS:
@@ -74,4 +74,4 @@ async def take_in(ask: ManagementCall) -> Reply:
             if not all(isinstance(part, str) for part in parts):
                 raise InvalidInput(what, row, "names that are text")
             await change(ManagementCall(ask.queueing, ask.login, parts, known=row))
-    return Reply(204)
+    return ManagementAnswer(204)

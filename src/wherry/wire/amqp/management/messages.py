@@ -13,7 +13,7 @@ from wherry.model.calls.rows import Rows
 from wherry.model.errors import Closed, Forbidden, InvalidInput, TooLarge
 from wherry.model.limits import PAYLOAD_BYTES_MAX, TIME_MS_MAX
 from wherry.queueing.flow.delivering import QueueDelivery, SettleVerb
-from wherry.queueing.flow.intake import Ticket
+from wherry.queueing.flow.intake import Unconfirmed
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.message import properties
 from wherry.queueing.message.envelope import prefix, texts
@@ -21,8 +21,15 @@ from wherry.queueing.message.placing import delay_ms, placement
 from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import without
 from wherry.queueing.refusals import Reason, refused
-from wherry.wire.amqp.management.asking import BODY_BYTES_MAX, ManagementCall, Reply, Row, decoded, exchange_name
-from wherry.wire.amqp.management.looking import plain
+from wherry.wire.amqp.management.asking import (
+    BODY_BYTES_MAX,
+    ManagementAnswer,
+    ManagementCall,
+    Row,
+    decoded,
+    exchange_name,
+)
+from wherry.wire.amqp.management.reads import plain
 
 COUNT_MAX = 1_000
 GOT_BYTES_MAX = 32 << 20
@@ -42,7 +49,7 @@ _MODES: dict[str, SettleVerb] = {
 }
 
 
-class _Waiting:
+class _StoredWait:
     """Waits until one published message is stored or refused."""
 
     def __init__(self) -> None:
@@ -54,7 +61,7 @@ class _Waiting:
             self.over.set_result(not refused)
 
 
-async def publish(ask: ManagementCall) -> Reply:
+async def publish(ask: ManagementCall) -> ManagementAnswer:
     """Answer `POST exchanges/VHOST/NAME/publish`: publish one message; the answer shows whether a queue took it."""
     host = ask.host(ask.parts[1])
     # checked whatever queues the message reaches, which may be none
@@ -76,7 +83,7 @@ async def publish(ask: ManagementCall) -> Reply:
         messages = Rows([body], prefix(exchange, key) + known.raw, key if exchange else None, texts(known))
         delay = delay_ms(known) if terms.delayed else None
         await _stored(ask, targets, messages, known, delay)
-    return Reply(200, {"routed": bool(targets)})
+    return ManagementAnswer(200, {"routed": bool(targets)})
 
 
 class _Message(msgspec.Struct):
@@ -125,7 +132,7 @@ def _properties(ask: ManagementCall) -> UsedProperties:
         if name not in properties.Properties.__struct_fields__:
             raise InvalidInput(f"properties.{name}", given[name], ", ".join(properties.Properties.__struct_fields__))
     if given.get("user_id") not in (None, ask.login.user):
-        raise InvalidInput("properties.user_id", given["user_id"], f"{ask.login.user!r}, who you are")
+        raise InvalidInput("properties.user_id", given["user_id"], f"{ask.login.user!r}, the name of the login")
     raw = properties.NONE
     for name, value in given.items():
         try:
@@ -138,11 +145,13 @@ def _properties(ask: ManagementCall) -> UsedProperties:
 async def _stored(
     ask: ManagementCall, targets: tuple[Queue, ...], messages: Rows, known: UsedProperties, delay: int | None
 ) -> None:
-    waiting, queueing = _Waiting(), ask.queueing
+    waiting, queueing = _StoredWait(), ask.queueing
     now_ms = queueing.broker.now_ms()
     due = None if delay is None else min(now_ms + delay, TIME_MS_MAX)
     for queue in targets:
-        queueing.intake.add(queue.topic, messages, Ticket(waiting, 1), placement(queue, known, due, lambda: now_ms))
+        queueing.intake.add(
+            queue.topic, messages, Unconfirmed(waiting, 1), placement(queue, known, due, lambda: now_ms)
+        )
     try:
         async with asyncio.timeout(STORED_S):
             taken = await waiting.over
@@ -153,7 +162,7 @@ async def _stored(
         raise refused(Reason.PRECONDITION_FAILED, "rejected: a queue that it goes to has reached its limit")
 
 
-async def get(ask: ManagementCall) -> Reply:
+async def get(ask: ManagementCall) -> ManagementAnswer:
     """Answer `POST queues/VHOST/NAME/get`: return the next messages, and remove them or put them back."""
     host = ask.host(ask.parts[1])
     queue = host.queue_for(ask.parts[2], None)
@@ -182,7 +191,7 @@ async def get(ask: ManagementCall) -> Reply:
         for queue_delivery in out:
             ask.queueing.settling.add(queue_delivery, verb if len(out) == len(found) else "requeue", (0,))
     await ask.queueing.settling.flush()
-    return Reply(200, found)
+    return ManagementAnswer(200, found)
 
 
 def _mode(ask: ManagementCall) -> SettleVerb:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from wherry.model.errors import NotFound
-from wherry.wire.amqp.management import changing, definitions, looking, messages, paging, people
-from wherry.wire.amqp.management.asking import BODY_BYTES_MAX, ManagementCall, Reply
+from wherry.wire.amqp.management import changing, definitions, messages, paging, people, reads
+from wherry.wire.amqp.management.asking import BODY_BYTES_MAX, ManagementAnswer, ManagementCall
 
-Change = Callable[[ManagementCall], Coroutine[Any, Any, Reply]]
-Look = Callable[[ManagementCall], Any]
+Change = Callable[[ManagementCall], Coroutine[Any, Any, ManagementAnswer]]
+Read = Callable[[ManagementCall], Any]
 
 _CHANGES: dict[tuple[str, str], Change] = {
     ("PUT", "queues/*/*"): changing.put_queue,
@@ -44,7 +44,7 @@ def body_max(call: Change) -> int:
     return _LARGE.get(call, BODY_BYTES_MAX)
 
 
-_LOOKS: dict[str, Look] = {
+_READS: dict[str, Read] = {
     "users": people.users,
     "users/*": people.user,
     "users/*/permissions": people.permissions_of_user,
@@ -53,7 +53,7 @@ _LOOKS: dict[str, Look] = {
     "permissions/*/*": people.permission,
     "definitions": definitions.written,
 }
-"""Reads beside those of `looking`."""
+"""Reads beside those of `reads`."""
 
 
 def change(method: str, parts: list[str]) -> Change | None:
@@ -64,12 +64,12 @@ def change(method: str, parts: list[str]) -> Change | None:
     return None
 
 
-def look(ask: ManagementCall) -> Any:
+def read(ask: ManagementCall) -> Any:
     """Return what is at a path, in the form asked for; `NotFound` if there is nothing."""
-    for template, call in _LOOKS.items():
+    for template, call in _READS.items():
         if _fits(template, ask.parts):
             return paging.shown(call(ask), ask.query)
-    found = looking.answer(ask)
+    found = reads.answer(ask)
     if found is None:
         raise NotFound("path", "/".join(ask.parts)[:200])
     return paging.shown(found, ask.query)

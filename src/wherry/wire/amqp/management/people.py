@@ -22,7 +22,7 @@ from wherry.model.catalog.key import (
 from wherry.model.errors import InvalidInput, NotFound
 from wherry.queueing.login import GUEST
 from wherry.security.passwords import ALGORITHM, hash_of, make_user, with_hash, with_password
-from wherry.wire.amqp.management.asking import ManagementCall, Reply, Row
+from wherry.wire.amqp.management.asking import ManagementAnswer, ManagementCall, Row
 from wherry.wire.amqp.management.patterns import patterns
 
 ALL = ".*"
@@ -74,7 +74,7 @@ def user(ask: ManagementCall) -> Row:
     raise NotFound("user", ask.parts[1])
 
 
-async def put_user(ask: ManagementCall) -> Reply:
+async def put_user(ask: ManagementCall) -> ManagementAnswer:
     """Answer `PUT users/NAME`: create a user, or replace its password and tags."""
     ask.check_admin()
     name, tags, broker = ask.parts[1], _tags(ask), ask.queueing.broker
@@ -96,7 +96,7 @@ async def put_user(ask: ManagementCall) -> Reply:
             await broker.alter_key(known.id, changed)
         else:
             await broker.put_key(changed(make_user(name, None, tags, now_ms=broker.now_ms())))
-    return Reply(201 if known is None else 204)
+    return ManagementAnswer(201 if known is None else 204)
 
 
 def _tags(ask: ManagementCall) -> tuple[str, ...]:
@@ -107,14 +107,14 @@ def _tags(ask: ManagementCall) -> tuple[str, ...]:
     return tuple(tag.strip() for tag in listed if tag.strip())
 
 
-async def delete_user(ask: ManagementCall) -> Reply:
+async def delete_user(ask: ManagementCall) -> ManagementAnswer:
     """Answer `DELETE users/NAME`: delete a user; its connections are cut off within a second."""
     ask.check_admin()
     await ask.queueing.broker.delete_key(_user(ask, ask.parts[1]).id)
-    return Reply(204)
+    return ManagementAnswer(204)
 
 
-async def delete_users(ask: ManagementCall) -> Reply:
+async def delete_users(ask: ManagementCall) -> ManagementAnswer:
     """Answer `POST users/bulk-delete`: delete the users of a list; unknown names are no error."""
     ask.check_admin()
     wanted = ask.body.get("users")
@@ -125,7 +125,7 @@ async def delete_users(ask: ManagementCall) -> Reply:
         if key is not None:
             with suppress(NotFound):  # another call was quicker
                 await ask.queueing.broker.delete_key(key.id)
-    return Reply(204)
+    return ManagementAnswer(204)
 
 
 # --------------------------------------------------------------------------------------------------------- permissions
@@ -166,28 +166,28 @@ def permission(ask: ManagementCall) -> Row:
     raise NotFound("permission", ask.parts[2])
 
 
-async def put_permission(ask: ManagementCall) -> Reply:
+async def put_permission(ask: ManagementCall) -> ManagementAnswer:
     """Answer `PUT permissions/VHOST/USER`: replace what a user may do in a virtual host."""
     host, name = ask.check_known(ask.parts[1]), ask.parts[2]
     grant = Grant(host, ask.text("configure"), ask.text("write"), ask.text("read"))
     if name == GUEST and _has_guest(ask):
         if (grant.configure, grant.write, grant.read) != (ALL, ALL, ALL):
             raise InvalidInput("user", name, "another one: on a broker without keys guest may do everything")
-        return Reply(201 if await ask.queueing.shut_host(host, shut=False) else 204)
+        return ManagementAnswer(201 if await ask.queueing.shut_host(host, shut=False) else 204)
     rights_of(grant)
-    return Reply(204 if await _grant(ask, _user(ask, name), host, grant) else 201)
+    return ManagementAnswer(204 if await _grant(ask, _user(ask, name), host, grant) else 201)
 
 
-async def delete_permission(ask: ManagementCall) -> Reply:
+async def delete_permission(ask: ManagementCall) -> ManagementAnswer:
     """Answer `DELETE permissions/VHOST/USER`: the user has no rights there, and cannot connect to it."""
     ask.check_admin()
     if ask.parts[2] == GUEST and _has_guest(ask):
         if not await ask.queueing.shut_host(ask.check_known(ask.parts[1]), shut=True):
             raise NotFound("permission", GUEST)
-        return Reply(204)
+        return ManagementAnswer(204)
     if not await _grant(ask, _user(ask, ask.parts[2]), ask.parts[1], None):
         raise NotFound("permission", ask.parts[2])
-    return Reply(204)
+    return ManagementAnswer(204)
 
 
 async def revoke_all(ask: ManagementCall, host: str) -> None:

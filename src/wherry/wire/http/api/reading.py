@@ -41,9 +41,9 @@ def decode_query(kind: type[msgspec.Struct] | None, arguments: list[tuple[str, s
             raise InvalidInput(name, text, "one of " + ", ".join(fields))
         if not text.isascii():
             check.text(name, text)
-        if text == "null" and fields[name] is not Shape.TEXT:  # msgspec would read it as None
+        if text == "null" and fields[name] is not ArgumentForm.TEXT:  # msgspec would read it as None
             raise InvalidInput(name, text, "a value, or no such argument")
-        if fields[name] is Shape.SEVERAL:
+        if fields[name] is ArgumentForm.SEVERAL:
             listed = values.setdefault(name, [])
             assert isinstance(listed, list)
             listed.append(text)
@@ -137,7 +137,7 @@ def _decoder(kind: Any, *, strict: bool = True) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind, strict=strict)
 
 
-class Shape(Enum):
+class ArgumentForm(Enum):
     """The form in which an argument of a query comes."""
 
     TEXT = auto()
@@ -146,14 +146,14 @@ class Shape(Enum):
 
 
 @lru_cache(maxsize=256)
-def _fields(kind: type[msgspec.Struct]) -> dict[str, Shape]:
+def _fields(kind: type[msgspec.Struct]) -> dict[str, ArgumentForm]:
     """Return the arguments of a query by name."""
     return {each.encode_name: _shape(msgspec.inspect.type_info(each.type)) for each in msgspec.structs.fields(kind)}
 
 
-def _shape(info: msgspec.inspect.Type) -> Shape:
+def _shape(info: msgspec.inspect.Type) -> ArgumentForm:
     kinds = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
     plain = [each.type if isinstance(each, msgspec.inspect.Metadata) else each for each in kinds]
     if any(isinstance(each, msgspec.inspect.CollectionType) for each in plain):
-        return Shape.SEVERAL
-    return Shape.TEXT if any(isinstance(each, msgspec.inspect.StrType) for each in plain) else Shape.OTHER
+        return ArgumentForm.SEVERAL
+    return ArgumentForm.TEXT if any(isinstance(each, msgspec.inspect.StrType) for each in plain) else ArgumentForm.OTHER

@@ -103,7 +103,7 @@ class Endpoint:
         return f"{self.method} {self.path}"
 
 
-class Table:
+class EndpointGroup:
     """Endpoints of one tag, collected as they are declared."""
 
     def __init__(self, tag: str) -> None:
@@ -133,7 +133,7 @@ class Table:
         return declare
 
 
-class Router:
+class EndpointTree:
     """Finds the endpoint of a request in a tree of path parts, so that the cost does not grow with the table."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:

@@ -20,7 +20,7 @@ from wherry.model.calls.stats import BrokerFigures, TopicFigures
 from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.protocol.server import Server
 
-LOOK_S = 1.0
+SAMPLE_S = 1.0
 SHARE = 50
 """The pause after a sample, in multiples of the time that the sample took."""
 
@@ -72,7 +72,7 @@ class NodeFigures(msgspec.Struct):
     tallies: list[Tally]
 
 
-class Figures(msgspec.Struct):
+class FiguresView(msgspec.Struct):
     """All counts of one moment. Counters only grow: two moments make a rate."""
 
     at_ms: int
@@ -82,10 +82,10 @@ class Figures(msgspec.Struct):
     """Topics beyond the first thousand."""
 
 
-class Sample(NamedTuple):
+class FiguresSample(NamedTuple):
     """One sample, and its JSON, which all viewers with a right to every topic share."""
 
-    figures: Figures
+    figures: FiguresView
     whole: bytes
     made_s: float
 
@@ -96,25 +96,25 @@ class Sampler:
     def __init__(self, broker: BrokerPort, server: Server) -> None:
         self._broker, self._server = broker, server
         self._looking = asyncio.Lock()
-        self._latest: Sample | None = None
-        self._next: asyncio.Future[Sample] | None = None
+        self._latest: FiguresSample | None = None
+        self._next: asyncio.Future[FiguresSample] | None = None
         self._task: asyncio.Task[None] | None = None
         self._cost_s = 0.0
         self.viewers = 0
-        self.looks = 0
+        self.taken = 0
         """How many samples were taken: the number does not grow with the number of viewers."""
 
-    async def look(self) -> Sample:
+    async def latest(self) -> FiguresSample:
         """Return figures that are at most a second old; concurrent callers share one sample."""
         async with self._looking:
             if self._latest is None or monotonic() - self._latest.made_s >= self._pause_s():
                 self._latest = await self._sample()
             return self._latest
 
-    async def next(self, wait_ms: int) -> Sample:
+    async def next(self, wait_ms: int) -> FiguresSample:
         """Wait for the next sample and return it; return the last one at once if `wait_ms` is 0."""
         if not wait_ms or self._next is None:
-            return await self.look()
+            return await self.latest()
         return await asyncio.shield(self._next)
 
     @asynccontextmanager
@@ -144,15 +144,15 @@ class Sampler:
                 ready.set_result(self._latest)
 
     def _pause_s(self) -> float:
-        return max(LOOK_S, self._cost_s * SHARE)
+        return max(SAMPLE_S, self._cost_s * SHARE)
 
-    async def _sample(self) -> Sample:
+    async def _sample(self) -> FiguresSample:
         with uncollected():
             return await self._seen()
 
-    async def _seen(self) -> Sample:
+    async def _seen(self) -> FiguresSample:
         broker = self._broker
-        self.looks += 1
+        self.taken += 1
         began, spent, now_ms = perf_counter(), 0.0, broker.now_ms()
         topics: list[TopicFigures] = []
         names = broker.first_topics(TOPICS_MAX)
@@ -165,10 +165,10 @@ class Sampler:
                 began = perf_counter()
         topics.sort(key=lambda each: each.name)
         counts = broker.figures()
-        figures = Figures(now_ms, self._node(counts), topics, max(0, counts.topics - TOPICS_MAX))
+        figures = FiguresView(now_ms, self._node(counts), topics, max(0, counts.topics - TOPICS_MAX))
         whole = msgspec.json.encode(figures)
         self._cost_s = spent + perf_counter() - began
-        return Sample(figures, whole, monotonic())
+        return FiguresSample(figures, whole, monotonic())
 
     def _node(self, counts: BrokerFigures) -> NodeFigures:
         metrics, server = self._broker.metrics, self._server
@@ -205,7 +205,9 @@ def _tallies(metrics: Metrics) -> list[Tally]:
     ]
 
 
-def cut(figures: Figures, names: Iterable[str]) -> bytes:
+def cut(figures: FiguresView, names: Iterable[str]) -> bytes:
     """Return the figures as JSON for a caller that may consume these topics only."""
     seen = frozenset(names)
-    return msgspec.json.encode(Figures(figures.at_ms, None, [each for each in figures.topics if each.name in seen], 0))
+    return msgspec.json.encode(
+        FiguresView(figures.at_ms, None, [each for each in figures.topics if each.name in seen], 0)
+    )

@@ -22,7 +22,7 @@ from wherry.model.calls.receipts import SETTLED_MAX
 from wherry.model.catalog.subscription import BUFFER_MAX
 from wherry.model.errors import WherryError
 from wherry.wire.http.api.problem import HttpError, problem
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.api.terms import (
     WAIT_MS_MAX,
@@ -47,7 +47,7 @@ from wherry.wire.http.protocol.message import (
     accepted,
 )
 
-TABLE = Table("consume")
+TABLE = EndpointGroup("consume")
 CONSUMES = ("already-exists", "cut-off", "limit-reached")
 PATH = "/v1/topics/{topic}/subscriptions/{subscription}"
 
@@ -70,28 +70,28 @@ class PullQuery(msgspec.Struct, frozen=True):
     columns: Literal["all", "present"] = "all"
 
 
-class Receipts(msgspec.Struct, forbid_unknown_fields=True):
+class ReceiptsToSettle(msgspec.Struct, forbid_unknown_fields=True):
     """What to settle: receipts as `lease`, `lease:offset` or `lease:first-last`."""
 
     texts_max: ClassVar[int] = SETTLED_MAX + 100
     receipts: ReceiptList
 
 
-class Nack(Receipts, forbid_unknown_fields=True):
+class Nack(ReceiptsToSettle, forbid_unknown_fields=True):
     """Which messages failed, when to try again (by the retry policy unless given), and why."""
 
     delay_ms: DelayMs | None = None
     error: str = ""
 
 
-class DeadLetter(Receipts, forbid_unknown_fields=True):
+class DeadLetter(ReceiptsToSettle, forbid_unknown_fields=True):
     """Which messages to make dead letters, and why."""
 
     reason: str = "rejected"
     error: str = ""
 
 
-class Renew(Receipts, forbid_unknown_fields=True):
+class Renew(ReceiptsToSettle, forbid_unknown_fields=True):
     """Which leases to renew, and for how long: the lease of the subscription unless given."""
 
     lease_ms: LeaseMs | None = None
@@ -118,11 +118,11 @@ def media_type(call: ApiCall, offered: tuple[str, ...] = GIVES) -> str:
     return kind
 
 
-async def listing(call: ApiCall, look: Callable[[BrokerPort, str], Awaitable[Page]]) -> Response:
+async def listing(call: ApiCall, read_page: Callable[[BrokerPort, str], Awaitable[Page]]) -> Response:
     """Return a page of messages that are browsed, not consumed."""
     kind, broker = media_type(call, LISTS), call.service.broker
     async with call.service.listings:
-        page = await look(broker, call["topic"])
+        page = await read_page(broker, call["topic"])
         return await write_page(kind, page.batch, page.next, broker.slices)
 
 
@@ -173,9 +173,9 @@ def within(call: ApiCall) -> tuple[str, str]:
     return call["topic"], call["subscription"]
 
 
-@TABLE.add("POST", PATH + "/ack", "consume", body=Receipts, answers={204: None}, **SETTLING)
+@TABLE.add("POST", PATH + "/ack", "consume", body=ReceiptsToSettle, answers={204: None}, **SETTLING)
 async def ack(call: ApiCall) -> Answer:
-    """Ack messages; the ack is durable when the answer comes."""
+    """Ack messages; acks of durable messages are on disk when the answer comes."""
     await call.service.settler.ack(parts_of(call), within(call))
     return Response(204)
 
@@ -194,7 +194,7 @@ async def dead_letter(call: ApiCall) -> Answer:
     return Response(204)
 
 
-@TABLE.add("POST", PATH + "/release", "consume", body=Receipts, answers={204: None}, **SETTLING)
+@TABLE.add("POST", PATH + "/release", "consume", body=ReceiptsToSettle, answers={204: None}, **SETTLING)
 async def release(call: ApiCall) -> Answer:
     """Hand messages back untouched; no attempt is counted."""
     call.service.settler.release(parts_of(call), within(call))

@@ -7,7 +7,7 @@ import msgspec
 from wherry.model.calls.dead import DeadFilter, DeadKind
 from wherry.security.access import signed
 from wherry.wire.http.api.problem import HttpError
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall, once_durable
 from wherry.wire.http.api.terms import (
     AfterDead,
@@ -21,7 +21,7 @@ from wherry.wire.http.endpoints.bodies import model
 from wherry.wire.http.endpoints.consume import LISTED, LISTS, PAGE_BYTES_MAX, SETTLE_BYTES_MAX, listing
 from wherry.wire.http.protocol.message import Answer, json_response
 
-TABLE = Table("dead letters")
+TABLE = EndpointGroup("dead letters")
 PATH = "/v1/topics/{topic}/dead"
 NAMING = {"body_bytes": SETTLE_BYTES_MAX}
 
@@ -67,7 +67,7 @@ class DeadRedrive(DeadDiscard):
     rate: Rate | None = None
 
 
-class Count(msgspec.Struct):
+class DeadCount(msgspec.Struct):
     """A number of dead letters."""
 
     count: int
@@ -120,7 +120,7 @@ async def list_reasons(call: ApiCall) -> Answer:
 
 
 @TABLE.add(
-    "POST", PATH + "/redrive", "admin", body=DeadRedrive, answers={200: Count}, codes=("limit-reached",), **NAMING
+    "POST", PATH + "/redrive", "admin", body=DeadRedrive, answers={200: DeadCount}, codes=("limit-reached",), **NAMING
 )
 async def redrive(call: ApiCall) -> Answer:
     """Send dead letters back to wait again; repeating the call finds none left."""
@@ -135,15 +135,15 @@ async def redrive(call: ApiCall) -> Answer:
             raise HttpError("closed", "the broker is closing; what it did not send back yet is dead still")
         return await service.broker.redrive(call["topic"], wanted, by=by, rate=action.rate)
 
-    return json_response(Count(await service.server.patiently(send_back, int(action.rate is not None))))
+    return json_response(DeadCount(await service.server.patiently(send_back, int(action.rate is not None))))
 
 
-@TABLE.add("POST", PATH + "/discard", "admin", body=DeadDiscard, answers={200: Count}, **NAMING)
+@TABLE.add("POST", PATH + "/discard", "admin", body=DeadDiscard, answers={200: DeadCount}, **NAMING)
 async def discard(call: ApiCall) -> Answer:
     """Throw dead letters away."""
     wanted = model(DeadFilter, call.body.filter)
     by = signed(call.request.caller, call.body.by)
-    return json_response(Count(await call.service.broker.discard(call["topic"], wanted, by=by)))
+    return json_response(DeadCount(await call.service.broker.discard(call["topic"], wanted, by=by)))
 
 
 @TABLE.add("GET", PATH + "/audit", "admin", answers={200: Audit})

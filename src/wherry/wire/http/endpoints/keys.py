@@ -10,13 +10,13 @@ from msgspec import UNSET, UnsetType
 from wherry.model.catalog.key import Key, Right
 from wherry.model.errors import NotFound
 from wherry.security.keys import make
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall, once_durable
 from wherry.wire.http.api.terms import MODEL, KeyName, TimeMs
 from wherry.wire.http.endpoints.bodies import given, model, part_of
 from wherry.wire.http.protocol.message import Answer, Response, json_response
 
-TABLE = Table("keys")
+TABLE = EndpointGroup("keys")
 PATH = "/v1/keys/{id}"
 
 

@@ -12,7 +12,7 @@ from wherry.model import limits
 from wherry.model.calls.amendment import Amendment
 from wherry.model.calls.listing import Page, Search
 from wherry.model.errors import InvalidInput, NotFound
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.api.terms import (
     After,
@@ -31,7 +31,7 @@ from wherry.wire.http.endpoints.bodies import given
 from wherry.wire.http.endpoints.consume import LISTED, LISTS, PAGE_BYTES_MAX, listing
 from wherry.wire.http.protocol.message import Answer, Response, json_response
 
-TABLE = Table("messages")
+TABLE = EndpointGroup("messages")
 PATH = "/v1/topics/{topic}/messages/{id}"
 
 AMEND_BYTES_MAX = 8 << 20
@@ -103,14 +103,14 @@ async def browse(call: ApiCall) -> Answer:
     """
     query: BrowseQuery = call.query
 
-    async def look(broker: BrokerPort, topic: str) -> Page:
+    async def read_page(broker: BrokerPort, topic: str) -> Page:
         if query.after is None and broker.topic(topic).partitions <= query.partition < limits.PARTITIONS_MAX:
             raise NotFound("partition", str(query.partition))
         return await broker.browse_page(
             topic, query.partition, query.start, query.limit, after=query.after, bytes_max=PAGE_BYTES_MAX
         )
 
-    return await listing(call, look)
+    return await listing(call, read_page)
 
 
 @TABLE.add("GET", "/v1/topics/{topic}/search", "consume", query=SearchQuery, gives=LISTS, answers={200: LISTED})
@@ -159,13 +159,13 @@ async def scheduled(call: ApiCall) -> Answer:
 async def get_message(call: ApiCall) -> Answer:
     """Show one message by id."""
 
-    async def look(broker: BrokerPort, topic: str) -> Page:
+    async def read_page(broker: BrokerPort, topic: str) -> Page:
         batch = await broker.get(topic, call["id"])
         if not batch.num_rows:
             raise NotFound("message", call["id"])
         return Page(batch, None)
 
-    return await listing(call, look)
+    return await listing(call, read_page)
 
 
 @TABLE.add(

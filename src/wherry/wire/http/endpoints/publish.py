@@ -15,7 +15,7 @@ from wherry.model.calls.fate import OUTCOME_MS_MAX, Fates
 from wherry.model.calls.publish import FINGERPRINT_MAX, Published, PublishOptions
 from wherry.model.errors import InvalidInput, OutOfSequence
 from wherry.wire.http.api.problem import HttpError
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.api.terms import (
     CallbackUrl,
@@ -37,7 +37,7 @@ from wherry.wire.http.protocol.message import (
     json_response,
 )
 
-TABLE = Table("publish")
+TABLE = EndpointGroup("publish")
 _ENCODER = msgspec.json.Encoder()
 
 IDEMPOTENCY_KEY = "idempotency-key"
@@ -185,10 +185,11 @@ def fingerprint_of(request: Request) -> int:
     codes=("duplicate-id", "out-of-sequence", "limit-reached"),
 )
 async def publish(call: ApiCall) -> Answer:
-    """Publish messages; they are on disk when the answer comes.
+    """Publish messages; unless they are transient, they are on disk when the answer comes.
 
-    All of a call is stored, or nothing of it. A client that disconnects while the answer waits for an outcome has
-    published.
+    All of a call is stored, or nothing of it. Transient messages, by `persistent=false` or by the topic, are in
+    memory only: their answer waits for no disk and has `"durable": false`. A client that disconnects while the
+    answer waits for an outcome has published.
     """
     query: PublishQuery = call.query
     broker, server = call.service.broker, call.service.server

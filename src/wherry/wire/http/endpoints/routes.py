@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from wherry.model.catalog.route import Binding, Kind, Route
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall, once_durable
 from wherry.wire.http.api.terms import MODEL
 from wherry.wire.http.endpoints.bodies import model, part_of
@@ -22,7 +22,7 @@ from wherry.wire.http.protocol.message import (
     json_response,
 )
 
-TABLE = Table("routes")
+TABLE = EndpointGroup("routes")
 PATH = "/v1/routes/{route}"
 
 HEADER = "wherry-route-"

@@ -9,12 +9,12 @@ import msgspec
 from wherry.model.calls.stats import SubscriptionStats
 from wherry.model.catalog.subscription import Retry, Subscription
 from wherry.model.catalog.webhook import Webhook
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall, once_durable
 from wherry.wire.http.endpoints.bodies import changed, fields_of, given, model, part_of, shown
 from wherry.wire.http.protocol.message import Answer, Response, json_response
 
-TABLE = Table("subscriptions")
+TABLE = EndpointGroup("subscriptions")
 PATH = "/v1/topics/{topic}/subscriptions/{subscription}"
 
 RetryFields = part_of(Retry, "RetryFields")

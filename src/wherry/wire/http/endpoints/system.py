@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from wherry.wire.http.api.problem import HttpError
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.protocol.message import (
     JSON,
@@ -18,7 +18,7 @@ from wherry.wire.http.protocol.message import (
     json_response,
 )
 
-TABLE = Table("system")
+TABLE = EndpointGroup("system")
 
 
 class Info(msgspec.Struct):

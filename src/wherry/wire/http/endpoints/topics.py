@@ -8,13 +8,13 @@ from wherry.model import check, limits
 from wherry.model.calls.listing import LIMIT_MAX
 from wherry.model.calls.stats import PartitionStats, TopicStats
 from wherry.model.catalog.topic import Topic
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall, once_durable
 from wherry.wire.http.api.terms import Limit, Partition
 from wherry.wire.http.endpoints.bodies import changed, fields_of, given, shown
 from wherry.wire.http.protocol.message import Answer, Response, json_response
 
-TABLE = Table("topics")
+TABLE = EndpointGroup("topics")
 
 TopicFields = fields_of(Topic, "TopicFields", {"name"})
 TopicChanges = fields_of(Topic, "TopicChanges", {"name"})

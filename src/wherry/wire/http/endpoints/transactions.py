@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from wherry.security.access import own_key
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.api.terms import Partition
-from wherry.wire.http.endpoints.consume import SETTLE_BYTES_MAX, Receipts, parts_of, within
+from wherry.wire.http.endpoints.consume import SETTLE_BYTES_MAX, ReceiptsToSettle, parts_of, within
 from wherry.wire.http.endpoints.publish import refuse_repeats
 from wherry.wire.http.formats import TAKES, take_messages
 from wherry.wire.http.protocol.message import Answer, Response, json_response
 
-TABLE = Table("transactions")
+TABLE = EndpointGroup("transactions")
 PATH = "/v1/transactions/{key}"
 
 
@@ -23,7 +23,7 @@ class StageQuery(msgspec.Struct, frozen=True):
     partition: Partition | None = None
 
 
-class Committed(msgspec.Struct):
+class CommittedView(msgspec.Struct):
     """Where messages are stored: `[topic, partition, first offset, count]`."""
 
     placed: list[tuple[str, int, int, int]]
@@ -68,7 +68,7 @@ async def stage(call: ApiCall) -> Answer:
     "POST",
     PATH + "/topics/{topic}/subscriptions/{subscription}/ack",
     "consume",
-    body=Receipts,
+    body=ReceiptsToSettle,
     body_bytes=SETTLE_BYTES_MAX,
     answers={204: None},
     codes=("stale-lease", *STAGES),
@@ -79,11 +79,11 @@ async def stage_ack(call: ApiCall) -> Answer:
     return Response(204)
 
 
-@TABLE.add("POST", PATH + "/commit", "publish", asks=True, answers={200: Committed}, codes=("stale-lease", *STAGES))
+@TABLE.add("POST", PATH + "/commit", "publish", asks=True, answers={200: CommittedView}, codes=("stale-lease", *STAGES))
 async def commit(call: ApiCall) -> Answer:
     """Make everything under the key visible at once; the same commit again does nothing and succeeds."""
     key = check_rights(call)
-    return json_response(Committed(await call.service.broker.commit(key)))
+    return json_response(CommittedView(await call.service.broker.commit(key)))
 
 
 @TABLE.add("DELETE", PATH, "publish", asks=True, answers={204: None})

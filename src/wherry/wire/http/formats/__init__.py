@@ -19,7 +19,7 @@ from wherry.wire.http.api.problem import HttpError
 from wherry.wire.http.api.trace_context import carried
 from wherry.wire.http.formats import as_arrow, as_avro, as_json, as_octets
 from wherry.wire.http.formats.as_avro import DELIVERED_AVRO_SCHEMA, MESSAGE_AVRO_SCHEMA, SCHEMAS
-from wherry.wire.http.formats.as_json import GivenMessage
+from wherry.wire.http.formats.as_json import DecodedMessage
 from wherry.wire.http.formats.pieces import is_large
 from wherry.wire.http.formats.rows import joined
 from wherry.wire.http.protocol.message import (
@@ -41,7 +41,7 @@ __all__ = [
     "ONE_EACH",
     "SCHEMAS",
     "TAKES",
-    "GivenMessage",
+    "DecodedMessage",
     "format_receipts",
     "parse_receipts",
     "read_messages",
@@ -169,11 +169,11 @@ async def write_pull(
 async def _in_slices(
     kind: str, batch: pa.RecordBatch, leases: Int64 | None, slices: Slices, following: str | None = None
 ) -> Response:
-    writer: as_json.Page | as_json.Lines | as_avro.Container
+    writer: as_json.PageWriter | as_json.Lines | as_avro.Container
     if kind == AVRO:
         writer = as_avro.Container(batch.schema)
     else:
-        writer = as_json.Page(following) if kind == JSON else as_json.Lines()
+        writer = as_json.PageWriter(following) if kind == JSON else as_json.Lines()
     done = 0
     for block in _blocks(batch):
         await slices.turn()

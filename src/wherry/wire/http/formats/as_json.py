@@ -54,7 +54,7 @@ class _Usual(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     headers: dict[str, str] | None = None
 
 
-class GivenMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class DecodedMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A message as a producer gives it: `payload` (any JSON value) or `payload_base64`, and never both."""
 
     payload: Raw = _MISSING
@@ -84,13 +84,13 @@ HEADERS_JSON_MAX = 6 * limits.HEADERS_BYTES_MAX + 8 * limits.HEADERS_MAX
 _LARGE = msgspec.json.Decoder(list[_Parts] | _Parts)
 _LARGE_LINES = msgspec.json.Decoder(_Parts)
 _USUAL = msgspec.json.Decoder(list[_Usual] | _Usual)
-_GIVEN = msgspec.json.Decoder(list[GivenMessage] | GivenMessage)
-_GIVEN_LAX = msgspec.json.Decoder(list[GivenMessage] | GivenMessage, strict=False)
+_GIVEN = msgspec.json.Decoder(list[DecodedMessage] | DecodedMessage)
+_GIVEN_LAX = msgspec.json.Decoder(list[DecodedMessage] | DecodedMessage, strict=False)
 _USUAL_ONE = msgspec.json.Decoder(_Usual)
-_GIVEN_ONE = msgspec.json.Decoder(GivenMessage)
+_GIVEN_ONE = msgspec.json.Decoder(DecodedMessage)
 _USUAL_LINES = msgspec.json.Decoder(_Usual)
-_GIVEN_LINES = msgspec.json.Decoder(GivenMessage)
-_GIVEN_LINES_LAX = msgspec.json.Decoder(GivenMessage, strict=False)
+_GIVEN_LINES = msgspec.json.Decoder(DecodedMessage)
+_GIVEN_LINES_LAX = msgspec.json.Decoder(DecodedMessage, strict=False)
 _TEXT = msgspec.json.Decoder(str)
 _ENCODER = msgspec.json.Encoder()
 
@@ -121,7 +121,7 @@ def read_one(body: Bytes) -> Message | None:
         return None
 
 
-def _message(found: _Usual | GivenMessage, payload: bytes | str) -> Message:
+def _message(found: _Usual | DecodedMessage, payload: bytes | str) -> Message:
     raw = payload.encode() if isinstance(payload, str) else payload
     return Message(
         payload=raw,
@@ -227,12 +227,12 @@ def _read(body: Bytes, usual: Callable[[Any], Any], given: Callable[[Any], Any])
     if not 1 <= len(messages) <= limits.BATCH_MESSAGES_MAX:
         raise InvalidInput("messages", len(messages), f"1 to {limits.BATCH_MESSAGES_MAX} messages in one call")
     fields: Fields = {name: [getattr(message, name) for message in messages] for name in COLUMN_OF}
-    if isinstance(messages[0], GivenMessage):
+    if isinstance(messages[0], DecodedMessage):
         fields["payload"] = [_payload(index, message) for index, message in enumerate(messages)]
     return to_batch(fields)
 
 
-def _payload(index: int, message: GivenMessage) -> bytes | str:
+def _payload(index: int, message: DecodedMessage) -> bytes | str:
     if message.payload_base64 is not None:
         return message.payload_base64
     raw = bytes(message.payload)
@@ -273,7 +273,7 @@ def write_lines(batch: pa.RecordBatch, leases: Int64 | None) -> Response:
     return Response(body=[_ENCODER.encode_lines(_rows(batch, leases))], content_type=NDJSON)
 
 
-class Page:
+class PageWriter:
     """Writes `{"messages": […], "next": …}` block by block."""
 
     def __init__(self, following: str | None) -> None:

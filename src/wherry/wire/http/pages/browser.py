@@ -12,11 +12,11 @@ from hashlib import blake2b
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.protocol.message import Answer, Response
 
-TABLE = Table("browser")
+TABLE = EndpointGroup("browser")
 
 JAVASCRIPT = "text/javascript; charset=utf-8"
 TYPESCRIPT = "application/typescript; charset=utf-8"

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from wherry.wire.http.api.problem import HttpError
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.protocol.message import (
     HTML,
@@ -15,7 +15,7 @@ from wherry.wire.http.protocol.message import (
     Response,
 )
 
-TABLE = Table("system")
+TABLE = EndpointGroup("system")
 
 FOLDER = Path(__file__).parents[3] / "console"
 PAGE = "index.html"

@@ -7,11 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from wherry.wire.http.api.problem import HttpError
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.protocol.message import HTML, Answer, Response
 
-TABLE = Table("system")
+TABLE = EndpointGroup("system")
 
 PACKAGE = "flask_swagger_ui"
 """Contains a current Swagger UI as files; nothing of it is imported, so its dependencies are never loaded."""

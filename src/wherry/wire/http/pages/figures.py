@@ -7,8 +7,8 @@ from time import monotonic
 
 from wherry.model.errors import WherryError
 from wherry.wire.http.api.problem import HttpError, problem
-from wherry.wire.http.api.routing import Table
-from wherry.wire.http.api.sampling import Figures, Sample, cut
+from wherry.wire.http.api.routing import EndpointGroup
+from wherry.wire.http.api.sampling import FiguresSample, FiguresView, cut
 from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.endpoints.consume import media_type
 from wherry.wire.http.protocol.message import (
@@ -19,7 +19,7 @@ from wherry.wire.http.protocol.message import (
     Stream,
 )
 
-TABLE = Table("system")
+TABLE = EndpointGroup("system")
 GIVES = (JSON, EVENTS)
 
 ASKED_S = 15.0
@@ -28,7 +28,7 @@ ASKED_S = 15.0
 WAIT_MS = 60_000
 
 
-@TABLE.add("GET", "/v1/figures", "consume", asks=True, gives=GIVES, answers={200: {JSON: Figures, EVENTS: None}})
+@TABLE.add("GET", "/v1/figures", "consume", asks=True, gives=GIVES, answers={200: {JSON: FiguresView, EVENTS: None}})
 async def figures(call: ApiCall) -> Answer:
     """Show figures of the topics that the caller may consume, and of the broker if the caller may consume all topics.
 
@@ -37,7 +37,7 @@ async def figures(call: ApiCall) -> Answer:
     """
     scope, kind = _Scope(call), media_type(call, GIVES)
     if kind == JSON:
-        return Response(200, [scope.cut(await call.service.sampler.look())], JSON, [("Cache-Control", "no-store")])
+        return Response(200, [scope.cut(await call.service.sampler.latest())], JSON, [("Cache-Control", "no-store")])
     call.service.server.begin_wait(call.request)
     chunks = _events(call, scope)
     await anext(chunks)  # refuses one viewer too many; from here on, the end of the stream removes the viewer
@@ -49,7 +49,7 @@ async def _events(call: ApiCall, scope: _Scope) -> AsyncIterator[bytes]:
     async with sampler.watched():
         yield b""
         try:
-            yield b"event: figures\ndata: %b\n\n" % scope.cut(await sampler.look())
+            yield b"event: figures\ndata: %b\n\n" % scope.cut(await sampler.latest())
             while not server.closing:
                 sample = await server.patiently(sampler.next, WAIT_MS)
                 yield b"event: figures\ndata: %b\n\n" % scope.cut(sample)
@@ -67,7 +67,7 @@ class _Scope:
         self._seen: dict[str, bool] = {}
         self._asked_s = monotonic()
 
-    def cut(self, sample: Sample) -> bytes:
+    def cut(self, sample: FiguresSample) -> bytes:
         """Return the part of a sample that the caller may see; `Unauthorized` when its key was deleted."""
         service, request = self._call.service, self._call.request
         if service.may(request, "consume", "*"):

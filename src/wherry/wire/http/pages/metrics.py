@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from wherry.wire.http.api.problem import HttpError
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.protocol.message import Answer, Response, accepted
 
-TABLE = Table("system")
+TABLE = EndpointGroup("system")
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"

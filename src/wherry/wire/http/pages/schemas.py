@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from wherry.model.errors import NotFound
-from wherry.wire.http.api.routing import Table
+from wherry.wire.http.api.routing import EndpointGroup
 from wherry.wire.http.api.service import ApiCall
 from wherry.wire.http.formats import SCHEMAS
 from wherry.wire.http.protocol.message import Answer, json_response
 
-TABLE = Table("system")
+TABLE = EndpointGroup("system")
 
 
 @TABLE.add("GET", "/v1/schemas/{schema}", "none", answers={200: dict[str, Any]})

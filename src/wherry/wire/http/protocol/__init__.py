@@ -1,1 +1,1 @@
-"""HTTP/1.1: the listener, connections, heads and bodies. Knows no endpoint."""
+"""HTTP/1.1: the listener, connections, heads and bodies; endpoints are elsewhere (`endpoints`)."""

@@ -23,7 +23,7 @@ POOLED_BYTES = 32 << 10
 """Larger bodies are in Arrow's memory, which is aligned, not cleared first, and reused warm."""
 
 
-class Gathering:
+class PartialBody:
     """The received part of one body."""
 
     def __init__(self, length: int) -> None:

@@ -17,9 +17,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from wherry.model.errors import Unauthorized, WherryError
+from wherry.wire.fairness import LIGHT_S, fair_loop
 from wherry.wire.http.api.problem import HttpError, problem
 from wherry.wire.http.protocol.answering import Answering
-from wherry.wire.http.protocol.bodies import GROWTH, GROWTH_WHEN_SHORT, Gathering
+from wherry.wire.http.protocol.bodies import GROWTH, GROWTH_WHEN_SHORT, PartialBody
 from wherry.wire.http.protocol.chunks import BrokenChunks, Chunks
 from wherry.wire.http.protocol.heads import (
     Head,
@@ -33,7 +34,6 @@ from wherry.wire.http.protocol.message import (
     Stream,
 )
 from wherry.wire.http.protocol.upgrade import Upgrade, hand_over
-from wherry.wire.turns import LIGHT_S, turns
 
 if TYPE_CHECKING:
     from wherry.wire.http.protocol.server import Server
@@ -48,7 +48,7 @@ CLIENT_GONE = 499
 """The status that observers get for a request whose client left before the answer."""
 
 HEAD_END = b"\r\n\r\n"
-NO_BODY = Gathering(0)
+NO_BODY = PartialBody(0)
 
 _log = logging.getLogger("wherry.http")
 
@@ -76,7 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._head_begun = False
         self._body: Bytes = b""
-        self._gathering = NO_BODY
+        self._partial_body = NO_BODY
         self._held = 0  # bytes allocated for a body, which count against the server's bound
         self._chunks = Chunks()
         self._request: Request | None = None
@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._answers.open(self._transport)
-        self._turns = turns()
+        self._fair_loop = fair_loop()
         self._read_at = 0.0
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
@@ -129,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._state is _State.BODY:
-            return self._gathering.space()
+            return self._partial_body.space()
         if self._state is _State.PARTING:
             return memoryview(self._inbox)
         if self._filled == len(self._inbox):
@@ -144,10 +144,10 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, count: int) -> None:
         now = perf_counter()
         # a busy connection of another wire must yield
-        self._turns.seen(self, now, is_light=now - self._read_at > LIGHT_S)
+        self._fair_loop.note_read(self, now, is_light=now - self._read_at > LIGHT_S)
         self._read_at = now
         if self._state is _State.BODY:
-            self._gathering.got += count
+            self._partial_body.got += count
             self._attempt(self._feed_body)
         elif self._state is not _State.PARTING:
             self._filled += count
@@ -238,10 +238,10 @@ class Connection(asyncio.BufferedProtocol):
             self._server.gate(request)
             self._check_size(length)
         here = min(length, self._filled)
-        self._gathering = Gathering(length)
+        self._partial_body = PartialBody(length)
         self._make_room(here)
-        self._gathering.space()[:here] = memoryview(self._inbox)[:here]
-        self._gathering.got = here
+        self._partial_body.space()[:here] = memoryview(self._inbox)[:here]
+        self._partial_body.got = here
         self._take(here)
         self._state = _State.BODY
         self._invite(request)
@@ -249,19 +249,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _make_room(self, coming: int = 0) -> None:
         """Count and allocate the next buffer of a body; the one before is freed in this step, so only one counts."""
-        gathering = self._gathering
-        room = gathering.next_room(GROWTH, coming)
+        unfinished = self._partial_body
+        room = unfinished.next_room(GROWTH, coming)
         if not self._server.is_roomy(room):
-            room = gathering.next_room(GROWTH_WHEN_SHORT, coming)
-        self._hold(room, gathering.length)
-        gathering.grow(room)
+            room = unfinished.next_room(GROWTH_WHEN_SHORT, coming)
+        self._hold(room, unfinished.length)
+        unfinished.grow(room)
 
     def _feed_body(self) -> None:
-        gathering = self._gathering
-        if gathering.is_whole:
-            self._body = gathering.take()
+        unfinished = self._partial_body
+        if unfinished.is_whole:
+            self._body = unfinished.take()
             self._dispatch()
-        elif gathering.got == gathering.room:
+        elif unfinished.got == unfinished.room:
             self._make_room()
 
     def _begin_chunks(self, request: Request) -> None:
@@ -313,11 +313,11 @@ class Connection(asyncio.BufferedProtocol):
         self._server.hold(-self._held)
         self._answers.free()
         self._held = 0
-        self._body, self._gathering, self._chunks = b"", NO_BODY, Chunks()
+        self._body, self._partial_body, self._chunks = b"", NO_BODY, Chunks()
 
-    def _came(self) -> int:
+    def _received_bytes(self) -> int:
         """Return how many bytes of the body have arrived."""
-        return self._gathering.got + len(self._chunks.payload)
+        return self._partial_body.got + len(self._chunks.payload)
 
     def _refuse(self, code: str, detail: str, bound: str | None = None) -> None:
         """Answer a request that cannot be understood, or took too long, and read nothing more."""
@@ -332,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._request is not None
         self._state = _State.BUSY
         self._request.body = self._body
-        self._body, self._gathering = b"", NO_BODY
+        self._body, self._partial_body = b"", NO_BODY
         self._task = self._server.spawn(self._serve(self._request))
 
     async def _serve(self, request: Request) -> None:
@@ -428,7 +428,10 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse("timeout", f"the head was not whole after {bounds.head_s:g} s", "head_s")
             elif not self._filled and waited > bounds.idle_s:
                 self._transport.close()
-        elif self._state in (_State.BODY, _State.CHUNKED) and waited > bounds.body_s + self._came() / bounds.body_pace:
+        elif (
+            self._state in (_State.BODY, _State.CHUNKED)
+            and waited > bounds.body_s + self._received_bytes() / bounds.body_pace
+        ):
             self._refuse("timeout", f"the body was not whole after {waited:.0f} s", "body_s")
 
     def finish(self) -> None:

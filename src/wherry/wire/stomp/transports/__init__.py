@@ -1,1 +1,1 @@
-"""How the bytes of a STOMP session travel: TCP and TLS, WebSocket, long polling."""
+"""The transports of STOMP sessions: TCP and TLS, WebSocket, long polling."""

@@ -1,10 +1,11 @@
-"""STOMP over HTTP for clients that cannot have a WebSocket: two streams of bytes, each with its place.
+"""STOMP over HTTP for clients that cannot have a WebSocket: two streams of bytes, each with positions.
 
-    client ── send(at, bytes) ──►  received      a repeat begins before `received`: only what is new is fed
-    client ── take(after) ──────►  first … next  `after` confirms all before it; the rest is given again as asked
+    client ── send(at, bytes) ──►  received      a repeat begins before `received`: only new bytes are fed
+    client ── take(after) ──────►  first … next  `after` confirms all bytes before it; later ones are sent again
 
-What a client has not confirmed is kept, and counts as not taken. So an answer that is lost is asked for again, nothing
-comes twice and nothing is lost, as long as the session lives. Of a session nothing is heard for a while: it is over.
+Bytes that the client has not confirmed are kept, and count as not taken. So a client repeats a request whose
+answer was lost, and as long as the session exists no byte is lost or doubled. A session without requests ends
+after a while.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from typing import NamedTuple
 import msgspec
 
 from wherry.model.errors import InvalidInput, LimitReached, NotFound
+from wherry.wire.fairness import STRANGER_BYTES_MAX, Budget, fair_loop
 from wherry.wire.stomp.session import Session
 from wherry.wire.stomp.sessions import STRANGE, Sessions
 from wherry.wire.stomp.transports.transport import LOW_BYTES
-from wherry.wire.turns import STRANGER_BYTES_MAX, Turn, turns
 
 ID_BYTES, TOKEN_BYTES = 12, 32
 PIECE_BYTES = 4 << 10
-"""Fed at once: between two pieces others have their turn, where this one is used up."""
+"""Bytes fed at once; between two pieces the budget is checked."""
 
 TAKE_BYTES = 1 << 20
-"""Of one answer; more is taken with the next."""
+"""Bytes of one answer; the next request takes more."""
 
 PARTING_S = 10.0
-"""How long what was said last can be fetched from a session that is closed."""
+"""How long the last bytes can be fetched from a session that is closed."""
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What sessions that are polled may take.
+    """What polled sessions may use.
 
-    `strangers` of the `sessions` may be of clients that were never let in; `idle_s` without a request ends one; whoever
-    has `waiting_bytes` to take when more comes is cut off; `full_s` is how long bytes may wait for a session that is
-    full before they are refused.
+    `strangers` of the `sessions` may be of clients that have not logged in; a session ends after `idle_s` without
+    a request; a client that has not confirmed `waiting_bytes` when more comes is cut off; `full_s` is how long
+    bytes may wait for a session that is full before they are refused.
     """
 
     sessions: int = 1_000
@@ -51,30 +52,30 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     full_s: float = 20.0
 
 
-class Opened(NamedTuple):
-    """A session, and the secret that whoever goes on with it has to show."""
+class OpenedSession(NamedTuple):
+    """A session, and the secret that its later requests must contain."""
 
     id: str
     token: str
 
 
 class Taken(NamedTuple):
-    """Bytes for a client, the place behind them, and whether nothing will ever come after them."""
+    """Bytes for a client, the position after them, and whether they are the last."""
 
     data: bytes
     next: int
     is_over: bool
 
 
-class Received(NamedTuple):
-    """How many bytes came from a client so far, and whether nothing more is wanted."""
+class ReceivedBytes(NamedTuple):
+    """How many bytes have arrived from a client, and whether the session is closed."""
 
     received: int
     is_over: bool
 
 
-class Line:
-    """A transport: one session that is polled."""
+class PollingTransport:
+    """The transport of one session that is polled."""
 
     name = "polling"
     is_stopped = False
@@ -83,33 +84,33 @@ class Line:
         self._bounds = bounds
         self._chunks: deque[bytes] = deque()
         self._first = self._next = 0
-        """The place of the oldest byte that is kept, and the one behind the newest."""
+        """The position of the oldest byte that is kept, and the one after the newest."""
         self._received = 0
         self._is_closed = self._is_write_paused = False
         self._closed_at = 0.0
         self._polls = 0
         self._taker: asyncio.Future[None] | None = None
         self._feeding = asyncio.Lock()
-        self.heard = time.monotonic()
+        self.request_at = time.monotonic()
         self._session = Session(sessions, self, peer=peer, secure=secure, heart_beats=False)
 
     # ----------------------------------------------------------------------------------------------- for the session
 
     def write(self, data: bytes) -> None:
-        """Bytes for the client, which fetches them."""
+        """Keep bytes until the client fetches them."""
         if self._is_closed:
             return
-        before = self.waiting_bytes()  # one write may be larger than the bound: it goes to whoever takes what it gets
+        before = self.waiting_bytes()  # a single write may be larger than the bound
         self._chunks.append(data)
         self._next += len(data)
         self._wake()
         if before > self._bounds.waiting_bytes and not self._is_write_paused:
-            self._is_write_paused = True  # the ERROR is written here too
+            self._is_write_paused = True  # first, since `cut_off` writes an ERROR here too
             most = self._bounds.waiting_bytes
             self._session.cut_off("nothing read", f"{before} bytes are not confirmed, and more came; allowed: {most}")
 
     def close(self) -> None:
-        """Nothing more is said; what was can still be fetched for a while."""
+        """Close the session; its last bytes can still be fetched for a while."""
         self._is_closed = True
         self._closed_at = time.monotonic()
         self._wake()
@@ -119,34 +120,34 @@ class Line:
         self._session.over()
 
     def waiting_bytes(self) -> int:
-        """Written, but not confirmed by the client."""
+        """Return how many written bytes the client has not confirmed."""
         return self._next - self._first
 
     unread_bytes = waiting_bytes
 
     # ------------------------------------------------------------------------------------------------ for the client
 
-    async def send(self, at: int, data: bytes) -> Received:
-        """Hear what is new in bytes that begin at a place."""
-        self.heard = time.monotonic()
+    async def send(self, at: int, data: bytes) -> ReceivedBytes:
+        """Feed the new part of bytes that begin at position `at`."""
+        self.request_at = time.monotonic()
         async with self._feeding:
             if at > self._received:
-                raise InvalidInput("at", at, f"0 to {self._received}: so many bytes came before, and none is missing")
+                raise InvalidInput("at", at, f"0 to {self._received}: the number of bytes that have arrived")
             end, until = at + len(data), time.monotonic() + self._bounds.full_s
-            turn = Turn(turns(), self)
+            budget = Budget(fair_loop(), self)
             while self._received < end and not self._is_closed:
                 if not await self._relieved(until):
-                    raise LimitReached("what this session has not done yet", self._received, end)
+                    raise LimitReached("bytes that this session has not handled yet", self._received, end)
                 here = self._received - at
                 piece = data[here : here + PIECE_BYTES]
                 self._received += len(piece)
-                turn.begin(is_stranger=self.is_stranger)
+                budget.begin(is_stranger=self.is_stranger)
                 self._session.feed(piece)
                 self._check_stranger()
-                turn.end()
-                await turn.ready()
-        self.heard = time.monotonic()
-        return Received(self._received, self._is_closed)
+                budget.end()
+                await budget.wait_if_used_up()
+        self.request_at = time.monotonic()
+        return ReceivedBytes(self._received, self._is_closed)
 
     def _check_stranger(self) -> None:
         if self._session.is_stranger and self._received > STRANGER_BYTES_MAX:
@@ -154,7 +155,7 @@ class Line:
             self._session.cut_off(STRANGE, why)
 
     async def _relieved(self, until: float) -> bool:
-        """Wait until the session can hear more, up to a time; whether it can."""
+        """Wait until the session can be fed; return False if that takes until `until`."""
         while self._session.is_full and not self._is_closed:
             relief = asyncio.Event()
             self._session.when_relieved(relief.set)
@@ -165,8 +166,8 @@ class Line:
         return True
 
     async def take(self, after: int, wait_ms: int) -> Taken:
-        """What is there behind a place; waits for it. A later call ends an earlier one that waits still."""
-        self.heard = time.monotonic()
+        """Return the bytes after a position, and wait for some; a later call ends an earlier one that still waits."""
+        self.request_at = time.monotonic()
         self._confirm(after)
         self._wake()
         if not self._chunks and wait_ms and not self._is_closed:
@@ -176,12 +177,12 @@ class Line:
                 await asyncio.wait([taker], timeout=wait_ms / 1000)
             finally:
                 self._polls -= 1
-                self.heard = time.monotonic()
+                self.request_at = time.monotonic()
         return self._answer(after)
 
     def _answer(self, after: int) -> Taken:
-        """Chunks up to a bound, whole ones unless the first alone is larger."""
-        if after != self._first:  # a later call has confirmed more: this one is nobody's any longer
+        """Return chunks up to a bound, complete ones unless the first alone is larger."""
+        if after != self._first:  # a later call has confirmed more, and its client does not read this answer
             return Taken(b"", after, is_over=False)
         parts, size = [], 0
         for chunk in self._chunks:
@@ -194,7 +195,9 @@ class Line:
 
     def _confirm(self, after: int) -> None:
         if not self._first <= after <= self._next:
-            raise InvalidInput("after", after, f"{self._first} to {self._next}: what was confirmed, and what was given")
+            raise InvalidInput(
+                "after", after, f"{self._first} to {self._next}: from the bytes confirmed to the bytes sent"
+            )
         was = self.waiting_bytes()
         while self._first < after:
             chunk = self._chunks.popleft()
@@ -218,22 +221,22 @@ class Line:
 
     @property
     def is_done(self) -> bool:
-        """Whether it is closed and the client knows all that was said."""
+        """Whether the session is closed and the client has confirmed all bytes."""
         return self._is_closed and not self.waiting_bytes()
 
     @property
     def is_stranger(self) -> bool:
-        """Whether its client was never let in."""
+        """Whether the client has never logged in."""
         return not hasattr(self._session, "host")
 
     def is_gone(self, now: float) -> bool:
-        """Whether nobody is waited for any longer: all is said, or nothing was heard, or asked for in time."""
+        """Return whether the session can be removed: all bytes are confirmed, or the client was silent for too long."""
         if self._is_closed:
             return self.is_done or now - self._closed_at > PARTING_S
-        return not self.is_polled and now - self.heard > self._bounds.idle_s
+        return not self.is_polled and now - self.request_at > self._bounds.idle_s
 
     def end(self) -> None:
-        """At once: the client is gone, or takes nothing."""
+        """End the session at once."""
         self._is_closed = True
         self._wake()
         if not self._session.is_over:
@@ -245,51 +248,54 @@ class Polling:
 
     def __init__(self, sessions: Sessions, bounds: Bounds | None = None) -> None:
         self._sessions, self.bounds = sessions, bounds or Bounds()
-        self._lines: dict[str, tuple[bytes, Line]] = {}
-        """By id: what is kept of the secret, and the session."""
+        self._transports: dict[str, tuple[bytes, PollingTransport]] = {}
+        """By id: a digest of the secret, and the transport."""
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._transports)
 
-    def open(self, *, peer: str, secure: bool) -> Opened:
-        """A new session."""
+    def open(self, *, peer: str, secure: bool) -> OpenedSession:
+        """Open a session."""
         bounds, strangers = self.bounds, self._strangers()
-        if len(self._lines) >= bounds.sessions or strangers >= bounds.strangers:
+        if len(self._transports) >= bounds.sessions or strangers >= bounds.strangers:
             self.tick(time.monotonic())
             strangers = self._strangers()
-        if len(self._lines) >= bounds.sessions:
-            raise LimitReached("sessions that are polled", bounds.sessions, len(self._lines) + 1)
+        if len(self._transports) >= bounds.sessions:
+            raise LimitReached("sessions that are polled", bounds.sessions, len(self._transports) + 1)
         if strangers >= bounds.strangers:
             raise LimitReached("sessions that are polled without a CONNECT", bounds.strangers, strangers + 1)
         name, token = secrets.token_urlsafe(ID_BYTES), secrets.token_urlsafe(TOKEN_BYTES)
-        self._lines[name] = (_digest(token), Line(self._sessions, self.bounds, peer=peer, secure=secure))
-        return Opened(name, token)
+        self._transports[name] = (
+            _digest(token),
+            PollingTransport(self._sessions, self.bounds, peer=peer, secure=secure),
+        )
+        return OpenedSession(name, token)
 
     def _strangers(self) -> int:
-        return sum(line.is_stranger for _, line in self._lines.values())
+        return sum(transport.is_stranger for _, transport in self._transports.values())
 
     def check(self, name: str, token: str) -> None:
-        """Whether there is such a session with this secret: which of the two is wrong, nobody is told."""
-        digest, _ = self._lines.get(name, (b"", None))
+        """Raise `NotFound` unless there is a session with this secret, without revealing which of the two is wrong."""
+        digest, _ = self._transports.get(name, (b"", None))
         if not hmac.compare_digest(digest, _digest(token)):
             raise NotFound("session", name)
 
-    def line(self, name: str) -> Line:
-        """A session that is there."""
-        found = self._lines.get(name)
+    def transport(self, name: str) -> PollingTransport:
+        """Return the transport of a session."""
+        found = self._transports.get(name)
         if found is None:
             raise NotFound("session", name)
         return found[1]
 
     def end(self, name: str) -> None:
-        """A client is done."""
-        line = self.line(name)
-        del self._lines[name]
-        line.end()
+        """End a session and remove it."""
+        transport = self.transport(name)
+        del self._transports[name]
+        transport.end()
 
     def tick(self, now: float) -> None:
-        """Let go of those that are over, or of which nothing is heard."""
-        for name in [name for name, (_, line) in self._lines.items() if line.is_gone(now)]:
+        """Remove sessions that have ended or were silent for too long."""
+        for name in [name for name, (_, transport) in self._transports.items() if transport.is_gone(now)]:
             self.end(name)
 
 

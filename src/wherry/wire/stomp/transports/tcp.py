@@ -1,4 +1,4 @@
-"""The listener and its connections: STOMP over TCP and TLS."""
+"""The STOMP server over TCP and TLS, and its connections."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import cast
 
 from wherry.queueing.queueing import Queueing
 from wherry.security.access import Access
+from wherry.wire.fairness import FairProtocol
 from wherry.wire.listener import Clock, Connected, Listener
 from wherry.wire.peer import certified, place
 from wherry.wire.stomp.session import Session
@@ -22,13 +23,12 @@ from wherry.wire.stomp.transports.transport import (
     NEVER_BYTES,
     unread,
 )
-from wherry.wire.turns import TurnProtocol
 
 PARTING_S = 5.0
-"""How long a client may take to read the last that was written to it."""
+"""How long a client may take to read the last bytes that were written to it."""
 
 
-class Connection(TurnProtocol):
+class Connection(FairProtocol):
     """One socket; the transport of one session."""
 
     name = "tcp"
@@ -46,7 +46,7 @@ class Connection(TurnProtocol):
         self._transport.set_write_buffer_limits(high=HIGH_BYTES // 2, low=LOW_BYTES)
         _set_options(transport.get_extra_info("socket"))
         self._server.connected.admit(self)
-        self.begin_turns(self._transport)
+        self.join_loop(self._transport)
         self.session = Session(
             self._server.sessions,
             self,
@@ -56,14 +56,14 @@ class Connection(TurnProtocol):
         )
 
     def eof_received(self) -> None:
-        """The client says no more: the session ends now, so that it is given nothing that the socket would drop."""
+        """End the session, since the client sends no more: messages written now would be lost."""
         self.session.over()
         self.close()
 
     def connection_lost(self, fault: Exception | None) -> None:
         if self._parting is not None:
             self._parting.cancel()
-        self.end_turns()
+        self.leave_loop()
         self._server.connected.discard(self)
         self.session.over()
 
@@ -74,11 +74,11 @@ class Connection(TurnProtocol):
 
     @property
     def is_stranger(self) -> bool:
-        """Whether the client is not let in yet."""
+        """Whether the client has not logged in yet."""
         return self.session.is_stranger
 
     def refuse_stranger(self, why: str) -> None:
-        """Tell the client that it sent too much before it was let in, and end."""
+        """Send the reason to a client that sent too much before login, and close."""
         self.session.cut_off(STRANGE, why)
 
     def resume_writing(self) -> None:
@@ -102,22 +102,22 @@ class Connection(TurnProtocol):
     # -------------------------------------------------------------------------------------------------- for the session
 
     def write(self, data: bytes) -> None:
-        """Bytes to the client."""
+        """Send bytes to the client."""
         if not self._transport.is_closing():
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close, once everything is written, or after a while."""
+        """Close once everything is written, or after a while."""
         if self._parting is None:
             self._parting = asyncio.get_running_loop().call_later(PARTING_S, self._transport.abort)
             self._transport.close()
 
     def waiting_bytes(self) -> int:
-        """Written, but not taken by our kernel yet."""
+        """Return how many written bytes the kernel has not taken yet."""
         return NEVER_BYTES if self._transport.is_closing() else self._transport.get_write_buffer_size()
 
     def unread_bytes(self) -> int:
-        """Written, but not known to have reached the client's machine."""
+        """Return how many written bytes are not known to have reached the client's machine."""
         return unread(self.waiting_bytes(), self._transport)
 
 
@@ -127,36 +127,36 @@ class Server:
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
         self.connected = Connected[Connection]()
-        """Sockets; how many there may be is the business of `Sessions`."""
+        """The open sockets; `Sessions` bounds how many there may be."""
         self._listener = Listener(self.connection, sessions.bounds.login_s)
 
     def connection(self) -> Connection:
-        """For a client that is about to connect."""
+        """Return the protocol object for a client that is about to connect."""
         return Connection(self)
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Serve an address; its port, which the system chooses for 0."""
+        """Serve an address, and return its port, which the system chooses for 0."""
         return await self._listener.listen(host, port, tls)
 
     def stop_listening(self) -> None:
-        """Take no more."""
+        """Accept no more connections."""
         self._listener.stop()
 
     async def parted(self, drain_s: float) -> None:
-        """Until everybody has read the last word, or for a while."""
+        """Wait until all clients have read their last frames, or for a while."""
         if not await self.connected.all_gone(min(drain_s, PARTING_S)):
             for connection in self.connected:
                 connection.close()
 
 
 def _set_options(wire: socket.socket | None) -> None:
-    """Of a connection that has a socket."""
+    """Set the options of a connection that has a socket."""
     if wire is None:
         return
-    # Without heart-beats nothing else finds out that the machine of an idle client is gone.
+    # Without heart-beats nothing else detects that the machine of an idle client is gone.
     wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_QUICKACK"):
-        # Else a client with Nagle's algorithm (stomp.py) holds CONNECT back some 40 ms after the TLS handshake.
+        # Otherwise a client with Nagle's algorithm (stomp.py) delays CONNECT some 40 ms after the TLS handshake.
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
@@ -171,9 +171,9 @@ async def serve(
     drain_s: float = 2.0,
     clock: Clock = time.monotonic,
 ) -> AsyncIterator[Server]:
-    """STOMP over the virtual hosts of a queueing that is open, while the `async with` lasts; `listen` on it.
+    """Serve STOMP over an open `Queueing` while the `async with` lasts; call `listen` on the result.
 
-    Other transports make sessions of their own with its `sessions`; `names` are what clients may call this machine.
+    Other transports make sessions of their own with its `sessions`; `names` are further names of this machine.
     """
     server = Server(Sessions(queueing, access, bounds, any_user=any_user, names=names, clock=clock))
     async with server.sessions.open():
@@ -187,7 +187,7 @@ async def serve(
 
 
 async def _stored(sessions: Sessions, drain_s: float) -> None:
-    """Until what came is stored, and whoever asked for a receipt has it; within a bound."""
+    """Wait until what arrived is stored and its receipts are sent, within a bound."""
     with suppress(TimeoutError):
         async with asyncio.timeout(drain_s):
             await asyncio.gather(*(session.receipts.all_stored() for session in sessions.connected))

@@ -4,8 +4,8 @@
     transport ◄── Protocol ◄── send_text ◄── write
 
 Messages carry a stream: a frame of STOMP may come in several of them, several frames in one, and a message in
-fragments is fed as they come. What we write is text, as clients in pages expect; only where a body is no UTF-8 it is
-binary.
+fragments is fed as they arrive. The server writes text, as clients in pages expect, and binary only for bodies
+that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from wherry.model.errors import InvalidInput
+from wherry.wire.fairness import FairProtocol
 from wherry.wire.peer import certified, place
 from wherry.wire.stomp.codec import BODY_BYTES_MAX, HEAD_BYTES_MAX
 from wherry.wire.stomp.session import Session
@@ -37,60 +38,59 @@ from wherry.wire.stomp.transports.transport import (
     NEVER_BYTES,
     unread,
 )
-from wherry.wire.turns import TurnProtocol
 
 SUBPROTOCOLS = tuple(Subprotocol(name) for name in ("v12.stomp", "v11.stomp", "v10.stomp"))
-"""What we speak, the best first. A client that names none of them is spoken to as well."""
+"""Supported, the best first. A client that names none of them is served as well."""
 
 MESSAGE_BYTES_MAX = 2 * (HEAD_BYTES_MAX + BODY_BYTES_MAX)
 FRAGMENT_BYTES_MAX = HEAD_BYTES_MAX + BODY_BYTES_MAX
-"""Held until it is whole: as much as the largest frame of STOMP. A message may bring another one along."""
+"""Held until it is complete: as much as the largest frame of STOMP. A message may bring another one along."""
 
 PING_S, SILENCE_S = 25.0, 75.0
-"""A client of which nothing was heard is asked whether it is there, and after a while taken to be gone."""
+"""After how much silence a client is sent a ping, and after how much it is cut off."""
 
 FRAME_PACE = 100_000
-"""Bytes that win a frame one second more."""
+"""Each so many bytes of a frame give it one second more."""
 
 PARTING_S = 2.0
 """How long a client may take to answer a close."""
 
 DATA = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
 PONG = 0x80 | Opcode.PONG
-"""The first byte of one."""
+"""The first byte of a PONG frame."""
 
 _log = logging.getLogger("wherry.stomp")
 _quiet = logging.getLogger("wherry.stomp.websocket")
-_quiet.setLevel(logging.ERROR)  # the library tells each frame to a logger that listens
+_quiet.setLevel(logging.ERROR)  # otherwise the library logs each frame
 
 
-class WebSocket(TurnProtocol):
-    """A transport, and the protocol of a transport that was one of HTTP before."""
+class WebSocket(FairProtocol):
+    """The transport of one session, on a connection that served HTTP before."""
 
     name = "websocket"
 
     def __init__(self, sockets: WebSockets, answer: bytes) -> None:
         self._sockets, self._answer = sockets, answer
         self._protocol = Protocol(Side.SERVER, max_size=(MESSAGE_BYTES_MAX, FRAGMENT_BYTES_MAX), logger=_quiet)
-        self._heard = self._asked = time.monotonic()
+        self._received_at = self._pinged_at = time.monotonic()
         self._parting_since: float | None = None
         self._part_since: float | None = None
         self._is_paused = False
         self._goodbye = (CloseCode.NORMAL_CLOSURE, "")
         self._ending: asyncio.Task[None] | None = None
         self._kept: deque[bytes] = deque()
-        """What was read before the session was full, in order."""
+        """Bytes that were read and do not fit into the session yet, in order."""
         self._kept_bytes = 0
         self.held = 0
-        """Bytes of a frame of the WebSocket that is not whole, and of what is kept."""
+        """Bytes of an incomplete WebSocket frame, and of what is kept."""
 
     def begin(self, transport: asyncio.Transport, rest: bytes, left: Callable[[], None]) -> None:
-        """Go on with a connection: `rest` is what came behind the request."""
+        """Take over a connection: `rest` is what arrived after the request."""
         self._transport, self._left = transport, left
         self._sockets.open.add(self)
         transport.set_write_buffer_limits(high=HIGH_BYTES // 2, low=LOW_BYTES)
         transport.write(self._answer)
-        self.begin_turns(transport)
+        self.join_loop(transport)
         secure = transport.get_extra_info("ssl_object") is not None
         self._session = Session(
             self._sockets.sessions,
@@ -100,12 +100,12 @@ class WebSocket(TurnProtocol):
             certified=certified(transport),
         )
         if rest:
-            self.push(rest)
+            self.handle_first(rest)
 
     # ---------------------------------------------------------------------------------------------------- the socket
 
     def data_received(self, data: bytes) -> None:
-        self._heard = time.monotonic()
+        self._received_at = time.monotonic()
         self._protocol.receive_data(data)
         events = self._protocol.events_received()
         self._answer_pings()
@@ -121,15 +121,15 @@ class WebSocket(TurnProtocol):
 
     @property
     def is_stranger(self) -> bool:
-        """Whether the client is not let in yet."""
+        """Whether the client has not logged in yet."""
         return self._session.is_stranger
 
     def refuse_stranger(self, why: str) -> None:
-        """Tell the client that it sent too much before it was let in, and end."""
+        """Send the reason to a client that sent too much before login, and close."""
         self._session.cut_off(STRANGE, why)
 
     def _answer_pings(self) -> None:
-        """The last ping of a read is answered, which RFC 6455 allows: a flood of them costs one small write."""
+        """Answer the last ping of a read, which RFC 6455 allows: a flood of pings costs one small write."""
         said = [data for data in self._protocol.data_to_send() if data != SEND_EOF]
         pongs = [data for data in said if data[0] == PONG]
         said = pongs[-1:] + [data for data in said if data[0] != PONG]
@@ -149,15 +149,15 @@ class WebSocket(TurnProtocol):
         if not part:
             self._part_since = None
         elif self._part_since is None:
-            self._part_since = self._heard
+            self._part_since = self._received_at
 
     def _feed(self) -> None:
-        """What is kept to the session, unless it is full: then nothing more is read until it is not.
+        """Feed kept bytes to the session; while the session is full, stop reading.
 
-        What came with a close is fed whatever is full: there is no later.
+        Bytes that came with a close are fed even if the session is full: there is no later.
         """
         session, is_last = self._session, self._protocol.state is not State.OPEN
-        session.feed(b"")  # a part of a frame, or a ping, is a sign of life too
+        session.feed(b"")  # a part of a frame, or a ping, proves that the client is there
         while self._kept and not session.is_over and (is_last or not session.is_full):
             piece = self._kept.popleft()
             self._kept_bytes -= len(piece)
@@ -181,14 +181,14 @@ class WebSocket(TurnProtocol):
             self.go_on("full")
 
     def eof_received(self) -> bool:
-        """The client says no more: the session ends now, so that it is given nothing that would be dropped."""
+        """End the session, since the client sends no more: messages written now would be lost."""
         self._protocol.receive_eof()
         self._session.over()
         self._part()
         return False
 
     def connection_lost(self, fault: Exception | None) -> None:
-        self.end_turns()
+        self.leave_loop()
         if self._ending is not None:
             self._ending.cancel()
         self._drop_kept()
@@ -209,7 +209,7 @@ class WebSocket(TurnProtocol):
     # ----------------------------------------------------------------------------------------------- for the session
 
     def write(self, data: bytes) -> None:
-        """One message with whole frames of STOMP."""
+        """Send complete STOMP frames as one message."""
         if self._protocol.state is not State.OPEN or self._transport.is_closing():
             return
         if data.isascii() or _is_text(data):
@@ -219,24 +219,24 @@ class WebSocket(TurnProtocol):
         self._flush()
 
     def close(self) -> None:
-        """Say that it is over, and wait a moment for the client to say so too."""
+        """Send a close, and wait a moment for the client's."""
         with suppress(InvalidState):  # it is closing already
             self._protocol.send_close(*self._goodbye)
         self._flush()
         self._part()
 
     def waiting_bytes(self) -> int:
-        """Written, but not taken by our kernel yet."""
+        """Return how many written bytes the kernel has not taken yet."""
         if self._protocol.state is not State.OPEN or self._transport.is_closing():
             return NEVER_BYTES
         return self._transport.get_write_buffer_size()
 
     def unread_bytes(self) -> int:
-        """Written, but not known to have reached the client's machine."""
+        """Return how many written bytes are not known to have reached the client's machine."""
         return unread(self.waiting_bytes(), self._transport)
 
     def _part(self) -> None:
-        """Once both sides have said goodbye, or ours alone because the client broke a rule, the connection ends."""
+        """Close the socket once both sides have sent a close, or the client broke a rule of the protocol."""
         if self._parting_since is None:
             self._parting_since = time.monotonic()
         if self._protocol.close_rcvd is not None or self._protocol.parser_exc is not None:
@@ -245,19 +245,19 @@ class WebSocket(TurnProtocol):
     # --------------------------------------------------------------------------------------------------- the server
 
     def tick(self, now: float) -> None:
-        """About once a second: whoever takes too long."""
+        """Cut off a client that is too slow; send a ping to a silent one."""
         if self._parting_since is not None:
             if now - self._parting_since > PARTING_S:
                 self._transport.abort()
         elif self.is_stopped:
-            self._heard = now  # nothing was read from it: it cannot be late
+            self._received_at = now  # while it is not read it cannot be late
             self._part_since = None if self._part_since is None else now
-        elif now - self._heard > SILENCE_S:
-            self.cut_off(f"nothing was heard for {SILENCE_S:g} s")
+        elif now - self._received_at > SILENCE_S:
+            self.cut_off(f"nothing arrived for {SILENCE_S:g} s")
         elif self._part_since is not None and now - self._part_since > self._patience_s():
             self.cut_off(f"{self.held} bytes of a frame, and no end within {self._patience_s():.0f} s")
-        elif now - max(self._heard, self._asked) > PING_S:
-            self._asked = now
+        elif now - max(self._received_at, self._pinged_at) > PING_S:
+            self._pinged_at = now
             self._protocol.send_ping(b"")
             self._flush()
 
@@ -265,48 +265,48 @@ class WebSocket(TurnProtocol):
         return self._sockets.sessions.bounds.frame_s + self.held / FRAME_PACE
 
     def finish(self) -> None:
-        """The server goes: once what came is stored, and so confirmed, the session ends, and then the transport."""
+        """Close for the end of the server: once what arrived is stored and confirmed, first the session."""
         self._goodbye = (CloseCode.GOING_AWAY, "the broker is closing")
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end_stored(), name="wherry websocket end")
 
     async def _end_stored(self) -> None:
         await self._session.receipts.all_stored()
-        self._session.over()  # before the close: behind that one everything would be dropped
+        self._session.over()  # before the close, after which everything would be dropped
         self.close()
 
     def abort(self) -> None:
-        """Go at once."""
+        """Close at once."""
         self._transport.abort()
 
     def cut_off(self, why: str) -> None:
-        """End it at once, and remember why."""
+        """Close at once, and record the reason."""
         _log.info("cut off", extra={"peer": self._session.peer, "why": why})
         self._sockets.sessions.note(self._session, "websocket", why)
         self._transport.abort()
 
 
 class WebSockets:
-    """All that are open."""
+    """All open WebSockets."""
 
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
         self.open: set[WebSocket] = set()
         self.held = 0
-        """Bytes of frames that are not whole."""
+        """Bytes of incomplete frames."""
 
     def answer(self, headers: Mapping[str, str]) -> WebSocket:
-        """A WebSocket for a request that asks for one, or `InvalidInput`."""
+        """Return a WebSocket for a request that asks for one; raise `InvalidInput` for a bad request."""
         return WebSocket(self, handshake(headers))
 
     def check_held(self) -> None:
-        """Memory is short: whoever holds the most of it with half a frame has to go."""
+        """Cut off the client that holds the most memory with incomplete frames, if memory is short."""
         if self.held > self.sessions.bounds.held_bytes:
             max(self.open, key=lambda each: each.held).cut_off("too much that is not whole")
 
 
 def handshake(headers: Mapping[str, str]) -> bytes:
-    """The answer to a request for a WebSocket, or `InvalidInput`."""
+    """Return the answer to a request for a WebSocket; raise `InvalidInput` for a bad request."""
     server = ServerProtocol(subprotocols=SUBPROTOCOLS, select_subprotocol=_select, logger=_quiet)
     response = server.accept(Request("/", Headers(headers)))
     if server.handshake_exc is not None:

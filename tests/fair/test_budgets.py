@@ -8,10 +8,11 @@ from time import perf_counter, thread_time
 
 import pytest
 
-from wherry.wire import turns as module
-from wherry.wire.turns import (
+from wherry.wire import fairness as module
+from wherry.wire.fairness import (
     ALONE_S,
     BRIEF_S,
+    BUDGET_S,
     CHUNK_ALONE_BYTES,
     CHUNK_BYTES,
     CHUNK_BYTES_MIN,
@@ -21,12 +22,11 @@ from wherry.wire.turns import (
     STRANGER_S,
     STRANGERS_S,
     STRANGERS_SHARE,
-    TURN_S,
     UNSTORED_BRIEF_BYTES,
     UNSTORED_BYTES,
-    Turn,
-    Turns,
-    turns,
+    Budget,
+    FairLoop,
+    fair_loop,
 )
 
 
@@ -37,9 +37,9 @@ def worked(seconds: float) -> None:
         pass
 
 
-def test_those_who_wait_have_a_turn_each_one_in_a_turn_of_the_loop_in_order():
+def test_waiting_callbacks_are_called_one_in_a_turn_of_the_loop_in_order():
     async def main() -> list[tuple[str, int]]:
-        shared, laps, seen = turns(), 0, []
+        shared, laps, seen = fair_loop(), 0, []
 
         def count() -> None:
             nonlocal laps
@@ -70,10 +70,10 @@ def test_who_waits_stands_back_while_others_are_busy_and_is_not_forgotten(monkey
     told = []
 
     async def main() -> None:
-        shared = turns()
+        shared = fair_loop()
         for who in ("one", "other"):
-            shared.seen(who, perf_counter())
-        shared.wait(lambda: told.append("turn"))
+            shared.note_read(who, perf_counter())
+        shared.wait(lambda: told.append("called"))
         for _ in range(20):
             worked(0.001)
             await asyncio.sleep(0)
@@ -87,40 +87,40 @@ def test_who_waits_stands_back_while_others_are_busy_and_is_not_forgotten(monkey
 
 
 def test_a_connection_is_alone_until_another_one_is_read_from():
-    shared = Turns()
-    shared.seen("a", 1.0)
+    shared = FairLoop()
+    shared.note_read("a", 1.0)
     assert shared.is_alone("a", 1.0)
     assert not shared.is_alone("b", 1.0)
-    shared.seen("b", 1.1)
-    shared.seen("a", 1.2)
+    shared.note_read("b", 1.1)
+    shared.note_read("a", 1.2)
     assert not shared.is_alone("a", 1.3)
     assert shared.is_alone("a", 1.2 + COMPANY_S)
 
 
 def test_a_chunk_is_as_large_as_its_bytes_are_cheap():
-    shared = Turns()
-    turn = Turn(shared, "a")
-    turn.begin()
-    turn.end(CHUNK_ALONE_BYTES)  # which cost nothing
+    shared = FairLoop()
+    budget = Budget(shared, "a")
+    budget.begin()
+    budget.end(CHUNK_ALONE_BYTES)  # which cost nothing
     for _ in range(8):
-        turn.begin()
-        turn.end(CHUNK_ALONE_BYTES)
-    turn.begin()
-    assert turn.chunk_bytes() == CHUNK_ALONE_BYTES
-    shared.seen("b", perf_counter())
-    turn.begin()
-    assert turn.chunk_bytes() == CHUNK_BYTES
+        budget.begin()
+        budget.end(CHUNK_ALONE_BYTES)
+    budget.begin()
+    assert budget.chunk_bytes() == CHUNK_ALONE_BYTES
+    shared.note_read("b", perf_counter())
+    budget.begin()
+    assert budget.chunk_bytes() == CHUNK_BYTES
     worked(0.005)
-    assert turn.end(1_000)
-    assert turn.chunk_bytes() == CHUNK_BYTES_MIN
+    assert budget.end(1_000)
+    assert budget.chunk_bytes() == CHUNK_BYTES_MIN
 
 
-def test_who_took_too_much_pays_with_the_turns_that_follow():
-    turn = Turn(Turns(), "a")
-    turn.begin()
+def test_a_connection_that_used_too_much_pays_with_the_budgets_that_follow():
+    budget = Budget(FairLoop(), "a")
+    budget.begin()
     worked(2.5 * ALONE_S)
-    assert turn.end(1_000)
-    assert [turn.again() for _ in range(3)] == [False, True, True]
+    assert budget.end(1_000)
+    assert [budget.refill() for _ in range(3)] == [False, True, True]
 
 
 # ---------------------------------------------------------------------------------------------------- many together
@@ -147,102 +147,102 @@ def clock(monkeypatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def together(clock: Clock, turns: list[Turn], each_s: float, rounds: int, *, is_stranger: bool = False) -> int:
-    """How often a turn was over, where connections work one after the other, and the loop does nothing else."""
+def together(clock: Clock, budgets: list[Budget], each_s: float, rounds: int, *, is_stranger: bool = False) -> int:
+    """How often a budget was used up, where connections work one after the other, and the loop does nothing else."""
     over = 0
     for _ in range(rounds):
-        for turn in turns:
-            turn.begin(is_stranger=is_stranger)
+        for budget in budgets:
+            budget.begin(is_stranger=is_stranger)
             clock.work(each_s)
-            over += turn.end()
+            over += budget.end()
     return over
 
 
 def test_many_who_each_use_a_small_part_use_up_what_they_have_together(clock):
-    """Each of them is silent while the others work; that must not give each its turn back."""
-    shared = Turns()
-    shared.seen("others", clock.now)
-    turns = [Turn(shared, number) for number in range(20)]
-    assert together(clock, turns, TURN_S / 4, rounds=10)
+    """Each of them is silent while the others work; that must not give each its budget back."""
+    shared = FairLoop()
+    shared.note_read("others", clock.now)
+    budgets = [Budget(shared, number) for number in range(20)]
+    assert together(clock, budgets, BUDGET_S / 4, rounds=10)
 
 
 def test_who_uses_little_beside_those_who_wait_does_not_wait(clock):
-    shared = Turns()
-    flooders, good = [Turn(shared, number) for number in range(20)], Turn(shared, "good")
+    shared = FairLoop()
+    flooders, good = [Budget(shared, number) for number in range(20)], Budget(shared, "good")
     over = 0
     for lap in range(1_000):
-        shared.seen("others", clock.now)
+        shared.note_read("others", clock.now)
         flooder = flooders[lap % 20]  # one of those who wait, each turn of the loop
-        while not flooder.again():
+        while not flooder.refill():
             pass
         flooder.begin()
-        clock.work(1.01 * TURN_S)
+        clock.work(1.01 * BUDGET_S)
         assert flooder.end()
         good.begin()
-        clock.work(TURN_S / 4)
+        clock.work(BUDGET_S / 4)
         over += good.end()
     assert over == 0
 
 
 def test_strangers_have_one_part_of_the_loop_however_many_they_are(clock):
-    shared = Turns()
-    strangers = [Turn(shared, number) for number in range(1_000)]
+    shared = FairLoop()
+    strangers = [Budget(shared, number) for number in range(1_000)]
     spent, began = 0.0, clock.now
-    for turn in strangers:  # each of them is new, and has all of its own turn
+    for budget in strangers:  # each of them is new, and has all of its own budget
         if not shared.strangers.is_empty(clock.now):
-            turn.begin(is_stranger=True)
+            budget.begin(is_stranger=True)
             clock.work(STRANGER_S / 2)
             spent += STRANGER_S / 2
-            turn.end()
+            budget.end()
         clock.work(STRANGER_S)
     assert spent <= STRANGERS_S + STRANGERS_SHARE * (clock.now - began) + STRANGER_S
 
 
 def test_what_strangers_used_of_an_idle_loop_is_not_held_against_them_for_long(clock):
-    shared = Turns()
-    together(clock, [Turn(shared, "stranger")], 0.01, rounds=1_000, is_stranger=True)
+    shared = FairLoop()
+    together(clock, [Budget(shared, "stranger")], 0.01, rounds=1_000, is_stranger=True)
     assert shared.strangers.is_empty(clock.now)
     clock.wait(2 * STRANGERS_S / STRANGERS_SHARE)
     assert not shared.strangers.is_empty(clock.now)
 
 
-def test_silence_gives_a_turn_back_once(clock):
-    """A read that finds nothing begins a turn and does not end it."""
-    turn = Turn(Turns(), "a")
-    turn.shared.seen("others", clock.now)
-    turn.begin()
-    clock.work(2 * TURN_S)
-    assert turn.end()
-    clock.wait(TURN_S)
+def test_silence_refills_a_budget_once(clock):
+    """A read that finds nothing begins a step and does not end it."""
+    budget = Budget(FairLoop(), "a")
+    budget.shared.note_read("others", clock.now)
+    budget.begin()
+    clock.work(2 * BUDGET_S)
+    assert budget.end()
+    clock.wait(BUDGET_S)
     for _ in range(10):
-        turn.begin()
-    assert turn.end()
+        budget.begin()
+    assert budget.end()
 
 
 def test_what_others_do_while_a_call_waits_is_not_counted(clock):
     async def call() -> str:
         for _ in range(10):
-            clock.work(TURN_S / 40)
+            clock.work(BUDGET_S / 40)
             await asyncio.sleep(0)
         return "done"
 
     async def main() -> None:
-        turn = Turn(turns(), "a")
-        turn.shared.seen("others", clock.now)
+        budget = Budget(fair_loop(), "a")
+        budget.shared.note_read("others", clock.now)
         loop, is_over = asyncio.get_running_loop(), False
 
         def others() -> None:
-            clock.work(TURN_S)
+            clock.work(BUDGET_S)
             if not is_over:
                 loop.call_soon(others)
 
         others()
-        assert await turn.timed(call()) == "done"
-        assert not turn._is_over()
-        turn.begin()
-        clock.work(2 * TURN_S)
+        assert await budget.timed(call()) == "done"
+        assert not budget.is_used_up()
+        budget.begin()
+        clock.work(2 * BUDGET_S)
         is_over = True
-        assert turn.end()
+        assert budget.end()
 
     asyncio.run(main())
 
@@ -259,7 +259,7 @@ def test_a_call_that_is_cancelled_or_fails_does_so_through_its_timing():
 
     async def main() -> None:
         async def timed() -> None:
-            await Turn(turns(), "a").timed(call())
+            await Budget(fair_loop(), "a").timed(call())
 
         task = asyncio.create_task(timed())
         await asyncio.sleep(0)
@@ -271,40 +271,40 @@ def test_a_call_that_is_cancelled_or_fails_does_so_through_its_timing():
     assert told == ["cancelled"]
 
 
-def test_turns_are_brief_while_a_light_client_is_served(clock):
-    shared = Turns()
-    light, heavy = Turn(shared, "light"), Turn(shared, "heavy")
+def test_budgets_are_brief_while_a_light_client_is_served(clock):
+    shared = FairLoop()
+    light, heavy = Budget(shared, "light"), Budget(shared, "heavy")
 
-    def lasts(turn: Turn) -> float:
-        turn.begin()
-        turn.end()
-        return turn._whole_s
+    def lasts(budget: Budget) -> float:
+        budget.begin()
+        budget.end()
+        return budget._whole_s
 
-    shared.seen("light", clock.now, is_light=light.is_light)
-    shared.seen("heavy", clock.now)
+    shared.note_read("light", clock.now, is_light=light.is_light)
+    shared.note_read("heavy", clock.now)
     for _ in range(100):
         heavy.begin()
-        clock.work(TURN_S)
+        clock.work(BUDGET_S)
         heavy.end()
     assert light.is_light
     assert not heavy.is_light
-    assert lasts(heavy) == TURN_S, "nobody is served any more"
-    shared.seen("light", clock.now, is_light=light.is_light)
-    shared.seen("heavy", clock.now, is_light=heavy.is_light)
-    assert (lasts(heavy), lasts(light)) == (BRIEF_S, TURN_S)
+    assert lasts(heavy) == BUDGET_S, "nobody is served any more"
+    shared.note_read("light", clock.now, is_light=light.is_light)
+    shared.note_read("heavy", clock.now, is_light=heavy.is_light)
+    assert (lasts(heavy), lasts(light)) == (BRIEF_S, BUDGET_S)
     assert shared.unstored_max("heavy") == UNSTORED_BRIEF_BYTES
     clock.wait(SERVED_S)
-    assert lasts(heavy) == TURN_S
+    assert lasts(heavy) == BUDGET_S
     assert shared.unstored_max("heavy") == UNSTORED_BYTES
 
 
 def test_who_used_much_is_light_again_after_a_while(clock):
-    turn = Turn(Turns(), "a")
-    turn.begin()
+    budget = Budget(FairLoop(), "a")
+    budget.begin()
     clock.work(LIGHT_WINDOW_S)
-    turn.end()
-    assert not turn.is_light
+    budget.end()
+    assert not budget.is_light
     clock.wait(LIGHT_WINDOW_S)
-    turn.begin()
-    turn.end()
-    assert turn.is_light
+    budget.begin()
+    budget.end()
+    assert budget.is_light

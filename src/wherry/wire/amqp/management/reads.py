@@ -34,7 +34,7 @@ def answer(ask: ManagementCall) -> Any | None:
     """Return what is at a path, to be written as JSON; None if there is nothing."""
     what, *rest = ask.parts
     if what in _ALL or what in _IN_HOSTS:
-        return _looked_up(ask, what, rest)
+        return _found(ask, what, rest)
     if what in _NOTHING:
         return []
     if what == "aliveness-test" and (not rest or rest[0] not in ask.queueing.hosts):
@@ -46,7 +46,7 @@ def _whoami(ask: ManagementCall) -> Row:
     return {"name": plain(ask.login.user), "tags": list(ask.login.tags)}
 
 
-def _looked_up(ask: ManagementCall, what: str, rest: list[str]) -> Any | None:
+def _found(ask: ManagementCall, what: str, rest: list[str]) -> Any | None:
     """Return all rows, those of a virtual host, the one of a name, or its bindings."""
     queueing = ask.queueing
     if what in _ONE and len(rest) == (2 if what in _IN_HOSTS else 1):
