@@ -8,7 +8,7 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
-from wherry.journal.bodies.store import CACHE_BYTES_MAX
+from wherry.broker.opening import CACHE_BYTES_DEFAULT
 from wherry.model.catalog.webhook import check_secret
 from wherry.model.errors import InvalidInput
 from wherry.node.webhooks.targets import network_of
@@ -100,7 +100,7 @@ class StorageSection(msgspec.Struct, frozen=True, kw_only=True):
     """The directory of the data, and the memory for recent messages."""
 
     path: Annotated[str, msgspec.Meta(min_length=1)] = "wherry-data"
-    cache_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 44)] = CACHE_BYTES_MAX
+    cache_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 44)] = CACHE_BYTES_DEFAULT
 
 
 class TlsSection(msgspec.Struct, frozen=True, kw_only=True):

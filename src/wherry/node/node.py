@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from wherry.broker import strategies
 from wherry.broker.broker import Broker
 from wherry.broker.opening import open as open_broker
 from wherry.model.errors import InvalidInput, WherryError
-from wherry.node import strategies
 from wherry.node.config import Config
 from wherry.node.key_policy import first_key, has_keys, is_loopback, requires_keys
 from wherry.node.memory import memory_releaser

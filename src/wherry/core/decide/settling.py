@@ -9,11 +9,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from wherry.core.decide.retry import delays_ms, used_up
 from wherry.core.index.offsets import distinct
 from wherry.core.state.lease import Lease
 from wherry.core.state.state import State, SubscriptionState, TopicState
 from wherry.model import check, ops
+from wherry.model.catalog.retry import delays_ms, used_up
 from wherry.model.catalog.subscription import LEASE_MS_MAX
 from wherry.model.errors import InvalidInput, LimitReached, StaleLease
 from wherry.model.limits import ERROR_CHARS_MAX, TIME_MS_MAX

@@ -30,7 +30,7 @@ import numpy as np
 
 from wherry.broker.port.consume import ConsumerPort, DeliveryPort
 from wherry.broker.port.port import BrokerPort
-from wherry.core.decide.retry import delays_ms
+from wherry.model.catalog.retry import delays_ms
 from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.webhook import Webhook
 from wherry.model.errors import CutOff, NotFound, StaleLease, WherryError
