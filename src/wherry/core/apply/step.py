@@ -101,12 +101,12 @@ def _record_outcomes(step: Step, topic: TopicState, partition: Partition, offset
     packed, at, fate = packed[done], at[done], fate[done]
     if len(packed) == 0:
         return
-    news, untold = topic.outbox.conclude(packed, fate, fates.is_dead(partition, at), step.now_ms)
+    news, dropped = topic.outbox.conclude(packed, fate, fates.is_dead(partition, at), step.now_ms)
     if len(news):
         step.effects.outcomes.append((topic.number, news))
         step.state.with_outcomes[topic.number] = None
-    if untold:
-        topic.count("untold", untold)
+    if dropped:
+        topic.count("outcomes_dropped", dropped)
 
 
 def put_dead(step: Step, partition: Partition, offset: Int64, reason: str, error: str) -> None:
