@@ -38,7 +38,7 @@ DEBUG = "wherry.debug"
 """The key in the context for whether errors are raised with their trace."""
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Commands whose errors end in one line and an exit code: 1, or 2 for wrong usage."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -76,7 +76,7 @@ class Group(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Group,
+    cls=CommandGroup,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

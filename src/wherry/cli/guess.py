@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import typer
 
-from wherry.cli.session import URL, TlsOptions
+from wherry.cli.options import URL, TlsOptions
 from wherry.model.errors import WherryError
 
 PATIENCE_S = 0.5

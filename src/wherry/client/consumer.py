@@ -264,7 +264,7 @@ class Consumer:
             except StaleLease:
                 await self._renew_each(held)
             except WherryError:
-                continue  # the broker is away: try again at the next turn
+                continue  # the broker is away: try again in the next round
 
     async def _renew_each(self, held: list[Batch]) -> None:
         """Renew each lease by itself: one of them is over, which refuses the call for all."""

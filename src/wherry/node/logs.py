@@ -66,7 +66,7 @@ class Json(logging.Formatter):
 def _encoded(line: dict[str, object]) -> str:
     try:
         return _ENCODER.encode(line).decode()
-    except (TypeError, ValueError):  # a lone surrogate, or a value that msgspec knows and refuses
+    except (TypeError, ValueError):  # a lone surrogate, or a value that msgspec cannot encode
         return msgspec.json.encode({name: ascii(value) for name, value in line.items()}).decode()
 
 

@@ -82,7 +82,7 @@ class Management:
 
     async def _refused_login(self, request: Request, fault: Unauthorized) -> Response:
         if fault.pause_s:
-            self._app.server.begin_wait(request)  # whoever guesses shall not take the room of others
+            self._app.server.begin_wait(request)  # wrong guesses must not use up the room for requests of others
             await asyncio.sleep(fault.pause_s)
         return _failed(401, str(fault))
 

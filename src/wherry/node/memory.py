@@ -71,7 +71,7 @@ class MemoryReleaser:
         while True:
             await asyncio.sleep(LOOK_S)
             if await asyncio.to_thread(self.look):
-                self._pool.release_unused()  # it returns memory of the calling thread
+                self._pool.release_unused()  # this returns memory of the calling thread
 
     def look(self) -> bool:
         """Return memory if enough came free; return whether it did. Runs in a thread: it may take milliseconds."""

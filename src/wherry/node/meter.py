@@ -68,11 +68,11 @@ def watch_calls(metrics: Metrics, calls: Calls) -> None:
     """Figures of webhooks."""
     pushers, callbacks, sender = calls
     metrics.gauge("wherry_webhook_subscriptions", "Subscriptions that are pushed to", lambda: len(pushers))
-    metrics.gauge("wherry_callback_urls", "URLs that are told of outcomes, or will be", lambda: len(callbacks))
-    metrics.gauge("wherry_callbacks_given_up", "Outcomes that nobody could be told", lambda: callbacks.given_up)
-    about = "Calls made since the start, by what they brought: messages or outcomes, and by how they ended"
+    metrics.gauge("wherry_callback_urls", "URLs with outcomes to report", lambda: len(callbacks))
+    metrics.gauge("wherry_callbacks_given_up", "Outcomes that could not be reported", lambda: callbacks.given_up)
+    about = "Calls made since the start, by what they sent (messages or outcomes) and by how they ended"
     metrics.count("wherry_webhook_calls", about, ("kind", "outcome"), lambda: _shown(sender.outcomes))
-    about = "Subscriptions removed since the start, as their webhook is down, or said that it is gone"
+    about = "Subscriptions removed since the start, because their webhook was down or answered that it is gone"
     metrics.count(
         "wherry_webhook_removals", about, ("why",), lambda: {(why,): pushers.removals[why] for why in ("down", "gone")}
     )
@@ -89,7 +89,7 @@ def watch_stomp(metrics: Metrics, sessions: Sessions) -> None:
     metrics.count(
         "wherry_stomp_frames", about, ("command",), lambda: {(each,): sessions.frames[each] for each in COMMANDS}
     )
-    about = "Clients cut off since the start, by why"
+    about = "Clients cut off since the start, by reason"
     metrics.count(
         "wherry_stomp_cut_off",
         about,

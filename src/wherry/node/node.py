@@ -184,7 +184,7 @@ class Node:
         strategies.load()
         path, cache_bytes = config.storage.path, config.storage.cache_bytes
         self.broker = await stack.enter_async_context(open_broker(path, cache_bytes=cache_bytes))
-        await self._lock_the_door()
+        await self._set_up_keys()
         access = Access(self.keys_on, self.broker)
 
         def guard(request: Request, verb: Verb, topic: str) -> str:
@@ -213,7 +213,8 @@ class Node:
         if (memory := memory_releaser()) is not None:
             giving = asyncio.create_task(memory.run(), name="wherry memory")
             stack.callback(giving.cancel)
-        pa.array([])  # where pandas is installed, Arrow loads it at the first array: not in the first request
+        # if pandas is installed, Arrow loads it with the first array: now rather than in the first request
+        pa.array([])
         context = None if tls is None else tls.context
         served = [Served("http", self.server, config.server.port, "server.host, server.port")]
         if config.flight.enabled:
@@ -309,25 +310,25 @@ class Node:
         required = tls.client_certificates == "required"
         return Tls(TlsFiles(Path(tls.certificate), Path(tls.key), client_ca, required))
 
-    async def _lock_the_door(self) -> None:
+    async def _set_up_keys(self) -> None:
         host = self.config.server.host
         self.keys_on = requires_keys(self.config.security, host, has_keys=has_keys(self.broker))
         if not self.keys_on:
             return
         self.first_key = await first_key(self.broker, Path(self.config.storage.path))
         if self.first_key is not None:
-            _log.info("made the first key, which may do everything", extra={"file": str(self.first_key)})
+            _log.info("made the first key, which has all rights", extra={"file": str(self.first_key)})
         keys = self.broker.keys()
         if not any(key.allows("admin", "*") for key in keys):
             _log.warning("no key may administer all topics ('*'): keys and routes cannot be changed over a wire")
         if self.config.tls.certificate is None and not is_loopback(host):
-            _log.warning("keys travel in the clear: there is no TLS, and others can reach this address")
+            _log.warning("keys are sent unencrypted: there is no TLS, and other machines can reach this address")
 
     def _origins(self) -> tuple[str, ...]:
         origins = self.config.server.origins
         if "*" in origins and not self.keys_on:
             raise InvalidInput(
-                "server.origins", "*", "pages by their origins: any page may only where keys are asked for"
+                "server.origins", "*", "origins of pages; any origin is allowed only if keys are required"
             )
         return origins
 

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from wherry.broker.metrics.tracing import TRACEPARENT, TRACESTATE, Span
+from wherry.broker.metrics.tracing import TRACEPARENT, TRACESTATE, TraceSpan
 
 KIND_OF = {"publish": SpanKind.PRODUCER, "deliver": SpanKind.CONSUMER}
 
@@ -23,7 +23,7 @@ class OtelTracer:
         self._tracer = provider.get_tracer("wherry", version("wherry"))
         self._context = TraceContextTextMapPropagator()
 
-    def span(self, span: Span) -> None:
+    def span(self, span: TraceSpan) -> None:
         """See `Tracer`."""
         context = self._context.extract({TRACEPARENT: span.parent.traceparent, TRACESTATE: span.parent.tracestate})
         if not context:

@@ -158,8 +158,8 @@ class Asked:
     end: float
 
 
-class Row(NamedTuple):
-    """One message that somebody read in the log."""
+class LogRow(NamedTuple):
+    """One message that was read in the log."""
 
     partition: int
     offset: int
@@ -169,8 +169,8 @@ class Row(NamedTuple):
 
 
 @dataclass(slots=True)
-class Stretch:
-    """What somebody read of the log: `start..stop` of each partition, all that was in it.
+class LogRead:
+    """A read of the log: all messages of `start..stop` of each partition.
 
     A `range` was reached within bounds, `again` is one that was read before, a `look` goes to where the end was.
     """
@@ -181,7 +181,7 @@ class Stretch:
     stop_at: Positions
     start: float
     end: float
-    rows: list[Row]
+    rows: list[LogRow]
     messages_max: int | None = None
     bytes_max: int | None = None
     kept: bool = True
@@ -347,7 +347,7 @@ class History:
     keyed: list[Keyed] = field(default_factory=list)
     heard: list[Heard] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
-    stretches: list[Stretch] = field(default_factory=list)
+    log_reads: list[LogRead] = field(default_factory=list)
     missed: list[Missed] = field(default_factory=list)
     advanced: list[Advanced] = field(default_factory=list)
     measured: list[Measured] = field(default_factory=list)

@@ -36,8 +36,8 @@ class Ways:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One run."""
+class RunPlan:
+    """The plan of one run."""
 
     topics: tuple[Topic, ...]
     subscriptions: tuple[Subscription, ...]
@@ -66,13 +66,13 @@ class Plan:
     """Whether the broker is stopped for a while now and then, and is late for everything afterwards."""
 
 
-def draw(random: Random) -> Plan:
-    """A plan from a seed."""
+def draw(random: Random) -> RunPlan:
+    """Draw a plan."""
     topics = tuple(_topic(random, number) for number in range(random.choice((1, 1, 2))))
     subscriptions = tuple(
         _subscription(random, topic, number) for topic in topics for number in range(random.choice((1, 1, 2)))
     )
-    return Plan(
+    return RunPlan(
         topics,
         subscriptions,
         producers=random.randint(1, 3),

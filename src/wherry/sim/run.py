@@ -22,18 +22,18 @@ from wherry.sim.checkers.ways import check_ways
 from wherry.sim.clients.aftermath import aftermath
 from wherry.sim.clients.callbacks import OutcomeClient
 from wherry.sim.clients.consumers import Receiver
-from wherry.sim.clients.loggers import LogReader
+from wherry.sim.clients.loggers import LogClient
 from wherry.sim.clients.operators import Nemesis, Operator
-from wherry.sim.clients.producers import Producer, name_of
+from wherry.sim.clients.producers import TopicProducer, name_of
 from wherry.sim.clients.routers import RouteOperator, RouteProducer, set_up
 from wherry.sim.history import LOG, Buried, History
 from wherry.sim.patch import patched
-from wherry.sim.plan import Plan, Ways, draw
+from wherry.sim.plan import RunPlan, Ways, draw
 from wherry.sim.world import loop
 from wherry.sim.world.rot import rot
 from wherry.sim.world.world import LOST, World
 
-DRAIN_TURNS = 400
+DRAIN_ROUNDS = 400
 QUIET_S = 900.0
 """Longer than any delay in a run: after so long a wait nothing may be scheduled any more."""
 
@@ -53,7 +53,7 @@ class Result:
     """What came of a run."""
 
     seed: int
-    plan: Plan
+    plan: RunPlan
     violations: list[str]
     trace: str
     history: History
@@ -96,7 +96,7 @@ async def _live(world: World, random: Random) -> None:
         for number in range(world.plan.consumers)
     ]
     producers = [
-        Producer(world, f"p{number}", Random(random.getrandbits(64))) for number in range(world.plan.producers)
+        TopicProducer(world, f"p{number}", Random(random.getrandbits(64))) for number in range(world.plan.producers)
     ]
     operator, outcome_client = Operator(world, Random(random.getrandbits(64))), OutcomeClient(world, world.random)
     log = _log_reader(world)
@@ -125,10 +125,10 @@ async def _live(world: World, random: Random) -> None:
     await _rest(world, log)
 
 
-def _log_reader(world: World) -> LogReader | None:
+def _log_reader(world: World) -> LogClient | None:
     for topic in world.plan.topics:
         if topic.name == world.plan.logged:
-            return LogReader(world, topic, Random(f"{world.seed}/log"))
+            return LogClient(world, topic, Random(f"{world.seed}/log"))
     return None
 
 
@@ -174,8 +174,8 @@ async def _set_up(world: World) -> None:
         await set_up(world, world.plan.ways)
 
 
-async def _rest(world: World, log: LogReader | None) -> None:
-    """One more restart, then everything that is owed is handed out, and what died is looked at."""
+async def _rest(world: World, log: LogClient | None) -> None:
+    """Restart once more, then drain every subscription and list the dead letters."""
     if world.broker is None:
         await world.boot()
     world.end_life(power=True)
@@ -204,7 +204,7 @@ async def _rest_of_ways(world: World, ways: Ways) -> None:
 
 async def _drain(world: World, receiver: Receiver) -> None:
     quiet = False
-    for _ in range(DRAIN_TURNS):
+    for _ in range(DRAIN_ROUNDS):
         try:
             got = await receiver.pull(500, wait_ms=0)
             if got is not None and len(got):
@@ -245,7 +245,7 @@ async def _leftovers(topics: Sequence[Topic], broker: Broker) -> list[str]:
             faults.append(f"stats: {fault}")
             continue
         faults += [
-            f"leftover: {topic.name}/{each.name} says {each.ready} ready, {each.leased} leased, {each.lag} behind"
+            f"leftover: {topic.name}/{each.name} counts {each.ready} ready, {each.leased} leased, {each.lag} behind"
             for each in stats.subscriptions
             if each.ready or each.leased or each.scheduled or each.lag
         ]

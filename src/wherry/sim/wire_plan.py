@@ -9,7 +9,7 @@ from typing import Literal
 from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.topic import Topic
 from wherry.queueing.names import SUBSCRIPTION
-from wherry.sim.plan import DEAD_AMPLE, Plan
+from wherry.sim.plan import DEAD_AMPLE, RunPlan
 from wherry.sim.world.network import Weather
 
 Wire = Literal["amqp", "stomp"]
@@ -26,7 +26,7 @@ LEASE_MS = 1_800_000
 class WirePlan:
     """One run with wires."""
 
-    world: Plan
+    world: RunPlan
     weather: Weather
     publishers: tuple[Wire, ...]
     publishes: int
@@ -40,8 +40,8 @@ class WirePlan:
 
 
 def draw_wires(random: Random) -> WirePlan:
-    """A plan from a seed."""
-    world = Plan(
+    """Draw a plan."""
+    world = RunPlan(
         topics=tuple(Topic(name=queue, dead_messages_max=DEAD_AMPLE) for queue in QUEUES),
         subscriptions=tuple(Subscription(topic=queue, name=SUBSCRIPTION, lease_ms=LEASE_MS) for queue in QUEUES),
         producers=0,

@@ -357,12 +357,12 @@ async def _graves(
 def _behind(topic: TopicState, groups: list[DeadGroup], place: tuple[int, ...]) -> list[DeadGroup]:
     """What comes after a place: partitions in the order of their first use, in each the subscriptions by number."""
     number, subscription, offset = place
-    turns = {each: turn for turn, each in enumerate(topic.partitions)}
-    if number not in turns:
+    ranks = {each: rank for rank, each in enumerate(topic.partitions)}
+    if number not in ranks:
         raise NotFound("partition", str(number))
-    done, rest = (turns[number], subscription), []
+    done, rest = (ranks[number], subscription), []
     for group in groups:
-        here = (turns[group.partition], group.subscription)
+        here = (ranks[group.partition], group.subscription)
         rows = group.rows[:, group.offsets > offset] if here == done else group.rows
         if here >= done and rows.shape[1]:
             rest.append(replace(group, rows=rows))

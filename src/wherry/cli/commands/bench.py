@@ -8,7 +8,7 @@ import typer
 
 from wherry.cli import output
 from wherry.cli.frame import FIGURES, app, command
-from wherry.cli.session import AsJson, session
+from wherry.cli.options import AsJson, options_of
 
 
 @command(
@@ -29,7 +29,7 @@ def bench(
     """
     from wherry.cli.bench import Bench
 
-    here = session(ctx, json)
-    rows = here.run(lambda link: Bench(link, messages, size, batch).run())
+    options = options_of(ctx, json)
+    rows = options.run(lambda link: Bench(link, messages, size, batch).run())
     shown = {"what": "what", "messages": "messages", "seconds": "seconds", "rate": "a second", "mib": "MiB/s"}
-    output.show(shown, rows, json=here.json, empty="")
+    output.show(shown, rows, json=options.json, empty="")

@@ -13,11 +13,11 @@ import typer
 from wherry.cli import output
 from wherry.cli.commands.catalog import SubscriptionName, TopicName
 from wherry.cli.frame import MESSAGES, app, command
-from wherry.cli.session import session
+from wherry.cli.options import options_of
 from wherry.cli.values import duration
 
 if TYPE_CHECKING:
-    from wherry.cli.link import Link
+    from wherry.cli.link import BrokerLink
     from wherry.client.batch import Batch
 
 Format = Literal["text", "json", "raw"]
@@ -59,13 +59,13 @@ def consume(
     """
     if not ack and follow:
         raise typer.BadParameter("--no-ack holds what it shows until it ends, so it cannot follow")
-    here = session(ctx, json)
+    options = options_of(ctx, json)
     limit = count if ack else min(count or HELD_MAX, HELD_MAX)
     wait_ms = FOLLOW_MS if follow and wait is None else wait or 0
-    form = "json" if here.json else form
+    form = "json" if options.json else form
     job = ConsumeJob(topic, subscription, limit, wait_ms, form, ack, follow and wait is None, create)
     try:
-        here.run(job.run)
+        options.run(job.run)
     finally:
         output.note(output.many(job.seen, "message") + ("" if ack else ", handed back"))
 
@@ -84,8 +84,8 @@ class ConsumeJob:
     create: bool
     seen: int = 0
 
-    async def run(self, link: Link) -> None:
-        """Pull, print and ack, until the end."""
+    async def run(self, link: BrokerLink) -> None:
+        """Pull, print and ack until the command ends."""
         from wherry.model.errors import InvalidInput, WherryError
 
         if self.create:
@@ -117,7 +117,7 @@ class ConsumeJob:
             with suppress(WherryError):
                 await requests.leave(name)
 
-    async def _make(self, link: Link) -> None:
+    async def _make(self, link: BrokerLink) -> None:
         place = ("topics", self.topic)
         if await link.exists(*place) is None:
             await link.call("PUT", *place, body={})

@@ -9,7 +9,7 @@ import typer
 
 from wherry.cli.commands.catalog import TopicName
 from wherry.cli.frame import FIGURES, app, command
-from wherry.cli.session import AsJson, session
+from wherry.cli.options import AsJson, options_of
 from wherry.cli.values import duration
 
 SUBSCRIPTION = "load"
@@ -58,9 +58,9 @@ def load(
     """
     from wherry.cli.load import Load
 
-    here = session(ctx, json)
+    options = options_of(ctx, json)
     share, mix = (SYNC, False) if sync is None else (sync, True)
     job = Load(topic, rate, share, mix, wait, count, length, size, timeout or TIMEOUT_MS, callback_host)
     with suppress(KeyboardInterrupt):
-        here.run(lambda link: job.run(link, consume=consumer))
-    job.report(json=here.json)
+        options.run(lambda link: job.run(link, consume=consumer))
+    job.report(json=options.json)

@@ -19,6 +19,6 @@ def tour(
     """A short tour of the queue in this process: code, and what it does. Takes about three seconds."""
     if directory is not None and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise typer.BadParameter(f"{directory} is not an empty directory; name a new one")
-    from wherry.cli.tour import take  # brings the broker along
+    from wherry.cli.tour import take  # loads the broker
 
     raise typer.Exit(take(directory))

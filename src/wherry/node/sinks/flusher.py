@@ -14,7 +14,7 @@ from queue import Full, Queue
 from threading import Thread
 
 from wherry.broker.metrics.metrics import Metrics
-from wherry.node.sinks.sink import Named, Sample, samples_of
+from wherry.node.sinks.sink import MetricSample, Named, samples_of
 
 CLOSE_S = 5.0
 """The time that a sink has for its last flush."""
@@ -27,13 +27,13 @@ class Outlet:
 
     def __init__(self, named: Named) -> None:
         self._named = named
-        self._queue: Queue[Sequence[Sample] | None] = Queue(maxsize=1)
+        self._queue: Queue[Sequence[MetricSample] | None] = Queue(maxsize=1)
         self._is_open = self._is_failing = False
         self._thread = Thread(target=self._run, name=f"wherry sink {named.name}", daemon=True)
         self._thread.start()
 
-    def give(self, samples: Sequence[Sample] | None) -> bool:
-        """Flush these samples, or end for None; return False if the sink is not done with the last ones."""
+    def give(self, samples: Sequence[MetricSample] | None) -> bool:
+        """Flush these samples, or stop for None; return False if the sink has not finished the last ones."""
         with suppress(Full):
             self._queue.put_nowait(samples)
             return True
@@ -55,7 +55,7 @@ class Outlet:
                 self._worked()
         self._close()
 
-    def _flush(self, samples: Sequence[Sample]) -> None:
+    def _flush(self, samples: Sequence[MetricSample]) -> None:
         if not self._is_open:
             self._named.sink.open(self._named.options)
             self._is_open = True

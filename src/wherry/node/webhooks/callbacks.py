@@ -25,7 +25,7 @@ from wherry.model.calls.fate import Outcome
 from wherry.model.errors import WherryError
 from wherry.node.webhooks.lanes import BrokenOff, Lane
 from wherry.node.webhooks.lookups import NotTried
-from wherry.node.webhooks.sender import Sender, Unreached, is_taken
+from wherry.node.webhooks.sender import Unreached, WebhookSender, is_taken
 from wherry.node.webhooks.targets import Target
 from wherry.security import signing
 from wherry.wire.http.protocol.message import JSON
@@ -69,7 +69,7 @@ class CallbackUrl:
 class Callbacks:
     """All callbacks of a broker."""
 
-    def __init__(self, broker: BrokerPort, sender: Sender, secret: str | None = None) -> None:
+    def __init__(self, broker: BrokerPort, sender: WebhookSender, secret: str | None = None) -> None:
         self._broker, self._sender, self._secret = broker, sender, secret
         self._urls: dict[str, CallbackUrl] = {}
         self._host_limits: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
@@ -148,7 +148,7 @@ class Callbacks:
                 wake_at.append(target_url.resume_at)
             elif target_url.has_outcomes:
                 target_url.task = asyncio.create_task(self._report(target_url), name="wherry callback")
-            elif target_url.resume_at + CAP_S > now:  # its failures count, should there be more outcomes
+            elif target_url.resume_at + CAP_S > now:  # keep its count of failures, in case more outcomes come
                 wake_at.append(target_url.resume_at + CAP_S)
             else:
                 del self._urls[target_url.url]
@@ -237,7 +237,7 @@ def _drop(target_url: CallbackUrl, notices: list[Outcome], outcomes: list[Outcom
     """Remove outcomes that are done; others may have come behind them meanwhile."""
     for waiting, done in ((target_url.notices, notices), (target_url.outcomes, outcomes)):
         for each in done:
-            if waiting and waiting[0] is each:  # a full queue has dropped its first ones already
+            if waiting and waiting[0] is each:  # a full queue may have dropped its first ones already
                 waiting.popleft()
 
 

@@ -48,7 +48,7 @@ class Lane:
         waiter = _Waiter(host, loop.create_future())
         timer: asyncio.TimerHandle | None = None
         self._waiting.setdefault(host, {})[waiter] = None
-        self._turn(host)
+        self._share_places(host)
         try:
             while not waiter.granted.done():
                 await asyncio.wait([waiter.granted], timeout=beat_s)
@@ -61,7 +61,7 @@ class Lane:
         except TimeoutError:
             if not waiter.is_broken:
                 raise
-            raise BrokenOff("it lasted, and others waited") from None
+            raise BrokenOff("it took longer than its trial time, and other hosts waited") from None
         finally:
             if timer is not None:
                 timer.cancel()
@@ -69,7 +69,7 @@ class Lane:
 
     def _overdue(self, waiter: _Waiter) -> None:
         self._late[waiter] = None
-        self._turn(waiter.host)
+        self._share_places(waiter.host)
 
     def _leave(self, waiter: _Waiter) -> None:
         host = waiter.host
@@ -82,7 +82,7 @@ class Lane:
                 del self._busy[host]
         else:
             self._drop(waiter)
-        self._turn(host)
+        self._share_places(host)
 
     def _drop(self, waiter: _Waiter) -> None:
         """Remove a call that waits no more."""
@@ -92,8 +92,8 @@ class Lane:
             del self._waiting[waiter.host]
             self._ready.pop(waiter.host, None)
 
-    def _turn(self, host: str) -> None:
-        """Give free places away, then take places from late calls for hosts that wait."""
+    def _share_places(self, host: str) -> None:
+        """Give free places to waiting hosts, then break off late calls for hosts that still wait."""
         self._line_up(host)
         while self._free and self._ready:
             host = next(iter(self._ready))

@@ -111,7 +111,7 @@ class Lookups:
             found: list[str] | Exception
             try:
                 found = self._look(host)
-            except Exception as fault:  # for the callers
+            except Exception as fault:  # raised at the callers
                 found = fault
             with suppress(RuntimeError):  # the loop is closed: no caller is left
                 loop.call_soon_threadsafe(self._end, host, lookup, found)
@@ -125,7 +125,7 @@ class Lookups:
         self._known.pop(host, None)
         if isinstance(found, Exception):
             lookup.answer.set_exception(found)
-            lookup.answer.exception()  # all callers may have gone
+            lookup.answer.exception()  # mark as seen: all callers may be gone
             return
         lookup.answer.set_result(found)
         self._known[host] = (found, asyncio.get_running_loop().time() + KEEP_S)
@@ -144,4 +144,4 @@ def _is_address(host: str) -> bool:
         ipaddress.ip_address(host)
     except ValueError:
         return False
-    return "%" not in host  # the system knows what a zone is
+    return "%" not in host  # the system resolves addresses with a zone

@@ -36,7 +36,7 @@ from wherry.model.catalog.webhook import Webhook
 from wherry.model.errors import CutOff, NotFound, StaleLease, WherryError
 from wherry.node.webhooks.lanes import BrokenOff, Lane
 from wherry.node.webhooks.lookups import WAIT_S, NotTried
-from wherry.node.webhooks.sender import Answer, Sender, Unreached, is_taken
+from wherry.node.webhooks.sender import PostResult, Unreached, WebhookSender, is_taken
 from wherry.node.webhooks.targets import Target
 from wherry.security import signing
 from wherry.wire.http.formats import write_messages
@@ -76,7 +76,7 @@ class Pusher:
     def __init__(
         self,
         broker: BrokerPort,
-        sender: Sender,
+        sender: WebhookSender,
         number: int,
         subscription: Subscription,
         webhook: Webhook,
@@ -178,7 +178,7 @@ class Pusher:
 
     async def _settle(self, delivery: DeliveryPort, verdict: Verdict) -> None:
         if not self._config().acks:
-            return  # it was settled when it was handed over
+            return  # settled when it was pulled
         if not verdict.error:
             await delivery.ack()
         elif verdict.is_untouched:
@@ -274,8 +274,8 @@ class Pusher:
         return {"topic": config.topic, "subscription": config.name, "host": self._target.authority}
 
 
-def verdict_of(answer: Answer, authority: str) -> Verdict:
-    """Return what an answer means. Its body is not kept: see `sender`."""
+def verdict_of(answer: PostResult, authority: str) -> Verdict:
+    """Return the verdict on an answer. Its body is not kept: see `sender`."""
     status = answer.status
     if is_taken(status):
         return Verdict()

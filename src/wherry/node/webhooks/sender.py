@@ -22,7 +22,7 @@ from wherry.client.link.idle import Idle
 from wherry.model.errors import Unavailable
 from wherry.node.webhooks.lanes import Lane
 from wherry.node.webhooks.lookups import NotTried
-from wherry.node.webhooks.targets import Refused, Target, Targets
+from wherry.node.webhooks.targets import Target, TargetRefused, Targets
 
 CALLS = 64
 CONNECT_S = 5.0
@@ -41,8 +41,8 @@ def is_taken(status: int) -> bool:
     return 200 <= status < 300
 
 
-class Answer(NamedTuple):
-    """What came back."""
+class PostResult(NamedTuple):
+    """The answer to a call."""
 
     status: int
     retry_after_s: float = 0.0
@@ -53,8 +53,8 @@ class Unreached(Exception):
     """No answer: refused, nobody there, too late, or not HTTP. Its text is for the error of a dead letter."""
 
 
-class Sender:
-    """Posts to anybody who may be called, at most `calls` at a time, in three lanes.
+class WebhookSender:
+    """Posts to hosts that may be called, at most `calls` at a time, in three lanes.
 
     Half of the calls are for those that are known to be quick. A quarter is for those that were slow or failed the last
     time, and a quarter for those that nobody knows yet: however many hang, somebody new is called soon. In each lane
@@ -82,8 +82,8 @@ class Sender:
         *,
         kind: Kind = "push",
         on_sent: Callable[[], None] = lambda: None,
-    ) -> Answer:
-        """The answer; `Unreached` if there is none in time, `NotTried` if that is not the client's fault.
+    ) -> PostResult:
+        """Post and return the answer; raise `Unreached` if there is none in time, `NotTried` for a reason of this node.
 
         `on_sent` is called before the first byte goes out.
         """
@@ -103,7 +103,7 @@ class Sender:
 
     async def _post(
         self, target: Target, head: bytes, body: bytes, timeout_s: float, on_sent: Callable[[], None]
-    ) -> Answer:
+    ) -> PostResult:
         connection: Connection | None = None
         place = f"{target.secure} {target.authority}"
         try:
@@ -112,17 +112,17 @@ class Sender:
                     try:
                         return await _ask(connection, head, body, on_sent)
                     except Unavailable:
-                        if connection.received:  # else the server had closed it between two calls, as it may
+                        if connection.received:  # else the server had closed it between two calls, which it may
                             raise
                 connection = await self._connect(target, await self._begun(target, limit))
                 return await _ask(connection, head, body, on_sent)
         except TimeoutError:
-            if connection is not None and connection.status:  # the answer is there, only its body is not
+            if connection is not None and connection.status:  # the status has arrived, only the body has not
                 return _answer(connection)
             raise Unreached(f"{target.authority} timed out after {timeout_s:g} s") from None
-        except (Refused, Unavailable) as fault:
+        except (TargetRefused, Unavailable) as fault:
             raise Unreached(str(fault)) from None
-        except (OSError, ValueError) as fault:  # ValueError: a name that is none
+        except (OSError, ValueError) as fault:  # ValueError: not a valid host name
             raise Unreached(f"{target.authority} cannot be reached: {_words(fault)}") from None
         finally:
             if connection is not None and connection.free:
@@ -167,8 +167,8 @@ class Sender:
         self._idle.close()
 
 
-async def _ask(connection: Connection, head: bytes, body: bytes, on_sent: Callable[[], None]) -> Answer:
-    """Send a call and return the answer. The status counts, also where the rest is cut off or too long."""
+async def _ask(connection: Connection, head: bytes, body: bytes, on_sent: Callable[[], None]) -> PostResult:
+    """Send a call and return the answer. The status counts even if the rest is cut off or too long."""
     on_sent()
     try:
         await connection.ask(head, [body])
@@ -178,8 +178,8 @@ async def _ask(connection: Connection, head: bytes, body: bytes, on_sent: Callab
     return _answer(connection)
 
 
-def _answer(connection: Connection) -> Answer:
-    return Answer(connection.status, _seconds(connection.headers.get(b"retry-after", b"")))
+def _answer(connection: Connection) -> PostResult:
+    return PostResult(connection.status, _seconds(connection.headers.get(b"retry-after", b"")))
 
 
 def _head(target: Target, headers: Mapping[str, str], length: int) -> bytes:

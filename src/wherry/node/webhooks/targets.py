@@ -26,7 +26,7 @@ NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
 
 
-class Refused(WherryError):
+class TargetRefused(WherryError):
     """An address that must not be called."""
 
     code = "target-refused"
@@ -80,7 +80,7 @@ class Targets:
         allowed = [text for text in found if self._why_not(_ip(text)) is None]
         if not allowed:
             why = f"{target.host} is {self._why_not(_ip(found[0]))}" if found else f"{target.host} has no address"
-            raise Refused(f"{why}; webhooks.allow tells what may be called")
+            raise TargetRefused(f"{why}; webhooks.allow tells what may be called")
         return allowed
 
     def close(self) -> None:

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from wherry.broker.commit.gathering import (
     BATCH_BYTES_MAX,
-    Group,
-    Part,
+    AnsweredRuns,
     Run,
-    Turn,
+    Submission,
+    TopicBatch,
     batch_of,
 )
 from wherry.broker.port.port import BrokerPort
@@ -79,7 +79,7 @@ class Intake:
     def __init__(self, broker: BrokerPort) -> None:
         self._broker = broker
         self._gathering = broker.gathering
-        self._records: dict[Turn, _Record] = {}
+        self._records: dict[Submission, _Record] = {}
         self._written: deque[_Record] = deque()
         self._relief: list[Callable[[], None]] = []
         self.held = 0
@@ -107,21 +107,21 @@ class Intake:
 
     def charge(self, sender: Sender, size: int) -> None:
         """Note that so many bytes of this turn are of a connection, which is told when they are stored."""
-        senders = self._record(self._gathering.turn).senders
+        senders = self._record(self._gathering.open_submission).senders
         senders[sender] = senders.get(sender, 0) + size
 
     def note(self, ticket: Ticket) -> None:
         """Confirm publishes that reached no queue together with the turn that they came in."""
-        self._record(self._gathering.turn).last[ticket.producer] = ticket.last
+        self._record(self._gathering.open_submission).last[ticket.producer] = ticket.last
 
     def batches(self, incoming: Iterable[tuple[Queue, Rows, Handling]]) -> list[tuple[str, pa.RecordBatch]]:
         """Return messages as batches by topic, for a transaction that publishes them in another way."""
-        groups: list[Group] = []
-        filling: dict[str, Group] = {}
+        groups: list[TopicBatch] = []
+        filling: dict[str, TopicBatch] = {}
         for queue, rows, handling in incoming:
             group = filling.get(queue.topic)
             if group is None or group.size > BATCH_BYTES_MAX:
-                group = filling[queue.topic] = Group(queue.topic, persistent=True)
+                group = filling[queue.topic] = TopicBatch(queue.topic, persistent=True)
                 groups.append(group)
             group.add(Run(rows, handling, None, separable=True))
         return [(group.topic, batch_of(group.runs, plain=group.plain)) for group in groups]
@@ -130,7 +130,7 @@ class Intake:
         """Wait until everything that came so far is in its topic, so that a reader finds it there."""
         await self._gathering.flush()
 
-    def _record(self, turn: Turn) -> _Record:
+    def _record(self, turn: Submission) -> _Record:
         record = self._records.get(turn)
         if record is None:
             record = self._records[turn] = _Record()
@@ -138,7 +138,7 @@ class Intake:
             turn.on_stored.append(self._stored)
         return record
 
-    def _submitted(self, turn: Turn) -> None:
+    def _submitted(self, turn: Submission) -> None:
         """Collect what was refused, and confirm what waits for no disk."""
         record = self._records[turn]
         waits: set[Producer] = set()
@@ -154,7 +154,7 @@ class Intake:
                 producer.confirmed(record.last.pop(producer), record.refused.pop(producer, set()))
         self._written.append(record)
 
-    def _refuse(self, part: Part, record: _Record) -> None:
+    def _refuse(self, part: AnsweredRuns, record: _Record) -> None:
         """Note the publishes of a part that were refused, or died of a full queue: those at its end."""
         if isinstance(part.answer, WherryError):
             if isinstance(part.answer, NotFound):
@@ -173,7 +173,7 @@ class Intake:
             if not dead:
                 break
 
-    def _stored(self, turn: Turn, fault: WherryError | None) -> None:
+    def _stored(self, turn: Submission, fault: WherryError | None) -> None:
         """Release what a turn held, and confirm it unless the journal failed."""
         record = self._records.pop(turn)
         self._written.remove(record)

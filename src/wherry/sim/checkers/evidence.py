@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wherry.sim.history import History
-from wherry.sim.plan import DEAD_AMPLE, Plan
+from wherry.sim.plan import DEAD_AMPLE, RunPlan
 
 
 def maybe_gone(history: History) -> set[str]:
@@ -12,8 +12,8 @@ def maybe_gone(history: History) -> set[str]:
     return gone | {sent.name for sent in history.sent if sent.expires_ms is not None}
 
 
-def dropping(plan: Plan) -> set[str]:
-    """Topics that may lose their oldest messages: they drop them, or bury them and may have no room for that."""
+def dropping(plan: RunPlan) -> set[str]:
+    """Return topics that may lose their oldest messages: they drop them, or may have no room to bury them."""
     narrow = {topic.name for topic in plan.topics if topic.dead_messages_max < DEAD_AMPLE}
     return {
         topic.name
@@ -29,5 +29,5 @@ def amended(history: History) -> set[str]:
 
 
 def read_in_log(history: History) -> set[str]:
-    """Messages that somebody read in a log."""
-    return {row.name for stretch in history.stretches for row in stretch.rows}
+    """Return messages that were read in a log."""
+    return {row.name for read in history.log_reads for row in read.rows}

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from wherry.sim.checkers.evidence import amended, dropping
 from wherry.sim.history import LOG, History, Sent
-from wherry.sim.plan import Plan
+from wherry.sim.plan import RunPlan
 
 
-def told_at_last(history: History, plan: Plan) -> Iterator[str]:
-    """Each message with a callback is told of, crashes or not, and the last word is what a question gets as well."""
+def told_at_last(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that each message with a callback is reported in spite of crashes, and that the last report is its fate."""
     heard: dict[tuple[str, int, int], str] = {each.place: each.fate for each in history.heard}
     asked = {each.name: each.fate for each in history.asked}
     for sent in history.sent:
@@ -27,8 +27,8 @@ def told_at_last(history: History, plan: Plan) -> Iterator[str]:
             yield f"{sent.name} is {found}, and its producer was told that it is {told}"
 
 
-def fates_are_true(history: History, plan: Plan) -> Iterator[str]:
-    """Whatever was said of a message, asked or told, agrees with what was done to it by then."""
+def fates_are_true(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that each fate that was reported or asked for agrees with what was done to the message by then."""
     evidence = _Evidence(history, plan)
     sents = {sent.name: sent for sent in history.sent}
     places = {(sent.topic, sent.partition, sent.offset): sent for sent in history.sent}
@@ -47,7 +47,7 @@ def fates_are_true(history: History, plan: Plan) -> Iterator[str]:
 class _Evidence:
     """What happened to messages, as far as clients know."""
 
-    def __init__(self, history: History, plan: Plan) -> None:
+    def __init__(self, history: History, plan: RunPlan) -> None:
         self._plan = plan
         self._acked: dict[tuple[str, str, str], float] = {}
         self._certain: dict[tuple[str, str, str], float] = {}
@@ -74,9 +74,9 @@ class _Evidence:
         for sent in history.sent:
             if sent.partition is not None and sent.offset is not None:
                 offsets[sent.topic, sent.name].add((sent.partition, sent.offset))
-        for stretch in history.stretches:
-            for row in stretch.rows:
-                offsets[stretch.topic, row.name].add((row.partition, row.offset))
+        for read in history.log_reads:
+            for row in read.rows:
+                offsets[read.topic, row.name].add((row.partition, row.offset))
         moved = amended(history)
         mortal = {sent.name for sent in history.sent if sent.expires_ms is not None}
         for (topic, name), found in offsets.items():
@@ -101,7 +101,7 @@ class _Evidence:
         possible = True
         if fate == "settled":
             possible = all(self._acked.get(place, never) <= end for place in places)
-        elif fate == "dead":  # what was sent back may have been settled since, what is transient gone with a restart
+        elif fate == "dead":  # a redriven message may have been settled since; a transient one is lost with a restart
             possible = sent.name in self._buried or self._redriven[sent.topic] < never or not sent.persistent
         elif fate == "cancelled":
             possible = self._cancelled.get(sent.name, never) <= end
@@ -110,8 +110,8 @@ class _Evidence:
         elif fate == "dropped":
             possible = sent.topic in self._dropping
         elif fate == "gone":
-            possible = not sent.persistent  # a restart took it along
-        elif certain:  # under way: not if all had settled it before
+            possible = not sent.persistent  # lost with a restart
+        elif certain:  # still under way: false if all subscriptions had settled it before
             possible = any(self._certain.get(place, never) >= start for place in places)
         if not possible:
             yield f"{sent.name} is said to be {fate} at {end:.3f}, which cannot be"

@@ -24,14 +24,14 @@ from wherry.sim.checkers.checkers import (
 )
 from wherry.sim.checkers.evidence import dropping
 from wherry.sim.history import Bound, History, Purged, Routed, SubscriptionKey
-from wherry.sim.plan import GRAVE, Plan, Ways
+from wherry.sim.plan import GRAVE, RunPlan, Ways
 
 Copy: TypeAlias = tuple[str, str, str]
 """A topic, a subscription ("" for a dead letter of nobody), and the name of a message."""
 
 
-def check_ways(history: History, plan: Plan) -> list[str]:
-    """Everything that is wrong with what went through routes."""
+def check_ways(history: History, plan: RunPlan) -> list[str]:
+    """Return all violations of what was routed, purged and forwarded."""
     found: list[str] = []
     if plan.ways is not None:
         own = replace(plan, topics=plan.ways.topics, subscriptions=plan.ways.subscriptions, logged=None)
@@ -40,8 +40,8 @@ def check_ways(history: History, plan: Plan) -> list[str]:
     return found
 
 
-def bindings_stay(history: History, plan: Plan) -> Iterator[str]:
-    """A binding is listed from when it was made until it was taken away, once, and nothing else is."""
+def bindings_stay(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a binding is listed once from its bind until its unbind, and that nothing else is listed."""
     bindings = _Bindings(history, plan)
     for listed in history.listed:
         for what in listed.strange:
@@ -54,8 +54,8 @@ def bindings_stay(history: History, plan: Plan) -> Iterator[str]:
                 yield f"binding {number} should {'not ' if there else ''}be listed at {listed.end:.3f}"
 
 
-def routed_by_bindings(history: History, plan: Plan) -> Iterator[str]:
-    """A message is in each topic that the bindings led to throughout its publish, and in none that they never did.
+def routed_by_bindings(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a message is in each topic that the bindings led to during its whole publish, and in no other.
 
     What was refused is nowhere.
     """
@@ -72,8 +72,8 @@ def routed_by_bindings(history: History, plan: Plan) -> Iterator[str]:
         yield f"{name} was seen, and nobody sent it"
 
 
-def copies_are_kept(history: History, plan: Plan) -> Iterator[str]:
-    """Each copy was settled, or is a dead letter, or was forwarded; others are gone only as far as somebody said so.
+def copies_are_kept(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that each copy was settled, is a dead letter, or was forwarded, except as many as were purged or dropped.
 
     Purges say how many they took, and a topic that drops its oldest messages, or has no room to bury them, how many.
     """
@@ -82,7 +82,7 @@ def copies_are_kept(history: History, plan: Plan) -> Iterator[str]:
     missing: dict[SubscriptionKey, list[Routed]] = defaultdict(list)
     for routed in history.routed:
         topics = set(routed.topics)
-        if routed.outcome == "unknown" and seen[routed.name]:  # all of them or none
+        if routed.outcome == "unknown" and seen[routed.name]:  # all copies or none
             topics = bindings.reached(routed)[0] | seen[routed.name]
         for config in plan.subscriptions:
             places = {(config.topic, config.name, routed.name), (config.topic, "", routed.name)}
@@ -105,8 +105,8 @@ def _is_empty(purged: Purged) -> bool:
     return purged.outcome == "ok" and purged.count == 0
 
 
-def purges_count_true(history: History, plan: Plan) -> Iterator[str]:
-    """Purges took no more than there can have been, and nothing that ended in another way."""
+def purges_count_true(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that purges count no more than can have been there, and nothing that ended in another way."""
     bindings = _Bindings(history, plan)
     elsewhere = _acked(history, certain=True) | _buried(history) | _in_grave(history)
     for config in plan.subscriptions:
@@ -120,8 +120,8 @@ def purges_count_true(history: History, plan: Plan) -> Iterator[str]:
             yield f"{total} were purged from {config.topic}/{config.name}, where at most {possible} can have been"
 
 
-def purge_takes_all(history: History, plan: Plan) -> Iterator[str]:
-    """What waited when a purge began, and was never handed out before it ended, is never handed out after it.
+def purge_takes_all(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that messages which waited from before a purge until its end are not delivered after it.
 
     Where keys keep their order, what waits for its key is not ready; nor is what waits for its time.
     """
@@ -147,8 +147,8 @@ def purge_takes_all(history: History, plan: Plan) -> Iterator[str]:
                 yield f"{name} was handed out at {start:.3f}, and was purged by {purged.end:.3f}"
 
 
-def forwarded_once(history: History, plan: Plan) -> Iterator[str]:
-    """A dead letter that was forwarded is there and nowhere else: it does not come again, and is not dead any more.
+def forwarded_once(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a forwarded dead letter is not delivered again and is not a dead letter any more.
 
     That it is there once is for `dedup`, that it is not lost on the way for `copies_are_kept`.
     """
@@ -211,7 +211,7 @@ def _seen(history: History) -> dict[str, set[str]]:
 class _Bindings:
     """Which bindings there were, as far as clients know, and where they led to."""
 
-    def __init__(self, history: History, plan: Plan) -> None:
+    def __init__(self, history: History, plan: RunPlan) -> None:
         assert plan.ways is not None
         self._ways: Ways = plan.ways
         self._kinds: dict[str, Kind] = {route.name: route.kind for route in plan.ways.routes}

@@ -18,23 +18,23 @@ from wherry.sim.checkers.checkers import (
     replay_equals_live,
 )
 from wherry.sim.history import Got, History, Sent, Settled
-from wherry.sim.plan import Plan
+from wherry.sim.plan import RunPlan
 from wherry.sim.wire_plan import DEAD, SOLO
 
 Place: TypeAlias = tuple[str, str]
 """A queue and the name of a message."""
 
 
-def check_wires(history: History, plan: Plan) -> list[str]:
-    """Everything that is wrong with what went over wires."""
+def check_wires(history: History, plan: RunPlan) -> list[str]:
+    """Return all violations of a run over wires."""
     found = list(history.faults)
     for checker in CHECKERS:
         found += [f"{checker.__name__}: {what}" for what in checker(history, plan)]
     return found
 
 
-def nobody_loses(history: History, plan: Plan) -> Iterator[str]:
-    """What was confirmed, or seen once, was acked by somebody in the end, in its queue or as a dead letter.
+def nobody_loses(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that each message that was confirmed or delivered was acked in the end, in its queue or as a dead letter.
 
     All that is left at the end of a run is drained, and acked. What is rejected among the dead letters goes nowhere.
     """
@@ -46,8 +46,8 @@ def nobody_loses(history: History, plan: Plan) -> Iterator[str]:
             yield f"{sent.name} for {sent.topic} was confirmed or seen by {sent.end:.3f}, and is lost"
 
 
-def told_of_redelivery(history: History, plan: Plan) -> Iterator[str]:
-    """A message that a client has had in its hands before says so, to whomever it goes."""
+def told_of_redelivery(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a message that a client held before has the redelivered flag."""
     last: dict[Place, Got] = {}
     for got in _by_time(history):
         before = last.setdefault((got.subscription[0], got.name), got)
@@ -55,8 +55,8 @@ def told_of_redelivery(history: History, plan: Plan) -> Iterator[str]:
             yield f"{got.name} came to {got.consumer} at {got.end:.3f} as new, and to {before.consumer} before"
 
 
-def one_holder(history: History, plan: Plan) -> Iterator[str]:
-    """Nobody is sent a message while somebody else certainly has it in hand."""
+def one_holder(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that no message is sent while another client certainly holds it."""
     released: dict[int, float] = {each.token: each.start for each in reversed(history.settled)}
     last: dict[Place, Got] = {}
     for got in _by_time(history):
@@ -69,8 +69,8 @@ def one_holder(history: History, plan: Plan) -> Iterator[str]:
             yield f"{got.name} was sent to {got.consumer} after {got.start:.3f}, and {before.consumer} had it"
 
 
-def order_kept(history: History, plan: Plan) -> Iterator[str]:
-    """What a consumer sees for the first time comes in the order in which one channel or session has published it."""
+def order_kept(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a consumer gets new messages in the order in which one channel or session published them."""
     sent = {each.name: each for each in history.sent}
     last: dict[tuple[str, str], Sent] = {}
     for got in history.got:
@@ -83,8 +83,8 @@ def order_kept(history: History, plan: Plan) -> Iterator[str]:
         last[got.consumer, one.sender] = one
 
 
-def requeued_in_place(history: History, plan: Plan) -> Iterator[str]:
-    """Where one consumes alone, what it gives back comes again before what stands behind it.
+def requeued_in_place(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a requeued message is delivered again before later ones, where one consumer has the queue alone.
 
     Of that it can have been sent no more by then than it had room for.
     """
@@ -110,8 +110,8 @@ def requeued_in_place(history: History, plan: Plan) -> Iterator[str]:
             yield f"{back.name} went back at {back.start:.3f}, and {behind} from behind it came before it"
 
 
-def transactions_are_whole(history: History, plan: Plan) -> Iterator[str]:
-    """Acks and publishes of one transaction took effect together."""
+def transactions_are_whole(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that the acks and publishes of one transaction took effect together."""
     seen = {got.name for got in history.got}
     published: dict[int, list[Sent]] = defaultdict(list)
     for sent in history.sent:

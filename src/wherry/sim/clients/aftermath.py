@@ -46,7 +46,7 @@ async def _cleared(broker: Broker) -> None:
     await broker.create_topic(TOPIC)
     await broker.subscribe(TOPIC, READERS)
     await asyncio.sleep(2)
-    await broker.checkpoint()  # space for the next one is set aside with it
+    await broker.checkpoint()  # reserves space for the next checkpoint
 
 
 async def _full_disk(world: World, random: Random) -> None:
@@ -59,9 +59,9 @@ async def _full_disk(world: World, random: Random) -> None:
             await world.boot()
         drained = await world.call(_drain)
         if drained != taken:
-            world.history.faults.append(f"full_disk: {taken} messages were taken, and {drained} came back")
+            world.history.faults.append(f"full_disk: {taken} messages were accepted, and {drained} were delivered")
         if not await world.call(_takes_again):
-            world.history.faults.append(f"full_disk: drained for the {number + 1}. time, it takes no message")
+            world.history.faults.append(f"full_disk: the broker accepts no message after drain {number + 1}")
     disk.capacity_bytes = CAPACITY_BYTES
 
 
@@ -95,7 +95,7 @@ async def _takes_again(broker: Broker) -> bool:
         await _drain(broker)
         if not full:
             return True
-        await asyncio.sleep(1)  # what was taken stood in the only file; now nothing does
+        await asyncio.sleep(1)  # the messages were in the only file, which now holds nothing that is needed
     return False
 
 
@@ -111,9 +111,11 @@ async def _give_up(world: World, broker: Broker, random: Random) -> None:
             await _one_given_up(broker, consumer, random.random() * 0.1)
             got = await consumer.pull(CREDIT)
             if consumer.out_messages != len(got):
-                world.history.faults.append(f"credit: {consumer.out_messages} are held, and {len(got)} were got")
+                world.history.faults.append(f"credit: {consumer.out_messages} are held, and {len(got)} were delivered")
             if len(got) < CREDIT:
-                world.history.faults.append(f"credit: {len(got)} came of {CREDIT} that were granted and wait")
+                world.history.faults.append(
+                    f"credit: {len(got)} were delivered of {CREDIT} that wait and are within the credit"
+                )
             await got.ack()
             consumer.grant(CREDIT)
 

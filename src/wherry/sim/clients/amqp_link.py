@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wherry.queueing.message.properties import Properties, encode
-from wherry.sim.clients.links import Delivered, Gone, Link, Refusal, Subscribed, Verdict
+from wherry.sim.clients.links import Delivered, Gone, Refusal, Subscribed, Verdict, WireLink
 from wherry.sim.clients.producers import name_of
 from wherry.sim.world.wires import WireWorld
 from wherry.wire.amqp.codec import methods as m
@@ -38,8 +38,8 @@ class _Channel:
     body: bytearray = field(default_factory=bytearray)
 
 
-class AmqpLink(Link):
-    """One connection."""
+class AmqpLink(WireLink):
+    """One AMQP connection."""
 
     wire = "amqp"
 
@@ -122,7 +122,8 @@ class AmqpLink(Link):
         await self._opened(number)
         if subscribed.transacted:
             await self._call(number, m.TxSelect(), m.TxSelectOk)
-        shared = len(subscribed.id) % 2 == 0  # of the channel or of the consumer: the same, for there is but one
+        # the limit counts for the channel or for the consumer, which is the same here: a channel has one consumer
+        shared = len(subscribed.id) % 2 == 0
         await self._call(number, m.BasicQos(prefetch_count=subscribed.limit, global_=shared), m.BasicQosOk)
         await self._call(number, m.BasicConsume(queue=subscribed.queue, consumer_tag=subscribed.id), m.BasicConsumeOk)
 

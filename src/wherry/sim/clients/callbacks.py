@@ -19,7 +19,7 @@ from wherry.sim.history import Asked, Heard, Sent
 from wherry.sim.world.world import LOST, World
 
 URL = "http://sim/told"
-TURNS_MAX = 200
+ROUNDS_MAX = 200
 
 
 @dataclass
@@ -93,12 +93,12 @@ class OutcomeClient:
         self.world.history.asked.append(Asked(sent.name, fate, start, self.world.now()))
 
     async def finish(self) -> None:
-        """In peace: tell all that is left, then ask for everything once more."""
-        for _ in range(TURNS_MAX):
+        """Report all outcomes that are left, then ask for the fate of every message."""
+        for _ in range(ROUNDS_MAX):
             if not await self.report(forgetful=0):
                 break
         else:
-            self.world.history.faults.append("report: there is always something more to tell")
+            self.world.history.faults.append("report: there is always another outcome to report")
         for sent in self.world.history.sent:
             if sent.outcome == "ok" and sent.offset is not None:
                 await self.ask_for(sent)

@@ -42,17 +42,18 @@ class Receiver:
         while not self.world.ending:
             await asyncio.sleep(self.random.uniform(0, 0.3))
             try:
-                await self.turn()
+                await self.pull_and_settle()
             except LOST:
                 self._joined = None
             except (CutOff, NotFound) as fault:
                 self.world.note("gone", str(fault))
                 self._joined = None
-            except DiskFull as fault:  # at most once: what is handed over is settled, and that found no room
+            # at-most-once: messages are settled when they are handed over, and the disk has no room for that
+            except DiskFull as fault:
                 self.world.note("full", str(fault))
 
-    async def turn(self) -> None:
-        """One pull, and something done with it."""
+    async def pull_and_settle(self) -> None:
+        """Pull once, and settle, renew, forget or release what came."""
         got = await self.pull(self.random.randint(1, 8), wait_ms=self.random.choice((0, 200)))
         if got is None or not len(got):
             return
@@ -67,7 +68,7 @@ class Receiver:
             await self.leave()
             return
         elif doing < 0.25:
-            return  # forgets them: the lease runs out
+            return  # forget them: the lease expires
         if self.random.random() < renews:
             await self.settle("renew", got, None)
         kind: Kind = self.random.choices(("ack", "nack", "dead", "release"), (75, 15, 4, 6))[0]

@@ -62,8 +62,8 @@ class Subscribed:
     """In the order in which they came."""
 
 
-class Link(asyncio.Protocol):
-    """One connection. Whatever waits for an answer gets `Gone` when the connection ends."""
+class WireLink(asyncio.Protocol):
+    """One connection. Calls that wait for an answer get `Gone` when the connection ends."""
 
     wire: str
 
@@ -176,7 +176,7 @@ class Link(asyncio.Protocol):
     def _answered(self, done: asyncio.Future[object]) -> None:
         self._waits.pop(done, None)
         if not done.cancelled():
-            done.exception()  # whoever hung up reads no answer, and that is no fault
+            done.exception()  # a client that closed does not read the answer: mark the exception as seen
 
     async def answer(self, waiting: asyncio.Future[object], what: str) -> object:
         """Wait for an answer; a wire that never gives one is at fault."""

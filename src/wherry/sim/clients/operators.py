@@ -180,7 +180,7 @@ class Nemesis:
                 return
             if self.random.random() < plan.crashes / 4:
                 await self.crash()
-                if self.world.ending:  # a clean stop takes its time, and the disk was healed meanwhile
+                if self.world.ending:  # a clean stop takes time, and `heal` may have been called meanwhile
                     return
             if plan.clock_jumps and self.random.random() < 0.1:
                 self.world.clock.jump(self.random.choice((-60_000, -500, 500, 60_000)))

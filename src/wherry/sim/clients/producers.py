@@ -21,8 +21,8 @@ HOURS_MS = 3_600_000
 
 
 @dataclass
-class Producer:
-    """One producer, which names its messages by its own name and a number."""
+class TopicProducer:
+    """Publishes to topics; its messages are named by its own name and a number."""
 
     world: World
     name: str
@@ -184,7 +184,7 @@ class Producer:
             self.world.history.faults.append(f"dedup: {key} was committed, and its repeat is refused")
         return outcome
 
-    async def _try(self, ask: Ask) -> Outcome:
+    async def _try(self, ask: BrokerCall) -> Outcome:
         try:
             await self.world.call(ask)
         except LOST:
@@ -231,8 +231,8 @@ class Producer:
             )
 
 
-class Ask(Protocol):
-    """Something to ask the broker."""
+class BrokerCall(Protocol):
+    """A call of the broker."""
 
     async def __call__(self, broker: Broker) -> object: ...
 

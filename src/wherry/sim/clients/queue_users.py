@@ -322,7 +322,7 @@ class QueueConsumer(QueueUser):
             self.made += 1
             calls.append(self.sent(f"{subscribed.id}p", self.made, SOLO, group, outcome, persistent=True))
         settled = [self._settled(*each, group, None) for each in chosen] if commit else []
-        if commit:  # from now on the broker may take them for settled, and send others
+        if commit:  # from now on the broker may count them as settled, and send others
             subscribed.held = [each for each in subscribed.held if each not in some]
         await link.transact(subscribed, [(sent.topic, self.body(sent)) for sent in calls], chosen, commit=commit)
         for sent in calls:

@@ -68,7 +68,8 @@ class RouteProducer:
         routing_key, headers = random.choice(ROUTING_KEYS), random.choice(HEADERS)
         names, timed = [name_of(each.payload) for each in messages], [each.due_ms is not None for each in messages]
         sent = [Routed(*each, route, routing_key, headers, world.now()) for each in zip(names, timed, strict=True)]
-        world.ways.routed += sent  # whoever is cancelled hangs up: then it has no end, because it may go on
+        # a publish whose caller is cancelled has no end in the history, since the broker may still finish it
+        world.ways.routed += sent
         topics: tuple[str, ...] = ()
         outcome: Outcome = "ok"
         try:
@@ -181,7 +182,7 @@ class RouteOperator:
         wanted = DeadFilter(subscription=whose, limit=self.random.choice((1, 4, 50)))
         rows = (await self.world.call(lambda broker: broker.dead_letters(topic, wanted))).to_pylist()
         if rows:
-            await asyncio.sleep(self.random.choice((0, 0.3, 1)))  # somebody may be quicker
+            await asyncio.sleep(self.random.choice((0, 0.3, 1)))  # another operator may be quicker
             await self._forward(topic, whose, [row for row in rows if row["partition"] == rows[0]["partition"]])
 
     async def _forward(self, topic: str, whose: str, rows: list[dict[str, Any]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from wherry.sim.clients.links import Delivered, Gone, Link, Subscribed, Verdict
+from wherry.sim.clients.links import Delivered, Gone, Subscribed, Verdict, WireLink
 from wherry.sim.clients.producers import name_of
 from wherry.sim.world.wires import WireWorld
 from wherry.wire.stomp import codec
@@ -13,7 +13,7 @@ from wherry.wire.stomp import codec
 _FRAMES = frozenset({"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"})
 
 
-class StompLink(Link):
+class StompLink(WireLink):
     """One session."""
 
     wire = "stomp"

@@ -22,7 +22,7 @@ from wherry.model.calls.publish import PublishOptions
 from wherry.model.catalog.subscription import Retry, Subscription
 from wherry.model.errors import WherryError
 from wherry.sim.patch import patched
-from wherry.sim.plan import Plan
+from wherry.sim.plan import RunPlan
 from wherry.sim.world import loop
 from wherry.sim.world.disk import DiskFaults
 from wherry.sim.world.errors import BootRefused
@@ -36,7 +36,7 @@ LEASE_MS = 1_000
 FAR_MS = 50_000_000
 """Later than anything in a drill."""
 
-NOTHING = Plan((), (), 0, 0, 0, 0.0, 0.0, disk_faults=False, clock_jumps=False, racing=False)
+NOTHING = RunPlan((), (), 0, 0, 0, 0.0, 0.0, disk_faults=False, clock_jumps=False, racing=False)
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Drill:
             if committer.submitted > before:
                 return
             await asyncio.sleep(0)
-        self.found.append(f"{self.step}: what was begun beside it was not written")
+        self.found.append(f"{self.step}: the call of the other client was not written")
 
     async def cut(self) -> None:
         """The power goes, and comes back."""
@@ -128,7 +128,7 @@ def drill(seed: int, steps: dict[str, Step], only: Collection[str] | None = None
     try:
         return [what for name in names for what in _run(seed, name, steps[name])]
     finally:
-        gc.collect()  # many small worlds, each of which holds itself
+        gc.collect()  # many small worlds, each of them a reference cycle
 
 
 def _run(seed: int, name: str, step: Step) -> list[str]:
@@ -147,7 +147,8 @@ def _run(seed: int, name: str, step: Step) -> list[str]:
         await one.end()
         found.extend(world.history.faults)
 
-    with patched(committing, "GROUP_BYTES", lambda _: 1):  # each entry is a write and a sync: what is queued stays so
+    # each entry is one write and one sync, so later entries stay queued
+    with patched(committing, "GROUP_BYTES", lambda _: 1):
         try:
             loop.run(main(), random=Random(f"{seed}/{name}"), steps_max=3_000_000, virtual_s_max=86_400.0)
         except BootRefused as fault:

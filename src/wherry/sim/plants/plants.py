@@ -29,7 +29,7 @@ from wherry.core.state import reader as readers
 from wherry.core.state.lease import Lease, Leases
 from wherry.core.state.outbox import Outbox
 from wherry.core.state.producers import Producers
-from wherry.core.state.stages import Stage
+from wherry.core.state.stages import OpenStage
 from wherry.journal.bodies.store import BodyStore
 from wherry.journal.disk.writer import DiskWriter
 from wherry.model import ops
@@ -167,7 +167,7 @@ def commit_half() -> Any:
 
     def make(commit: Any) -> Any:
         def half(state: Any, key: str, now_us: int, stages: Any = None) -> Any:
-            stage: Stage | None = state.stages.open.get(key)
+            stage: OpenStage | None = state.stages.open.get(key)
             if stage is not None:
                 del stage.parts[1:]
             return commit(state, key, now_us, stages)

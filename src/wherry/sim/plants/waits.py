@@ -24,7 +24,7 @@ from wherry.sim.patch import patched
 MODULES: tuple[ModuleType, ...] = tuple(
     import_module(each.name)
     for each in walk_packages(wherry.broker.__path__, "wherry.broker.")
-    if each.name != "wherry.broker.calls.calls"  # only the waits that the others call
+    if each.name != "wherry.broker.calls.calls"  # this module only defines the waits that the others call
 )
 """The broker."""
 

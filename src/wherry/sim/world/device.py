@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from wherry.sim.world.medium import Names
+from wherry.sim.world.medium import DirectoryTree
 
 EVENTS_MAX: Final = 10_000
 
@@ -59,7 +59,7 @@ class Device:
         self.skip_sync = False
         self.events: deque[str] = deque(maxlen=EVENTS_MAX)
         self.on_event = on_event
-        self.names = Names()
+        self.names = DirectoryTree()
         self.generation = 0
         self.owner: object | None = None
 

@@ -39,7 +39,8 @@ from wherry.sim.world.medium import (
 
 __all__ = ["DiskFaults", "SimDisk", "SimFile", "SimFiles"]
 
-PARTIAL_SUFFIX: Final = ".partial"  # a file on its way to its name; removed when the disk is locked
+# a file that is being written, before it is renamed; removed when the disk is locked
+PARTIAL_SUFFIX: Final = ".partial"
 
 T = TypeVar("T")
 
@@ -237,7 +238,7 @@ class SimFiles:
                 raise Closed("the simulated disk is not locked by this process")
             await asyncio.sleep(self._disk.delay_s())
         if not self.alive:
-            await asyncio.get_running_loop().create_future()  # for ever
+            await asyncio.get_running_loop().create_future()  # wait for ever
         self._disk.note(f"{what} {path}")
 
     async def _detached(self, work: Coroutine[Any, Any, T]) -> T:
@@ -245,7 +246,7 @@ class SimFiles:
         self._under_way += 1
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(self._ended)
-        await asyncio.wait([task])  # unlike `await task`, it leaves the task alone when the caller is cancelled
+        await asyncio.wait([task])  # unlike `await task`, this does not cancel the task with the caller
         return task.result()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
@@ -253,7 +254,7 @@ class SimFiles:
         if self._unlocking:
             self.unlock()
         if not task.cancelled():
-            task.exception()  # marks a failure as seen: a caller that was cancelled will not look
+            task.exception()  # marks a failure as seen, since a cancelled caller does not read it
 
     def _find(self, path: str) -> Sectors:
         file = self._disk.names.cached.get(path)

@@ -114,9 +114,9 @@ class SimLoop(asyncio.BaseEventLoop):
         """One turn: everything that is ready now, but nothing that becomes ready meanwhile."""
         self._fire_timers()
         if self._random is not None and len(self._ready) > 1:
-            turn = list(self._ready)
-            self._random.shuffle(turn)
-            self._ready = deque(turn)
+            callbacks = list(self._ready)
+            self._random.shuffle(callbacks)
+            self._ready = deque(callbacks)
         for _ in range(len(self._ready)):
             self._step()
         if self._ending and not self._waiting():
@@ -155,7 +155,7 @@ class SimLoop(asyncio.BaseEventLoop):
         if self.steps % _STEPS_PER_COLLECTION == 0:
             gc.collect()
         handle = self._ready.popleft()  # only now: a hook that raises loses no callback
-        if self._lives(handle):  # the hook may just have killed it
+        if self._lives(handle):  # the hook may have killed its process
             handle._run()
         else:
             self._withhold(handle)
@@ -221,7 +221,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """
         left = self._waiting()
         self._tasks = list(left)
-        gc.collect()  # what failed unseen says so when it is collected
+        gc.collect()  # tasks whose failure was not read report it when they are collected
         self._ending, self._on_step = True, None
         self._ready.extend((*self._withheld, *self._paused))
         self._steps_max, self._virtual_s_max = self.steps + _STEPS_TO_END, float("inf")
@@ -310,6 +310,6 @@ def _collecting_by_hand() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.unfreeze()  # whoever froze before: to ask for that would walk all that is frozen
+        gc.unfreeze()  # also if the caller had frozen objects: to find that out would scan all of them
         if was_enabled:
             gc.enable()

@@ -84,11 +84,11 @@ class Sectors:
 class _Naming(NamedTuple):
     file: Sectors
     path: str | None  # None: the file has no name any more
-    folder: str  # whose sync makes it durable
+    folder: str  # the folder whose sync makes the change durable
 
 
-class Names:
-    """The directory tree: which file has which path. A file has one name at most; folders need no making."""
+class DirectoryTree:
+    """Which file has which path. A file has at most one name; folders need not be created."""
 
     def __init__(self) -> None:
         self.durable: dict[str, Sectors] = {}

@@ -213,7 +213,7 @@ class SimTransport(asyncio.Transport):
             self._is_closing = True
             self._lose(piece.ends)
             return
-        if self._is_closing:  # nobody reads it any more
+        if self._is_closing:  # this end does not read it any more
             self._taken(len(piece.data))
             return
         self._inbox.append(piece)
@@ -228,7 +228,7 @@ class SimTransport(asyncio.Transport):
                     self.close()
                 return
             data = piece.data
-            while self._inbox and self._inbox[0].data:  # what came meanwhile is read together
+            while self._inbox and self._inbox[0].data:  # pieces that arrived meanwhile are read together
                 data += self._inbox.popleft().data
             self._taken(len(data))
             self._hand_over(data)

@@ -69,7 +69,7 @@ class SimTask(asyncio.Task[Any]):
     def __init__(
         self, number: int, work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop, name: str, context: Context
     ) -> None:
-        self.number = number  # before the parent's: asyncio puts the new task into a set at once
+        self.number = number  # before the parent's `__init__`: asyncio puts the new task into a set at once
         self.process = process_of(context)
         super().__init__(work, loop=loop, name=name, context=context)
 
@@ -97,6 +97,6 @@ def process_of(context: Context) -> Process | None:
 
 def _answer(done: asyncio.Task[Any], answered: asyncio.Future[None]) -> None:
     if not done.cancelled():
-        done.exception()  # marks it as seen: a caller that hung up reads no answer, and that is no fault
+        done.exception()  # marks it as seen: a cancelled caller does not read the answer
     if not answered.done():
         answered.set_result(None)

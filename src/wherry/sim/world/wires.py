@@ -15,7 +15,7 @@ from wherry.broker.broker import Broker
 from wherry.model.errors import StorageError, WherryError
 from wherry.queueing.queueing import Queueing
 from wherry.sim.history import History
-from wherry.sim.plan import Plan
+from wherry.sim.plan import RunPlan
 from wherry.sim.world.network import Network, Weather
 from wherry.sim.world.world import CUT_CHANCE, LOST, World
 from wherry.wire.amqp.server import Server as AmqpServer
@@ -25,7 +25,7 @@ from wherry.wire.stomp.transports.tcp import serve as serve_stomp
 from wherry.wire.turns import Turns, share_turns
 
 if TYPE_CHECKING:
-    from wherry.sim.clients.links import Link
+    from wherry.sim.clients.links import WireLink
 
 STEP_S = (0.0, 0.0, 0.00002, 0.0002, 0.003)
 """What a step of a connection costs the processor."""
@@ -36,7 +36,7 @@ DRAIN_S = 2.0
 class WireWorld(World):
     """One run of a plan with wires."""
 
-    def __init__(self, seed: int, plan: Plan, weather: Weather) -> None:
+    def __init__(self, seed: int, plan: RunPlan, weather: Weather) -> None:
         super().__init__(seed, plan)
         self.wires = History(lives=self.history.lives)
         """What clients of wires saw."""
@@ -81,8 +81,8 @@ class WireWorld(World):
             ready.set_result(None)
             await stop.wait()
 
-    async def connect(self, link: Link) -> Broker:
-        """Connect a client, once the broker is up; to which one."""
+    async def connect(self, link: WireLink) -> Broker:
+        """Connect a client once the broker is up; return the broker."""
         while self.broker is None:
             await self._up.wait()
         server = self._amqp if link.wire == "amqp" else self._stomp
@@ -99,7 +99,7 @@ class WireWorld(World):
             await super().pause(seconds)
         finally:
             self.paused_until = self.now() + 1.0
-            if process is not None and process.paused:  # whoever had it paused was cancelled
+            if process is not None and process.paused:  # the task that paused it was cancelled
                 self.go_on(process)
 
     async def close(self) -> None:

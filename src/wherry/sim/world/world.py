@@ -19,7 +19,7 @@ from wherry.core.state import snapshot
 from wherry.journal.disk.disk import DiskEngine
 from wherry.model.errors import Closed, Corrupt, Fenced, StorageError, WriterFailed
 from wherry.sim.history import History, Life
-from wherry.sim.plan import Plan
+from wherry.sim.plan import RunPlan
 from wherry.sim.world.clock import SimClock
 from wherry.sim.world.disk import DiskFaults, SimDisk
 from wherry.sim.world.errors import BootRefused, Killed
@@ -45,7 +45,7 @@ LOST = (Killed, WriterFailed, Closed, Fenced)
 class World:
     """One run of a plan."""
 
-    def __init__(self, seed: int, plan: Plan) -> None:
+    def __init__(self, seed: int, plan: RunPlan) -> None:
         self.seed = seed
         self.plan = plan
         self.partitions = {topic.name: topic.partitions for topic in plan.topics}
