@@ -24,7 +24,7 @@ class Bench:
         self._topic = f"bench-{secrets.token_hex(4)}"
 
     async def run(self) -> list[dict[str, Any]]:
-        """Run all parts in turn."""
+        """Run all parts one after the other."""
         await self._link.alive()
         await self._client.create_topic(self._topic)
         await self._client.subscribe(self._topic, "bench")

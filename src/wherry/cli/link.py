@@ -49,17 +49,17 @@ class BrokerLink:
         return parsed(answer, Any) if len(answer.body) else None
 
     async def rows(self, *parts: str, limit: int | None = None, **query: object) -> list[dict[str, Any]]:
-        """Return messages one by one, as docs/http.md names their fields; all pages of them."""
+        """Return messages as rows with the fields of docs/http.md, from all pages."""
         pages = self._caller.pages(parts, query, NDJSON, limit, lambda page: len(_lines(page)))
         return [row async for page in pages for row in _lines(page)]
 
     async def alive(self) -> dict[str, Any]:
-        """Return what the broker reports of itself; raise `Unavailable` at once if nothing answers."""
+        """Return the broker's `/v1` answer about itself; raise `Unavailable` at once if nothing answers."""
         found = await self.send("GET", "/v1")
         return parsed(found, dict[str, Any])
 
     async def exists(self, *parts: str) -> Any:
-        """Return the thing at a path, or None."""
+        """Return the resource at a path, or None."""
         try:
             return await self.call("GET", *parts)
         except NotFound:

@@ -1,4 +1,4 @@
-"""The load generator: an even pace, a mix of sync and async, and the time until each message was settled."""
+"""The load generator: an even pace, a mix of sync and async messages, and the time until each is settled."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Load:
     callbacks: dict[str, asyncio.Future[str]] = field(default_factory=dict)
     early: dict[str, str] = field(default_factory=dict)
     refused: InvalidInput | None = None
-    """Why the broker does not call back."""
+    """Why the broker refuses callbacks."""
 
     async def run(self, link: BrokerLink, *, consume: bool) -> None:
         """Send until the bound; then wait for messages under way."""
@@ -162,7 +162,7 @@ class Load:
             await self._one(link, number, "", is_sync=True)
 
     async def _told(self, name: str) -> str:
-        """Wait for the outcome of a message, which may come before the answer to its publish."""
+        """Wait for the outcome of a message, which may arrive before the answer to its publish."""
         if name in self.early:
             return self.early.pop(name)
         called_back = self.callbacks[name] = asyncio.get_running_loop().create_future()
@@ -202,7 +202,7 @@ class Load:
             called_back.set_result(outcome.fate)
 
     def report(self, *, json: bool) -> None:
-        """Return count, rate, and percentiles of the times."""
+        """Print count, rate, and percentiles of the times."""
         seconds = time.perf_counter() - self.began
         rows = [
             {"kind": kind, "count": len(taken)} | percentiles(taken) for kind, taken in self.taken_ms.items() if taken
@@ -223,7 +223,7 @@ class Load:
 
 
 def percentiles(taken_ms: list[float]) -> dict[str, float]:
-    """Return the values that so many of a hundred do not exceed.
+    """Return percentiles: p90 is the value that 90 of a hundred do not exceed.
 
     Examples
     --------

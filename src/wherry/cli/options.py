@@ -1,4 +1,4 @@
-"""What all commands have in common: the URL of the broker, the API key, TLS files, and the form of the output."""
+"""Options of all commands: the URL of the broker, the API key, TLS files, and the output format."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ class Client(CatalogCalls):
         return Consumer(self, topic, subscription, **options)
 
     def subscription_requests(self, topic: str, subscription: str) -> SubscriptionRequests:
-        """The calls on one subscription."""
+        """Return the calls on one subscription."""
         return SubscriptionRequests(self._caller, topic, subscription)
 
     # ---------------------------------------------------------------------------------------------------------- look
@@ -325,7 +325,7 @@ class Client(CatalogCalls):
         return (await self._caller.json("POST", path("topics", topic, "dead", "discard"), _Count, body)).count
 
     async def audit(self, topic: str) -> list[AuditRecord]:
-        """Who sent dead letters of a topic back or threw them away, when and how many; newest last."""
+        """Return who redrove or discarded dead letters of a topic, when and how many; newest last."""
         view = await self._caller.json("GET", path("topics", topic, "dead", "audit"), _Audit)
         return [AuditRecord(**record) for record in view.records]
 

@@ -267,7 +267,7 @@ class Consumer:
                 continue  # the broker is away: try again in the next round
 
     async def _renew_each(self, held: list[Batch]) -> None:
-        """Renew each lease by itself: one of them is over, which refuses the call for all."""
+        """Renew each lease by itself, since one of them has ended, which refuses the call for all."""
         for batch in held:
             try:
                 if batch.open:

@@ -65,7 +65,7 @@ class Management:
         return call
 
     async def answer(self, request: Request) -> Answer:
-        """See `Mounted`: a table as JSON, or that something was done."""
+        """Answer a request: a table as JSON, or the result of a change (see `Mounted`)."""
         call = self._find(request)
         request.endpoint = f"{request.method} /api"
         try:

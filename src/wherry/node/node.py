@@ -1,10 +1,10 @@
-"""One process that serves a directory: opens the broker, listens, follows its certificates, and stops without loss.
+"""The process that serves a directory: opens the broker, listens, reloads certificates, and stops without loss.
 
     starting ──► ready ──► draining ──► stopped
-    the broker   it        /readyz says no, requests end,
-    recovers     serves    a last checkpoint, the directory is free
+    the broker   requests  /readyz answers 503, requests end,
+    recovers     served    a last checkpoint, the directory is unlocked
 
-Nothing listens before the broker has recovered, so whoever gets through is served.
+No server listens before the broker has recovered, so a client that can connect is served.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ SCHEMES: dict[Wire, tuple[str, str]] = {
     "amqp": ("amqp", "amqps"),
     "stomp": ("stomp", "stomp+ssl"),
 }
-"""Of the URLs of each wire, without TLS and with it."""
+"""Schemes of the URLs of each wire, without TLS and with it."""
 
 
 class Listening(Protocol):
     """The server of a wire."""
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Serve an address; its port."""
+        """Listen on an address; return the port."""
 
 
 class Served(NamedTuple):
-    """A wire that is ready to be served: its server, its port, and the setting that named the port, if one did."""
+    """A wire to be served: its server, its port, and the setting that named the port, if one did."""
 
     wire: Wire
     server: Listening
@@ -81,7 +81,7 @@ _log = logging.getLogger("wherry.node")
 
 
 class Node:
-    """A broker behind its port.
+    """A broker with the servers of its wires.
 
     Examples
     --------
@@ -98,12 +98,12 @@ class Node:
         self.calls: Calls
         self.keys_on = False
         self.first_key: Path | None = None
-        """Where the first key of all lies, if this start made it."""
+        """The file with the first key, if this start made it."""
         self._ports: dict[Wire, int] = {"http": config.server.port}
-        """Where each wire is served that is."""
+        """The ports of the wires that are served."""
         self.stomp_sessions: Sessions | None = None
         self.stomp_over_http: HttpTransports | None = None
-        """Where sessions of STOMP are, whatever transport they took, if it is served."""
+        """STOMP over the HTTP port, if STOMP is served."""
         self._flight: FlightServer | None = None
         self._stack = AsyncExitStack()
 
@@ -117,42 +117,42 @@ class Node:
 
     @property
     def port(self) -> int:
-        """Where HTTP is served."""
+        """Return the port of HTTP."""
         return self._ports["http"]
 
     @property
     def flight_port(self) -> int | None:
-        """Where Arrow Flight is served, if it is."""
+        """Return the port of Arrow Flight, None if it is not served."""
         return self._ports.get("flight")
 
     @property
     def amqp_port(self) -> int | None:
-        """Where AMQP is served, if it is."""
+        """Return the port of AMQP, None if it is not served."""
         return self._ports.get("amqp")
 
     @property
     def stomp_port(self) -> int | None:
-        """Where STOMP is served, if it is."""
+        """Return the port of STOMP, None if it is not served."""
         return self._ports.get("stomp")
 
     @property
     def url(self) -> str:
-        """Where it is reached."""
+        """Return the URL of HTTP."""
         return self._url_of("http") or ""
 
     @property
     def flight_url(self) -> str | None:
-        """Where Arrow Flight is reached, if it is served."""
+        """Return the URL of Arrow Flight, None if it is not served."""
         return self._url_of("flight")
 
     @property
     def amqp_url(self) -> str | None:
-        """Where AMQP is reached, if it is served."""
+        """Return the URL of AMQP, None if it is not served."""
         return self._url_of("amqp")
 
     @property
     def stomp_url(self) -> str | None:
-        """Where STOMP is reached, if it is served."""
+        """Return the URL of STOMP, None if it is not served."""
         return self._url_of("stomp")
 
     async def __aenter__(self) -> Node:
@@ -225,7 +225,10 @@ class Node:
             await self._listen(each, context)
 
     async def _listen(self, served: Served, tls: ssl.SSLContext | None) -> None:
-        """Serve a wire. A port that no setting names and another program has is no fault: the wire is not served."""
+        """Listen for a wire.
+
+        If another program has a port that no setting names, log a warning and do not serve the wire.
+        """
         host, port = self.config.server.host, served.port
         try:
             self._ports[served.wire] = await served.server.listen(host, port, tls)
@@ -236,7 +239,7 @@ class Node:
             _log.warning(f"{name} is not served: another program has its port", extra={"port": port, "why": str(fault)})
 
     async def _start_hosts(self, access: Access, metrics: Metrics, *, tls: bool) -> list[Served]:
-        """The virtual hosts, and the wires that lead to them."""
+        """Start the virtual hosts; return the wires that serve them."""
         from wherry.queueing.queueing import Queueing  # noqa: PLC0415  only where it is served
 
         queueing = Queueing(self.broker, self.config.amqp.hosts)
@@ -338,16 +341,16 @@ class Node:
 
     @property
     def is_idle(self) -> bool:
-        """Once stopped: whether no call is left that waits for its client, and would keep the process."""
+        """Return, once stopped, whether no call is left that waits for its client and would delay the exit."""
         return self._flight is None or self._flight.is_idle
 
     @property
     def failure(self) -> WherryError | None:
-        """Why the journal failed, if it did: from then on nothing can be stored or confirmed."""
+        """Return why the journal failed, None if it works: after a failure nothing can be stored or confirmed."""
         return self.broker.failure
 
     async def failed(self) -> bool:
-        """Wait for a failure of the journal; True when there is one."""
+        """Wait for a failure of the journal; return True when there is one."""
         while True:
             if self.failure is not None:
                 return True

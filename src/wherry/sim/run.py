@@ -1,4 +1,4 @@
-"""One run from one seed: everybody at work, faults, then peace: restart, drain everything, check."""
+"""One run from one seed: clients and faults, then a restart without faults, a drain of all topics, and the checks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from wherry.sim.world.world import LOST, World
 
 DRAIN_ROUNDS = 400
 QUIET_S = 900.0
-"""Longer than any delay in a run: after so long a wait nothing may be scheduled any more."""
+"""Longer than any delay in a run: after so long a wait no message may be scheduled any more."""
 
 
 SMALL: tuple[tuple[object, str, int], ...] = (
@@ -45,12 +45,12 @@ SMALL: tuple[tuple[object, str, int], ...] = (
     (publishing, "TRANSIENT_RESERVE", 64),
     (settle, "PURGE_STEP", 3),
 )
-"""In some runs: so small that they go over the edges of what is looked up, settled and reserved at a time."""
+"""Bounds of some runs: so small that look-ups, settles and reservations cross their edges."""
 
 
 @dataclass(slots=True)
 class Result:
-    """What came of a run."""
+    """The result of a run."""
 
     seed: int
     plan: RunPlan
@@ -133,7 +133,7 @@ def _log_reader(world: World) -> LogClient | None:
 
 
 def _routers(world: World) -> tuple[list[Receiver | RouteOperator], list[RouteProducer]]:
-    """Who works with routes: those who go on to the end of the run, and the producers."""
+    """Return the clients of routes: those that work until the end of the run, and the producers."""
     ways, random = world.plan.ways, Random(f"{world.seed}/ways")
     if ways is None:
         return [], []
@@ -236,7 +236,7 @@ async def _dropped(topics: Sequence[Topic], broker: Broker) -> dict[str, int]:
 
 
 async def _leftovers(topics: Sequence[Topic], broker: Broker) -> list[str]:
-    """After the drain a subscription must say itself that nothing waits, and the topic that nothing is held back."""
+    """Return the statistics that are wrong after a drain: no message may be left in a subscription or a topic."""
     faults = []
     for topic in topics:
         try:

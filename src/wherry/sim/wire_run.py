@@ -1,4 +1,4 @@
-"""One run with wires from one seed: clients of AMQP and STOMP at work, faults, then peace: restart, drain, check."""
+"""One run over wires from one seed: clients of AMQP and STOMP, faults, then a restart, a drain and the checks."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from wherry.sim.world.world import LOST
 
 DRAIN_ROUNDS = 60
 QUIET_S = 11.0
-"""Longer than anything in the queueing layer waits before it tries again."""
+"""Longer than any wait of the queueing layer before it tries again."""
 
 PARTED_S = 3.0
-"""By then the broker knows that its clients are gone."""
+"""By then the broker has noticed that its clients are gone."""
 
 LOGS = ("wherry.amqp", "wherry.stomp")
 
 
 @dataclass(slots=True)
 class WireResult:
-    """What came of a run with wires."""
+    """The result of a run over wires."""
 
     seed: int
     plan: WirePlan
@@ -68,7 +68,7 @@ def run_wires(seed: int) -> WireResult:
 
 @contextmanager
 def _names_from(random: Random) -> Iterator[None]:
-    """Have tokens and names that nobody shall guess drawn from the seed."""
+    """Draw tokens and random names from the seed."""
 
     def hexadecimal(count: int | None = None) -> str:
         return random.randbytes(count or 16).hex()
@@ -84,7 +84,7 @@ class _LogChecker(logging.Handler):
     """Reads the log of the wires: an error in it is a fault of the broker, even if no client notices."""
 
     world: WireWorld | None = None
-    """None once the run is over: then only the code of dead processes is left to speak."""
+    """None once the run has ended: code of dead processes may still log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         world, why = self.world, str(getattr(record, "why", ""))

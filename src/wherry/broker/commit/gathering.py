@@ -1,9 +1,9 @@
 """Publishes of one turn of the event loop are one batch for each topic, one journal entry, one sync.
 
     add … add … │ end of the turn │ submit: in the topics ──► stored: on disk ──► answers
-                                    in order, one turn after the other
+                                    in order, one submission after the other
 
-Every wire adds here, and so does `Broker.publish` with a single message. Turns are submitted one after the other, so a
+Every wire adds here, and so does `Broker.publish` with a single message. Submissions follow one after the other, so a
 topic keeps the order in which messages arrived. While a sync is under way, messages are gathered until the sync ends:
 they could not be on disk sooner, and one large batch costs less than many small ones.
 
@@ -63,7 +63,7 @@ class SubmitPort(Protocol):
 
 
 class Run(NamedTuple):
-    """Rows of one caller within a group."""
+    """Rows of one caller within a batch."""
 
     rows: Rows
     handling: Handling
@@ -130,12 +130,12 @@ class Submission:
 
     @property
     def position(self) -> int:
-        """Return the position of the journal at which all of the turn is durable."""
+        """Return the position of the journal at which all messages are durable."""
         return max((part.position for part in self.parts), default=0)
 
 
 class Gathering:
-    """Gathers the publishes of a turn, submits them and answers their callers."""
+    """Gathers publishes, submits them together and answers their callers."""
 
     def __init__(self, broker: SubmitPort) -> None:
         self._broker = broker

@@ -1,4 +1,4 @@
-"""The figures of one moment in the shape of Prometheus. Runs in any thread, since a moment is immutable.
+"""The figures of a snapshot in the shape of Prometheus. Runs in any thread, since a snapshot is immutable.
 
 Names of topics and subscriptions are user input, so how many have series of their own is bounded; all others are one,
 `(others)`: sums, and of lags in seconds the largest.
@@ -30,7 +30,7 @@ Series: TypeAlias = dict[Labels, float]
 
 
 class Timing(NamedTuple):
-    """A histogram of one moment: counts by bound, and beyond the last one."""
+    """A histogram at one time: counts by bound, and beyond the last one."""
 
     name: str
     about: str
@@ -116,7 +116,7 @@ OF_SUBSCRIPTION = {
 
 
 class Collector(CollectorBase):
-    """Yields all families of the last moment, or of now (without topics) before the first."""
+    """Yields all families of the last snapshot; before the first one, the current figures without topics."""
 
     def __init__(self, now: Callable[[], MetricsSnapshot]) -> None:
         self.snapshot: MetricsSnapshot | None = None

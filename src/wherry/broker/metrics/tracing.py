@@ -68,7 +68,7 @@ class TraceSpan(NamedTuple):
 
 
 class Tracer(Protocol):
-    """Takes spans that are over."""
+    """Receives ended spans."""
 
     def span(self, span: TraceSpan) -> None:
         """Record it. Called from the event loop: it must not wait, nor raise."""

@@ -121,7 +121,7 @@ def create_topic(
     keep_bytes: KeepBytes = None,
     expired: Expired = None,
 ) -> None:
-    """Create a topic. One that is there already is left as it is."""
+    """Create a topic. An existing topic is not changed."""
     wanted = given(
         order=order,
         partitions=partitions,
@@ -147,7 +147,7 @@ def create_topic(
 
 
 def _note_created(what: str, wanted: dict[str, object], known: dict[str, Any] | None, change: str) -> None:
-    """Print whether it is new; complain and exit if it exists with other settings."""
+    """Print whether it is new; print an error and exit if it exists with other settings."""
     if known is None:
         output.note(f"{what} is created")
         return
@@ -178,9 +178,9 @@ def change_topic(
     keep_bytes: KeepBytes = None,
     expired: Expired = None,
 ) -> None:
-    """Change what is given, leave the rest. Order and the kinds of storing and keeping stay; partitions may grow.
+    """Change the given settings. Order, persistence and `keep` cannot change; partitions can only be added.
 
-    With more partitions, messages of a key that come from then on may go to another one than those before them.
+    With more partitions, new messages of a key may be in another partition than the earlier ones.
     """
     wanted = given(
         partitions=partitions,
@@ -321,9 +321,9 @@ def create_subscription(
     webhook_in_flight: HookInFlight = None,
     webhook_remove_after: HookRemoveAfter = None,
 ) -> None:
-    """Create a subscription. The same again is no error.
+    """Create a subscription. Creating the same one again is no error.
 
-    With --webhook the broker pushes; without a secret for it one is made, and shown this once.
+    With --webhook the broker pushes; if no secret is given, one is made and shown only now.
     """
     hook = given(
         url=webhook,
@@ -391,7 +391,7 @@ def change_subscription(
     webhook_remove_after: HookRemoveAfter = None,
     no_webhook: Annotated[bool, typer.Option("--no-webhook", help="Push no more; consumers pull.")] = False,
 ) -> None:
-    """Change what is given, leave the rest. To change a webhook, give its secret too, which cannot be read back."""
+    """Change the given settings. To change a webhook, give its secret too, since the broker does not return it."""
     hook = given(
         url=webhook,
         secret=webhook_secret,

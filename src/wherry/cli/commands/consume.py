@@ -26,7 +26,7 @@ PULL_MESSAGES = 1_000
 PULL_BYTES = 8 << 20
 FOLLOW_MS = 20_000
 HELD_MAX = 1_000
-"""How many messages `--no-ack` holds at most, until its end."""
+"""How many messages `--no-ack` holds at most, until it ends."""
 
 
 @command(
@@ -53,9 +53,9 @@ def consume(
     form: Annotated[Format, typer.Option("--format", help="Payload lines, JSON lines, payload bytes.")] = "text",
     json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
 ) -> None:
-    """Take messages and print them; each is acked when it is printed.
+    """Consume messages and print them; each is acked when it is printed.
 
-    Ends when no message is ready, unless --follow is given. What was printed and could not be acked comes again.
+    Ends when no message is ready, unless --follow is given. A printed message whose ack failed is delivered again.
     """
     if not ack and follow:
         raise typer.BadParameter("--no-ack holds what it shows until it ends, so it cannot follow")

@@ -90,7 +90,7 @@ def change(
     expires: Instant = None,
     never_expires: Annotated[bool, typer.Option("--never-expires", help="It stays good.")] = False,
 ) -> None:
-    """Change what is given, leave the rest; the token stays as it is."""
+    """Change the given fields of a key; its token stays."""
     if never_expires and expires is not None:
         raise typer.BadParameter("either --expires or --never-expires")
     rights = [_right(text) for text in right or ()] or None

@@ -1,4 +1,4 @@
-"""`load`: a paced stream of messages, some sync and some async, with the time each took."""
+"""`load`: publishes at an even pace, some messages sync and some async, and measures the time until each is settled."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def load(
     callback_host: Annotated[str, typer.Option(help="Under which name the broker reaches this machine.")] = "127.0.0.1",
     json: AsJson = False,
 ) -> None:
-    """Send messages at an even pace, and report how long until each was settled, by every subscription of the topic.
+    """Publish at an even pace, and report the time until each message is settled by every subscription.
 
-    A sync message holds its request until then; an async one is answered at once, and the broker calls back. For calls
-    to this machine the broker's configuration needs webhooks.allow_private; without it all are sync, unless --sync is
-    given. A message that did not get so far in time has failed. Ends by --count, --duration or Ctrl-C.
+    The request of a sync message waits until then; an async one is answered at once, and the broker calls back. For
+    calls to this machine the broker's configuration needs webhooks.allow_private; without it all are sync, unless
+    --sync is given. A message that is not settled in time has failed. Ends by --count, --duration or Ctrl-C.
     """
     from wherry.cli.load import Load
 

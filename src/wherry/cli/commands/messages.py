@@ -1,4 +1,4 @@
-"""`browse`, `search` and `message`: read messages without taking them, and change those that still wait."""
+"""`browse`, `search` and `message`: read messages without consuming them, and change those that still wait."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ Instant = Annotated[
 
 
 class Progress(Protocol):
-    """Shows how far a publish is."""
+    """Shows the progress of a publish."""
 
     def read(self, size: int) -> None:
         """Count bytes that were read."""
@@ -94,9 +94,9 @@ def publish(
 ) -> None:
     """Publish messages; they are on disk when the command ends.
 
-    TEXTs are one message each. Without any, lines of stdin are, or of the files named. The options hold for every
-    message; fields of a line of NDJSON override them. With --wait each message is printed with its fate, and the exit
-    code is 1 if one did not get so far in time.
+    Each TEXT is one message; without TEXT, each line of stdin or of the named files. Options apply to every message;
+    fields of a line of NDJSON override them. With --wait each message is printed with its fate, and the exit code is 1
+    if one did not reach it in time.
     """
     sources = [str(file) for file in files or ()]
     if not texts and not sources:
@@ -125,7 +125,7 @@ class PublishJob:
     timeout_ms: int
     count: int = 0
     stored: int = 0
-    """How many messages are on disk, where not all are."""
+    """How many messages are on disk, if not all are."""
     began: float = 0.0
     fates: list[str] = field(default_factory=list)
 
@@ -202,7 +202,7 @@ class PublishJob:
 
 
 async def _calls(entries: AsyncIterator[InputMessage]) -> AsyncIterator[list[InputMessage]]:
-    """Yield as many messages as one call takes, or fewer."""
+    """Yield lists of as many messages as one call takes, or fewer at the end."""
     call: list[InputMessage] = []
     size = 0
     async for each in entries:
@@ -240,7 +240,7 @@ def _meter(sources: list[str]) -> Iterator[Progress]:
 
 
 class _Bar:
-    """A bar that moves with what is read, and a text with what is sent."""
+    """A bar for the bytes that are read, and a text for the messages that are sent."""
 
     def __init__(self, bar: Any, total: int | None) -> None:
         self._bar = bar

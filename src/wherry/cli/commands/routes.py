@@ -57,7 +57,7 @@ def put(
     ] = None,
     any_header: Annotated[bool, typer.Option("--any-header", help="One of the headers is enough.")] = False,
 ) -> None:
-    """Create a route, or set its rules anew."""
+    """Create a route, or replace its rules."""
     bindings = [_binding(text, kind, any_header=any_header) for text in to or ()]
     options_of(ctx).run(lambda link: link.call("PUT", "routes", route, body={"kind": kind, "bindings": bindings}))
     output.note(f"route {route} has {output.many(len(bindings), 'rule')}")

@@ -102,9 +102,9 @@ config_app = group("config", "The configuration of a broker.", BROKER)
 @command(config_app, "config show", "wherry config show", "wherry config show --port 7071 --json")
 @_with_flags
 def show_config(ctx: typer.Context, flags: dict[str, object], config: ConfigFile = None, json: AsJson = False) -> None:
-    """The settings of a broker started here, and where each value comes from.
+    """Show the settings of a broker started here, and the source of each value.
 
-    It takes the flags of `serve`, and reads the same file and environment.
+    Takes the flags of `serve`, and reads the same file and environment.
     """
     as_json = options_of(ctx, json).json
     settings = [setting._asdict() for setting in _effective(config, flags).settings()]

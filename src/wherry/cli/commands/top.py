@@ -30,7 +30,7 @@ class StatsReading:
         self.topics = [view["stats"] for view in views]
 
     def counted(self) -> dict[tuple[str, str], int]:
-        """Return the counts that only grow: published by topic, acked by subscription."""
+        """Return the counters: published by topic, acked by subscription."""
         found: dict[tuple[str, str], int] = {}
         for topic in self.topics:
             found[topic["name"], ""] = topic["counters"].get("published", 0)

@@ -80,14 +80,14 @@ class Step(NamedTuple):
 
 
 def release_settled(step: Step, topic: TopicState, partition: Partition, offset: Int64) -> None:
-    """After a durable subscription settled messages: release those that no other subscription needs."""
+    """Release messages that a durable subscription settled and no other subscription needs."""
     topic.give_back(partition.settled(offset))
     step.effects.touched[topic.number, partition.number] = partition
     check_ended(step, topic, partition, offset)
 
 
 def check_ended(step: Step, topic: TopicState, partition: Partition, offset: Int64 | None) -> None:
-    """After messages (None: any) may have ended: note it for waiting calls, and record outcomes of watched messages."""
+    """Note messages (None: any) that may have ended for waiting calls, and record outcomes of watched messages."""
     step.effects.maybe_ended.append((topic.number, partition.number, offset))
     if len(topic.outbox.watched):
         _record_outcomes(step, topic, partition, offset)

@@ -219,10 +219,7 @@ def _nonempty_of(subscription: SubscriptionState, seat: str) -> list[int]:
 def _quotas(
     state: State, subscription: SubscriptionState, numbers: list[int], budget: PullBudget, now_ms: int
 ) -> list[tuple[int, int]]:
-    """For ranked orders: return how many of the messages with the smallest ranks are in each partition.
-
-    Considers only as many messages as fit the budget, over all partitions together.
-    """
+    """Return, for ranked orders, how many of the messages with the smallest ranks are in each partition."""
     parts = _smallest(subscription, numbers, budget.messages, now_ms)
     if not parts:
         return []
@@ -284,7 +281,7 @@ def _most_lagging(subscription: SubscriptionState, now_ms: int) -> list[int]:
 
 
 def _note_tried(subscription: SubscriptionState, number: int, now_ms: int) -> None:
-    """After a pull tried a partition: unmark it if nothing is ready there, and note when that changes."""
+    """Unmark a partition that a pull tried if nothing is ready there, and note when that changes."""
     reader = subscription.readers[number]
     at_ms = reader.next_at_ms(now_ms)
     if at_ms is not None and at_ms > now_ms:

@@ -213,8 +213,8 @@ def _add(
 def _answer_again(topic: TopicState, batch: pa.RecordBatch, producer: str, earlier: ProducerCall) -> Published:
     """Return the answer of the first call.
 
-    The partition that rows without a key went to (the turn) was not recorded. Only one turn spreads the rows over the
-    recorded partitions in the recorded numbers, so it is searched for.
+    The partition of the rows without a key was not recorded. Only one choice spreads the rows over the recorded
+    partitions in the recorded numbers, so each is tried.
     """
     placed = np.reshape(earlier.placed, (-1, 3)).tolist()
     if len(placed) == 1:

@@ -41,7 +41,7 @@ def rows_of(lease: Lease, offsets: Int64 | None) -> Int64 | None:
 
 
 def _is_ascending(column: Int64) -> bool:
-    """Whether no sort is needed: most leases are in the order of offsets, unless retries or priorities are in them."""
+    """Return whether no sort is needed: most leases are in the order of offsets, except with retries or priorities."""
     return len(column) < 2 or bool((column[1:] > column[:-1]).all())
 
 

@@ -300,7 +300,7 @@ class State:
         lease.offset, lease.rank, lease.size = lease.offset[keep], lease.rank[keep], lease.size[keep]
 
     def end_hold(self, topic: TopicState, number: int) -> None:
-        """After a lease let go of messages: let those be removed that expired meanwhile."""
+        """Schedule the removal of messages that expired while they were leased."""
         if len(topic.partitions[number].overdue):
             self.expiry_times.note((topic.number, number), 0)
 

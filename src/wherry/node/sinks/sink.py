@@ -1,4 +1,4 @@
-"""What a sink is, what it is given, and how it is found: an entry point in the group `wherry.metric_sinks`."""
+"""What a sink is, what it gets, and how it is found: an entry point in the group `wherry.metric_sinks`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Sink(Protocol):
     """Sends samples. All calls come from one thread, so that a sink may wait, and it may raise."""
 
     def open(self, options: Mapping[str, str]) -> None:
-        """Get ready; called again after a failure."""
+        """Open files or connections; called again after a failure."""
 
     def flush(self, samples: Sequence[MetricSample]) -> None:
         """Send the current samples. Counters are totals since the start."""

@@ -1,4 +1,4 @@
-"""statsd over UDP: counters as what came since the last flush, gauges as they are, labels as tags (DogStatsD).
+"""statsd over UDP: counters as differences since the last flush, gauges as they are, labels as tags (DogStatsD).
 
 | option | default | |
 |---|---|---|
@@ -32,7 +32,7 @@ class Statsd:
         self._prefix = option(options, "prefix", "")
         self._packet_bytes = number(options, "packet_bytes", 1_432)
         host, port = option(options, "host", "127.0.0.1"), number(options, "port", 8_125)
-        # Not connected, so that a server that is away for a while is no error.
+        # Not connected, so that a server that is down for a while causes no error.
         kind, *_, self._where = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         self._socket = socket.socket(kind, socket.SOCK_DGRAM)
 

@@ -1,7 +1,7 @@
 """Callbacks: posts the outcomes of messages to the URLs that their producers gave.
 
 Outcomes are in the state of the broker until they were posted, so a restart loses none; an outcome is posted twice if
-an answer was lost. Notices that a message was handed over are in memory only. A URL that does not answer is tried again
+an answer was lost. Notices that a message was delivered are in memory only. A URL that does not answer is tried again
 after growing pauses, `ATTEMPTS` times over about nine minutes; then its outcomes are given up.
 """
 
@@ -39,7 +39,7 @@ BATCH = 1_000
 """Outcomes in one call."""
 FETCH = 10_000
 URLS_MAX = 4_096
-"""URLs with a call under way or ahead; outcomes for further URLs stay in the broker until then."""
+"""URLs with a call under way or planned; outcomes for further URLs stay in the broker meanwhile."""
 CALLS_A_HOST = 4
 HOSTS_MAX = 4_096
 SLOW_S = 1.0
@@ -62,7 +62,7 @@ class CallbackUrl:
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether there are outcomes or notices to post."""
+        """Return whether there are outcomes or notices to post."""
         return bool(self.notices or self.outcomes)
 
 
@@ -113,7 +113,7 @@ class Callbacks:
                     await event.wait()
 
     def _fetch(self, now: float) -> None:
-        """Fetch notices, then outcomes, so that no URL gets the end of a message before its hand-over."""
+        """Fetch notices, then outcomes, so that no URL gets the end of a message before its delivery."""
         for notice in self._broker.delivered_notices():
             target_url = self._url(notice.url)
             if target_url is not None:
@@ -234,7 +234,7 @@ class Callbacks:
 
 
 def _drop(target_url: CallbackUrl, notices: list[Outcome], outcomes: list[Outcome]) -> None:
-    """Remove outcomes that are done; others may have come behind them meanwhile."""
+    """Remove outcomes that are done; more may have been added behind them meanwhile."""
     for waiting, done in ((target_url.notices, notices), (target_url.outcomes, outcomes)):
         for each in done:
             if waiting and waiting[0] is each:  # a full queue may have dropped its first ones already

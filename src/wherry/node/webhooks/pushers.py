@@ -63,7 +63,7 @@ class Pushers:
             _log.error("a pusher ended", exc_info=task.exception())
 
     async def close(self, patience_s: float) -> None:
-        """Stop pulling; calls under way have so long to end, then their messages wait again."""
+        """Stop pulling; calls under way have `patience_s` to end, then their messages wait again."""
         self._is_open = False
         self._broker.watch_webhooks(None)
         for _ in range(2):

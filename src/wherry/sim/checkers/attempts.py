@@ -1,4 +1,4 @@
-"""Whether failed deliveries are counted: a message that is never counted never becomes a dead letter."""
+"""Whether failed deliveries are counted: a message whose failures are not counted never becomes a dead letter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def failures_count(history: History, plan: RunPlan) -> Iterator[str]:
 
 
 def _began_anew(history: History, before: Got, got: Got) -> bool:
-    """Whether it may have died between two deliveries, and been sent back from the dead."""
+    """Return whether the message may have died between two deliveries, and been redriven."""
     return any(
         each.topic == got.subscription[0] and each.end >= before.start and each.start <= got.end
         for each in history.redriven

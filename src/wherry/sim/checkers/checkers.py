@@ -1,7 +1,7 @@
-"""Was every promise kept? Each checker reads the history and says what it finds wrong, in words.
+"""Checkers of a run in process: each reads the history and yields a sentence for each violation.
 
-Checkers judge only what is certain. Between `start` and `end` of a request the broker may have acted at any moment,
-and a request without an answer may or may not have taken effect; such doubt always speaks for the broker.
+Checkers judge only what is certain. Between `start` and `end` of a call the broker may have acted at any moment, and a
+call without an answer may or may not have taken effect; where the history leaves a doubt, no violation is reported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Place: TypeAlias = tuple[SubscriptionKey, str]
 """A subscription and the name of a message."""
 
 MARGIN_S = 0.002
-"""Times are rounded to milliseconds in the broker, on both ends."""
+"""The broker rounds times to milliseconds, at both ends of an interval."""
 
 
 def check_all(history: History, plan: RunPlan) -> list[str]:
@@ -46,8 +46,9 @@ def check_all(history: History, plan: RunPlan) -> list[str]:
 def ledger(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that each confirmed message was settled by each subscription, or ended in another known way.
 
-    Delivered is not enough: what was delivered and never acked must have come again, or be a dead letter now. And what
-    was delivered once must be there for all, acknowledged or not: nothing leaves the broker before it is durable.
+    A delivery is not enough: a message that was delivered and never acked must be delivered again, or be a dead letter.
+    A message that was delivered once must exist for all subscriptions, confirmed or not: nothing leaves the broker
+    before it is durable.
     """
     seen = {got.name for got in history.got} | read_in_log(history)
     done = _acked(history) | _buried(history)
@@ -356,7 +357,7 @@ def _with_acks(plan: RunPlan, topic: str) -> list[Subscription]:
 
 
 def _acked(history: History) -> set[Place]:
-    """What may have been acked: an ack that was not refused."""
+    """Return what may have been acked: all acks that were not refused."""
     return {
         (each.subscription, each.name) for each in history.settled if each.kind == "ack" and each.outcome != "refused"
     }
@@ -367,7 +368,7 @@ def _buried(history: History) -> set[Place]:
 
 
 def _releases(history: History) -> Releases:
-    """When a lease on a message may first have ended: any settle that was not refused."""
+    """Return when a lease on a message may first have ended: the times of settles that were not refused."""
     result: Releases = defaultdict(list)
     for settled in history.settled:
         if settled.kind != "renew" and settled.outcome != "refused":

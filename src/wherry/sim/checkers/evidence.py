@@ -1,4 +1,4 @@
-"""What several checkers have to know of a run before they judge it."""
+"""Facts of a run that several checkers need."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from wherry.sim.plan import DEAD_AMPLE, RunPlan
 
 
 def maybe_gone(history: History) -> set[str]:
-    """Messages that may rightly have gone unread: cancelled, or mortal."""
+    """Return messages that may end without a delivery: cancelled ones, and those that expire."""
     gone = {each.name for each in history.changed if each.kind == "cancel" and each.outcome != "refused"}
     return gone | {sent.name for sent in history.sent if sent.expires_ms is not None}
 
@@ -24,7 +24,7 @@ def dropping(plan: RunPlan) -> set[str]:
 
 
 def amended(history: History) -> set[str]:
-    """Messages that somebody tried to amend, and perhaps did: they may stand in several places."""
+    """Return messages that a client tried to amend: they may have several offsets."""
     return {each.name for each in history.changed if each.kind == "amend" and each.outcome != "refused"}
 
 

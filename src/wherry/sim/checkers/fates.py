@@ -1,4 +1,4 @@
-"""Was every producer told the truth about its messages? Like all checkers, these judge only what is certain."""
+"""Whether fates and outcomes were reported correctly. Like all checkers, these judge only what is certain."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _Evidence:
         self._note_log(history)
 
     def _note_log(self, history: History) -> None:
-        """The reader of a log settles by position, and like every subscription it has to."""
+        """Add the settles of the log reader, which settles by position."""
         offsets: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
         for sent in history.sent:
             if sent.partition is not None and sent.offset is not None:
@@ -85,13 +85,13 @@ class _Evidence:
                 below = [each.topic == topic and offset < each.positions.get(number, 0) for number, offset in found]
                 if any(below):
                     self._acked[place] = min(each.start, self._acked.get(place, each.start))
-                # A dead letter, or what took the place of a message, may wait again below.
+                # A dead letter that was redriven, or the successor of a message, may wait again below.
                 still = name in moved or name in mortal or topic in self._redriven
                 if all(below) and each.outcome == "ok" and not still:
                     self._certain[place] = min(each.end, self._certain.get(place, each.end))
 
     def against(self, sent: Sent, fate: str, start: float, end: float) -> Iterator[str]:
-        """What speaks against a fate that was said between two times."""
+        """Return why a fate that was reported between two times cannot be true; empty if it can."""
         subscriptions = [each for each in self._plan.subscriptions if each.topic == sent.topic]
         places = [(sent.topic, each.name, sent.name) for each in subscriptions if each.acks]
         certain = len(places) == len(subscriptions)

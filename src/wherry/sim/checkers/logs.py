@@ -1,4 +1,4 @@
-"""Does a topic that is read as a log give every message, once and for good? These, too, judge only what is certain."""
+"""Whether a log returns every message, once and unchanged. Like all checkers, these judge only what is certain."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def log_within_bounds(history: History, plan: RunPlan) -> Iterator[str]:
 def log_never_changes(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that an offset always has the same message, and that a repeated read returns the same messages.
 
-    So nothing was shown that a crash took back, and nothing was hidden that a crash brought back.
+    So the log showed nothing that a crash removed, and hid nothing that a crash restored.
     """
     names = _names(history, plan)
     for read in history.log_reads:
@@ -118,7 +118,7 @@ def _other_names(read: LogRead, names: dict[At, str]) -> Iterator[str]:
 
 
 class _Excuse:
-    """Why a message that was read may be missing later."""
+    """Reasons why a message that was read may be missing later."""
 
     def __init__(self, history: History, plan: RunPlan) -> None:
         self._any = plan.logged in dropping(plan)
@@ -127,7 +127,7 @@ class _Excuse:
         for changed in history.changed:
             if changed.outcome != "refused":
                 self._changed.setdefault(changed.name, changed.start)
-        # What did not fit is a dead letter of nobody: sent back, it is published anew.
+        # A message that did not fit is a dead letter of no subscription: redriven, it is published again.
         moving = {each.name for each in plan.topics if each.overflow == "dead-letter" and each.messages_max}
         times = [each.start for each in history.redriven if each.topic == plan.logged and each.topic in moving]
         self._redriven = min(times, default=float("inf"))
@@ -160,7 +160,7 @@ def log_is_lost_by_rule(history: History, plan: RunPlan) -> Iterator[str]:
 def log_lag(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that the lag counts exactly the messages above the last confirmed advance.
 
-    And a partition never ends before a place that somebody was sent to.
+    And that no partition ends before an offset that a reader was given.
     """
     redriven = min((each.start for each in history.redriven if each.topic == plan.logged), default=float("inf"))
     waiting = _certainly_waiting(history, plan)

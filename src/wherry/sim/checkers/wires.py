@@ -1,7 +1,7 @@
-"""Were the promises of queues kept over wires? Of the checkers of other runs those that hold here, and what is new.
+"""Checkers of a run over wires: those of other runs that apply here, and new ones.
 
-A message in the hands of a client was sent at some time after `start` and came at `end`. What a client settles without
-a receipt has no end: then doubt speaks for the broker, as ever.
+A message that a client holds was sent at some time after `start` and arrived at `end`. A settle without a receipt has
+no end; where the history leaves a doubt, no violation is reported.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_wires(history: History, plan: RunPlan) -> list[str]:
 def nobody_loses(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that each message that was confirmed or delivered was acked in the end, in its queue or as a dead letter.
 
-    All that is left at the end of a run is drained, and acked. What is rejected among the dead letters goes nowhere.
+    All queues are drained and acked at the end of a run. A message that is rejected among the dead letters is dropped.
     """
     acked = {each.name for each in history.settled if each.kind == "ack" or _is_thrown_away(each)}
     seen = {got.name for got in history.got}
@@ -86,7 +86,7 @@ def order_kept(history: History, plan: RunPlan) -> Iterator[str]:
 def requeued_in_place(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that a requeued message is delivered again before later ones, where one consumer has the queue alone.
 
-    Of that it can have been sent no more by then than it had room for.
+    The broker may already have sent as many later messages as the consumer had room for.
     """
     sent = {each.name: each for each in history.sent}
     by_consumer: dict[str, list[Got]] = defaultdict(list)
@@ -133,7 +133,7 @@ def _is_thrown_away(settled: Settled) -> bool:
 
 
 def _is_again(got: Got, ack: Settled) -> bool:
-    """Whether a message was certainly sent after its ack was under way, to somebody else or once more."""
+    """Return whether a message was certainly sent after its ack was under way, to another client or again."""
     return (
         (got.subscription, got.name) == (ack.subscription, ack.name)
         and got.token != ack.token
@@ -142,7 +142,7 @@ def _is_again(got: Got, ack: Settled) -> bool:
 
 
 def _by_time(history: History) -> list[Got]:
-    """What came over wires, and at last in the drain."""
+    """Return the deliveries over wires, and then those of the drain."""
     return sorted(history.got, key=lambda each: (each.start, each.end))
 
 
@@ -158,4 +158,4 @@ CHECKERS: tuple[Checker, ...] = (
     requeued_in_place,
     transactions_are_whole,
 )
-"""Beside these, clients find faults as they meet them: `prefetch_kept`, `rules_kept`, `answers_come`, `beats_come`."""
+"""Clients record further violations themselves: `prefetch_kept`, `rules_kept`, `answers_come`, `beats_come`."""

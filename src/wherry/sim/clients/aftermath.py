@@ -1,7 +1,7 @@
-"""What is tried when a run is over and everything was looked at: a full disk, pulls given up, late subscriptions.
+"""Checks at the end of a run: a full disk, cancelled pulls, late subscriptions.
 
-The first two must leave the broker as it was: the disk takes messages again once they are consumed, also after a crash
-and with not a byte free; the credit of a pull that got nothing is there for the next one.
+The first two must leave the broker as it was. After the disk was full, even without a free byte and after a crash, the
+broker accepts messages again once the old ones are consumed. A cancelled pull that got nothing returns its credit.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from wherry.sim.world.world import CAPACITY_BYTES, World
 TOPIC, READERS = "aftermath", "readers"
 BODY = bytes(900)
 FILL_MAX = 2_000
-"""Publishes: more than any disk of a run takes without a byte free."""
+"""Publishes at most: more than the disk of any run can store."""
 PATIENCE_S = 5
 CREDIT = 5
 FULL = (DiskFull, StorageError)
-"""There is no room in the journal, or none for what memory should give to segments."""
+"""No space for the journal, or none for the segments that would relieve memory."""
 
 
 async def aftermath(world: World) -> None:
-    """On what the run left, without its topics and open stages: what is staged can only lie in the journal."""
+    """Fill the disk and cancel pulls, after the topics and open stages of the run are deleted."""
     random = Random(f"{world.seed}/aftermath")
     try:
         await world.call(_cleared)
@@ -84,7 +84,7 @@ async def _drain(broker: Broker) -> int:
 
 
 async def _takes_again(broker: Broker) -> bool:
-    """As many as fill a file and more, so that what was left over is no answer; then they go."""
+    """Publish more than one journal file holds, since the last file may have free space left; consume all of it."""
     for _ in range(PATIENCE_S):
         full = False
         try:
@@ -121,7 +121,7 @@ async def _give_up(world: World, broker: Broker, random: Random) -> None:
 
 
 async def _one_given_up(broker: Broker, consumer: Consumer, after_s: float) -> None:
-    """Pull what is being published, and give up, most often before it is durable; what came all the same is undone."""
+    """Pull messages during their publish, and cancel the pull, mostly before they are durable; release what came."""
     publishing = asyncio.create_task(broker.publish(TOPIC, [BODY] * CREDIT))
     pulling = asyncio.create_task(consumer.pull(CREDIT, wait_ms=None))
     await asyncio.sleep(after_s)

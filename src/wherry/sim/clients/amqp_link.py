@@ -22,12 +22,12 @@ CONFIRMS, TRANSACTIONS, FIRST_CONSUMER = 1, 2, 3
 
 _UNASKED = (m.BasicDeliver, m.BasicAck, m.BasicNack, m.BasicCancel, m.ConnectionBlocked, m.ConnectionUnblocked)
 _NO_FAULTS = frozenset({Reply.CONNECTION_FORCED, Reply.RESOURCE_ERROR, Reply.PRECONDITION_FAILED})
-"""The broker stops, or its disk is full."""
+"""Replies that are no fault: the broker stops, or its disk is full."""
 
 
 @dataclass
 class _Channel:
-    """What is under way on a channel."""
+    """Calls of one channel that wait for an answer."""
 
     answers: deque[asyncio.Future[object]] = field(default_factory=deque)
     unconfirmed: dict[int, asyncio.Future[object]] = field(default_factory=dict)
@@ -92,13 +92,13 @@ class AmqpLink(WireLink):
             await self._call(channel, m.ChannelOpen(), m.ChannelOpenOk)
 
     async def declare(self, queue: str, arguments: dict[str, object]) -> None:
-        """Have a durable queue."""
+        """Declare a durable queue."""
         await self._opened(TRANSACTIONS)
         method = m.QueueDeclare(queue=queue, durable=True, arguments=arguments)
         await self._call(TRANSACTIONS, method, m.QueueDeclareOk)
 
     async def ready(self) -> None:
-        """Open what a publisher needs."""
+        """Open the channels that a publisher needs."""
         await self._opened(CONFIRMS)
         await self._call(CONFIRMS, m.ConfirmSelect(), m.ConfirmSelectOk)
         await self._opened(TRANSACTIONS)

@@ -1,7 +1,8 @@
-"""One who reads a topic as a log: by positions that it keeps itself, which outlive every broker, and without leases.
+"""A client that reads a topic as a log, without leases, by positions that it keeps itself over all restarts of brokers.
 
-It works as a stream query does: it asks how far to go, reads that far, notes where it is from time to time, and begins
-again at its last note when something went wrong. What it is done with it tells the broker, never more than it noted.
+It works as a stream query does: it asks how far to read, reads that far, saves its position from time to time, and
+begins again at the saved position after a fault. It reports to the broker what it has processed, never more than it
+saved.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class LogClient:
     """Reads since the position was last saved."""
 
     async def run(self) -> None:
-        """Until the run ends."""
+        """Read, save, go back and report at random until the run ends."""
         doings = (self.go_back, self.read_again, self.advance, self.advance, self.measure)
         while not self.world.ending:
             await asyncio.sleep(self.random.uniform(0, 0.3))
@@ -50,7 +51,7 @@ class LogClient:
                 self.world.note("log", str(fault))
 
     async def watch(self) -> None:
-        """Beside it: look ahead now and then, until the run ends."""
+        """Read ahead at random times until the run ends, beside `run`."""
         while not self.world.ending:
             await asyncio.sleep(self.random.expovariate(2))
             try:
@@ -59,7 +60,7 @@ class LogClient:
                 continue
 
     async def step(self, wait_ms: int) -> bool:
-        """How far to go, then all that is there; whether it went any further."""
+        """Ask how far to read, then read everything up to there; return whether there was anything new."""
         start, name, start_at = self.world.now(), self.topic.name, dict(self.position)
         messages_max, bytes_max = self.random.choice((1, 4, 25, 1_000)), self.random.choice((40, 1_200, 100_000))
         try:
@@ -125,7 +126,7 @@ class LogClient:
         self.world.history.missed.append(Missed(self.topic.name, start_at, stop_at, self.world.now()))
 
     def note(self) -> None:
-        """From now on it never goes back behind where it is."""
+        """Save the position: the client never goes back behind it."""
         self.noted, self._since = dict(self.position), []
 
     async def go_back(self) -> None:
@@ -143,7 +144,7 @@ class LogClient:
             self._add(LogRead("again", self.topic.name, read.start_at, read.stop_at, *times, rows))
 
     async def look(self) -> None:
-        """Read on to the end without asking how far, and stay."""
+        """Read to the end without asking how far, and keep the position."""
         start, begin, end = self.world.now(), dict[int, int](), dict[int, int]()
         rows: list[LogRow] = []
         for number in range(self.world.partitions[self.topic.name]):
@@ -154,7 +155,7 @@ class LogClient:
         self._add(LogRead("look", self.topic.name, begin, end, start, self.world.now(), rows))
 
     async def advance(self) -> None:
-        """Tell the broker what was noted last."""
+        """Report the saved position to the broker."""
         start, positions = self.world.now(), dict(self.noted)
         outcome: Outcome = "ok"
         try:
@@ -167,7 +168,7 @@ class LogClient:
         self.world.history.advanced.append(done)
 
     async def measure(self) -> None:
-        """Ask how far behind it is."""
+        """Ask how far behind the subscription is."""
         start, name = self.world.now(), self.topic.name
 
         async def ask(broker: Broker) -> tuple[int, Positions]:

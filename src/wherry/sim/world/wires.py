@@ -1,7 +1,7 @@
-"""A world whose broker serves AMQP and STOMP, to clients over a simulated network.
+"""A world whose broker serves AMQP and STOMP to clients over a simulated network.
 
-The servers live and die with the process of the broker. Their clock is the loop's, and what a step costs the processor
-is drawn from the seed: so connections take turns here as they do on a busy machine, and the same ones every time.
+The servers belong to the process of the broker. Their clock is that of the loop, and the processor time of each step
+is drawn from the seed: so connections wait for each other as on a busy machine, in the same way in every run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from wherry.sim.clients.links import WireLink
 
 STEP_S = (0.0, 0.0, 0.00002, 0.0002, 0.003)
-"""What a step of a connection costs the processor."""
+"""Processor time of a step of a connection."""
 
 DRAIN_S = 2.0
 
@@ -39,10 +39,10 @@ class WireWorld(World):
     def __init__(self, seed: int, plan: RunPlan, weather: Weather) -> None:
         super().__init__(seed, plan)
         self.wires = History(lives=self.history.lives)
-        """What clients of wires saw."""
+        """The history of the clients of wires."""
         self.network = Network(Random(f"{seed}/network"), weather, self._wrote)
         self.paused_until = float("-inf")
-        """Before this the broker may have been silent for no fault of its own."""
+        """Before this time the broker may have been paused, and silent without a fault."""
         self._steps = Random(f"{seed}/steps")
         self._used_s = 0.0
         self._amqp: AmqpServer
@@ -103,7 +103,7 @@ class WireWorld(World):
                 self.go_on(process)
 
     async def close(self) -> None:
-        """A clean stop: clients are told."""
+        """Stop the broker cleanly: the servers close their connections by the protocol."""
         process, broker = self._process, self.broker
         if broker is None or process is None or self.closing:
             return
@@ -124,7 +124,7 @@ class WireWorld(World):
         await self._serving
 
     async def supervise(self) -> None:
-        """Start the broker again whenever it is down, and end it where its journal has failed."""
+        """Start the broker again whenever it is down, and end it if its journal failed."""
         while True:
             if self.broker is not None and self.broker.failure is not None and not self.closing:
                 self.note("failed", str(self.broker.failure))
@@ -134,9 +134,9 @@ class WireWorld(World):
             await asyncio.sleep(0.05)
 
     def _wrote(self) -> None:
-        """Cut the power behind something that a wire has written while a sync was under way, some of the times.
+        """Cut the power after a write of a wire during a sync, some of the times.
 
-        What was written may reach its client, and then is worth nothing if it did not wait for the sync.
+        The bytes may reach the client, and then promise something false if the wire did not wait for the sync.
         """
         broker = self.broker
         if broker is None or not self._cuts_left or self.ending:

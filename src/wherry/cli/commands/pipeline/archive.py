@@ -222,7 +222,7 @@ def register(parent: typer.Typer) -> None:
 
 
 def link_of(ctx: typer.Context, url: str, api_key: str | None) -> Link:
-    """Return the link to the broker of a command, once it has answered: to start Spark before would take long."""
+    """Return the link to the broker once it has answered, since starting Spark without a broker would take long."""
     from wherry.model.errors import InvalidInput, Unavailable
     from wherry.spark.link import Link
     from wherry.spark.options import SCHEMES
@@ -243,7 +243,7 @@ def link_of(ctx: typer.Context, url: str, api_key: str | None) -> Link:
 
 
 def place_of(link: Link) -> Place:
-    """Return the same broker, for Spark."""
+    """Return the address of the same broker, for Spark."""
     from wherry.spark.pipelines.run.place import Place
 
     return Place(link.url, link.key, link.ca)
@@ -251,7 +251,7 @@ def place_of(link: Link) -> Place:
 
 @contextmanager
 def spark_installed() -> Iterator[None]:
-    """Raise an error that names the package to install, where an import fails."""
+    """Raise an error that names the package to install if an import fails."""
     from wherry.model.errors import WherryError
 
     try:

@@ -73,7 +73,7 @@ def _summary(story: Story) -> dict[str, object]:
 
 
 class _Screen:
-    """Shows what happens, live: the chart so far and the queries."""
+    """Shows the chart so far and the queries, live."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._console = output.console(err=True)
