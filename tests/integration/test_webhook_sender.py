@@ -205,14 +205,14 @@ def test_a_name_that_is_none_cannot_be_reached(host):
 def test_a_name_server_that_does_not_answer_holds_up_no_exit():
     program = """
 import asyncio, socket, time
-from wherry.node.webhooks.sender import Sender, Unreached
+from wherry.node.webhooks.sender import Unreached, WebhookSender
 from wherry.node.webhooks.targets import Target, Targets
 
 socket.getaddrinfo = lambda *_, **__: time.sleep(60)
 
 async def main():
     try:
-        await Sender(Targets()).post(Target.of("http://a.example/"), {}, b"", 0.1)
+        await WebhookSender(Targets()).post(Target.of("http://a.example/"), {}, b"", 0.1)
     except Unreached as fault:
         print(fault)
 
