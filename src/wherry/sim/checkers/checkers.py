@@ -102,7 +102,7 @@ def at_most_once(history: History, plan: RunPlan) -> Iterator[str]:
         if got.subscription in silent:
             place = (got.subscription, got.name)
             if place in seen:
-                yield f"{got.name} was handed to {got.subscription[1]} twice, without acks"
+                yield f"{got.name} was delivered to {got.subscription[1]} twice, without acks"
             seen[place] = got
 
 
@@ -122,7 +122,7 @@ def one_lease_at_a_time(history: History, plan: RunPlan) -> Iterator[str]:
         freed |= history.left.get(before.consumer, float("inf")) <= got.end
         if got.end < held_until and not freed:
             yield (
-                f"{got.name} was handed to {got.consumer} at {got.end:.3f} while {before.consumer} "
+                f"{got.name} was delivered to {got.consumer} at {got.end:.3f} while {before.consumer} "
                 f"held it until {held_until:.3f}"
             )
 
@@ -185,7 +185,7 @@ def order_per_key(history: History, plan: RunPlan) -> Iterator[str]:
             for before in held:
                 left = history.left.get(before.consumer, float("inf")) <= got.end
                 if not left and _certainly_out(before, got, config, released):
-                    yield f"{got.name} was handed out at {got.end:.3f} while {before.name} of its key was out"
+                    yield f"{got.name} was delivered at {got.end:.3f} while {before.name} of its key was leased"
             held.append(got)
 
 
@@ -201,7 +201,7 @@ def nothing_early(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that no message is delivered before its due time, by the latest wall time that was read."""
     for got in history.got:
         if got.due_ms is not None and got.due_ms > got.seen_ms:
-            yield f"{got.name} was due at {got.due_ms}, and handed out when no clock had passed {got.seen_ms}"
+            yield f"{got.name} was due at {got.due_ms}, and was delivered when no clock had passed {got.seen_ms}"
     if plan.clock_jumps:
         return
     amended = {changed.name for changed in history.changed if changed.kind == "amend"}
@@ -220,9 +220,9 @@ def bounds_held(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that no topic holds more than its bound, by its statistics and by the history."""
     for sampled in history.sampled:
         if sampled.messages_max is not None and sampled.messages > sampled.messages_max:
-            yield f"{sampled.topic} said it holds {sampled.messages} messages, {sampled.messages_max} are allowed"
+            yield f"{sampled.topic} counted {sampled.messages} messages, {sampled.messages_max} are allowed"
         if sampled.dead > sampled.dead_max:
-            yield f"{sampled.topic} said it has {sampled.dead} dead letters, {sampled.dead_max} are allowed"
+            yield f"{sampled.topic} counted {sampled.dead} dead letters, {sampled.dead_max} are allowed"
     for topic in plan.topics:
         if topic.messages_max is None:
             continue

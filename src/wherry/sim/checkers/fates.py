@@ -20,11 +20,11 @@ def told_at_last(history: History, plan: RunPlan) -> Iterator[str]:
         told, found = heard.get((sent.topic, sent.partition, sent.offset)), asked[sent.name]
         if not sent.callback:
             if told is not None:
-                yield f"{sent.name} is {told}, which was told, and nobody wanted to know"
+                yield f"{sent.name} was reported as {told}, and had no callback"
         elif told is None:
-            yield f"{sent.name} is {found}, and its producer was never told"
+            yield f"{sent.name} is {found}, and was never reported to its producer"
         elif told != found:
-            yield f"{sent.name} is {found}, and its producer was told that it is {told}"
+            yield f"{sent.name} is {found}, and was reported to its producer as {told}"
 
 
 def fates_are_true(history: History, plan: RunPlan) -> Iterator[str]:
@@ -41,7 +41,7 @@ def fates_are_true(history: History, plan: RunPlan) -> Iterator[str]:
     last = {each.name: each.fate for each in history.asked}
     for name in sorted(buried & set(last)):
         if last[name] != "dead":
-            yield f"{name} is a dead letter, and is said to be {last[name]}"
+            yield f"{name} is a dead letter, and was reported as {last[name]}"
 
 
 class _Evidence:
@@ -114,4 +114,4 @@ class _Evidence:
         elif certain:  # still under way: false if all subscriptions had settled it before
             possible = any(self._certain.get(place, never) >= start for place in places)
         if not possible:
-            yield f"{sent.name} is said to be {fate} at {end:.3f}, which cannot be"
+            yield f"{sent.name} was reported as {fate} at {end:.3f}, which cannot be"

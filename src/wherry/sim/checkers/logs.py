@@ -154,7 +154,7 @@ def log_is_lost_by_rule(history: History, plan: RunPlan) -> Iterator[str]:
     """Check that only a topic that drops its oldest messages loses messages which its log reader has not read."""
     for missed in history.missed:
         if missed.topic not in dropping(plan):
-            yield f"{missed.start_at} to {missed.stop_at} was said to be lost at {missed.at:.3f}"
+            yield f"{missed.start_at} to {missed.stop_at} was reported as lost at {missed.at:.3f}"
 
 
 def log_lag(history: History, plan: RunPlan) -> Iterator[str]:

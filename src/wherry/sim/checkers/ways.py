@@ -45,7 +45,7 @@ def bindings_stay(history: History, plan: RunPlan) -> Iterator[str]:
     bindings = _Bindings(history, plan)
     for listed in history.listed:
         for what in listed.strange:
-            yield f"{what} was listed at {listed.end:.3f}, and nobody made it so"
+            yield f"{what} was listed at {listed.end:.3f}, and no client bound it"
         if len(set(listed.bindings)) < len(listed.bindings):
             yield f"a binding was listed twice at {listed.end:.3f}: {listed.bindings}"
         for number in range(bindings.count):
@@ -69,7 +69,7 @@ def routed_by_bindings(history: History, plan: RunPlan) -> Iterator[str]:
         for topic in sorted(seen[routed.name] - allowed):
             yield f"{routed.name} ({routed.outcome} by {routed.end:.3f}) was seen in {topic}, not in {sorted(allowed)}"
     for name in sorted(set(seen) - {routed.name for routed in history.routed}):
-        yield f"{name} was seen, and nobody sent it"
+        yield f"{name} was delivered, and no client published it"
 
 
 def copies_are_kept(history: History, plan: RunPlan) -> Iterator[str]:
@@ -144,7 +144,7 @@ def purge_takes_all(history: History, plan: RunPlan) -> Iterator[str]:
         for (subscription, name), start in first.items():
             waited = subscription == purged.subscription and name in sent and sent[name].end < purged.start
             if waited and start > purged.end:
-                yield f"{name} was handed out at {start:.3f}, and was purged by {purged.end:.3f}"
+                yield f"{name} was delivered at {start:.3f}, and was purged by {purged.end:.3f}"
 
 
 def forwarded_once(history: History, plan: RunPlan) -> Iterator[str]:
@@ -165,7 +165,7 @@ def forwarded_once(history: History, plan: RunPlan) -> Iterator[str]:
     for copy in sorted(set(done) - there - _fleeting(history)):
         yield f"{copy} was forwarded by {done[copy]:.3f}, and never came"
     for copy in sorted(there - tried):
-        yield f"{copy} came, and nobody forwarded it"
+        yield f"{copy} was delivered, and no client forwarded it"
     for copy in sorted(there & (_buried(history) | _acked(history, certain=True))):
         yield f"{copy} was forwarded, and was acked or is a dead letter as well"
     for got in history.got:

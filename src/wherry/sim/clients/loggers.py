@@ -193,4 +193,4 @@ class LogClient:
         await self.measure()
         stop_at = self.world.history.measured[-1].stop_at
         if any(stop != self.position.get(number, 0) for number, stop in stop_at.items()):
-            self.world.history.faults.append(f"log: the reader got to {self.position}, and the log goes to {stop_at}")
+            self.world.history.faults.append(f"log: the reader reached {self.position}, and the log ends at {stop_at}")
