@@ -9,7 +9,7 @@ from tests.amqp.wires import LASTING, durable, url_of
 from tests.fair.test_floods import disk_that_takes_nothing
 from tests.stomp.serving import running, until
 from wherry.broker.broker import Broker
-from wherry.broker.commit.gathering import TURN_BYTES
+from wherry.broker.commit.gathering import PATIENT_BYTES_MAX
 from wherry.node.node import Node
 from wherry.queueing.flow.intake import Intake
 
@@ -67,6 +67,6 @@ def test_what_is_large_or_waits_for_no_disk_is_not_held_back(node, submits, monk
             publish(node, raw, b"first")
             publish(node, raw, b"passing", PASSING)
             until(lambda: submits == [1, 1])
-            publish(node, raw, bytes(TURN_BYTES))
+            publish(node, raw, bytes(PATIENT_BYTES_MAX))
             until(lambda: submits == [1, 1, 1])
         until(lambda: intake_of(node).held == 0)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tests.integration.shell import broker, lines
 from wherry.cli.load import Load
 from wherry.cli.main import app
-from wherry.cli.session import Session
+from wherry.cli.options import GlobalOptions
 from wherry.sim.world import loop as simulated
 
 
@@ -118,7 +118,7 @@ def test_load_sends_one_message_a_second_unless_told_otherwise(monkeypatch, word
         await asyncio.sleep(30)  # an answer that takes its time holds up no other message
         self._note("sync" if is_sync else "async", 0)
 
-    monkeypatch.setattr(Session, "run", lambda self, work: simulated.run(work(None)))
+    monkeypatch.setattr(GlobalOptions, "run", lambda self, work: simulated.run(work(None)))
     monkeypatch.setattr(Load, "run", only_send)
     monkeypatch.setattr(Load, "_one", one)
     done = CliRunner().invoke(app, ["load", "jobs", "--count", "6", *words, "--json"], catch_exceptions=False)

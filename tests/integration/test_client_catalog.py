@@ -8,7 +8,7 @@ import pytest
 
 import wherry
 from tests.integration.worlds import AT_ONCE, on_both
-from wherry.client.link.transport import Ask
+from wherry.client.link.transport import ClientRequest
 from wherry.client.requests import Caller, parsed
 
 
@@ -120,7 +120,7 @@ async def test_octets_may_go_by_headers_of_the_call(world):
 
     async def post(target: str, city: str) -> dict[str, Any]:
         named = (("wherry-route-city", city), ("wherry-header-by", "ann"))
-        octets = Ask("POST", target, [b"a"], "application/octet-stream", headers=named)
+        octets = ClientRequest("POST", target, [b"a"], "application/octet-stream", headers=named)
         return parsed(await Caller(world.client._transport).send(octets), dict[str, Any])
 
     assert (await post("/v1/routes/orders/messages", "Bonn"))["topics"] == {}

@@ -15,7 +15,7 @@ from tests.integration.hooks import AT_ONCE, run, serving
 from tests.integration.receiver import Receiver, until
 from tests.integration.test_callbacks import fates
 from wherry.client.link.pool import Address, Pool
-from wherry.client.link.transport import Ask
+from wherry.client.link.transport import ClientRequest
 
 CALLS, ASKED_AT_A_TIME = 100, 16
 FAILS, DIES = 20, 40
@@ -39,7 +39,7 @@ async def publish(pool: Pool, first: int, size: int, callback: str) -> dict[str,
     messages = [{"payload": str(first + number)} for number in range(size)]
     target = f"/v1/topics/jobs/messages?wait=settled&timeout_ms=60000&callback={callback}"
     body, kind = msgspec.json.encode(messages), "application/json"
-    answer = await pool.ask(Ask("POST", target, [body], kind, wait_s=60.0))
+    answer = await pool.ask(ClientRequest("POST", target, [body], kind, wait_s=60.0))
     assert answer.status == 201
     view = msgspec.json.decode(bytes(answer.body))
     return dict(zip(view["ids"], view["fates"], strict=True))
@@ -52,7 +52,7 @@ async def ask(pool: Pool, ids: list[str]) -> dict[str, str]:
 
     async def some() -> None:
         for message_id in left:
-            answer = await pool.ask(Ask("GET", f"/v1/topics/jobs/messages/{message_id}/fate"))
+            answer = await pool.ask(ClientRequest("GET", f"/v1/topics/jobs/messages/{message_id}/fate"))
             found[message_id] = msgspec.json.decode(bytes(answer.body))["fate"]
 
     await asyncio.gather(*(some() for _ in range(ASKED_AT_A_TIME)))

@@ -31,7 +31,7 @@ from wherry.model.catalog.key import Right
 from wherry.node.config import Config, MetricsSection, SecuritySection, ServerSection, StorageSection
 from wherry.node.node import Node
 from wherry.node.sinks.jsonl import JsonLines
-from wherry.node.sinks.sink import Sample, find
+from wherry.node.sinks.sink import MetricSample, find
 from wherry.security.keys import make
 from wherry.wire.http.app import App, serve
 
@@ -220,7 +220,7 @@ def test_json_lines_move_full_files_aside(tmp_path: Path):
     sink, file = JsonLines(), tmp_path / "f"
     sink.open({"path": str(file), "bytes": "100", "files": "2"})
     for number in range(5):
-        sink.flush([Sample("name", "gauge", {}, float(number))])
+        sink.flush([MetricSample("name", "gauge", {}, float(number))])
     sink.close()
     values = {path.name: msgspec.json.decode(path.read_bytes())["value"] for path in tmp_path.iterdir()}
     assert values == {"f": 4, "f.1": 3, "f.2": 2}

@@ -217,7 +217,7 @@ def test_the_first_key_opens_everything_and_is_only_in_its_file(data):
         code, log = node.stop()
         assert code == 0
         assert token[12:] not in node.said + log
-        assert "keys travel in the clear" in log
+        assert "keys are sent unencrypted" in log
     with Running(data) as node:  # there is a key, so it is asked for; and no other is made
         assert node.ask("PUT", "/v1/topics/jobs", Authorization=f"Bearer {token}")[0] == 201
         assert node.ask("PUT", "/v1/topics/jobs")[0] == 401

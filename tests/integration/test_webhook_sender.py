@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.receiver import Call, Receiver
-from wherry.node.webhooks.sender import BOUNDS, Sender, Unreached
+from wherry.node.webhooks.sender import BOUNDS, Unreached, WebhookSender
 from wherry.node.webhooks.targets import Resolver, Target, Targets
 
 CERTIFICATES = Path(__file__).parents[1] / "unit/security/certificates"
@@ -32,7 +32,7 @@ def post(answer: object, *, times: int = 1, timeout_s: float = 5.0) -> tuple[lis
     replies: list[int | str] = []
 
     async def main() -> Receiver:
-        sender = Sender(Targets(allow_private=True))
+        sender = WebhookSender(Targets(allow_private=True))
         async with asyncio.timeout(20), Receiver(lambda call: answer) as receiver:  # type: ignore[arg-type,return-value]
             for _ in range(times):
                 try:
@@ -114,7 +114,7 @@ def test_of_an_answer_that_drips_the_status_counts():
         async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             target = Target.of(f"http://127.0.0.1:{port}/")
-            assert (await Sender(Targets(allow_private=True)).post(target, {}, b"", 0.3)).status == 200
+            assert (await WebhookSender(Targets(allow_private=True)).post(target, {}, b"", 0.3)).status == 200
             await asyncio.sleep(0.05)
 
     asyncio.run(main())
@@ -122,7 +122,7 @@ def test_of_an_answer_that_drips_the_status_counts():
 
 def test_a_connection_that_was_closed_meanwhile_is_made_anew():
     async def main() -> None:
-        sender = Sender(Targets(allow_private=True))
+        sender = WebhookSender(Targets(allow_private=True))
         async with Receiver() as receiver:
             target = Target.of(receiver.url)
             await sender.post(target, {}, b"1", 1.0)
@@ -142,7 +142,7 @@ def test_the_address_that_was_judged_is_the_one_that_is_called():
     async def main() -> None:
         async with Receiver() as receiver:
             resolver, asked = named(["127.0.0.1"], ["10.0.0.1"])
-            sender = Sender(Targets(["127.0.0.1"], resolver=resolver))
+            sender = WebhookSender(Targets(["127.0.0.1"], resolver=resolver))
             target = Target.of(f"http://rebinds.example:{receiver.port}/")
             assert (await sender.post(target, {}, b"", 1.0)).status == 200
             assert asked == ["rebinds.example"]
@@ -158,7 +158,7 @@ def test_another_address_is_tried_if_the_first_does_not_answer():
     async def main() -> None:
         async with Receiver() as receiver:
             resolver, _ = named(["127.0.0.2", "127.0.0.1"])
-            sender = Sender(Targets(allow_private=True, resolver=resolver))
+            sender = WebhookSender(Targets(allow_private=True, resolver=resolver))
             assert (await sender.post(Target.of(f"http://a:{receiver.port}/"), {}, b"", 1.0)).status == 200
             sender.close()
 
@@ -178,7 +178,7 @@ def test_tls_is_verified_against_the_name(trusts, host, why):
         async with await asyncio.start_server(receiver._serve, "127.0.0.1", 0, ssl=context) as server:
             port = server.sockets[0].getsockname()[1]
             tls = ssl.create_default_context(cafile=CERTIFICATES / "authority.pem" if trusts else None)
-            sender = Sender(Targets(allow_private=True, resolver=named(["127.0.0.1"])[0]), tls=tls)
+            sender = WebhookSender(Targets(allow_private=True, resolver=named(["127.0.0.1"])[0]), tls=tls)
             call = sender.post(Target.of(f"https://{host}:{port}/"), {}, b"", 5.0)
             if why is None:
                 assert (await call).status == 200
@@ -197,7 +197,7 @@ def test_a_name_that_is_none_cannot_be_reached(host):
     async def main() -> None:
         for secure in (False, True):
             with pytest.raises(Unreached):
-                await Sender(Targets(allow_private=True)).post(Target(host, 9, secure, "/"), {}, b"", 5.0)
+                await WebhookSender(Targets(allow_private=True)).post(Target(host, 9, secure, "/"), {}, b"", 5.0)
 
     asyncio.run(main())
 
@@ -205,14 +205,14 @@ def test_a_name_that_is_none_cannot_be_reached(host):
 def test_a_name_server_that_does_not_answer_holds_up_no_exit():
     program = """
 import asyncio, socket, time
-from wherry.node.webhooks.sender import Sender, Unreached
+from wherry.node.webhooks.sender import Unreached, WebhookSender
 from wherry.node.webhooks.targets import Target, Targets
 
 socket.getaddrinfo = lambda *_, **__: time.sleep(60)
 
 async def main():
     try:
-        await Sender(Targets()).post(Target.of("http://a.example/"), {}, b"", 0.1)
+        await WebhookSender(Targets()).post(Target.of("http://a.example/"), {}, b"", 0.1)
     except Unreached as fault:
         print(fault)
 
@@ -224,7 +224,7 @@ asyncio.run(main())
 
 def test_connections_that_wait_are_bounded():
     async def main() -> None:
-        sender = Sender(Targets(allow_private=True), calls=2)
+        sender = WebhookSender(Targets(allow_private=True), calls=2)
         receivers = [Receiver() for _ in range(5)]
         for receiver in receivers:
             await receiver.__aenter__()
@@ -239,7 +239,7 @@ def test_connections_that_wait_are_bounded():
 
 def test_a_bound_of_connections_that_is_reached_during_a_call_closes_the_oldest():
     async def main() -> None:
-        sender = Sender(Targets(allow_private=True), calls=1)
+        sender = WebhookSender(Targets(allow_private=True), calls=1)
         came, go_on = asyncio.Event(), asyncio.Event()
 
         async def late() -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wherry.core.decide.retry import delays_ms, used_up
+from wherry.model.catalog.retry import delays_ms, used_up
 from wherry.model.catalog.subscription import Retry
 from wherry.model.limits import ATTEMPTS_MAX
 

@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
+from wherry.sim import __main__ as command
 from wherry.sim.__main__ import try_run, try_wires
+from wherry.sim.patch import patched
 
 FAILED_ONCE = (
     2,  # a token of an earlier life
@@ -76,3 +78,22 @@ def test_the_same_seed_has_the_same_trace_under_two_hash_seeds():
         for hash_seed in ("1", "4711")
     }
     assert len(traces) == 1
+
+
+def test_the_part_of_a_seed_that_failed_is_named(capsys):
+    def broken(*_: object) -> None:
+        raise RuntimeError("broken on purpose")
+
+    with (
+        patched(sys, "argv", lambda _: ["sim", "--seed", "3"]),
+        patched(command, "run_wires", lambda _: broken),
+        patched(command, "drill", lambda _: lambda *_: ["a step failed"]),
+    ):
+        assert command.main() == 1
+        failed = command.try_seed(3)
+    assert [each.split(" (")[0] for each in failed] == [
+        "wires: RuntimeError: broken on purpose",
+        "drill: a step failed",
+    ]
+    assert "run: RunPlan(" in (printed := capsys.readouterr().out)
+    assert all(each in printed for each in failed)

@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 from tests.spark.archives import keys, texts
 from wherry.cli import frame
 from wherry.cli.commands.pipeline import archive as pipeline_archive
-from wherry.cli.frame import Group
+from wherry.cli.frame import CommandGroup
 from wherry.spark.pipelines.run import session as run_session
 
 
 @pytest.fixture
 def wherry(broker, spark, monkeypatch):
     monkeypatch.setattr(run_session, "opened", lambda *_: nullcontext(spark))  # else it would end with the command
-    app = typer.Typer(cls=Group)
+    app = typer.Typer(cls=CommandGroup)
     app.callback()(lambda: None)
     pipeline = typer.Typer()
     pipeline_archive.register(pipeline)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tests.spark.brokers import broker as started
 from wherry.cli import frame
 from wherry.cli.commands.pipeline import archive as pipeline_archive
-from wherry.cli.frame import Group
+from wherry.cli.frame import CommandGroup
 from wherry.spark.pipelines.run import session as run_session
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
@@ -29,7 +29,7 @@ def wherry(spark, monkeypatch):
     """Jobs in the session of these tests: each command would start a Spark of its own."""
     monkeypatch.setattr(run_session, "opened", lambda *_: nullcontext(spark))
     monkeypatch.setattr(frame, "ORDER", (*frame.ORDER, "pipeline"))
-    app, pipeline = typer.Typer(cls=Group), typer.Typer()
+    app, pipeline = typer.Typer(cls=CommandGroup), typer.Typer()
     app.callback()(lambda: None)
     pipeline_archive.register(pipeline)
     app.add_typer(pipeline, name="pipeline")

@@ -13,7 +13,8 @@ from wherry.broker.clock import Clock, SystemClock
 from wherry.broker.commit.recovery import open_shard
 from wherry.broker.upkeep import backfill
 from wherry.broker.upkeep.housekeeping import CHECKPOINT_BYTES, Housekeeper
-from wherry.journal.bodies.store import CACHE_BYTES_MAX, READ_BYTES_MAX, BodyStore
+from wherry.journal.bodies import store
+from wherry.journal.bodies.store import READ_BYTES_MAX, BodyStore
 from wherry.journal.disk.disk import DiskEngine
 from wherry.journal.disk.files import Files
 from wherry.journal.disk.real_files import RealFiles
@@ -22,13 +23,16 @@ from wherry.journal.memory import MemoryEngine
 from wherry.model import check
 from wherry.model.errors import InvalidInput
 
+CACHE_BYTES_DEFAULT = store.CACHE_BYTES_MAX
+"""Memory for recent messages where the caller of `open` gives no other number."""
+
 
 @asynccontextmanager
 async def open(  # noqa: A001  `wherry.open` is the name people look for
     path: str | os.PathLike[str] | None = None,
     *,
     clock: Clock | None = None,
-    cache_bytes: int = CACHE_BYTES_MAX,
+    cache_bytes: int = CACHE_BYTES_DEFAULT,
 ) -> AsyncIterator[Broker]:
     """Open a broker on a directory, which is created if need be; without a path, a broker in memory.
 
@@ -77,7 +81,7 @@ async def start(
     files: Files | None,
     clock: Clock,
     *,
-    cache_bytes: int = CACHE_BYTES_MAX,
+    cache_bytes: int = CACHE_BYTES_DEFAULT,
     read_bytes: int = READ_BYTES_MAX,
     checkpoint_bytes: int = CHECKPOINT_BYTES,
     owner: str | None = None,

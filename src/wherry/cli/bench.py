@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from wherry.cli.link import Link
+from wherry.cli.link import BrokerLink
 
 IN_FLIGHT = 4
 
@@ -18,13 +18,13 @@ IN_FLIGHT = 4
 class Bench:
     """One run against one broker."""
 
-    def __init__(self, link: Link, messages: int, size: int, batch: int) -> None:
+    def __init__(self, link: BrokerLink, messages: int, size: int, batch: int) -> None:
         self._client, self._link = link.client, link
         self._messages, self._size, self._batch = messages, size, min(batch, messages)
         self._topic = f"bench-{secrets.token_hex(4)}"
 
     async def run(self) -> list[dict[str, Any]]:
-        """Run all parts in turn."""
+        """Run all parts one after the other."""
         await self._link.alive()
         await self._client.create_topic(self._topic)
         await self._client.subscribe(self._topic, "bench")

@@ -1,4 +1,4 @@
-"""Messages from arguments, files and stdin, one after another and never all at once."""
+"""Messages from arguments, files and stdin, read one after another and never all at once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _FIELDS = ("id", "key", "priority", "due_ms", "expires_ms", "headers")
 
 
 def read_line(line: bytes, place: str) -> InputMessage:
-    """Parse a line of NDJSON as a message; `place` is for the error."""
+    """Parse a line of NDJSON as a message; `place` names the line in an error."""
     try:
         read = _LINE.decode(line)
         if (read.payload is _MISSING) == (read.payload_base64 is None):
@@ -101,7 +101,7 @@ async def blocks(source: str, on_read: Callable[[int], None]) -> AsyncIterator[b
 
 
 def _read(stream: BinaryIO) -> bytes:
-    """Read what there is, without waiting for a whole block, and without a lock that would outlive a daemon thread."""
+    """Read what is available without waiting for a whole block, and without a lock that a daemon thread could keep."""
     try:
         number = stream.fileno()
     except OSError:

@@ -1,4 +1,4 @@
-"""How a command is declared, and how its errors are printed: in one line, with what to try."""
+"""How a command is declared, and how its errors are printed: in one line, with advice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DATA = "Data"
 """The panels of `--help`."""
 
 EXAMPLES: dict[str, tuple[str, ...]] = {}
-"""What `--help` shows, by command. Each runs as printed, one after another: the tests do it."""
+"""Examples of `--help`, by command. Each runs as printed, one after another: the tests run them."""
 
 ORDER = (
     *("serve", "config", "doctor", "tour", "demo", "completion"),
@@ -38,7 +38,7 @@ DEBUG = "wherry.debug"
 """The key in the context for whether errors are raised with their trace."""
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Commands whose errors end in one line and an exit code: 1, or 2 for wrong usage."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -76,17 +76,17 @@ class Group(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Group,
+    cls=CommandGroup,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-"""The tree; each module of `commands` adds to it."""
+"""The tree of commands; each module of `commands` adds to it."""
 
 
 def group(name: str, about: str, panel: str) -> typer.Typer:
-    """Add a group of commands with a word in common: `wherry topic …`."""
+    """Add a group of commands with a common first word: `wherry topic …`."""
     made = typer.Typer(help=about, no_args_is_help=True, rich_markup_mode="rich")
     app.add_typer(made, name=name, rich_help_panel=panel)
     return made
@@ -112,7 +112,7 @@ def complain(text: str) -> None:
 
 
 def error_line(fault: Exception, url: str = "") -> str:
-    """Return an error as one line, with what to try."""
+    """Return an error as one line, with advice."""
     text = " ".join([str(fault) or type(fault).__name__, *getattr(fault, "__notes__", ())]).replace("\n", " ")
     hint = _advice(fault, url)
     return f"{text}; {hint}" if hint else text
@@ -136,7 +136,7 @@ def _advice(fault: Exception, url: str) -> str:
 
 
 def unreached(text: str, url: str) -> str:
-    """Return what to try when no broker answers at a URL; `text` is the error of the network."""
+    """Return advice for when no broker answers at a URL; `text` is the error of the network."""
     scheme, _, place = url.partition("://")
     lower, secure = text.lower(), scheme == "https"
     untrusted, cut = "certificate_verify_failed" in lower, "closed" in lower

@@ -1,4 +1,4 @@
-"""Names for the Tab key, fetched without the client, which takes too long to load."""
+"""Completes names for the Tab key, without the client, which takes too long to load."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import typer
 
-from wherry.cli.session import URL, TlsOptions
+from wherry.cli.options import URL, TlsOptions
 from wherry.model.errors import WherryError
 
 PATIENCE_S = 0.5
@@ -15,7 +15,7 @@ ANSWER_BYTES_MAX = 1 << 20
 
 
 def topics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return topics that begin like this; none if the broker does not answer at once."""
+    """Return topics that begin with `incomplete`; none if the broker does not answer at once."""
     views = _asked(ctx, "/v1/topics").get("topics", ())
     return [view["config"]["name"] for view in views if view["config"]["name"].startswith(incomplete)]
 

@@ -10,7 +10,7 @@ import msgspec
 
 from wherry.client.client import Client
 from wherry.client.link.pool import Address, Pool
-from wherry.client.link.transport import JSON, Answer, Ask
+from wherry.client.link.transport import JSON, ClientRequest, ClientResponse
 from wherry.client.requests import Caller, encoded, parsed, path
 from wherry.model.errors import NotFound
 
@@ -20,7 +20,7 @@ NDJSON = "application/x-ndjson"
 _ROW: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
 
-class Link:
+class BrokerLink:
     """One pool of connections, used by the client and for plain JSON."""
 
     def __init__(self, url: str, key: str | None, tls: SSLContext | None = None) -> None:
@@ -28,7 +28,7 @@ class Link:
         self.client = Client(pool)
         self._caller = Caller(pool)
 
-    async def __aenter__(self) -> Link:
+    async def __aenter__(self) -> BrokerLink:
         return self
 
     async def __aexit__(
@@ -36,10 +36,12 @@ class Link:
     ) -> None:
         await self.client.close()
 
-    async def send(self, method: str, target: str, body: object = None, wait_s: float = 0.0) -> Answer:
+    async def send(self, method: str, target: str, body: object = None, wait_s: float = 0.0) -> ClientResponse:
         """Send a request to any target; the broker may hold it for `wait_s`."""
         content = () if body is None else [encoded(body)]
-        return await self._caller.send(Ask(method, target, content, "" if body is None else JSON, wait_s=wait_s))
+        return await self._caller.send(
+            ClientRequest(method, target, content, "" if body is None else JSON, wait_s=wait_s)
+        )
 
     async def call(self, method: str, *parts: str, body: object = None, wait_s: float = 0.0, **query: object) -> Any:
         """Send JSON to a path under `/v1`; return the JSON answer, None if it has no body."""
@@ -47,22 +49,22 @@ class Link:
         return parsed(answer, Any) if len(answer.body) else None
 
     async def rows(self, *parts: str, limit: int | None = None, **query: object) -> list[dict[str, Any]]:
-        """Return messages one by one, as docs/http.md names their fields; all pages of them."""
+        """Return messages as rows with the fields of docs/http.md, from all pages."""
         pages = self._caller.pages(parts, query, NDJSON, limit, lambda page: len(_lines(page)))
         return [row async for page in pages for row in _lines(page)]
 
     async def alive(self) -> dict[str, Any]:
-        """Return what the broker reports of itself; raise `Unavailable` at once if nothing answers."""
+        """Return the broker's `/v1` answer about itself; raise `Unavailable` at once if nothing answers."""
         found = await self.send("GET", "/v1")
         return parsed(found, dict[str, Any])
 
     async def exists(self, *parts: str) -> Any:
-        """Return the thing at a path, or None."""
+        """Return the resource at a path, or None."""
         try:
             return await self.call("GET", *parts)
         except NotFound:
             return None
 
 
-def _lines(page: Answer) -> list[dict[str, Any]]:
+def _lines(page: ClientResponse) -> list[dict[str, Any]]:
     return _ROW.decode_lines(memoryview(page.body))

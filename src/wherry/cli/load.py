@@ -1,4 +1,4 @@
-"""The load generator: an even pace, a mix of sync and async, and the time until each message was settled."""
+"""The load generator: an even pace, a mix of sync and async messages, and the time until each is settled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import typer
 from wherry.cli import output
 from wherry.cli.commands.load import SUBSCRIPTION
 from wherry.cli.frame import error_line
-from wherry.cli.link import Link
+from wherry.cli.link import BrokerLink
 from wherry.cli.values import REACHED
 from wherry.client.requests import parsed, path
 from wherry.model.errors import InvalidInput, WherryError
@@ -29,8 +29,8 @@ UNFINISHED = ("waiting", "scheduled", "delivered")
 CALLBACK = "callback"
 
 
-class Outcome(msgspec.Struct):
-    """What became of a message."""
+class OutcomeView(msgspec.Struct):
+    """An outcome in the body of a callback."""
 
     id: str
     fate: str
@@ -39,7 +39,7 @@ class Outcome(msgspec.Struct):
 class Outcomes(msgspec.Struct):
     """The body of a callback."""
 
-    outcomes: list[Outcome]
+    outcomes: list[OutcomeView]
 
 
 @dataclass
@@ -64,9 +64,9 @@ class Load:
     callbacks: dict[str, asyncio.Future[str]] = field(default_factory=dict)
     early: dict[str, str] = field(default_factory=dict)
     refused: InvalidInput | None = None
-    """Why the broker does not call back."""
+    """Why the broker refuses callbacks."""
 
-    async def run(self, link: Link, *, consume: bool) -> None:
+    async def run(self, link: BrokerLink, *, consume: bool) -> None:
         """Send until the bound; then wait for messages under way."""
         await link.alive()
         if await link.exists("topics", self.topic) is None:
@@ -76,7 +76,8 @@ class Load:
         if consume:
             await link.call("PUT", *place, body={})
             tasks.append(asyncio.create_task(self._consume(link)))
-        local = self.host in ("127.0.0.1", "localhost")  # the broker is on another machine, and has to reach this one
+        # the broker is on another machine, and must be able to reach this one
+        local = self.host in ("127.0.0.1", "localhost")
         server = await asyncio.start_server(self._called, "127.0.0.1" if local else None, 0)
         port = server.sockets[0].getsockname()[1]
         try:
@@ -88,10 +89,10 @@ class Load:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             server.close()
-            if consume:  # else what comes later would be kept for it
+            if consume:  # else the broker would keep later messages for it
                 await link.call("DELETE", *place)
 
-    async def _send_all(self, link: Link, callback: str) -> None:
+    async def _send_all(self, link: BrokerLink, callback: str) -> None:
         out: set[asyncio.Task[None]] = set()
         self.began = time.perf_counter()
         now = asyncio.get_running_loop().time
@@ -120,7 +121,7 @@ class Load:
         past_ms = (time.perf_counter() - self.began) * 1_000
         return self.length_ms is not None and past_ms >= self.length_ms
 
-    async def _one(self, link: Link, number: int, callback: str, *, is_sync: bool) -> None:
+    async def _one(self, link: BrokerLink, number: int, callback: str, *, is_sync: bool) -> None:
         began = time.perf_counter()
         body = {"payload": f"{number} ".ljust(self.size, ".")[: self.size]}
         query: dict[str, Any] = {CALLBACK: callback}
@@ -151,7 +152,7 @@ class Load:
         why = f"still {outcome} after {output.span(self.timeout_ms)}" if outcome in UNFINISHED else outcome
         self.failed[why] = self.failed.get(why, 0) + 1
 
-    async def _without_callbacks(self, fault: InvalidInput, link: Link, number: int) -> None:
+    async def _without_callbacks(self, fault: InvalidInput, link: BrokerLink, number: int) -> None:
         """Send all messages as sync from now on, since the broker does not call back, unless `--sync` was given."""
         if self.refused is None:
             self.refused, self.sync = fault, self.sync if self.mix else 1.0
@@ -161,7 +162,7 @@ class Load:
             await self._one(link, number, "", is_sync=True)
 
     async def _told(self, name: str) -> str:
-        """Wait for the outcome of a message, which may come before the answer to its publish."""
+        """Wait for the outcome of a message, which may arrive before the answer to its publish."""
         if name in self.early:
             return self.early.pop(name)
         called_back = self.callbacks[name] = asyncio.get_running_loop().create_future()
@@ -174,7 +175,7 @@ class Load:
     def _note(self, kind: str, began: float) -> None:
         self.taken_ms[kind].append((time.perf_counter() - began) * 1_000)
 
-    async def _consume(self, link: Link) -> None:
+    async def _consume(self, link: BrokerLink) -> None:
         async with link.client.consumer(self.topic, SUBSCRIPTION, ack_linger_ms=0) as consumer:
             async for message in consumer:
                 message.ack_later()
@@ -191,7 +192,7 @@ class Load:
                 self._hear(outcome)
         writer.close()
 
-    def _hear(self, outcome: Outcome) -> None:
+    def _hear(self, outcome: OutcomeView) -> None:
         if outcome.fate == "delivered":
             return
         called_back = self.callbacks.get(outcome.id)
@@ -201,7 +202,7 @@ class Load:
             called_back.set_result(outcome.fate)
 
     def report(self, *, json: bool) -> None:
-        """Return count, rate, and percentiles of the times."""
+        """Print count, rate, and percentiles of the times."""
         seconds = time.perf_counter() - self.began
         rows = [
             {"kind": kind, "count": len(taken)} | percentiles(taken) for kind, taken in self.taken_ms.items() if taken
@@ -222,7 +223,7 @@ class Load:
 
 
 def percentiles(taken_ms: list[float]) -> dict[str, float]:
-    """Return the values that so many of a hundred do not exceed.
+    """Return percentiles: p90 is the value that 90 of a hundred do not exceed.
 
     Examples
     --------

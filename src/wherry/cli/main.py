@@ -25,7 +25,7 @@ from wherry.cli.commands import (  # noqa: F401  each adds its commands to the t
 )
 from wherry.cli.commands.pipeline import demo, pipeline  # noqa: F401  each adds its commands to the tree
 from wherry.cli.frame import DEBUG, app
-from wherry.cli.session import URL, VARIABLES, Session, TlsOptions
+from wherry.cli.options import URL, VARIABLES, GlobalOptions, TlsOptions
 
 __all__ = ["app", "main"]
 
@@ -67,7 +67,7 @@ def wherry(
     """
     if cert_key is not None and cert is None:
         raise typer.BadParameter("the key of a certificate comes with --cert", param_hint="--cert-key")
-    ctx.obj = Session(url, api_key, json, TlsOptions(ca, cert, cert_key))
+    ctx.obj = GlobalOptions(url, api_key, json, TlsOptions(ca, cert, cert_key))
     ctx.meta[DEBUG] = debug
 
 

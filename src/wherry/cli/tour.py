@@ -1,7 +1,7 @@
 """A short tour of the queue, in process: what `wherry tour` shows.
 
-Every step is a small function. What the tour shows is cut out of the function's own source, from below its docstring
-to above its `return`, so that the code shown is the code that ran; what it returns is the answer printed below.
+Every step is a small function. The tour prints the function's own source between its docstring and its `return`, so
+that the code shown is the code that ran; the returned value is the answer printed below.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ async def count(broker: Broker) -> str:
 
 
 async def consume(worker: Consumer, left: int) -> None:
-    """Pull and ack, with a few acks on their way to the disk at any time."""
+    """Pull and ack, with a few acks under way at any time."""
     acks: list[asyncio.Task[None]] = []
     while left:
         got = await worker.pull(ROWS, wait_ms=None)
@@ -168,7 +168,7 @@ async def consume(worker: Consumer, left: int) -> None:
 
 
 async def produce(broker: Broker, batch: pa.RecordBatch, calls: int) -> None:
-    """One of several producers, each waiting for its confirm before it goes on."""
+    """Publish as one of several producers, each of which waits for its confirm before the next call."""
     for _ in range(calls):
         await broker.publish("flow", batch)
 
@@ -214,7 +214,7 @@ def shown(step: Callable[..., object]) -> str:
 
 
 def tell(title: str, step: Callable[..., object]) -> None:
-    """Print what comes, why, and its code."""
+    """Print the title of a step, its docstring and its code."""
     print(f"\n{title}\n{'-' * len(title)}")
     print(textwrap.fill(inspect.getdoc(step) or "", 110), end="\n\n")
     print(textwrap.indent(shown(step), "    "), end="\n\n", flush=True)
@@ -236,7 +236,7 @@ async def crash(path: str) -> None:
 
 
 async def tour(folder: Path) -> None:
-    """Run all steps in turn."""
+    """Run all steps one after the other."""
     print(f"Wherry, a message queue in your process. Its data is in {folder} for now.")
     async with wherry.open(folder / "tour") as broker:
         for title, step in BEFORE:

@@ -18,7 +18,7 @@ UNITS = {
 }
 
 REACHED = {"stored": ("stored",), "delivered": ("delivered", "settled"), "settled": ("settled",)}
-"""The fates that count as reached, by what `--wait` names."""
+"""The fates that count as reached, by the value of `--wait`."""
 
 _PART = rf"(\d+(?:\.\d+)?)\s*({'|'.join(sorted(UNITS, key=len, reverse=True))})(?![a-z])"
 _TOKEN = re.compile(r"wk_[0-9A-Za-z]+_\S+")
@@ -85,7 +85,7 @@ def pairs(given: list[str] | None, option: str = "--header") -> dict[str, str] |
 
 
 def message_key(text: str) -> str:
-    """Return the key of a message; refuse an API key, which is a secret, where messages are read by many."""
+    """Return the key of a message; refuse an API key, which is a secret, since many can read messages."""
     if _TOKEN.fullmatch(text):
         raise typer.BadParameter("this looks like an API key, which goes before the command: wherry --api-key …")
     return text

@@ -29,7 +29,7 @@ class AckSender:
         self._patience_s = patience_s
         self._loop = asyncio.get_running_loop()
         self._dirty: dict[Batch, None] = {}
-        self._turn: asyncio.Future[Faults] = self._loop.create_future()
+        self._answered: asyncio.Future[Faults] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
         self._sending: asyncio.Task[None] | None = None
         self.stale = 0
@@ -46,9 +46,9 @@ class AckSender:
     async def sent(self, batch: Batch) -> None:
         """Wait until the rows that are done now are durable; raise `StaleLease` if their ack came too late."""
         self._dirty[batch] = None
-        turn = self._turn
+        answered = self._answered
         self._begin()
-        fault = (await asyncio.shield(turn)).get(batch)
+        fault = (await asyncio.shield(answered)).get(batch)
         if fault is not None:
             raise fault
 
@@ -65,8 +65,8 @@ class AckSender:
             self._sending.cancel()
             await asyncio.wait([self._sending])
         batches, self._dirty = self._dirty, {}
-        self._turn.set_result(dict.fromkeys(batches, Closed(UNANSWERED)))
-        self._turn = self._loop.create_future()
+        self._answered.set_result(dict.fromkeys(batches, Closed(UNANSWERED)))
+        self._answered = self._loop.create_future()
 
     def _begin(self) -> None:
         if self._timer is not None:
@@ -79,16 +79,16 @@ class AckSender:
         """Send acks until none is left."""
         try:
             while self._dirty:
-                turn, self._turn = self._turn, self._loop.create_future()
+                answered, self._answered = self._answered, self._loop.create_future()
                 batches, self._dirty = list(self._dirty), {}
                 try:
                     faults = await self._send(batches)
                 except asyncio.CancelledError:
-                    turn.set_result(dict.fromkeys(batches, Closed(UNANSWERED)))
+                    answered.set_result(dict.fromkeys(batches, Closed(UNANSWERED)))
                     raise
                 except Exception as fault:  # a fault of the client must not leave a caller waiting
                     faults = dict.fromkeys(batches, WherryError(f"a fault of the client: {fault!r}"))
-                turn.set_result(faults)
+                answered.set_result(faults)
         finally:
             self._sending = None
 

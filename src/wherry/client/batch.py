@@ -62,7 +62,7 @@ class Batch:
         """Messages not settled yet."""
         self._settled: npt.NDArray[np.bool_] | None = None if acks else np.ones(len(self._leases), np.bool_)
         self.lost: WherryError | None = None
-        """Why the lease is over, if it is."""
+        """Why the lease has ended, if it has."""
         self.done: list[int] = []
         """Rows whose ack is yet to be sent."""
         self.done_all = False
@@ -178,7 +178,7 @@ class Batch:
             self.on_end(self, count)
 
     def lose(self, fault: WherryError) -> None:
-        """Note that the lease is over: rows that are not settled are delivered to another consumer."""
+        """Note that the lease has ended: rows that are not settled are delivered to another consumer."""
         if self.lost is None:
             self.lost = fault
             self.end(self.open)

@@ -41,7 +41,7 @@ class CatalogCalls:
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic with its messages, subscriptions and dead letters."""
-        await self._caller.tell("DELETE", path("topics", topic))
+        await self._caller.send_json("DELETE", path("topics", topic))
 
     async def topics(self) -> list[Topic]:
         """Return all topics, by name."""
@@ -77,7 +77,7 @@ class CatalogCalls:
 
     async def unsubscribe(self, topic: str, subscription: str) -> None:
         """Delete a subscription; its progress and dead letters are deleted too."""
-        await self._caller.tell("DELETE", path("topics", topic, "subscriptions", subscription))
+        await self._caller.send_json("DELETE", path("topics", topic, "subscriptions", subscription))
 
     async def put_route(self, route: Route) -> Route:
         """Create or change a route."""
@@ -88,7 +88,7 @@ class CatalogCalls:
 
     async def delete_route(self, route: str) -> None:
         """Delete a route."""
-        await self._caller.tell("DELETE", path("routes", route))
+        await self._caller.send_json("DELETE", path("routes", route))
 
     async def routes(self) -> list[Route]:
         """Return all routes, by name."""
@@ -111,7 +111,7 @@ class CatalogCalls:
 
     async def delete_key(self, key_id: str) -> None:
         """Delete a key: it is refused from now on."""
-        await self._caller.tell("DELETE", path("keys", key_id))
+        await self._caller.send_json("DELETE", path("keys", key_id))
 
 
 class ApiKey(msgspec.Struct, frozen=True):

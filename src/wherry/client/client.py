@@ -30,7 +30,7 @@ from wherry.client.catalog import CatalogCalls
 from wherry.client.consumer import Consumer
 from wherry.client.frames import Columns, batch_of, encode, parts_of
 from wherry.client.link.pool import CONNECTIONS_MAX, TIMEOUT_S, WAITS_MAX, Address, Pool
-from wherry.client.link.transport import ARROW, JSON, Ask, Transport
+from wherry.client.link.transport import ARROW, JSON, ClientRequest, Transport
 from wherry.client.options import CONSUMER, ConsumerOptions, ProducerOptions
 from wherry.client.producer import Producer, publish_again
 from wherry.client.requests import Caller, PublishedView, SubscriptionRequests, built, encoded, parsed, path
@@ -120,7 +120,7 @@ class Client(CatalogCalls):
         `expires`, `headers`), the same from pandas or polars, a list of bytes, text or `Message`, or one of these.
         """
         target = path("topics", topic, "messages", ids=False, **_query(options))
-        answer = await self._caller.send(Ask("POST", target, encode(batch_of(messages)), ARROW))
+        answer = await self._caller.send(ClientRequest("POST", target, encode(batch_of(messages)), ARROW))
         return parsed(answer, PublishedView).published()
 
     async def publish_and_wait(
@@ -146,7 +146,9 @@ class Client(CatalogCalls):
         check.one_of("until", until, ("delivered", "settled"))
         check.integer("timeout_ms", timeout_ms, 1, OUTCOME_MS_MAX)
         query = _query(options) | {"wait": until, "timeout_ms": timeout_ms}
-        ask = Ask("POST", path("topics", topic, "messages", ids=True, **query), encode(batch_of(messages)), ARROW)
+        ask = ClientRequest(
+            "POST", path("topics", topic, "messages", ids=True, **query), encode(batch_of(messages)), ARROW
+        )
         ask.wait_s = timeout_ms / 1000
         view = parsed(await self._caller.send(ask), PublishedView)
         published = view.published()
@@ -197,7 +199,7 @@ class Client(CatalogCalls):
         ...     await client.publish_route("regions", [b"hello"], headers={"region": "eu"})
         """
         target = path("routes", route, "messages", routing_key=routing_key)
-        ask = Ask("POST", target, encode(batch_of(messages)), ARROW, headers=_routing(headers or {}))
+        ask = ClientRequest("POST", target, encode(batch_of(messages)), ARROW, headers=_routing(headers or {}))
         answer = await self._caller.send(ask)
         return {topic: view.published() for topic, view in parsed(answer, _Routed).topics.items()}
 
@@ -210,7 +212,7 @@ class Client(CatalogCalls):
     async def stage(self, key: str, topic: str, messages: Columns, *, partition: int | None = None) -> None:
         """Store messages under a key; they are durable, and not delivered before `commit`."""
         target = path("transactions", key, "topics", topic, "messages", partition=partition)
-        await self._caller.send(Ask("POST", target, encode(batch_of(messages)), ARROW))
+        await self._caller.send(ClientRequest("POST", target, encode(batch_of(messages)), ARROW))
 
     async def commit(self, key: str) -> list[tuple[str, int, int, int]]:
         """Publish everything under a key at once; the same again is a success that does nothing."""
@@ -218,7 +220,7 @@ class Client(CatalogCalls):
 
     async def abort(self, key: str) -> None:
         """Discard what is stored under a key."""
-        await self._caller.tell("DELETE", path("transactions", key))
+        await self._caller.send_json("DELETE", path("transactions", key))
 
     # ------------------------------------------------------------------------------------------------------- consume
 
@@ -240,7 +242,7 @@ class Client(CatalogCalls):
         return Consumer(self, topic, subscription, **options)
 
     def subscription_requests(self, topic: str, subscription: str) -> SubscriptionRequests:
-        """The calls on one subscription."""
+        """Return the calls on one subscription."""
         return SubscriptionRequests(self._caller, topic, subscription)
 
     # ---------------------------------------------------------------------------------------------------------- look
@@ -259,7 +261,7 @@ class Client(CatalogCalls):
 
     async def cancel(self, topic: str, message_id: str) -> None:
         """Cancel a waiting message; raise `NotWaiting` if it is leased or settled."""
-        await self._caller.tell("DELETE", path("topics", topic, "messages", message_id))
+        await self._caller.send_json("DELETE", path("topics", topic, "messages", message_id))
 
     async def amend(
         self,
@@ -313,7 +315,7 @@ class Client(CatalogCalls):
     ) -> int:
         """Send dead letters back to wait again, at most `rate` a second; return how many. `by` is shown in `audit`."""
         body = encoded({"filter": asdict(wanted or DeadFilter()), "by": by, "rate": rate})
-        ask = Ask("POST", path("topics", topic, "dead", "redrive"), [body], JSON)
+        ask = ClientRequest("POST", path("topics", topic, "dead", "redrive"), [body], JSON)
         ask.wait_s = REDRIVE_S if rate is not None else 0.0
         return parsed(await self._caller.send(ask), _Count).count
 
@@ -323,7 +325,7 @@ class Client(CatalogCalls):
         return (await self._caller.json("POST", path("topics", topic, "dead", "discard"), _Count, body)).count
 
     async def audit(self, topic: str) -> list[AuditRecord]:
-        """Who sent dead letters of a topic back or threw them away, when and how many; newest last."""
+        """Return who redrove or discarded dead letters of a topic, when and how many; newest last."""
         view = await self._caller.json("GET", path("topics", topic, "dead", "audit"), _Audit)
         return [AuditRecord(**record) for record in view.records]
 

@@ -264,10 +264,10 @@ class Consumer:
             except StaleLease:
                 await self._renew_each(held)
             except WherryError:
-                continue  # the broker is away: try again at the next turn
+                continue  # the broker is away: try again in the next round
 
     async def _renew_each(self, held: list[Batch]) -> None:
-        """Renew each lease by itself: one of them is over, which refuses the call for all."""
+        """Renew each lease by itself, since one of them has ended, which refuses the call for all."""
         for batch in held:
             try:
                 if batch.open:

@@ -12,7 +12,7 @@ from wherry.broker.clock import Clock, SystemClock
 from wherry.broker.opening import open as open_broker
 from wherry.client.client import Client
 from wherry.client.clock import VirtualClock
-from wherry.client.link.transport import ARROW, Answer, Ask
+from wherry.client.link.transport import ARROW, ClientRequest, ClientResponse
 from wherry.model.errors import Unavailable
 from wherry.wire.http.app import App, serve
 from wherry.wire.http.protocol.message import Request, Response, Stream
@@ -68,20 +68,20 @@ class _InProcess:
         self._server = server
         self._still = still
 
-    async def ask(self, ask: Ask) -> Answer:
+    async def ask(self, sent: ClientRequest) -> ClientResponse:
         """See `Transport`."""
-        path, _, query = ask.target.partition("?")
-        headers = {"accept": ask.accept, **dict(ask.headers)}
-        if ask.content_type:
-            headers["content-type"] = ask.content_type
-        body = ask.body[0] if len(ask.body) == 1 else b"".join(ask.body)
-        request = Request(ask.method, path, query, headers, body)
+        path, _, query = sent.target.partition("?")
+        headers = {"accept": sent.accept, **dict(sent.headers)}
+        if sent.content_type:
+            headers["content-type"] = sent.content_type
+        body = sent.body[0] if len(sent.body) == 1 else b"".join(sent.body)
+        request = Request(sent.method, path, query, headers, body)
         try:
             # A pull waits by the broker's clock; by one that stands still it would wait for ever.
-            async with asyncio.timeout(ask.wait_s if self._still and ask.wait_s and ask.accept == ARROW else None):
+            async with asyncio.timeout(sent.wait_s if self._still and sent.wait_s and sent.accept == ARROW else None):
                 answer = await self._server.answer(request)
         except TimeoutError:
-            return Answer(204)
+            return ClientResponse(204)
         if isinstance(answer, Stream):
             await answer.chunks.aclose()  # type: ignore[attr-defined]
             self._server.end(request)
@@ -90,7 +90,9 @@ class _InProcess:
         headers = dict(answer.headers)
         after_s = float(headers["Retry-After"]) if "Retry-After" in headers else None
         following = headers.get("Wherry-Next")
-        return Answer(answer.status, answer.content_type, b"".join(answer.body), after_s, following, restarts=False)
+        return ClientResponse(
+            answer.status, answer.content_type, b"".join(answer.body), after_s, following, restarts=False
+        )
 
     async def close(self) -> None:
         """Do nothing: there is no connection."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from wherry.client.link.transport import Answer, Bytes
+from wherry.client.link.transport import Bytes, ClientResponse
 from wherry.model import ipc
 from wherry.model.errors import InvalidInput, Unavailable
 from wherry.model.limits import BATCH_MESSAGES_MAX
@@ -96,7 +96,7 @@ def encode(batch: pa.RecordBatch) -> list[Bytes]:
     return [b"".join(ipc.copied(batch))] if batch.nbytes < COPIED_BYTES_MAX else [*ipc.stream(batch)]
 
 
-def decode(answer: Answer) -> pa.RecordBatch:
+def decode(answer: ClientResponse) -> pa.RecordBatch:
     """Return the messages of an answer as one batch, in the memory that the answer was read into."""
     try:
         with pa.ipc.open_stream(pa.py_buffer(answer.body)) as stream:

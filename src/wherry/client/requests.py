@@ -15,7 +15,7 @@ import pyarrow as pa
 from wherry.client.batch import LEASE, Batch
 from wherry.client.frames import decode
 from wherry.client.link.errors import error_of
-from wherry.client.link.transport import ARROW, JSON, Answer, Ask, Transport
+from wherry.client.link.transport import ARROW, JSON, ClientRequest, ClientResponse, Transport
 from wherry.model.calls.publish import Published
 from wherry.model.errors import InvalidInput, Unavailable
 from wherry.model.schema import DELIVERED
@@ -58,22 +58,22 @@ class Caller:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def send(self, ask: Ask) -> Answer:
+    async def send(self, request: ClientRequest) -> ClientResponse:
         """Send any request."""
-        answer = await self._transport.ask(ask)
+        answer = await self._transport.ask(request)
         if not answer.ok:
             raise error_of(answer)
         return answer
 
     async def json(self, method: str, target: str, kind: type[T], body: object = None) -> T:
         """Send JSON, return the JSON of the answer as a value of this type."""
-        return parsed(await self.tell(method, target, body), kind)
+        return parsed(await self.send_json(method, target, body), kind)
 
-    async def tell(self, method: str, target: str, body: object = None) -> Answer:
+    async def send_json(self, method: str, target: str, body: object = None) -> ClientResponse:
         """Send JSON, return the answer."""
         if body is None:
-            return await self.send(Ask(method, target))
-        return await self.send(Ask(method, target, [encoded(body)], JSON))
+            return await self.send(ClientRequest(method, target))
+        return await self.send(ClientRequest(method, target, [encoded(body)], JSON))
 
     async def listing(self, *parts: str, limit: int | None = None, **query: object) -> pa.RecordBatch:
         """Return messages in columns, all pages of them."""
@@ -86,12 +86,12 @@ class Caller:
         query: dict[str, object],
         kind: str,
         limit: int | None,
-        count: Callable[[Answer], int],
-    ) -> AsyncIterator[Answer]:
+        count: Callable[[ClientResponse], int],
+    ) -> AsyncIterator[ClientResponse]:
         """Yield the pages of a listing, until there are `limit` rows, which `count` counts."""
         after: str | None = None
         while True:
-            answer = await self.send(Ask("GET", path(*parts, **query, limit=limit, after=after), accept=kind))
+            answer = await self.send(ClientRequest("GET", path(*parts, **query, limit=limit, after=after), accept=kind))
             yield answer
             after = answer.following
             limit = None if limit is None else limit - count(answer)
@@ -99,7 +99,7 @@ class Caller:
                 return
 
 
-def _rows(page: Answer) -> int:
+def _rows(page: ClientResponse) -> int:
     return int(decode(page).num_rows)
 
 
@@ -125,7 +125,7 @@ def _is_json(value: object) -> bool:
     return True
 
 
-def parsed(answer: Answer, kind: type[T]) -> T:
+def parsed(answer: ClientResponse, kind: type[T]) -> T:
     """Return the value of a JSON answer."""
     try:
         return msgspec.json.decode(memoryview(answer.body), type=kind)
@@ -173,18 +173,18 @@ class SubscriptionRequests:
         target = path(
             *self._at, "pull", messages=messages, bytes=bytes_max, wait_ms=wait_ms, consumer=consumer, columns="present"
         )
-        answer = await self._caller.send(Ask("POST", target, accept=ARROW, wait_s=wait_ms / 1000))
+        answer = await self._caller.send(ClientRequest("POST", target, accept=ARROW, wait_s=wait_ms / 1000))
         return Batch(self, decode(answer) if len(answer.body) else NOTHING, acks=acks)
 
     async def settle(self, verb: str, receipts: list[str], **fields: object) -> None:
         """See `batch.BatchRequests`."""
         kind, _, key = verb.partition(":")
         target = path("transactions", key, *self._at, "ack") if kind == "stage" else path(*self._at, verb)
-        await self._caller.tell("POST", target, {"receipts": receipts, **_given(fields)})
+        await self._caller.send_json("POST", target, {"receipts": receipts, **_given(fields)})
 
     async def leave(self, consumer: str) -> None:
         """Remove a consumer: messages that it held wait again."""
-        await self._caller.tell("DELETE", path(*self._at, "consumers", consumer))
+        await self._caller.send_json("DELETE", path(*self._at, "consumers", consumer))
 
 
 def _given(fields: Mapping[str, object]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`python -m wherry.node`: serve, with the flags of `sources.FLAGS`. `wherry serve` is the same with more comfort."""
+"""`python -m wherry.node`: serve, with the flags of `sources.FLAGS`. `wherry serve` has more options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wherry.node.sources import FLAGS, load
 
 
 def main() -> int:
-    """Read flags, find the configuration, serve."""
+    """Read the flags and the configuration, then serve."""
     parser = argparse.ArgumentParser(prog="python -m wherry.node", description="Serve a broker over HTTP.")
     parser.add_argument("--config", help="a TOML file; wherry.toml if it is there")
     for flag, name in FLAGS.items():

@@ -8,7 +8,7 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
-from wherry.journal.bodies.store import CACHE_BYTES_MAX
+from wherry.broker.opening import CACHE_BYTES_DEFAULT
 from wherry.model.catalog.webhook import check_secret
 from wherry.model.errors import InvalidInput
 from wherry.node.webhooks.targets import network_of
@@ -26,9 +26,9 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
     """The address that the node listens on. `port` 0 lets the system choose.
 
-    Without keys the node answers under its `host`, addresses, `localhost` and `names` only: else a page in a browser
-    could have its own name point here and be let in. `origins` are the sites whose pages may call the node, as in
-    `https://example.org`; `*` is any site, where keys are required.
+    Without keys the node accepts requests to its `host`, addresses, `localhost` and `names` only: else a page in a
+    browser could let its own name resolve to this node, and send requests. `origins` are the sites whose pages may call
+    the node, as in `https://example.org`; `*` is any site, if keys are required.
 
     At shutdown, `/readyz` answers 503 for `linger_s` while requests are still served, so that a load balancer notices
     in time; then requests under way have `drain_s` to end.
@@ -43,21 +43,21 @@ class ServerSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlightSection(msgspec.Struct, frozen=True, kw_only=True):
-    """Arrow Flight, on the host of the server: 7072, or any port where the server has any."""
+    """Arrow Flight, on the host of the server: port 7072, or any free port if the server has `port` 0."""
 
     enabled: bool = True
     port: Port | None = None
 
     def port_beside(self, server: ServerSection) -> int:
-        """The port to listen on; 0 lets the system choose."""
+        """Return the port to listen on; 0 lets the system choose."""
         return self.port if self.port is not None else 0 if server.port == 0 else FLIGHT_PORT
 
 
 class AmqpSection(msgspec.Struct, frozen=True, kw_only=True):
-    """AMQP 0-9-1, on the host of the server: 5672, with TLS 5671, or any port where the server has any.
+    """AMQP 0-9-1, on the host of the server: port 5672, with TLS 5671, or any free port if the server has `port` 0.
 
-    `hosts` are the virtual hosts that clients can open. A broker without keys knows the user `guest`; with `any_user`
-    it accepts every other name too.
+    `hosts` are the virtual hosts that clients can open. A broker without keys accepts the user `guest`; with
+    `any_user` every other name too.
     """
 
     enabled: bool = True
@@ -66,17 +66,17 @@ class AmqpSection(msgspec.Struct, frozen=True, kw_only=True):
     any_user: bool = False
 
     def port_beside(self, server: ServerSection, *, tls: bool) -> int:
-        """The port to listen on; 0 lets the system choose."""
+        """Return the port to listen on; 0 lets the system choose."""
         usual = AMQPS_PORT if tls else AMQP_PORT
         return self.port if self.port is not None else 0 if server.port == 0 else usual
 
 
 class StompSection(msgspec.Struct, frozen=True, kw_only=True):
-    """STOMP, on the host of the server: 61613, with TLS 61614, or any port where the server has any.
+    """STOMP, on the host of the server: port 61613, with TLS 61614, or any free port if the server has `port` 0.
 
-    Its virtual hosts and users are those of AMQP: `amqp.hosts`, `amqp.any_user`. A client has `login_s` to be let in,
-    `frame_s` for a frame to be whole, `write_s` to read something of what it was sent, `stall_s` with a full buffer
-    that it declared. `backlog_bytes` may wait for a subscription to a topic, by default an eighth of
+    Its virtual hosts and users are those of AMQP: `amqp.hosts`, `amqp.any_user`. A client has `login_s` to log in,
+    `frame_s` to send a whole frame, `write_s` to read some of the bytes that it was sent, `stall_s` to make room in a
+    full buffer that it declared. `backlog_bytes` may wait for a subscription to a topic, by default an eighth of
     `storage.cache_bytes`; `held_bytes` is the bound on incomplete frames of all clients.
     """
 
@@ -91,7 +91,7 @@ class StompSection(msgspec.Struct, frozen=True, kw_only=True):
     held_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 44)] = 256 << 20
 
     def port_beside(self, server: ServerSection, *, tls: bool) -> int:
-        """The port to listen on; 0 lets the system choose."""
+        """Return the port to listen on; 0 lets the system choose."""
         usual = STOMPS_PORT if tls else STOMP_PORT
         return self.port if self.port is not None else 0 if server.port == 0 else usual
 
@@ -100,7 +100,7 @@ class StorageSection(msgspec.Struct, frozen=True, kw_only=True):
     """The directory of the data, and the memory for recent messages."""
 
     path: Annotated[str, msgspec.Meta(min_length=1)] = "wherry-data"
-    cache_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 44)] = CACHE_BYTES_MAX
+    cache_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 44)] = CACHE_BYTES_DEFAULT
 
 
 class TlsSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,10 +123,9 @@ class SecuritySection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebhooksSection(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls that the broker makes: whether to loopback, link-local and private addresses too, how many at a time.
+    """Calls that the node makes: whether to loopback, link-local and private addresses too, and how many at a time.
 
-    `allow` names networks that may be called whatever they are. With a `secret` the outcomes that producers asked for
-    are signed.
+    `allow` names networks that may be called in any case. With a `secret`, calls with outcomes are signed.
     """
 
     allow_private: bool = False
@@ -148,7 +147,7 @@ class MetricsSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def masked(sink: str) -> str:
-    """A sink without its secrets, which are the values of `header.<name>`."""
+    """Return a sink without its secrets, which are the values of `header.<name>`."""
     name, mark, query = sink.partition("?")
     options = (option.partition("=") for option in query.split("&"))
     shown = (

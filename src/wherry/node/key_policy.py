@@ -34,7 +34,7 @@ def is_loopback(host: str) -> bool:
 
 
 def requires_keys(security: SecuritySection, host: str, *, has_keys: bool) -> bool:
-    """Return whether requests need a key; raise `OpenRefused` for a `host` that others can reach without one."""
+    """Return whether requests need a key; raise `OpenRefused` if other machines can reach `host` without one."""
     if security.keys == "on" or (security.keys == "auto" and has_keys):
         return True
     if not is_loopback(host) and not security.open:
@@ -47,7 +47,10 @@ def requires_keys(security: SecuritySection, host: str, *, has_keys: bool) -> bo
 
 
 def has_keys(broker: BrokerPort) -> bool:
-    """Return whether there is a key with a token. Users of AMQP do not count: to make one does not turn keys on."""
+    """Return whether there is a key with a token.
+
+    Users of AMQP do not count: adding one does not make keys required.
+    """
     known = broker.keys()
     return any(key.user is None for key in known)
 

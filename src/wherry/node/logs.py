@@ -1,6 +1,6 @@
-"""Logs: text for people on a terminal, one JSON object a line for everything else. No secret gets into either.
+"""Logs: text on a terminal, else one JSON object a line. Neither contains a secret.
 
-Fields go beside the message: `log.info("closed", extra={"seconds": 1.2})`.
+Fields are given beside the message: `log.info("closed", extra={"seconds": 1.2})`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=repr, decimal_format="number")
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """Return what was given in `extra`."""
+    """Return the fields that were given in `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _PLAIN}
 
 
@@ -66,7 +66,7 @@ class Json(logging.Formatter):
 def _encoded(line: dict[str, object]) -> str:
     try:
         return _ENCODER.encode(line).decode()
-    except (TypeError, ValueError):  # a lone surrogate, or a value that msgspec knows and refuses
+    except (TypeError, ValueError):  # a lone surrogate, or a value that msgspec cannot encode
         return msgspec.json.encode({name: ascii(value) for name, value in line.items()}).decode()
 
 

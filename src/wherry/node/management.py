@@ -65,7 +65,7 @@ class Management:
         return call
 
     async def answer(self, request: Request) -> Answer:
-        """See `Mounted`: a table as JSON, or that something was done."""
+        """Answer a request: a table as JSON, or the result of a change (see `Mounted`)."""
         call = self._find(request)
         request.endpoint = f"{request.method} /api"
         try:
@@ -82,7 +82,7 @@ class Management:
 
     async def _refused_login(self, request: Request, fault: Unauthorized) -> Response:
         if fault.pause_s:
-            self._app.server.begin_wait(request)  # whoever guesses shall not take the room of others
+            self._app.server.begin_wait(request)  # wrong guesses must not use up the room for requests of others
             await asyncio.sleep(fault.pause_s)
         return _failed(401, str(fault))
 

@@ -1,7 +1,7 @@
-"""Returns memory that came free to the system: allocators would keep what a burst has taken.
+"""Returns free memory to the system, since allocators would keep the memory of a burst.
 
-Unread answers, bodies and bursts of messages are bounded where they are held; once they are gone, their memory would
-still be counted as this process's, for as long as it runs.
+Unread answers, bodies and bursts of messages are bounded where they are held; once they are freed, their memory would
+still be counted as this process's for as long as it runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 LOOK_S = 2.0
 STEP_BYTES = 64 << 20
-"""Unused resident memory is returned once it grew by so much since the last time."""
+"""Unused resident memory is returned once it has grown by this much since the last return."""
 
 STATM = Path("/proc/self/statm")
 
@@ -44,7 +44,7 @@ class Glibc:
         self._mallinfo.restype = _Mallinfo
 
     def used_bytes(self) -> int:
-        """Return what the process has allocated here and not freed."""
+        """Return the bytes that are allocated here and not freed."""
         info = self._mallinfo()
         return int(info.uordblks) + int(info.hblkhd)
 
@@ -54,10 +54,10 @@ class Glibc:
 
 
 class MemoryReleaser:
-    """Checks the memory of the process now and then, and returns what came free.
+    """Checks the memory of the process now and then, and returns free memory to the system.
 
     Resident memory that neither Arrow nor glibc has in use is the program itself, objects of Python, and free memory:
-    only its growth means free memory. A burst between two checks is noticed too, since its memory stays.
+    only its growth means free memory. A burst between two checks is noticed too, since its memory stays resident.
     """
 
     def __init__(self) -> None:
@@ -71,10 +71,13 @@ class MemoryReleaser:
         while True:
             await asyncio.sleep(LOOK_S)
             if await asyncio.to_thread(self.look):
-                self._pool.release_unused()  # it returns memory of the calling thread
+                self._pool.release_unused()  # this returns memory of the calling thread
 
     def look(self) -> bool:
-        """Return memory if enough came free; return whether it did. Runs in a thread: it may take milliseconds."""
+        """Return memory to the system if enough is free; return whether it was.
+
+        Runs in a thread: it may take milliseconds.
+        """
         unused = self.unused_bytes()
         self._known = min(self._known, unused)
         came_free = unused - self._known
@@ -93,7 +96,7 @@ class MemoryReleaser:
 
 
 def memory_releaser() -> MemoryReleaser | None:
-    """Make one where the system reports how much memory is in use; return None elsewhere."""
+    """Make a releaser if the system reports how much memory is in use; else return None."""
     try:
         return MemoryReleaser()
     except (OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""What a node measures: the broker's figures, how late its event loop is, sinks, and traces where they are wanted."""
+"""What a node measures: the figures of the broker, the lag of its event loop, sinks, and traces if configured."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 LEAVE_S = 5.0
 BEAT_S = 0.5
-"""Between two looks at how late the event loop is."""
+"""Seconds between two measurements of the lag of the event loop."""
 USUAL = ("2xx", "4xx", "5xx", "unreached")
 
 
 @asynccontextmanager
 async def metered(broker: Broker, config: Config) -> AsyncIterator[Metrics]:
-    """Figures and traces of a broker, until the end; then a last flush."""
+    """Measure and trace a broker until the context ends; then flush a last time."""
     metrics = Metrics(broker)
     sinks = [find(text) for text in config.metrics.sinks]
     tasks = [asyncio.create_task(_beat(metrics), name="wherry beat")]
@@ -51,12 +51,12 @@ async def metered(broker: Broker, config: Config) -> AsyncIterator[Metrics]:
 
 
 def observer_of(metrics: Metrics) -> Observer:
-    """Tells the figures of every request."""
+    """Return a function that records each request in the figures."""
     return lambda request, status, seconds: metrics.requested(request.endpoint, status, seconds)
 
 
 def watch_server(metrics: Metrics, server: Server) -> None:
-    """Figures of a server."""
+    """Add the figures of an HTTP server."""
     metrics.gauge("wherry_http_connections", "Connections open", lambda: server.connections)
     metrics.gauge("wherry_http_requests", "Requests under way", lambda: server.requests)
     metrics.gauge("wherry_http_waits", "Requests that wait for messages or for an outcome", lambda: server.waits)
@@ -65,21 +65,21 @@ def watch_server(metrics: Metrics, server: Server) -> None:
 
 
 def watch_calls(metrics: Metrics, calls: Calls) -> None:
-    """Figures of webhooks."""
+    """Add the figures of webhooks and callbacks."""
     pushers, callbacks, sender = calls
     metrics.gauge("wherry_webhook_subscriptions", "Subscriptions that are pushed to", lambda: len(pushers))
-    metrics.gauge("wherry_callback_urls", "URLs that are told of outcomes, or will be", lambda: len(callbacks))
-    metrics.gauge("wherry_callbacks_given_up", "Outcomes that nobody could be told", lambda: callbacks.given_up)
-    about = "Calls made since the start, by what they brought: messages or outcomes, and by how they ended"
+    metrics.gauge("wherry_callback_urls", "URLs with outcomes to report", lambda: len(callbacks))
+    metrics.gauge("wherry_callbacks_given_up", "Outcomes that could not be reported", lambda: callbacks.given_up)
+    about = "Calls made since the start, by what they sent (messages or outcomes) and by how they ended"
     metrics.count("wherry_webhook_calls", about, ("kind", "outcome"), lambda: _shown(sender.outcomes))
-    about = "Subscriptions removed since the start, as their webhook is down, or said that it is gone"
+    about = "Subscriptions removed since the start, because their webhook was down or answered that it is gone"
     metrics.count(
         "wherry_webhook_removals", about, ("why",), lambda: {(why,): pushers.removals[why] for why in ("down", "gone")}
     )
 
 
 def watch_stomp(metrics: Metrics, sessions: Sessions) -> None:
-    """Figures of STOMP, over all transports."""
+    """Add the figures of STOMP, over all transports."""
     metrics.gauge("wherry_stomp_sessions", "Sessions open", lambda: len(sessions.connected))
     metrics.gauge("wherry_stomp_held_bytes", "Bytes of frames that are not whole", lambda: sessions.held)
     from wherry.wire.stomp.codec import COMMANDS  # noqa: PLC0415  only where it is served
@@ -89,7 +89,7 @@ def watch_stomp(metrics: Metrics, sessions: Sessions) -> None:
     metrics.count(
         "wherry_stomp_frames", about, ("command",), lambda: {(each,): sessions.frames[each] for each in COMMANDS}
     )
-    about = "Clients cut off since the start, by why"
+    about = "Clients cut off since the start, by reason"
     metrics.count(
         "wherry_stomp_cut_off",
         about,
@@ -99,7 +99,7 @@ def watch_stomp(metrics: Metrics, sessions: Sessions) -> None:
 
 
 def _shown(outcomes: Counter[tuple[Kind, str]]) -> dict[tuple[str, ...], float]:
-    """The usual ones are there from the start: the first failure is a step then, and not a beginning."""
+    """Add zeros for the usual outcomes, so that monitoring sees the first failure as an increase."""
     shown: dict[tuple[str, ...], float] = {(kind, usual): 0.0 for kind in get_args(Kind) for usual in USUAL}
     return {**shown, **{each: float(count) for each, count in outcomes.items()}}
 
@@ -116,7 +116,7 @@ def _trace(broker: Broker, url: str | None, stack: AsyncExitStack) -> None:
 
 
 async def _leave(last: Callable[[], None]) -> None:
-    """Send what is left, unless nobody takes it: a collector that is away must not keep the node from its end."""
+    """Send the last spans, for at most `LEAVE_S`: a collector that does not answer must not delay the stop."""
     thread = Thread(target=last, name="wherry traces", daemon=True)
     thread.start()
     await asyncio.to_thread(thread.join, LEAVE_S)

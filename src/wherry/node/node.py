@@ -1,10 +1,10 @@
-"""One process that serves a directory: opens the broker, listens, follows its certificates, and stops without loss.
+"""The process that serves a directory: opens the broker, listens, reloads certificates, and stops without loss.
 
     starting ──► ready ──► draining ──► stopped
-    the broker   it        /readyz says no, requests end,
-    recovers     serves    a last checkpoint, the directory is free
+    the broker   requests  /readyz answers 503, requests end,
+    recovers     served    a last checkpoint, the directory is unlocked
 
-Nothing listens before the broker has recovered, so whoever gets through is served.
+No server listens before the broker has recovered, so a client that can connect is served.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from wherry.broker import strategies
 from wherry.broker.broker import Broker
 from wherry.broker.opening import open as open_broker
 from wherry.model.errors import InvalidInput, WherryError
-from wherry.node import strategies
 from wherry.node.config import Config
 from wherry.node.key_policy import first_key, has_keys, is_loopback, requires_keys
 from wherry.node.memory import memory_releaser
@@ -58,18 +58,18 @@ SCHEMES: dict[Wire, tuple[str, str]] = {
     "amqp": ("amqp", "amqps"),
     "stomp": ("stomp", "stomp+ssl"),
 }
-"""Of the URLs of each wire, without TLS and with it."""
+"""Schemes of the URLs of each wire, without TLS and with it."""
 
 
 class Listening(Protocol):
     """The server of a wire."""
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Serve an address; its port."""
+        """Listen on an address; return the port."""
 
 
 class Served(NamedTuple):
-    """A wire that is ready to be served: its server, its port, and the setting that named the port, if one did."""
+    """A wire to be served: its server, its port, and the setting that named the port, if one did."""
 
     wire: Wire
     server: Listening
@@ -81,7 +81,7 @@ _log = logging.getLogger("wherry.node")
 
 
 class Node:
-    """A broker behind its port.
+    """A broker with the servers of its wires.
 
     Examples
     --------
@@ -98,12 +98,12 @@ class Node:
         self.calls: Calls
         self.keys_on = False
         self.first_key: Path | None = None
-        """Where the first key of all lies, if this start made it."""
+        """The file with the first key, if this start made it."""
         self._ports: dict[Wire, int] = {"http": config.server.port}
-        """Where each wire is served that is."""
+        """The ports of the wires that are served."""
         self.stomp_sessions: Sessions | None = None
         self.stomp_over_http: HttpTransports | None = None
-        """Where sessions of STOMP are, whatever transport they took, if it is served."""
+        """STOMP over the HTTP port, if STOMP is served."""
         self._flight: FlightServer | None = None
         self._stack = AsyncExitStack()
 
@@ -117,42 +117,42 @@ class Node:
 
     @property
     def port(self) -> int:
-        """Where HTTP is served."""
+        """Return the port of HTTP."""
         return self._ports["http"]
 
     @property
     def flight_port(self) -> int | None:
-        """Where Arrow Flight is served, if it is."""
+        """Return the port of Arrow Flight, None if it is not served."""
         return self._ports.get("flight")
 
     @property
     def amqp_port(self) -> int | None:
-        """Where AMQP is served, if it is."""
+        """Return the port of AMQP, None if it is not served."""
         return self._ports.get("amqp")
 
     @property
     def stomp_port(self) -> int | None:
-        """Where STOMP is served, if it is."""
+        """Return the port of STOMP, None if it is not served."""
         return self._ports.get("stomp")
 
     @property
     def url(self) -> str:
-        """Where it is reached."""
+        """Return the URL of HTTP."""
         return self._url_of("http") or ""
 
     @property
     def flight_url(self) -> str | None:
-        """Where Arrow Flight is reached, if it is served."""
+        """Return the URL of Arrow Flight, None if it is not served."""
         return self._url_of("flight")
 
     @property
     def amqp_url(self) -> str | None:
-        """Where AMQP is reached, if it is served."""
+        """Return the URL of AMQP, None if it is not served."""
         return self._url_of("amqp")
 
     @property
     def stomp_url(self) -> str | None:
-        """Where STOMP is reached, if it is served."""
+        """Return the URL of STOMP, None if it is not served."""
         return self._url_of("stomp")
 
     async def __aenter__(self) -> Node:
@@ -213,7 +213,8 @@ class Node:
         if (memory := memory_releaser()) is not None:
             giving = asyncio.create_task(memory.run(), name="wherry memory")
             stack.callback(giving.cancel)
-        pa.array([])  # where pandas is installed, Arrow loads it at the first array: not in the first request
+        # if pandas is installed, Arrow loads it with the first array: now rather than in the first request
+        pa.array([])
         context = None if tls is None else tls.context
         served = [Served("http", self.server, config.server.port, "server.host, server.port")]
         if config.flight.enabled:
@@ -224,7 +225,10 @@ class Node:
             await self._listen(each, context)
 
     async def _listen(self, served: Served, tls: ssl.SSLContext | None) -> None:
-        """Serve a wire. A port that no setting names and another program has is no fault: the wire is not served."""
+        """Listen for a wire.
+
+        If another program has a port that no setting names, log a warning and do not serve the wire.
+        """
         host, port = self.config.server.host, served.port
         try:
             self._ports[served.wire] = await served.server.listen(host, port, tls)
@@ -235,7 +239,7 @@ class Node:
             _log.warning(f"{name} is not served: another program has its port", extra={"port": port, "why": str(fault)})
 
     async def _start_hosts(self, access: Access, metrics: Metrics, *, tls: bool) -> list[Served]:
-        """The virtual hosts, and the wires that lead to them."""
+        """Start the virtual hosts; return the wires that serve them."""
         from wherry.queueing.queueing import Queueing  # noqa: PLC0415  only where it is served
 
         queueing = Queueing(self.broker, self.config.amqp.hosts)
@@ -316,18 +320,18 @@ class Node:
             return
         self.first_key = await first_key(self.broker, Path(self.config.storage.path))
         if self.first_key is not None:
-            _log.info("made the first key, which may do everything", extra={"file": str(self.first_key)})
+            _log.info("made the first key, which has all rights", extra={"file": str(self.first_key)})
         keys = self.broker.keys()
         if not any(key.allows("admin", "*") for key in keys):
             _log.warning("no key may administer all topics ('*'): keys and routes cannot be changed over a wire")
         if self.config.tls.certificate is None and not is_loopback(host):
-            _log.warning("keys travel in the clear: there is no TLS, and others can reach this address")
+            _log.warning("keys are sent unencrypted: there is no TLS, and other machines can reach this address")
 
     def _origins(self) -> tuple[str, ...]:
         origins = self.config.server.origins
         if "*" in origins and not self.keys_on:
             raise InvalidInput(
-                "server.origins", "*", "pages by their origins: any page may only where keys are asked for"
+                "server.origins", "*", "origins of pages; any origin is allowed only if keys are required"
             )
         return origins
 
@@ -337,16 +341,16 @@ class Node:
 
     @property
     def is_idle(self) -> bool:
-        """Once stopped: whether no call is left that waits for its client, and would keep the process."""
+        """Return, once stopped, whether no call is left that waits for its client and would delay the exit."""
         return self._flight is None or self._flight.is_idle
 
     @property
     def failure(self) -> WherryError | None:
-        """Why the journal failed, if it did: from then on nothing can be stored or confirmed."""
+        """Return why the journal failed, None if it works: after a failure nothing can be stored or confirmed."""
         return self.broker.failure
 
     async def failed(self) -> bool:
-        """Wait for a failure of the journal; True when there is one."""
+        """Wait for a failure of the journal; return True when there is one."""
         while True:
             if self.failure is not None:
                 return True

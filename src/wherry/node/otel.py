@@ -1,4 +1,4 @@
-"""Spans by OpenTelemetry: the one place that imports it, and only when traces are wanted (`wherry[otel]`)."""
+"""Spans of OpenTelemetry: the only module that imports it, and only if traces are configured (`wherry[otel]`)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from wherry.broker.metrics.tracing import TRACEPARENT, TRACESTATE, Span
+from wherry.broker.metrics.tracing import TRACEPARENT, TRACESTATE, TraceSpan
 
 KIND_OF = {"publish": SpanKind.PRODUCER, "deliver": SpanKind.CONSUMER}
 
 
 class OtelTracer:
-    """Spans of a provider. A message whose context says "not sampled" gets none; a broken context begins no trace."""
+    """Records spans with a provider, none for a message whose context is not sampled or cannot be parsed."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._tracer = provider.get_tracer("wherry", version("wherry"))
         self._context = TraceContextTextMapPropagator()
 
-    def span(self, span: Span) -> None:
+    def span(self, span: TraceSpan) -> None:
         """See `Tracer`."""
         context = self._context.extract({TRACEPARENT: span.parent.traceparent, TRACESTATE: span.parent.tracestate})
         if not context:

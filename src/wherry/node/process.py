@@ -2,10 +2,10 @@
 
 | code | meaning |
 |---|---|
-| 0 | it was asked to stop, and stopped with everything written |
-| 1 | it could not start, or its journal failed |
+| 0 | stopped by a signal, with everything written |
+| 1 | could not start, or the journal failed |
 | 2 | the configuration is wrong |
-| 128 + n | a second signal n: it left at once, as a crash would; what was confirmed is on disk all the same |
+| 128 + n | a second signal n: stopped at once, like a crash; everything confirmed is on disk |
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ GC_THRESHOLDS = (20_000, 20, 20)
 ready: modules and classes, which take it 40 ms while all clients wait."""
 
 SWITCH_S = 0.0001
-"""How long a thread that reads the log may keep the interpreter from the loop; Python's 5 ms delay consumers."""
+"""How long a thread that reads the log may hold the interpreter lock; Python's default of 5 ms delays consumers."""
 
 _log = logging.getLogger("wherry.node")
 
@@ -62,7 +62,7 @@ def run(config: Config) -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit without the interpreter's own end, which would wait for calls of clients; everything is written by now."""
+    """Exit without the interpreter's own shutdown, which would wait for calls of clients; data is stored by now."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -41,7 +41,7 @@ FLAGS: dict[str, str] = {
 """Flags, and the value that each sets. Values without a flag are set by file or environment."""
 
 NOT_OURS = re.compile(r"WHERRY_(CONFIG|URL|FLIGHT_URL|KEY|CA|CERT|CERT_KEY|PORT(_.*)?|SERVICE_(HOST|PORT)(_.*)?)")
-"""The path of the file; what clients read; and what Kubernetes adds on its own for a service called `wherry`."""
+"""Variables that are no settings: the path of the file, those of clients, and what Kubernetes sets for a service."""
 
 
 class Setting(NamedTuple):

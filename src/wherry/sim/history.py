@@ -1,6 +1,7 @@
-"""What clients did and saw. Checkers read this and nothing else, so they can not share a mistake with the broker.
+"""Records what clients did and received. Checkers read only this, so they cannot share a mistake with the broker.
 
-Times are virtual seconds: `start` when a client asked, `end` when it had the answer. What the broker did lies between.
+Times are virtual seconds: `start` when a client sent its call, `end` when it had the answer. The broker acted between
+them.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 Outcome: TypeAlias = Literal["ok", "refused", "unknown"]
-"""Unknown: the broker died before it answered. Refused: it said no, and nothing may have happened."""
+"""Unknown: the broker died before it answered. Refused: the broker refused the call, and nothing may have changed."""
 
 SubscriptionKey: TypeAlias = tuple[str, str]
 
 LOG = "log"
-"""The subscription of the one who reads a topic as a log."""
+"""The subscription of the client that reads a topic as a log."""
 
 Positions: TypeAlias = dict[int, int]
 """An offset for each partition."""
@@ -22,7 +23,7 @@ Positions: TypeAlias = dict[int, int]
 
 @dataclass(slots=True)
 class Sent:
-    """One message that somebody tried to publish; its name is its payload and unique."""
+    """One message that a client tried to publish; its name is its payload, and is unique."""
 
     name: str
     topic: str
@@ -37,14 +38,14 @@ class Sent:
     partition: int | None = None
     offset: int | None = None
     group: int = 0
-    """Messages of one call or one transaction have one group: all of them are there, or none."""
+    """Messages of one call or one transaction have one group: all of them are stored, or none."""
     dead: bool = False
     callback: bool = False
-    """Whether its producer wants to be told what becomes of it."""
+    """Whether the producer asked for a report of the outcome."""
     sender: str = ""
-    """The channel or session that it was sent on: on one of these, messages keep their order."""
+    """The channel or session that sent it: messages of one channel or session keep their order."""
     number: int = 0
-    """Its place among those of its sender."""
+    """Its number among the messages of its sender."""
 
 
 @dataclass(slots=True)
@@ -64,18 +65,18 @@ class Got:
     start: float
     end: float
     seen_ms: int
-    """The latest wall time that anybody had seen by then."""
+    """The latest wall time that was read by then."""
     life: int
-    """The epoch of the broker that handed it out."""
+    """The epoch of the broker that delivered it."""
     delivery: int
     row: int
     again: bool | None = None
-    """Over a wire that tells it: whether it is said to have been handed out before."""
+    """The redelivered flag, over a wire that has one."""
 
 
 @dataclass(slots=True)
 class Settled:
-    """One message that a consumer tried to settle, or a lease it tried to renew."""
+    """One message that a consumer tried to settle, or a lease that it tried to renew."""
 
     kind: Literal["ack", "nack", "dead", "release", "renew"]
     name: str
@@ -87,17 +88,17 @@ class Settled:
     stale: bool
     delay_ms: int | None = None
     group: int = 0
-    """Over a wire: that of the transaction which it was part of, with what was published in it."""
+    """Over a wire: the group of its transaction, shared with the messages published in it."""
     under_way: int | None = None
-    """Over a wire, of what goes back to its queue: how many others its consumer may have been sent already."""
+    """Over a wire, for a requeued message: how many other messages the broker may have sent its consumer already."""
     after: int = 0
-    """With it: the number of the last delivery by then."""
+    """For a requeued message: the number of the last delivery by then."""
     consumer: str = ""
 
 
 @dataclass(slots=True)
 class Changed:
-    """A message that somebody tried to cancel or amend."""
+    """A message that a client tried to cancel or amend."""
 
     kind: Literal["cancel", "amend"]
     name: str
@@ -111,7 +112,7 @@ class Changed:
 
 @dataclass(slots=True)
 class Buried:
-    """A dead letter that somebody saw at the end, or that was sent back (`redriven`)."""
+    """A dead letter that was listed at the end of the run, or that was redriven."""
 
     name: str
     topic: str
@@ -122,7 +123,7 @@ class Buried:
 
 @dataclass(slots=True)
 class Redriven:
-    """Dead letters were sent back at some time between `start` and `end`."""
+    """Dead letters were redriven at some time between `start` and `end`."""
 
     topic: str
     start: float
@@ -131,7 +132,7 @@ class Redriven:
 
 @dataclass(slots=True)
 class Keyed:
-    """An API key that somebody tried to put or delete, and the ids that a list showed right after it."""
+    """An API key that a client tried to put or delete, and the ids of a list right after it."""
 
     kind: Literal["put", "delete"]
     id: str
@@ -141,7 +142,7 @@ class Keyed:
 
 @dataclass(slots=True)
 class Heard:
-    """What a producer was told of a message that it had published at a place (topic, partition, offset)."""
+    """An outcome that was reported to the producer of the message at a place (topic, partition, offset)."""
 
     place: tuple[str, int, int]
     fate: str
@@ -150,7 +151,7 @@ class Heard:
 
 @dataclass(slots=True)
 class Asked:
-    """What somebody who asked, or waited, was told of a message."""
+    """The answer to a client that asked for the fate of a message, or waited for it."""
 
     name: str
     fate: str
@@ -158,8 +159,8 @@ class Asked:
     end: float
 
 
-class Row(NamedTuple):
-    """One message that somebody read in the log."""
+class LogRow(NamedTuple):
+    """One message that was read in the log."""
 
     partition: int
     offset: int
@@ -169,10 +170,11 @@ class Row(NamedTuple):
 
 
 @dataclass(slots=True)
-class Stretch:
-    """What somebody read of the log: `start..stop` of each partition, all that was in it.
+class LogRead:
+    """A read of the log: all messages of `start..stop` of each partition.
 
-    A `range` was reached within bounds, `again` is one that was read before, a `look` goes to where the end was.
+    A `range` was read up to the end that the broker gave, `again` is the repeat of an earlier read, a `look` reads up
+    to the current end of the log.
     """
 
     kind: Literal["range", "again", "look"]
@@ -181,16 +183,16 @@ class Stretch:
     stop_at: Positions
     start: float
     end: float
-    rows: list[Row]
+    rows: list[LogRow]
     messages_max: int | None = None
     bytes_max: int | None = None
     kept: bool = True
-    """Whether the reader went on from here; else it went back, and reached anew."""
+    """Whether the reader continued from here; else it went back to its saved position and read again."""
 
 
 @dataclass(slots=True)
 class Missed:
-    """The reader of a log was told that messages are lost to it: some of `start_at..stop_at`."""
+    """The broker answered the reader of a log that messages are lost: some of `start_at..stop_at`."""
 
     topic: str
     start_at: Positions
@@ -200,7 +202,7 @@ class Missed:
 
 @dataclass(slots=True)
 class Advanced:
-    """The reader of a log tried to say that it is done with everything below these offsets."""
+    """The reader of a log tried to report that it has processed everything below these offsets."""
 
     topic: str
     positions: Positions
@@ -211,19 +213,19 @@ class Advanced:
 
 @dataclass(slots=True)
 class Measured:
-    """What the broker said of the subscription of a reader of the log, and of the partitions, in one moment."""
+    """The statistics of the subscription of a log reader, and of the partitions, at one moment."""
 
     topic: str
     start: float
     end: float
     lag: int
     stop_at: Positions
-    """Where each partition ended."""
+    """The end of each partition."""
 
 
 @dataclass(slots=True)
 class Grown:
-    """A topic to which somebody tried to give more partitions."""
+    """A topic to which a client tried to add partitions."""
 
     topic: str
     partitions: int
@@ -234,7 +236,7 @@ class Grown:
 
 @dataclass(slots=True)
 class Torn:
-    """A pull that ended without an answer: it may have held messages for a while."""
+    """A pull without an answer: the broker may have leased messages to it for a while."""
 
     subscription: SubscriptionKey
     start: float
@@ -243,7 +245,7 @@ class Torn:
 
 @dataclass(slots=True)
 class Bound:
-    """A binding, by its number in the plan, that somebody tried to give to its route or to take from it."""
+    """A binding, by its number in the plan, that a client tried to bind or unbind."""
 
     kind: Literal["bind", "unbind"]
     binding: int
@@ -254,18 +256,18 @@ class Bound:
 
 @dataclass(slots=True)
 class Listed:
-    """Which bindings of the plan the routes had, as they were listed."""
+    """The bindings of the plan that were listed."""
 
     bindings: list[int]
     strange: list[str]
-    """What was listed and is in no plan."""
+    """Listed bindings that are not in the plan."""
     start: float
     end: float
 
 
 @dataclass(slots=True)
 class Routed:
-    """One message that somebody tried to publish through a route."""
+    """One message that a client tried to publish through a route."""
 
     name: str
     timed: bool
@@ -277,12 +279,12 @@ class Routed:
     end: float = float("inf")
     outcome: Outcome = "unknown"
     topics: tuple[str, ...] = ()
-    """Where it went, as its producer was told."""
+    """The topics in the answer to its publish."""
 
 
 @dataclass(slots=True)
 class Purged:
-    """What was ready in a subscription somebody tried to throw away; unless that is ok, some of it may be gone."""
+    """A purge of a subscription; unless its outcome is ok, some of the messages may be gone."""
 
     subscription: SubscriptionKey
     start: float
@@ -293,23 +295,23 @@ class Purged:
 
 @dataclass(slots=True)
 class Forwarded:
-    """Dead letters of a subscription ("" for nobody's) that somebody tried to publish elsewhere in their place."""
+    """Dead letters of a subscription ("" for those of no subscription) that a client tried to forward."""
 
     topic: str
     subscription: str
     names: list[str]
     fleeting: list[str]
-    """Of these, the ones that are transient from now on."""
+    """Those of them that are transient from now on."""
     start: float
     end: float = float("inf")
     outcome: Outcome = "unknown"
     count: int = 0
-    """How many the broker said went."""
+    """How many were forwarded, by the answer of the broker."""
 
 
 @dataclass(slots=True)
 class Sampled:
-    """What a topic said of itself."""
+    """The statistics of a topic."""
 
     topic: str
     at: float
@@ -323,10 +325,10 @@ class Sampled:
 
 @dataclass(slots=True)
 class Life:
-    """One run of the broker process: a digest of the state it found on the disk, and of the one it left."""
+    """One life of the broker process: digests of the state that it recovered and of the state that it left."""
 
     number: int
-    """Its epoch, which is in the tokens it gave."""
+    """Its epoch, which is part of its tokens."""
     start: float
     end: float = float("inf")
     left: str | None = None
@@ -335,7 +337,7 @@ class Life:
 
 @dataclass(slots=True)
 class History:
-    """Everything, in the order it ended."""
+    """All records, in the order in which they ended."""
 
     sent: list[Sent] = field(default_factory=list)
     got: list[Got] = field(default_factory=list)
@@ -347,7 +349,7 @@ class History:
     keyed: list[Keyed] = field(default_factory=list)
     heard: list[Heard] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
-    stretches: list[Stretch] = field(default_factory=list)
+    log_reads: list[LogRead] = field(default_factory=list)
     missed: list[Missed] = field(default_factory=list)
     advanced: list[Advanced] = field(default_factory=list)
     measured: list[Measured] = field(default_factory=list)
@@ -359,11 +361,11 @@ class History:
     purged: list[Purged] = field(default_factory=list)
     forwarded: list[Forwarded] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
-    """How many messages each topic said at the end that it dropped, or buried, to make room."""
+    """How many messages each topic dropped, or buried, to make room, by its own count at the end."""
     left: dict[str, float] = field(default_factory=dict)
-    """When consumers left: whatever they held was free from then on."""
+    """When consumers left: the messages that they held were free from then on."""
     lives: list[Life] = field(default_factory=list)
     remaining: list[tuple[SubscriptionKey, str]] = field(default_factory=list)
-    """Messages handed out by the last drain, after which every subscription was empty."""
+    """Messages delivered by the last drain, after which every subscription was empty."""
     faults: list[str] = field(default_factory=list)
-    """What the world itself found wrong: an audit that failed, an error nobody may see."""
+    """Faults that the world itself found: an audit that failed, an error that must never be raised."""

@@ -1,4 +1,4 @@
-"""Replacing an attribute for a while."""
+"""Replace an attribute for a while."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextmanager
 def patched(owner: object, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """Replace an attribute by what `make` gives for the old one, and put it back afterwards."""
+    """Replace an attribute by what `make` returns for the old value, and restore it afterwards."""
     old = getattr(owner, name)
     setattr(owner, name, make(old))
     try:

@@ -1,4 +1,4 @@
-"""What one run does, drawn from its seed: topics, subscriptions, and how lively producers, consumers and faults are."""
+"""The plan of one run, drawn from its seed: topics, subscriptions, numbers of clients, rates of faults."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ GRAVE = "grave"
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """Routes whose bindings come and go, the topics that they lead to, and the one that dead letters of these go to."""
+    """Routes and bindings that change, the topics that they lead to, and the topic for forwarded dead letters."""
 
     topics: tuple[Topic, ...]
     subscriptions: tuple[Subscription, ...]
     routes: tuple[Route, ...]
     """As they are at the beginning."""
     bindings: tuple[tuple[str, Binding], ...]
-    """All that there ever are, each with its route; clients know them by their number."""
+    """All bindings that ever exist, each with its route; clients name them by their index."""
     producers: int
     publishes: int
     operators: int
     consumers: tuple[int, ...]
-    """Of each subscription; without any, messages wait until the end."""
+    """Of each subscription; without consumers, messages wait until the end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One run."""
+class RunPlan:
+    """The plan of one run."""
 
     topics: tuple[Topic, ...]
     subscriptions: tuple[Subscription, ...]
@@ -46,33 +46,33 @@ class Plan:
     consumers: int
     seconds: float
     crashes: float
-    """Crashes a virtual second, on the average."""
+    """Crashes a virtual second, on average."""
     disk_faults: bool
     clock_jumps: bool
     racing: bool
     logged: str | None = None
-    """The topic that somebody reads as a log, beside its subscriptions."""
+    """The topic that a client also reads as a log."""
     jobs: bool = False
     """Whether producers run jobs: parts staged under keys of their own, with one commit for all."""
     growing: bool = False
-    """Whether topics get more partitions on the way."""
+    """Whether topics get more partitions during the run."""
     small: bool = False
-    """Whether steps inside the broker are so small that everything takes several."""
+    """Whether bounds inside the broker are so small that each operation takes several steps."""
     ways: Ways | None = None
-    """Routes, and who works with them, on topics of their own."""
+    """Routes with their clients, on topics of their own."""
     cuts: int = 0
     """How often the power may be cut in the instant in which an answer has left the broker."""
     pauses: bool = False
-    """Whether the broker is stopped for a while now and then, and is late for everything afterwards."""
+    """Whether the broker is paused now and then, and late afterwards."""
 
 
-def draw(random: Random) -> Plan:
-    """A plan from a seed."""
+def draw(random: Random) -> RunPlan:
+    """Draw a plan."""
     topics = tuple(_topic(random, number) for number in range(random.choice((1, 1, 2))))
     subscriptions = tuple(
         _subscription(random, topic, number) for topic in topics for number in range(random.choice((1, 1, 2)))
     )
-    return Plan(
+    return RunPlan(
         topics,
         subscriptions,
         producers=random.randint(1, 3),

@@ -1,4 +1,4 @@
-"""One run from one seed: everybody at work, faults, then peace: restart, drain everything, check."""
+"""One run from one seed: clients and faults, then a restart without faults, a drain of all topics, and the checks."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from wherry.sim.checkers.ways import check_ways
 from wherry.sim.clients.aftermath import aftermath
 from wherry.sim.clients.callbacks import OutcomeClient
 from wherry.sim.clients.consumers import Receiver
-from wherry.sim.clients.loggers import LogReader
+from wherry.sim.clients.loggers import LogClient
 from wherry.sim.clients.operators import Nemesis, Operator
-from wherry.sim.clients.producers import Producer, name_of
+from wherry.sim.clients.producers import TopicProducer, name_of
 from wherry.sim.clients.routers import RouteOperator, RouteProducer, set_up
 from wherry.sim.history import LOG, Buried, History
 from wherry.sim.patch import patched
-from wherry.sim.plan import Plan, Ways, draw
+from wherry.sim.plan import RunPlan, Ways, draw
 from wherry.sim.world import loop
 from wherry.sim.world.rot import rot
 from wherry.sim.world.world import LOST, World
 
-DRAIN_TURNS = 400
+DRAIN_ROUNDS = 400
 QUIET_S = 900.0
-"""Longer than any delay in a run: after so long a wait nothing may be scheduled any more."""
+"""Longer than any delay in a run: after so long a wait no message may be scheduled any more."""
 
 
 SMALL: tuple[tuple[object, str, int], ...] = (
@@ -45,15 +45,15 @@ SMALL: tuple[tuple[object, str, int], ...] = (
     (publishing, "TRANSIENT_RESERVE", 64),
     (settle, "PURGE_STEP", 3),
 )
-"""In some runs: so small that they go over the edges of what is looked up, settled and reserved at a time."""
+"""Bounds of some runs: so small that look-ups, settles and reservations cross their edges."""
 
 
 @dataclass(slots=True)
 class Result:
-    """What came of a run."""
+    """The result of a run."""
 
     seed: int
-    plan: Plan
+    plan: RunPlan
     violations: list[str]
     trace: str
     history: History
@@ -96,7 +96,7 @@ async def _live(world: World, random: Random) -> None:
         for number in range(world.plan.consumers)
     ]
     producers = [
-        Producer(world, f"p{number}", Random(random.getrandbits(64))) for number in range(world.plan.producers)
+        TopicProducer(world, f"p{number}", Random(random.getrandbits(64))) for number in range(world.plan.producers)
     ]
     operator, outcome_client = Operator(world, Random(random.getrandbits(64))), OutcomeClient(world, world.random)
     log = _log_reader(world)
@@ -125,15 +125,15 @@ async def _live(world: World, random: Random) -> None:
     await _rest(world, log)
 
 
-def _log_reader(world: World) -> LogReader | None:
+def _log_reader(world: World) -> LogClient | None:
     for topic in world.plan.topics:
         if topic.name == world.plan.logged:
-            return LogReader(world, topic, Random(f"{world.seed}/log"))
+            return LogClient(world, topic, Random(f"{world.seed}/log"))
     return None
 
 
 def _routers(world: World) -> tuple[list[Receiver | RouteOperator], list[RouteProducer]]:
-    """Who works with routes: those who go on to the end of the run, and the producers."""
+    """Return the clients of routes: those that work until the end of the run, and the producers."""
     ways, random = world.plan.ways, Random(f"{world.seed}/ways")
     if ways is None:
         return [], []
@@ -174,8 +174,8 @@ async def _set_up(world: World) -> None:
         await set_up(world, world.plan.ways)
 
 
-async def _rest(world: World, log: LogReader | None) -> None:
-    """One more restart, then everything that is owed is handed out, and what died is looked at."""
+async def _rest(world: World, log: LogClient | None) -> None:
+    """Restart once more, then drain every subscription and list the dead letters."""
     if world.broker is None:
         await world.boot()
     world.end_life(power=True)
@@ -204,7 +204,7 @@ async def _rest_of_ways(world: World, ways: Ways) -> None:
 
 async def _drain(world: World, receiver: Receiver) -> None:
     quiet = False
-    for _ in range(DRAIN_TURNS):
+    for _ in range(DRAIN_ROUNDS):
         try:
             got = await receiver.pull(500, wait_ms=0)
             if got is not None and len(got):
@@ -236,7 +236,7 @@ async def _dropped(topics: Sequence[Topic], broker: Broker) -> dict[str, int]:
 
 
 async def _leftovers(topics: Sequence[Topic], broker: Broker) -> list[str]:
-    """After the drain a subscription must say itself that nothing waits, and the topic that nothing is held back."""
+    """Return the statistics that are wrong after a drain: no message may be left in a subscription or a topic."""
     faults = []
     for topic in topics:
         try:
@@ -245,7 +245,7 @@ async def _leftovers(topics: Sequence[Topic], broker: Broker) -> list[str]:
             faults.append(f"stats: {fault}")
             continue
         faults += [
-            f"leftover: {topic.name}/{each.name} says {each.ready} ready, {each.leased} leased, {each.lag} behind"
+            f"leftover: {topic.name}/{each.name} counts {each.ready} ready, {each.leased} leased, {each.lag} behind"
             for each in stats.subscriptions
             if each.ready or each.leased or each.scheduled or each.lag
         ]

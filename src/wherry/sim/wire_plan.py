@@ -1,4 +1,4 @@
-"""What a run with wires does, drawn from its seed: who publishes and consumes by which wire, and the network."""
+"""The plan of a run over wires, drawn from its seed: which clients use which wire, and the network."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Literal
 from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.topic import Topic
 from wherry.queueing.names import SUBSCRIPTION
-from wherry.sim.plan import DEAD_AMPLE, Plan
+from wherry.sim.plan import DEAD_AMPLE, RunPlan
 from wherry.sim.world.network import Weather
 
 Wire = Literal["amqp", "stomp"]
 WIRES: tuple[Wire, ...] = ("amqp", "stomp")
 
 JOBS, SOLO, DEAD = "jobs", "solo", "dead"
-"""For any number of consumers; for one at a time; and where rejected messages of both go."""
+"""Queues: one for many consumers, one for a single consumer, and one for rejected messages of both."""
 
 QUEUES = (JOBS, SOLO, DEAD)
 LEASE_MS = 1_800_000
@@ -24,24 +24,24 @@ LEASE_MS = 1_800_000
 
 @dataclass(frozen=True, slots=True)
 class WirePlan:
-    """One run with wires."""
+    """The plan of one run over wires."""
 
-    world: Plan
+    world: RunPlan
     weather: Weather
     publishers: tuple[Wire, ...]
     publishes: int
-    """Of each: how often it publishes some messages, or runs a transaction."""
+    """How often each publisher publishes some messages or runs a transaction."""
     consumers: tuple[tuple[Wire, tuple[str, ...]], ...]
-    """By which wire, and which queues."""
+    """The wire and the queues of each."""
     idle: Wire
-    """By which wire somebody is connected who has nothing to say but that it is there."""
+    """The wire of a client that is connected and sends only heart-beats."""
     cuts: float
-    """Connections that are cut a virtual second, on the average."""
+    """Connections that are cut a virtual second, on average."""
 
 
 def draw_wires(random: Random) -> WirePlan:
-    """A plan from a seed."""
-    world = Plan(
+    """Draw a plan."""
+    world = RunPlan(
         topics=tuple(Topic(name=queue, dead_messages_max=DEAD_AMPLE) for queue in QUEUES),
         subscriptions=tuple(Subscription(topic=queue, name=SUBSCRIPTION, lease_ms=LEASE_MS) for queue in QUEUES),
         producers=0,

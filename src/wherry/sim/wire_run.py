@@ -1,4 +1,4 @@
-"""One run with wires from one seed: clients of AMQP and STOMP at work, faults, then peace: restart, drain, check."""
+"""One run over wires from one seed: clients of AMQP and STOMP, faults, then a restart, a drain and the checks."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from wherry.sim.world import loop
 from wherry.sim.world.wires import WireWorld
 from wherry.sim.world.world import LOST
 
-DRAIN_TURNS = 60
+DRAIN_ROUNDS = 60
 QUIET_S = 11.0
-"""Longer than anything in the queueing layer waits before it tries again."""
+"""Longer than any wait of the queueing layer before it tries again."""
 
 PARTED_S = 3.0
-"""By then the broker knows that its clients are gone."""
+"""By then the broker has noticed that its clients are gone."""
 
 LOGS = ("wherry.amqp", "wherry.stomp", "wherry.queueing")
 
 
 @dataclass(slots=True)
 class WireResult:
-    """What came of a run with wires."""
+    """The result of a run over wires."""
 
     seed: int
     plan: WirePlan
@@ -53,13 +53,13 @@ def run_wires(seed: int) -> WireResult:
     async def main() -> None:
         world = WireWorld(seed, plan.world, plan.weather)
         worlds.append(world)
-        ear.world = world
+        checker.world = world
         await _live(world, plan, Random(f"{seed}/wires/life"))
-        ear.world = None
+        checker.world = None
 
-    ear = _Ear()
+    checker = _LogChecker()
     racing = Random(f"{seed}/wires/racing") if plan.world.racing else None
-    with _names_from(Random(f"{seed}/names")), _listening(ear):
+    with _names_from(Random(f"{seed}/names")), _checking_logs(checker):
         loop.run(main(), random=racing, steps_max=500_000, virtual_s_max=3_600.0)
     world = worlds[0]
     violations = world.history.faults + check_wires(world.wires, plan.world)
@@ -68,7 +68,7 @@ def run_wires(seed: int) -> WireResult:
 
 @contextmanager
 def _names_from(random: Random) -> Iterator[None]:
-    """Have tokens and names that nobody shall guess drawn from the seed."""
+    """Draw tokens and random names from the seed."""
 
     def hexadecimal(count: int | None = None) -> str:
         return random.randbytes(count or 16).hex()
@@ -80,11 +80,11 @@ def _names_from(random: Random) -> Iterator[None]:
         yield
 
 
-class _Ear(logging.Handler):
-    """Hears what the wires say of themselves: a fault of the broker is one, whether a client notices or not."""
+class _LogChecker(logging.Handler):
+    """Reads the log of the wires: an error in it is a fault of the broker, even if no client notices."""
 
     world: WireWorld | None = None
-    """None once the run is over: then only the code of dead processes is left to speak."""
+    """None once the run has ended: code of dead processes may still log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         world, why = self.world, str(getattr(record, "why", ""))
@@ -99,18 +99,18 @@ class _Ear(logging.Handler):
 
 
 @contextmanager
-def _listening(ear: _Ear) -> Iterator[None]:
+def _checking_logs(checker: _LogChecker) -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in LOGS]
     before = [(logger.level, logger.propagate) for logger in loggers]
     for logger in loggers:
-        logger.addHandler(ear)
+        logger.addHandler(checker)
         logger.setLevel(logging.INFO)
         logger.propagate = False
     try:
         yield
     finally:
         for logger, (level, propagate) in zip(loggers, before, strict=True):
-            logger.removeHandler(ear)
+            logger.removeHandler(checker)
             logger.setLevel(level)
             logger.propagate = propagate
 
@@ -165,8 +165,8 @@ async def _cut(world: WireWorld, plan: WirePlan, random: Random) -> None:
         world.network.cut_one()
 
 
-async def _nobody_is_left(world: WireWorld) -> None:
-    """Nobody is connected any more: nothing may be held for anybody."""
+async def _check_leases(world: WireWorld) -> None:
+    """Check that no message is leased once no client is connected."""
     if world.broker is None:
         return
     for queue in QUEUES:
@@ -177,8 +177,8 @@ async def _nobody_is_left(world: WireWorld) -> None:
 
 
 async def _rest(world: WireWorld) -> None:
-    """One more restart, then everything that is owed is handed out, until all queues stay empty."""
-    await _nobody_is_left(world)
+    """Restart once more, then drain all queues until they stay empty."""
+    await _check_leases(world)
     if world.broker is None:
         await world.boot()
     world.end_life(power=True)
@@ -187,7 +187,7 @@ async def _rest(world: WireWorld) -> None:
         Receiver(world, f"{config.topic}-last", config, Random(0), world.wires) for config in world.plan.subscriptions
     ]
     quiet = 0
-    for _ in range(DRAIN_TURNS):
+    for _ in range(DRAIN_ROUNDS):
         try:
             found = [await _drained(receiver) for receiver in receivers]
         except (*LOST, WherryError) as fault:

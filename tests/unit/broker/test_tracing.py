@@ -10,7 +10,7 @@ from tests.behaviour.world import VirtualClock, in_loop, reader_of
 from wherry.broker.metrics import tracing
 from wherry.broker.metrics.tracing import (
     Parent,
-    Span,
+    TraceSpan,
     Tracing,
     parents,
 )
@@ -26,9 +26,9 @@ class Recorder:
     """A tracer that only remembers."""
 
     def __init__(self) -> None:
-        self.spans: list[Span] = []
+        self.spans: list[TraceSpan] = []
 
-    def span(self, span: Span) -> None:
+    def span(self, span: TraceSpan) -> None:
         self.spans.append(span)
 
     def names(self) -> list[str]:
@@ -36,7 +36,7 @@ class Recorder:
 
 
 class Broken:
-    def span(self, span: Span) -> None:
+    def span(self, span: TraceSpan) -> None:
         raise RuntimeError("no spans today")
 
 

@@ -13,7 +13,7 @@ from wherry.cli import load
 from wherry.cli.commands import catalog, doctor, serve, top
 from wherry.cli.frame import EXAMPLES, ORDER, error_line
 from wherry.cli.main import app
-from wherry.cli.session import VARIABLES
+from wherry.cli.options import VARIABLES
 from wherry.model.errors import NotFound, Unauthorized, Unavailable
 from wherry.node import sources
 
@@ -142,7 +142,7 @@ def test_a_fault_of_ours_is_one_line_unless_debug_is_asked_for(monkeypatch):
     def fault(*_):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("wherry.cli.session.Session.run", fault)
+    monkeypatch.setattr("wherry.cli.options.GlobalOptions.run", fault)
     done = run("topic", "list")
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
     assert "--debug" in done.stderr
@@ -228,13 +228,13 @@ def test_rates_are_between_two_samples():
             "consumers": 2,
         }
         stats = {"name": "jobs", "messages": 1, "bytes": 5, "dead": 0, "counters": {"published": published}}
-        made = top.Sample([{"stats": stats | {"subscriptions": [reader | {"counters": {"acked": acked}}]}}])
+        made = top.StatsReading([{"stats": stats | {"subscriptions": [reader | {"counters": {"acked": acked}}]}}])
         made.at = at
         return made
 
     [row] = top.rows_of(sample(10.0, 100, 50), sample(12.0, 300, 60))
     assert (row["in"], row["out"], row["ready"], row["consumers"]) == (100.0, 5.0, 1, 2)
-    [new] = top.rows_of(top.Sample([]), sample(12.0, 300, 60))
+    [new] = top.rows_of(top.StatsReading([]), sample(12.0, 300, 60))
     assert (new["in"], new["out"]) == (0.0, 0.0), "a topic that was not there before has no rate yet"
 
 

@@ -9,7 +9,7 @@ import pytest
 import wherry
 from wherry.client.link.connection import Connection
 from wherry.client.link.pool import BOUNDS, Address, Pool
-from wherry.client.link.transport import Answer, Ask
+from wherry.client.link.transport import ClientRequest, ClientResponse
 
 BODY = bytes(range(256)) * 200
 """Longer than what is copied, so that it lies in Arrow's memory."""
@@ -68,10 +68,12 @@ class Wired(Pool):
         return self.connection
 
 
-async def ask(data: bytes, *, step: int = 1 << 20, ask: Ask | None = None) -> tuple[Answer, Connection, Wire]:
+async def ask(
+    data: bytes, *, step: int = 1 << 20, ask: ClientRequest | None = None
+) -> tuple[ClientResponse, Connection, Wire]:
     """Ask something, and have this arrive."""
     pool = Wired(Wire())
-    asking = asyncio.ensure_future(pool.ask(ask or Ask("GET", "/v1/topics")))
+    asking = asyncio.ensure_future(pool.ask(ask or ClientRequest("GET", "/v1/topics")))
     await asyncio.sleep(0)
     feed(pool.connection, data, step)
     return await asking, pool.connection, pool.wire
@@ -90,7 +92,7 @@ def test_an_answer_is_whole_however_it_is_cut(data, status, body, step):
 
 
 def test_a_request_says_who_asks_for_what():
-    sent = Ask("POST", "/v1/topics/a/messages", [b"abc", memoryview(b"de")], "text/plain", accept="*/*")
+    sent = ClientRequest("POST", "/v1/topics/a/messages", [b"abc", memoryview(b"de")], "text/plain", accept="*/*")
     _, _, wire = asyncio.run(ask(NOTHING, ask=sent))
     head, _, body = wire.sent.partition(b"\r\n\r\n")
     assert head.split(b"\r\n") == [
@@ -122,7 +124,7 @@ def test_a_connection_is_not_used_again_while_a_part_of_its_request_is_not_sent(
     async def main() -> Wired:
         pool = Wired(Wire())
         pool.wire.unsent = 1
-        asking = asyncio.ensure_future(pool.ask(Ask("POST", "/", [b"large"], "text/plain")))
+        asking = asyncio.ensure_future(pool.ask(ClientRequest("POST", "/", [b"large"], "text/plain")))
         await asyncio.sleep(0)
         feed(pool.connection, SHORT, 1 << 20)
         assert (await asking).status == 200

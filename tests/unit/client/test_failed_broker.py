@@ -9,28 +9,28 @@ import pytest
 
 import wherry
 from wherry.client.link.errors import RETRY_AFTER_S_MAX, error_of, retry_after_s, returns
-from wherry.client.link.transport import Answer, Ask
+from wherry.client.link.transport import ClientRequest, ClientResponse
 from wherry.model.errors import WherryError
 from wherry.wire.http.api.problem import HttpError, problem
 
-STORED = Answer(201, "application/json", b'{"placed": [[0, 0, 1]]}')
+STORED = ClientResponse(201, "application/json", b'{"placed": [[0, 0, 1]]}')
 FAILED = [wherry.WriterFailed("no more"), wherry.StorageError("no more"), wherry.Fenced("no more")]
 AWAY = [*FAILED, wherry.Closed("no more"), HttpError("busy", "no more")]
 
 
-def told(fault: WherryError, after_s: float | None = None) -> Answer:
+def told(fault: WherryError, after_s: float | None = None) -> ClientResponse:
     answer = problem(fault)
-    return Answer(answer.status, answer.content_type, b"".join(map(bytes, answer.body)), after_s)
+    return ClientResponse(answer.status, answer.content_type, b"".join(map(bytes, answer.body)), after_s)
 
 
 class Failing:
     """A broker that fails so many times, and then is itself again."""
 
-    def __init__(self, answer: Answer, times: int) -> None:
+    def __init__(self, answer: ClientResponse, times: int) -> None:
         self._answer, self._times = answer, times
         self.targets: list[str] = []
 
-    async def ask(self, ask: Ask) -> Answer:
+    async def ask(self, ask: ClientRequest) -> ClientResponse:
         self.targets.append(ask.target)
         return STORED if len(self.targets) > self._times else self._answer
 
@@ -80,7 +80,7 @@ def test_a_reader_and_its_acks_outlive_a_failed_journal(monkeypatch):
             await client.publish("jobs", [b"a"])
             ask, left = client._transport.ask, {"pull": 2, "ack": 2}
 
-            async def failing(wanted: Ask) -> Answer:
+            async def failing(wanted: ClientRequest) -> ClientResponse:
                 verb = wanted.target.partition("?")[0].rpartition("/")[2]
                 left[verb] = left.get(verb, 0) - 1
                 return told(FAILED[left[verb]]) if left[verb] >= 0 else await ask(wanted)

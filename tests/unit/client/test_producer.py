@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 import wherry
-from wherry.client.link.transport import Answer, Ask
+from wherry.client.link.transport import ClientRequest, ClientResponse
 from wherry.client.sync.client import SyncClient
 from wherry.client.sync.ends import CHUNK
 
-STORED = Answer(201, "application/json", b'{"placed": [[0, 0, 1]]}')
+STORED = ClientResponse(201, "application/json", b'{"placed": [[0, 0, 1]]}')
 
 
 class Slow:
@@ -25,7 +25,7 @@ class Slow:
     def __init__(self) -> None:
         self.asked, self.go = asyncio.Event(), asyncio.Event()
 
-    async def ask(self, ask: Ask) -> Answer:
+    async def ask(self, ask: ClientRequest) -> ClientResponse:
         self.asked.set()
         await self.go.wait()
         return STORED
@@ -158,11 +158,11 @@ class Recorder(Slow):
         super().__init__()
         self.payloads: list[bytes] = []
 
-    async def ask(self, ask: Ask) -> Answer:
+    async def ask(self, ask: ClientRequest) -> ClientResponse:
         await super().ask(ask)
         batch = pa.ipc.open_stream(b"".join(bytes(memoryview(part)) for part in ask.body)).read_all()
         self.payloads += batch.column("payload").to_pylist()
-        return Answer(201, "application/json", b'{"placed": [[0, 0, %d]]}' % len(batch))
+        return ClientResponse(201, "application/json", b'{"placed": [[0, 0, %d]]}' % len(batch))
 
 
 def test_whoever_is_interrupted_while_he_waits_for_room_loses_nothing(monkeypatch):

@@ -10,9 +10,9 @@ import pytest
 import wherry
 from wherry.client.batch import Batch
 from wherry.client.link.backoff import CAP_S, FIRST_S, Backoff
-from wherry.client.link.errors import KINDS, Refused, error_of
+from wherry.client.link.errors import KINDS, RequestRefused, error_of
 from wherry.client.link.pool import Address
-from wherry.client.link.transport import Answer
+from wherry.client.link.transport import ClientResponse
 from wherry.client.options import consumer_options, producer_options
 from wherry.client.requests import PublishedView, path
 from wherry.wire.http.api.problem import STATUS_OF, problem
@@ -51,7 +51,7 @@ def test_every_error_that_the_wire_can_tell_comes_back_as_itself():
         if isinstance(fault, wherry.InvalidInput):
             fault.field, fault.given, fault.allowed = "partitions", 0, "1 to 65535"
         told = problem(fault)
-        back = error_of(Answer(told.status, told.content_type, b"".join(told.body)))
+        back = error_of(ClientResponse(told.status, told.content_type, b"".join(told.body)))
         assert (type(back), str(back), back.code) == (kind, "what happened", code)
     assert set(STATUS_OF) - set(KINDS) >= {"busy", "internal"}
 
@@ -61,12 +61,12 @@ def test_every_error_that_the_wire_can_tell_comes_back_as_itself():
     [
         (503, b'{"code": "busy", "detail": "full"}', wherry.Unavailable),
         (502, b"<html>Bad Gateway</html>", wherry.Unavailable),
-        (415, b'{"code": "unsupported-media-type", "detail": "no"}', Refused),
+        (415, b'{"code": "unsupported-media-type", "detail": "no"}', RequestRefused),
         (401, b'{"code": "unauthorized", "detail": "who?"}', wherry.Unauthorized),
     ],
 )
 def test_what_is_told_by_others_has_its_error_too(status, body, kind):
-    assert type(error_of(Answer(status, "", body))) is kind
+    assert type(error_of(ClientResponse(status, "", body))) is kind
 
 
 def test_names_of_any_kind_fit_in_a_path():

@@ -40,7 +40,7 @@ def words(desk: Desk) -> list[str]:
     return [FATES[code] for code in fates.fates(desk.shell.state, desk.topic, 0, every, desk.ms).tolist()]
 
 
-def untold(desk: Desk, **wanted: Any) -> list[tuple[int, str]]:
+def unreported(desk: Desk, **wanted: Any) -> list[tuple[int, str]]:
     every: dict[str, Any] = {"limit": 100, "hidden": np.empty(0, np.int64), "without": (), **wanted}
     return [(each.offset, each.fate) for each in desk.topic.outbox.unreported("t", **every)]
 
@@ -179,7 +179,7 @@ def test_what_ends_after_its_like_are_forgotten_is_told_as_it_was(monkeypatch):
     desk.publish(*[b""] * 20)
     desk.cancel(*(f"0-{offset}" for offset in range(1, 21)))
     desk.ack(desk.pull()[0])
-    assert untold(desk) == [(0, "settled")]
+    assert unreported(desk) == [(0, "settled")]
 
 
 def test_lost_messages_are_told_from_settled_ones_as_far_back_as_there_is_room(monkeypatch):
@@ -240,20 +240,20 @@ def test_each_end_is_told_until_it_was_told(by):
     desk.subscribe()
     desk.publish(b"ack", b"bury", b"cancel", b"too many", callback=URL)
     desk.publish(b"nobody asked about")
-    assert untold(desk) == [(3, "dead")]
+    assert unreported(desk) == [(3, "dead")]
     desk.ms += 1
     desk.cancel("0-2")
     desk.ms += 1
     desk.recover(by)
     desk.ack(desk.pull(n=1)[0])
     desk.dead_letter(*desk.pull())
-    assert sorted(untold(desk)) == [(0, "settled"), (1, "dead"), (2, "cancelled"), (3, "dead")]
-    assert untold(desk, limit=1) == [(3, "dead")]
-    assert untold(desk, hidden=np.array([2, 3])) == [(0, "settled"), (1, "dead")]
-    assert untold(desk, without=[URL, "http://another"]) == []
+    assert sorted(unreported(desk)) == [(0, "settled"), (1, "dead"), (2, "cancelled"), (3, "dead")]
+    assert unreported(desk, limit=1) == [(3, "dead")]
+    assert unreported(desk, hidden=np.array([2, 3])) == [(0, "settled"), (1, "dead")]
+    assert unreported(desk, without=[URL, "http://another"]) == []
     desk.commit([Entry(desk.now.wall_us, [ops.Reported(1, 0, np.array([0, 2]), np.array([3, 5]))])])
     desk.recover(by)
-    assert sorted(untold(desk)) == [(1, "dead"), (3, "dead")]
+    assert sorted(unreported(desk)) == [(1, "dead"), (3, "dead")]
 
 
 def test_a_dead_letter_that_is_sent_back_is_told_again_when_its_end_is_another():
@@ -263,11 +263,11 @@ def test_a_dead_letter_that_is_sent_back_is_told_again_when_its_end_is_another()
     desk.dead_letter(*desk.pull())
     desk.redrive()
     desk.ack(desk.pull()[0])
-    assert untold(desk) == [(0, "settled")]
+    assert unreported(desk) == [(0, "settled")]
     desk.commit([Entry(desk.now.wall_us, [ops.Reported(1, 0, np.array([0]), np.array([FATES.index("dead")]))])])
-    assert untold(desk) == [(0, "settled")], "somebody was told of the death only"
+    assert unreported(desk) == [(0, "settled")], "only the death was reported"
     desk.commit([Entry(desk.now.wall_us, [ops.Reported(1, 0, np.array([0]), np.array([SETTLED]))])])
-    assert untold(desk) == []
+    assert unreported(desk) == []
     assert desk.topic.outbox.urls == {}
 
 
@@ -290,8 +290,8 @@ def test_outcomes_are_bounded_and_the_oldest_go(monkeypatch):
         desk.publish(b"", callback=URL)
         desk.ms += 1
         desk.ack(desk.pull()[0])
-    assert untold(desk) == [(offset, "settled") for offset in range(3, 33)]
-    assert desk.topic.counters["untold"] == 3
+    assert unreported(desk) == [(offset, "settled") for offset in range(3, 33)]
+    assert desk.topic.counters["outcomes_dropped"] == 3
 
 
 def test_urls_are_bounded_and_forgotten_with_their_rows(monkeypatch):

@@ -24,10 +24,10 @@ def test_one_old_message_does_not_keep_the_rows_behind_it(by):
     desk.subscribe()
     desk.publish("old")
     desk.pull()
-    for turn in range(60):
+    for each in range(60):
         desk.publish("a", "b")
         [lease] = desk.pull()
-        if turn % 10:
+        if each % 10:
             desk.ack(lease)
     rows = desk.topic.partitions[0].directory
     assert len(rows) <= 2 * (1 + 6), "the old one, and six that were taken and not settled"
@@ -86,8 +86,8 @@ def test_ids_of_settled_messages_are_weeded_a_part_at_a_time(monkeypatch):
     monkeypatch.setattr(upkeep, "IDS_SLACK", 10)
     desk = Desk()
     desk.subscribe()
-    for turn in range(40):
-        desk.publish(*(Message(payload=b"", id=f"{turn}/{row}") for row in range(5)))
+    for each in range(40):
+        desk.publish(*(Message(payload=b"", id=f"{each}/{row}") for row in range(5)))
     [lease] = desk.pull(n=190)
     desk.ack(lease)
     before = len(desk.topic.ids)

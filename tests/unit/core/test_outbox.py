@@ -25,7 +25,7 @@ def ended(box: Outbox, places: range, url: str, at_ms: int = 1) -> None:
     box.conclude(at, np.full(len(at), SETTLED), np.zeros(len(at), np.bool_), at_ms)
 
 
-def untold(box: Outbox, limit: int = 1_000_000, hidden: Any = NONE, without: Any = ()) -> list[int]:
+def unreported(box: Outbox, limit: int = 1_000_000, hidden: Any = NONE, without: Any = ()) -> list[int]:
     return [each.offset for each in box.unreported("t", limit, np.array(hidden, np.int64), without)]
 
 
@@ -60,10 +60,10 @@ def test_many_outcomes_cost_those_nothing_who_ask_for_a_few():
     ended(box, range(900_000), "http://many")
     ended(box, range(900_000, 900_003), "http://few", 2)
     with asked() as counts:
-        assert untold(box, 10) == list(range(10))
-        assert untold(box, 10, without=["http://many"]) == [900_000, 900_001, 900_002]
-        assert untold(box, 10, without=["http://many", "http://few", "http://unknown"]) == []
-        assert untold(box, 10, hidden=range(10)) == list(range(10, 20))
+        assert unreported(box, 10) == list(range(10))
+        assert unreported(box, 10, without=["http://many"]) == [900_000, 900_001, 900_002]
+        assert unreported(box, 10, without=["http://many", "http://few", "http://unknown"]) == []
+        assert unreported(box, 10, hidden=range(10)) == list(range(10, 20))
     assert sum(counts) < 10 * (10 + SLACK)
 
 
@@ -71,9 +71,9 @@ def test_what_was_told_is_looked_at_once():
     box = Outbox()
     ended(box, range(10_000), "http://x")
     told(box, range(4_000))
-    assert untold(box, 5) == list(range(4_000, 4_005))
+    assert unreported(box, 5) == list(range(4_000, 4_005))
     with asked() as counts:
-        assert untold(box, 5) == list(range(4_000, 4_005))
+        assert unreported(box, 5) == list(range(4_000, 4_005))
     assert sum(counts) < 5 * (5 + SLACK)
 
 
@@ -82,10 +82,10 @@ def test_who_has_waited_longest_is_told_first_and_in_the_order_in_which_it_came(
     ended(box, range(5, 8), "http://b", 2)
     ended(box, range(3), "http://a", 1)
     ended(box, range(8, 9), "http://a", 3)
-    assert untold(box) == [0, 1, 2, 8, 5, 6, 7]
-    assert untold(box, 5) == [0, 1, 2, 8, 5]
+    assert unreported(box) == [0, 1, 2, 8, 5, 6, 7]
+    assert unreported(box, 5) == [0, 1, 2, 8, 5]
     told(box, range(3))
-    assert untold(box) == [5, 6, 7, 8]
+    assert unreported(box) == [5, 6, 7, 8]
 
 
 def test_other_news_of_a_place_is_told_once():
@@ -95,13 +95,13 @@ def test_other_news_of_a_place_is_told_once():
     box.watch(at, "http://x")
     box.conclude(at, np.array([DEAD]), np.ones(1, np.bool_), 1)
     told(box, range(1), DEAD)
-    assert untold(box) == [1, 2]
+    assert unreported(box) == [1, 2]
     box.conclude(at, np.array([SETTLED]), np.zeros(1, np.bool_), 2)
     assert [(each.offset, each.fate) for each in box.unreported("t", 9, NONE, ())] == [
         *((1, "settled"), (2, "settled"), (0, "settled"))
     ]
     told(box, range(3))
-    assert (untold(box), box.urls) == ([], {})
+    assert (unreported(box), box.urls) == ([], {})
 
 
 @pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(5, 50))])
@@ -119,12 +119,12 @@ def test_the_queues_are_what_the_outcomes_are(seed: int, monkeypatch: pytest.Mon
         if random.random() < 0.05:
             loaded = Outbox()
             loaded.load(box.urls, box.watched.columns().copy(), box.outcomes.columns().copy())
-            assert sorted(untold(loaded)) == sorted(untold(box))
+            assert sorted(unreported(loaded)) == sorted(unreported(box))
             box = loaded
         rows = box.outcomes.columns()
-        assert sorted(untold(box)) == rows[0].tolist()
+        assert sorted(unreported(box)) == rows[0].tolist()
         for number, url in box.urls.items():
             others = [each for each in box.urls.values() if each != url]
             mine = rows[0, rows[1 + OUTCOMES.index("url")] == number]
-            assert untold(box, without=others) == mine.tolist()
+            assert unreported(box, without=others) == mine.tolist()
         assert sum(len(queue._packed) for queue in box._queues.values()) <= 2 * rows.shape[1] + 4 * outbox.SLACK

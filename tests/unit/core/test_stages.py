@@ -8,7 +8,7 @@ import pytest
 from tests.unit.core.desk import Desk
 from wherry.core.decide import staging
 from wherry.core.state import stages
-from wherry.core.state.stages import Stage, StagedBatch, Stages
+from wherry.core.state.stages import OpenStage, StagedBatch, Stages
 from wherry.model.schema import compact
 
 QUERY = "0c6a1f0e-5a0e-4c57-9f0e-0123456789ab"
@@ -104,9 +104,9 @@ def test_bytes_are_not_summed_up_for_each_batch():
             looks.append(1)
             return 7
 
-    known.open["s"] = Stage("s", 0, [Looked(1, 0, 1, 0, 7, None) for _ in range(100)])
+    known.open["s"] = OpenStage("s", 0, [Looked(1, 0, 1, 0, 7, None) for _ in range(100)])
     once = len(looks)
     assert [known.bytes() for _ in range(50)] == [700] * 50
     assert len(looks) == once
-    known.open["s"] = Stage("s", 0)
+    known.open["s"] = OpenStage("s", 0)
     assert known.bytes() == 0, "another one in its place"

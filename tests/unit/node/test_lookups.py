@@ -10,7 +10,7 @@ import pytest
 from tests.integration.receiver import until
 from wherry.node.webhooks import lookups
 from wherry.node.webhooks.lookups import Lookups, NotTried
-from wherry.node.webhooks.targets import Refused, Target, Targets
+from wherry.node.webhooks.targets import Target, TargetRefused, Targets
 
 
 class System:
@@ -151,7 +151,7 @@ def test_an_answer_that_is_kept_is_judged_at_each_use(system):
         strict._lookups = lenient._lookups = Lookups(system)
         target = Target.of("http://a/")
         assert await lenient.addresses(target) == ["192.0.2.1"]
-        with pytest.raises(Refused):
+        with pytest.raises(TargetRefused):
             await strict.addresses(target)
         assert system.asked == ["a"]
 

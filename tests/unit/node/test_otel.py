@@ -8,7 +8,7 @@ from opentelemetry.trace import SpanKind, format_span_id, format_trace_id
 
 import wherry
 from tests.behaviour.world import START_MS, VirtualClock, in_loop, reader_of
-from wherry.broker.metrics.tracing import Parent, Span, Tracing
+from wherry.broker.metrics.tracing import Parent, TraceSpan, Tracing
 from wherry.broker.opening import start
 from wherry.journal.memory import MemoryEngine
 from wherry.model.schema import Message
@@ -92,5 +92,5 @@ async def test_a_publish_that_somebody_else_waits_for_is_told_when_it_is_durable
 @pytest.mark.parametrize("traceparent", [f"00-{TRACE}-{PARENT}-00", "nonsense", "", f"00-{'0' * 32}-{PARENT}-01"])
 def test_what_is_not_sampled_or_broken_makes_no_span(traceparent: str):
     tracer, exporter = recording()
-    tracer.span(Span("publish t", Parent(traceparent), 1, 2, {}))
+    tracer.span(TraceSpan("publish t", Parent(traceparent), 1, 2, {}))
     assert exporter.get_finished_spans() == ()

@@ -17,7 +17,7 @@ from wherry.journal.memory import MemoryEngine
 from wherry.model.errors import InvalidInput
 from wherry.node.sinks import otlp
 from wherry.node.sinks.flusher import Flusher, Outlet
-from wherry.node.sinks.sink import Named, Sample, find, number, samples_of
+from wherry.node.sinks.sink import MetricSample, Named, find, number, samples_of
 from wherry.node.sinks.statsd import Statsd
 
 INFINITE = float("inf")
@@ -34,7 +34,7 @@ class Listed:
     def open(self, options: Mapping[str, str]) -> None:
         self.opened += 1
 
-    def flush(self, samples: Sequence[Sample]) -> None:
+    def flush(self, samples: Sequence[MetricSample]) -> None:
         if self.failing:
             raise OSError("nobody is there")
         self.flushed += 1
@@ -52,10 +52,10 @@ def test_series_become_samples():
     histogram.add_metric(["r"], [("1", 2.0), ("+Inf", 5.0)], 12.5)
     histogram.add_metric(["s"], [("1", 0.0), ("+Inf", 0.0)], 0.0)
     assert samples_of([counter, GaugeMetricFamily("g", "about g", 7.0), histogram]) == [
-        Sample("c_total", "counter", {"topic": "t"}, 3.0, about="about c"),
-        Sample("g", "gauge", {}, 7.0, about="about g"),
-        Sample("h", "histogram", {"route": "r"}, 12.5, 5, ((1.0, 2), (INFINITE, 5)), "about h"),
-        Sample("h", "histogram", {"route": "s"}, 0.0, 0, ((1.0, 0), (INFINITE, 0)), "about h"),
+        MetricSample("c_total", "counter", {"topic": "t"}, 3.0, about="about c"),
+        MetricSample("g", "gauge", {}, 7.0, about="about g"),
+        MetricSample("h", "histogram", {"route": "r"}, 12.5, 5, ((1.0, 2), (INFINITE, 5)), "about h"),
+        MetricSample("h", "histogram", {"route": "s"}, 0.0, 0, ((1.0, 0), (INFINITE, 0)), "about h"),
     ]
 
 
@@ -63,23 +63,23 @@ def test_statsd_sends_differences_and_tags():
     sink = Statsd()
     sink._prefix = "q."
 
-    def lines(*samples: Sample) -> list[bytes]:
+    def lines(*samples: MetricSample) -> list[bytes]:
         return list(sink._lines(samples))
 
-    first = Sample("c", "counter", {"topic": "a,b|c"}, 3.0)
-    assert lines(first, Sample("g", "gauge", {}, 1.5)) == [b"q.c:3|c|#topic:a_b_c", b"q.g:1.5|g"]
+    first = MetricSample("c", "counter", {"topic": "a,b|c"}, 3.0)
+    assert lines(first, MetricSample("g", "gauge", {}, 1.5)) == [b"q.c:3|c|#topic:a_b_c", b"q.g:1.5|g"]
     assert lines(first) == []
-    assert lines(Sample("c", "counter", {"topic": "a,b|c"}, 5.0)) == [b"q.c:2|c|#topic:a_b_c"]
-    assert lines(Sample("c", "counter", {"topic": "a,b|c"}, 1.0)) == [b"q.c:1|c|#topic:a_b_c"]
-    assert lines(Sample("h", "histogram", {}, 0.5, 2)) == [b"q.h_count:2|c", b"q.h_sum:0.5|c"]
+    assert lines(MetricSample("c", "counter", {"topic": "a,b|c"}, 5.0)) == [b"q.c:2|c|#topic:a_b_c"]
+    assert lines(MetricSample("c", "counter", {"topic": "a,b|c"}, 1.0)) == [b"q.c:1|c|#topic:a_b_c"]
+    assert lines(MetricSample("h", "histogram", {}, 0.5, 2)) == [b"q.h_count:2|c", b"q.h_sum:0.5|c"]
 
 
 def test_otlp_writes_what_its_schema_says():
     samples = [
-        Sample("c_total", "counter", {"topic": "t"}, 3.0, about="about c"),
-        Sample("c_total", "counter", {"topic": "u"}, 4.0, about="about c"),
-        Sample("g", "gauge", {}, 7.0),
-        Sample("h", "histogram", {}, 12.5, 5, ((1.0, 2), (2.0, 4), (INFINITE, 5))),
+        MetricSample("c_total", "counter", {"topic": "t"}, 3.0, about="about c"),
+        MetricSample("c_total", "counter", {"topic": "u"}, 4.0, about="about c"),
+        MetricSample("g", "gauge", {}, 7.0),
+        MetricSample("h", "histogram", {}, 12.5, 5, ((1.0, 2), (2.0, 4), (INFINITE, 5))),
     ]
     request = ParseDict(otlp.document(samples, 1, 2), ExportMetricsServiceRequest())
     counter, gauge, histogram = request.resource_metrics[0].scope_metrics[0].metrics

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from wherry.model.errors import InvalidInput
-from wherry.node.webhooks.targets import Refused, Target, Targets
+from wherry.node.webhooks.targets import Target, TargetRefused, Targets
 
 PRIVATE = [
     *("127.0.0.1", "127.8.9.1", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254"),
@@ -31,7 +31,7 @@ def resolving(*addresses: str):
 
 @pytest.mark.parametrize("address", [*PRIVATE, *NEVER])
 def test_addresses_that_are_not_of_the_internet_are_refused(address):
-    with pytest.raises(Refused, match=r"webhooks\.allow"):
+    with pytest.raises(TargetRefused, match=r"webhooks\.allow"):
         found(Targets(resolver=resolving(address)), "example.org")
     bare = address.partition("%")[0]
     with pytest.raises(InvalidInput, match="callback"):
@@ -51,7 +51,7 @@ def test_private_ones_can_be_allowed_in_one_word(address):
 
 @pytest.mark.parametrize("address", NEVER)
 def test_what_is_no_machine_cannot(address):
-    with pytest.raises(Refused):
+    with pytest.raises(TargetRefused):
         found(Targets(allow_private=True, resolver=resolving(address)), "x")
 
 

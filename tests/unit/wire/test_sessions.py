@@ -9,7 +9,7 @@ import pytest
 from wherry.sim.clients.amqp_link import AmqpLink
 from wherry.sim.clients.links import Subscribed
 from wherry.sim.clients.stomp_link import StompLink
-from wherry.sim.plan import Plan
+from wherry.sim.plan import RunPlan
 from wherry.sim.world import loop
 from wherry.sim.world.network import Weather
 from wherry.sim.world.wires import WireWorld
@@ -17,7 +17,7 @@ from wherry.wire.amqp.codec import methods as m
 from wherry.wire.amqp.codec import writer
 from wherry.wire.amqp.codec.frames import HEADER
 
-CALM = Plan((), (), 0, 0, 0, 1.0, 0.0, False, False, False)
+CALM = RunPlan((), (), 0, 0, 0, 1.0, 0.0, False, False, False)
 QUIET_S = 1.0
 """Long enough for whatever is under way to come."""
 

@@ -200,7 +200,7 @@ async def by_id(shard: Shard, topic: TopicState, message_id: str) -> pa.RecordBa
 
 
 async def find(shard: Shard, topic: TopicState, message_id: str) -> messages_by_id.Found:
-    """Where the message with an id is, or `NotFound`."""
+    """Return the partition and offset of the message with an id, or raise `NotFound`."""
     while True:
         try:
             return messages_by_id.find(shard.state, topic, message_id)
@@ -209,14 +209,14 @@ async def find(shard: Shard, topic: TopicState, message_id: str) -> messages_by_
 
 
 async def search(shard: Shard, topic: TopicState, wanted: Search) -> pa.RecordBatch:
-    """Messages that match, by partition and offset."""
+    """Return messages that match, by partition and offset."""
     return (await search_page(shard, topic, wanted)).batch
 
 
 async def search_page(
     shard: Shard, topic: TopicState, wanted: Search, *, after: str | None = None, bytes_max: int | None = None
 ) -> Page:
-    """The same, a page of it."""
+    """Return a page of messages that match."""
     wanted.checked()
     gathering, where = _Gathering(wanted.limit, bytes_max), wanted.where()
     partitions, first = list(topic.partitions.values()), 0
@@ -250,7 +250,7 @@ def _time_range(partition: Partition, wanted: Search) -> tuple[int, int]:
 async def scheduled(
     shard: Shard, topic: TopicState, subscription: str, from_ms: int | None, to_ms: int | None, limit: int
 ) -> pa.RecordBatch:
-    """What a subscription will be handed in a time range, soonest first."""
+    """Return what a subscription will get in a time range, soonest first."""
     return (await scheduled_page(shard, topic, subscription, from_ms, to_ms, limit)).batch
 
 
@@ -265,7 +265,7 @@ async def scheduled_page(
     after: str | None = None,
     bytes_max: int | None = None,
 ) -> Page:
-    """The same, a page of it."""
+    """Return a page of what a subscription will get in a time range."""
     now_ms = shard.now().wall_ms
     low = check.optional_integer("from_ms", from_ms, 0, limits.TIME_MS_MAX)
     high = check.optional_integer("to_ms", to_ms, 0, limits.TIME_MS_MAX)
@@ -288,7 +288,7 @@ async def scheduled_page(
 
 
 def _later(rows: Int64, done: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-    """Which of the rows (time, partition, offset) come after a place."""
+    """Return which of the rows (time, partition, offset) come after a place."""
     at, number, offset = rows
     return (at > done[0]) | ((at == done[0]) & ((number > done[1]) | ((number == done[1]) & (offset > done[2]))))
 
@@ -302,7 +302,7 @@ def _share(topic: TopicState, rows: Int64) -> int:
 
 
 async def _soonest(shard: Shard, topic: TopicState, rows: Int64) -> pa.RecordBatch:
-    """Messages of several partitions in the order of their rows."""
+    """Return messages of several partitions in the order of their rows."""
     batches, places = [], []
     for number in np.unique(rows[1]).tolist():
         here = np.flatnonzero(rows[1] == number)
@@ -315,12 +315,12 @@ async def _soonest(shard: Shard, topic: TopicState, rows: Int64) -> pa.RecordBat
 
 
 async def dead_letters(shard: Shard, topic: TopicState, wanted: DeadFilter) -> pa.RecordBatch:
-    """Dead letters that a filter means, with the whole message and what happened to it."""
+    """Return dead letters that match a filter, with the whole message and its history."""
     return _joined([block async for block in dead_blocks(shard, topic, wanted)], DEAD_LETTERS)
 
 
 async def dead_blocks(shard: Shard, topic: TopicState, wanted: DeadFilter) -> AsyncIterator[pa.RecordBatch]:
-    """The same, block by block."""
+    """Yield dead letters block by block."""
     async for block, _ in _graves(shard, topic, wanted, None, lambda: SLICE_MESSAGES):
         yield block
 
@@ -328,7 +328,7 @@ async def dead_blocks(shard: Shard, topic: TopicState, wanted: DeadFilter) -> As
 async def dead_page(
     shard: Shard, topic: TopicState, wanted: DeadFilter, *, after: str | None = None, bytes_max: int | None = None
 ) -> Page:
-    """The same, a page of it."""
+    """Return a page of dead letters."""
     gathering = _Gathering(wanted.checked().limit, bytes_max)
     async for block, subscription in _graves(shard, topic, wanted, after, gathering.left):
         if gathering.add(block, "partition", subscription, "offset"):
@@ -339,7 +339,7 @@ async def dead_page(
 async def _graves(
     shard: Shard, topic: TopicState, wanted: DeadFilter, after: str | None, left: Callable[[], int]
 ) -> AsyncIterator[tuple[pa.RecordBatch, int]]:
-    """Dead letters by partition, subscription and offset, each block with the number of its subscription."""
+    """Yield dead letters by partition, subscription and offset, each block with the number of its subscription."""
     shard.upkeep(shard.now())
     if after is None:
         groups = select(shard.state, topic, wanted)
@@ -355,14 +355,14 @@ async def _graves(
 
 
 def _behind(topic: TopicState, groups: list[DeadGroup], place: tuple[int, ...]) -> list[DeadGroup]:
-    """What comes after a place: partitions in the order of their first use, in each the subscriptions by number."""
+    """Return the dead letters after a place, by first use of the partition, then by number of the subscription."""
     number, subscription, offset = place
-    turns = {each: turn for turn, each in enumerate(topic.partitions)}
-    if number not in turns:
+    ranks = {each: rank for rank, each in enumerate(topic.partitions)}
+    if number not in ranks:
         raise NotFound("partition", str(number))
-    done, rest = (turns[number], subscription), []
+    done, rest = (ranks[number], subscription), []
     for group in groups:
-        here = (turns[group.partition], group.subscription)
+        here = (ranks[group.partition], group.subscription)
         rows = group.rows[:, group.offsets > offset] if here == done else group.rows
         if here >= done and rows.shape[1]:
             rest.append(replace(group, rows=rows))

@@ -110,7 +110,7 @@ class Delivery:
         return [(self.tokens[number], offsets[of_lease == number]) for number in distinct(of_lease).tolist()]
 
     async def ack(self, rows: Rows = None) -> None:
-        """Ack these messages; durable on return. Raise `StaleLease` if a lease is over; then nothing was settled."""
+        """Ack these messages; durable on return. Raise `StaleLease` if a lease has ended; then nothing was settled."""
         await self._settler.ack(self.parts(rows))
 
     async def nack(self, rows: Rows = None, *, delay_ms: int | None = None, error: str = "") -> None:
@@ -250,7 +250,7 @@ class Consumer:
         return delivery
 
     async def _leased(self, messages: int, bytes_max: int, wait_ms: int | None) -> list[Lease]:
-        """Try to lease messages, and wait for a wake-up to try again, until there are some or the time is over."""
+        """Lease messages; wait for a wake-up and try again until there are some or `wait_ms` has passed."""
         clock, waiters = self._shard.clock, self._shard.waiters
         until_ms = None if wait_ms is None else clock.steady_ms() + wait_ms
         missed: dict[int | str, int] = {}

@@ -96,7 +96,7 @@ class MessageCalls(BrokerCalls):
     async def scheduled(
         self, topic: str, subscription: str, *, from_ms: int | None = None, to_ms: int | None = None, limit: int = 1_000
     ) -> pa.RecordBatch:
-        """What will be handed to a subscription in a time range, soonest first."""
+        """Return what a subscription will get in a time range, soonest first."""
         known = self.shard.state.topic(topic)
         return await browse.scheduled(self.shard, known, subscription, from_ms, to_ms, limit)
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wherry.broker.calls.calls import BrokerCalls
-from wherry.broker.waiting.watches import Watch
+from wherry.broker.waiting.watches import FateWatch
 from wherry.core.index.offsets import distinct
 from wherry.core.inspect import by_id
 from wherry.core.state import fates
@@ -83,7 +83,7 @@ class OutcomeCalls(BrokerCalls):
         shard = self.shard
         shard.committer.check()
         known = shard.state.topic(topic)
-        watch = Watch(known.number, published.partition, published.offset, until)
+        watch = FateWatch(known.number, published.partition, published.offset, until)
         for number in distinct(published.partition).tolist():
             mine = published.offset[published.partition == number]
             if number not in known.partitions or int(mine.max()) >= known.partitions[number].next_offset:
@@ -94,7 +94,7 @@ class OutcomeCalls(BrokerCalls):
         await self._bring_up_to_date(known, watch)
         return Fates(published.partition, published.offset, watch.code)
 
-    async def _wait(self, watch: Watch, timeout_ms: int) -> None:
+    async def _wait(self, watch: FateWatch, timeout_ms: int) -> None:
         watches = self.shard.watches
         watches.add(watch)
         try:
@@ -107,7 +107,7 @@ class OutcomeCalls(BrokerCalls):
         if not watch.is_complete():
             self.shard.committer.check()
 
-    async def _bring_up_to_date(self, topic: TopicState, watch: Watch) -> None:
+    async def _bring_up_to_date(self, topic: TopicState, watch: FateWatch) -> None:
         """Update the fates of messages that have not ended; `delivered` stays, even if the message waits again."""
         shard = self.shard
         for number in distinct(watch.partition).tolist():

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from wherry.broker.calls.calls import BrokerCalls
-from wherry.broker.commit.gathering import TURN_BYTES, Gathering
+from wherry.broker.commit.gathering import PATIENT_BYTES_MAX, Gathering
 from wherry.broker.commit.shard import Choice
 from wherry.core.decide import leasing, publishing, staging
 from wherry.core.decide.volatile import joined
@@ -63,7 +63,7 @@ class PublishCalls(BrokerCalls):
         number = self.shard.state.catalog.topics.get(topic) if isinstance(topic, str) else None
         config = None if number is None else self.shard.state.topics[number].config
         row = None if config is None or not chosen.is_plain else single_row(messages)
-        if config is None or row is None or row.size > min(TURN_BYTES, config.payload_bytes_max):
+        if config is None or row is None or row.size > min(PATIENT_BYTES_MAX, config.payload_bytes_max):
             return None
         if config.partitions > 1 and row.rows.key is None:
             return None

@@ -128,7 +128,10 @@ class Committer:
             self._room = None
 
     def fail(self, fault: WherryError) -> None:
-        """Stop the journal: every waiting call and every later call raises `fault`."""
+        """Stop: calls that wait for a position not yet durable, and all later calls, raise `fault`.
+
+        Only the first fault counts. It is the reason of a failure, or `Closed` after the last write of a clean close.
+        """
         if self.failure is not None:
             return
         self.failure = fault

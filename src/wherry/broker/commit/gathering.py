@@ -1,9 +1,9 @@
 """Publishes of one turn of the event loop are one batch for each topic, one journal entry, one sync.
 
     add … add … │ end of the turn │ submit: in the topics ──► stored: on disk ──► answers
-                                    in order, one turn after the other
+                                    in order, one submission after the other
 
-Every wire adds here, and so does `Broker.publish` with a single message. Turns are submitted one after the other, so a
+Every wire adds here, and so does `Broker.publish` with a single message. Submissions follow one after the other, so a
 topic keeps the order in which messages arrived. While a sync is under way, messages are gathered until the sync ends:
 they could not be on disk sooner, and one large batch costs less than many small ones.
 
@@ -32,7 +32,7 @@ from wherry.model.schema import MESSAGE, Publishable
 BATCH_BYTES_MAX = 8 << 20
 """Most bytes of one batch: each has to fit one entry of the journal."""
 
-TURN_BYTES = 64 << 10
+PATIENT_BYTES_MAX = 64 << 10
 """Most bytes gathered while a sync is under way; with more they are submitted at once, ready for the next sync."""
 
 OPTIONS = {True: PublishOptions(persistent=True), False: PublishOptions(persistent=False)}
@@ -46,7 +46,7 @@ _AS_GIVEN = Handling(persistent=True)
 _log = logging.getLogger("wherry.publish")
 
 
-class Target(Protocol):
+class SubmitPort(Protocol):
     """The calls of a broker that gathering needs."""
 
     def find_topic(self, name: str) -> Topic | None: ...
@@ -63,7 +63,7 @@ class Target(Protocol):
 
 
 class Run(NamedTuple):
-    """Rows of one caller within a group."""
+    """Rows of one caller within a batch."""
 
     rows: Rows
     handling: Handling
@@ -82,7 +82,7 @@ class Run(NamedTuple):
             yield self._replace(rows=rows, first=self.first + at)
 
 
-class Part(NamedTuple):
+class AnsweredRuns(NamedTuple):
     """Runs that were submitted together, and the answer to all of them."""
 
     topic: str
@@ -92,8 +92,8 @@ class Part(NamedTuple):
 
 
 @dataclass(slots=True)
-class Group:
-    """Runs of one turn for one topic, to be one batch."""
+class TopicBatch:
+    """Runs of a submission for one topic, which become one batch."""
 
     topic: str
     persistent: bool
@@ -114,60 +114,63 @@ class Group:
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
-    """The messages added in one turn of the loop, and the functions to call when they are submitted and stored."""
+class Submission:
+    """Messages that are submitted together, and the functions to call when they are submitted and stored.
 
-    groups: list[Group] = field(default_factory=list)
+    They were added in one turn of the loop, or in several during a sync.
+    """
+
+    batches: list[TopicBatch] = field(default_factory=list)
     size: int = 0
-    parts: list[Part] = field(default_factory=list)
-    """The answers, once the turn is submitted."""
-    on_submitted: list[Callable[[Turn], None]] = field(default_factory=list)
-    on_stored: list[Callable[[Turn, WherryError | None], None]] = field(default_factory=list)
-    """Called with the reason if the journal failed: then nothing of the turn is promised."""
+    parts: list[AnsweredRuns] = field(default_factory=list)
+    """The answers of the broker, once all batches are submitted."""
+    on_submitted: list[Callable[[Submission], None]] = field(default_factory=list)
+    on_stored: list[Callable[[Submission, WherryError | None], None]] = field(default_factory=list)
+    """Called with the reason if the journal failed: then none of the messages is promised to be stored."""
 
     @property
     def position(self) -> int:
-        """Return the position of the journal at which all of the turn is durable."""
+        """Return the position of the journal at which all messages are durable."""
         return max((part.position for part in self.parts), default=0)
 
 
 class Gathering:
-    """Gathers the publishes of a turn, submits them and answers their callers."""
+    """Gathers publishes, submits them together and answers their callers."""
 
-    def __init__(self, broker: Target) -> None:
+    def __init__(self, broker: SubmitPort) -> None:
         self._broker = broker
-        self._turn = Turn()
-        self._open: dict[tuple[str, bool], Group] = {}
+        self._filling = Submission()
+        self._open: dict[tuple[str, bool], TopicBatch] = {}
         self._scheduled = False
-        self._waiting: deque[Turn] = deque()
-        self._written: deque[Turn] = deque()
+        self._waiting: deque[Submission] = deque()
+        self._written: deque[Submission] = deque()
         self._submitting: asyncio.Task[None] | None = None
         self._storing: asyncio.Task[None] | None = None
 
     @property
-    def turn(self) -> Turn:
-        """Return the turn that `add` adds to at this moment; it will end, even if nothing more is added."""
+    def open_submission(self) -> Submission:
+        """Return the submission that `add` adds to now; it is submitted even if nothing more is added."""
         self._schedule()
-        return self._turn
+        return self._filling
 
-    def add(self, topic: str, rows: Rows, handling: Handling, owner: object, *, separable: bool = False) -> Turn:
-        """Add rows for a topic to this turn. Persistent and transient messages of a topic keep their order."""
+    def add(self, topic: str, rows: Rows, handling: Handling, owner: object, *, separable: bool = False) -> Submission:
+        """Add rows for a topic to the open submission. Persistent and transient rows of a topic keep their order."""
         persistent = handling.persistent
-        group = self._open.get((topic, persistent))
-        if group is None or group.size + rows.size > BATCH_BYTES_MAX:
-            group = self._open[topic, persistent] = Group(topic, persistent)
+        batch = self._open.get((topic, persistent))
+        if batch is None or batch.size + rows.size > BATCH_BYTES_MAX:
+            batch = self._open[topic, persistent] = TopicBatch(topic, persistent)
             self._open.pop((topic, not persistent), None)
-            self._turn.groups.append(group)
-        group.add(Run(rows, handling, owner, separable))
-        self._turn.size += rows.size
+            self._filling.batches.append(batch)
+        batch.add(Run(rows, handling, owner, separable))
+        self._filling.size += rows.size
         self._schedule()
-        return self._turn
+        return self._filling
 
     async def publish(self, topic: str, rows: Rows, handling: Handling) -> Published:
         """Add the rows of one call, all of them or none; return when they are stored."""
         answered = asyncio.get_running_loop().create_future()
-        turn = self.add(topic, rows, handling, answered)
-        self._answer_calls(turn)
+        submission = self.add(topic, rows, handling, answered)
+        self._answer_calls(submission)
         answer, start = await answered
         return _own(answer, start, len(rows))
 
@@ -176,29 +179,29 @@ class Gathering:
         answered = asyncio.get_running_loop().create_future()
         for persistent in (True, False):
             self._open.pop((topic, persistent), None)  # messages that are added later come later
-        group = Group(topic, persistent=True, whole=(messages, options))
-        group.runs.append(Run(Rows([]), _AS_GIVEN, answered, separable=False))
-        self._turn.groups.append(group)
-        self._turn.size += TURN_BYTES  # it is large: no sync is waited for
-        self._answer_calls(self._turn)
+        batch = TopicBatch(topic, persistent=True, whole=(messages, options))
+        batch.runs.append(Run(Rows([]), _AS_GIVEN, answered, separable=False))
+        self._filling.batches.append(batch)
+        self._filling.size += PATIENT_BYTES_MAX  # the batch is large: it does not wait for a sync
+        self._answer_calls(self._filling)
         self._schedule()
         answer, _ = await answered
         return answer
 
-    def _answer_calls(self, turn: Turn) -> None:
-        if _answer not in turn.on_stored:
-            turn.on_submitted.append(self._answer_stored)
-            turn.on_stored.append(_answer)
+    def _answer_calls(self, submission: Submission) -> None:
+        if _answer not in submission.on_stored:
+            submission.on_submitted.append(self._answer_stored)
+            submission.on_stored.append(_answer)
 
     def is_open(self, topic: str) -> bool:
         """Return whether messages for a topic were added that are not in it yet."""
         return bool(self._open or self._waiting) and any(
-            group.topic == topic for turn in (*self._waiting, self._turn) for group in turn.groups
+            batch.topic == topic for each in (*self._waiting, self._filling) for batch in each.batches
         )
 
     async def flush(self) -> None:
         """Wait until everything that was added so far is in its topic, so that a reader finds it there."""
-        self._end_turn()
+        self._close_submission()
         if not self._waiting:
             return
         submitted = asyncio.get_running_loop().create_future()
@@ -208,24 +211,24 @@ class Gathering:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._end_of_turn)
+            asyncio.get_running_loop().call_soon(self._at_end_of_turn)
 
-    def _end_of_turn(self) -> None:
+    def _at_end_of_turn(self) -> None:
         self._scheduled = False
         if self._written and self._is_patient():
             return
-        self._end_turn()
+        self._close_submission()
 
     def _is_patient(self) -> bool:
         """Return whether the added messages may wait for the sync under way, and for more that arrive meanwhile."""
-        turn = self._turn
-        return turn.size < TURN_BYTES and all(group.persistent for group in turn.groups)
+        submission = self._filling
+        return submission.size < PATIENT_BYTES_MAX and all(batch.persistent for batch in submission.batches)
 
-    def _end_turn(self) -> None:
-        turn = self._turn
-        if turn.groups or turn.on_submitted or turn.on_stored:
-            self._waiting.append(turn)
-            self._turn = Turn()
+    def _close_submission(self) -> None:
+        submission = self._filling
+        if submission.batches or submission.on_submitted or submission.on_stored:
+            self._waiting.append(submission)
+            self._filling = Submission()
             self._open.clear()
         if self._submitting is None and self._waiting:
             self._submitting = asyncio.get_running_loop().create_task(self._submit_all(), name="wherry gathering")
@@ -233,30 +236,32 @@ class Gathering:
     async def _submit_all(self) -> None:
         try:
             while self._waiting:
-                turn = self._waiting[0]
-                await self._submit(turn)
+                submission = self._waiting[0]
+                await self._submit(submission)
                 self._waiting.popleft()
-                for call in turn.on_submitted:
-                    call(turn)
-                self._written.append(turn)
+                for call in submission.on_submitted:
+                    call(submission)
+                self._written.append(submission)
                 if self._storing is None:
                     self._storing = asyncio.get_running_loop().create_task(self._store_all())
         finally:
             self._submitting = None
 
-    async def _submit(self, turn: Turn) -> None:
-        for group in turn.groups:
-            for runs in fitting(self._broker.find_topic(group.topic), group):
+    async def _submit(self, submission: Submission) -> None:
+        for batch in submission.batches:
+            for runs in fitting(self._broker.find_topic(batch.topic), batch):
                 try:
-                    turn.parts += await self._publish(group, runs)
+                    submission.parts += await self._publish(batch, runs)
                 except Exception as fault:  # other callers must not wait for ever, whatever failed
                     _log.exception("publishes failed")
-                    turn.parts.append(Part(group.topic, runs, 0, WherryError(f"{type(fault).__name__}: {fault}")))
+                    submission.parts.append(
+                        AnsweredRuns(batch.topic, runs, 0, WherryError(f"{type(fault).__name__}: {fault}"))
+                    )
 
-    async def _publish(self, group: Group, runs: list[Run]) -> list[Part]:
+    async def _publish(self, batch: TopicBatch, runs: list[Run]) -> list[AnsweredRuns]:
         """Submit runs as one batch; if it is refused, each run alone, and each row of a separable run alone."""
-        messages, options = group.whole or (batch_of(runs, plain=group.plain), OPTIONS[group.persistent])
-        position, answer = await self._broker.submit(group.topic, messages, options)
+        messages, options = batch.whole or (batch_of(runs, plain=batch.plain), OPTIONS[batch.persistent])
+        position, answer = await self._broker.submit(batch.topic, messages, options)
         run = runs[0]
         if isinstance(answer, OF_ONE):
             if len(runs) > 1:
@@ -268,48 +273,48 @@ class Gathering:
             else:
                 alone = []
             if alone:
-                return [part for each in alone for part in await self._publish(group, [each])]
+                return [part for each in alone for part in await self._publish(batch, [each])]
         if isinstance(answer, WherryError) and run.separable:  # `publish` counts its refusals itself
-            self._broker.count_refusal(group.topic, answer)
-        return [Part(group.topic, runs, position, answer)]
+            self._broker.count_refusal(batch.topic, answer)
+        return [AnsweredRuns(batch.topic, runs, position, answer)]
 
     async def _store_all(self) -> None:
         try:
             while self._written:
-                turn = self._written[0]
+                submission = self._written[0]
                 try:
-                    await self._broker.stored(turn.position)
+                    await self._broker.stored(submission.position)
                 except WherryError as fault:  # the journal failed: nothing of this is promised
                     self._fail(fault)
                     return
                 self._written.popleft()
-                for call in turn.on_stored:
-                    call(turn, None)
-                self._end_turn()
+                for call in submission.on_stored:
+                    call(submission, None)
+                self._close_submission()
         finally:
             self._storing = None
 
     def _fail(self, fault: WherryError) -> None:
         written = list(self._written)
         self._written.clear()
-        for turn in written:
-            for call in turn.on_stored:
-                call(turn, fault)
-        self._end_turn()
+        for submission in written:
+            for call in submission.on_stored:
+                call(submission, fault)
+        self._close_submission()
 
-    def _answer_stored(self, turn: Turn) -> None:
+    def _answer_stored(self, submission: Submission) -> None:
         """Answer calls that need not wait for the disk, as their messages are transient."""
-        for part in turn.parts:
+        for part in submission.parts:
             if self._broker.is_stored(part.position):
                 _answer_part(part)
 
 
-def _answer(turn: Turn, fault: WherryError | None) -> None:
-    for part in turn.parts:
+def _answer(submission: Submission, fault: WherryError | None) -> None:
+    for part in submission.parts:
         _answer_part(part if fault is None else part._replace(answer=fault))
 
 
-def _answer_part(part: Part) -> None:
+def _answer_part(part: AnsweredRuns) -> None:
     """Give each call its answer and the row of the batch where its messages begin."""
     start = 0
     for run in part.runs:
@@ -332,14 +337,14 @@ def _own(answer: Published, start: int, count: int) -> Published:
     return Published(answer.partition[start:stop], answer.offset[start:stop], dead=dead, durable=answer.durable)
 
 
-def fitting(config: Topic | None, group: Group) -> list[list[Run]]:
-    """Split a group so that a bounded topic can accept it, dropping its oldest messages or refusing some of these."""
-    if config is None or group.whole is not None or (config.messages_max is None and config.bytes_max is None):
-        return [group.runs]
-    step = group.size if config.messages_max is None else config.messages_max
-    if config.overflow == "refuse" or (config.bytes_max is not None and group.size > config.bytes_max):
+def fitting(config: Topic | None, batch: TopicBatch) -> list[list[Run]]:
+    """Split a batch so that a bounded topic can accept it: it drops old messages, or refuses some of the batch."""
+    if config is None or batch.whole is not None or (config.messages_max is None and config.bytes_max is None):
+        return [batch.runs]
+    step = batch.size if config.messages_max is None else config.messages_max
+    if config.overflow == "refuse" or (config.bytes_max is not None and batch.size > config.bytes_max):
         step = 1  # each alone: those that fit are accepted
-    pieces = (each for run in group.runs for each in (run.split(step) if run.separable else (run,)))
+    pieces = (each for run in batch.runs for each in (run.split(step) if run.separable else (run,)))
     parts: list[list[Run]] = []
     room = 0
     for run in pieces:

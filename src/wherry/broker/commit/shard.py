@@ -300,11 +300,11 @@ class Shard:
             self.store.drop_topic(topic)
             self.arrivals.came(topic)
             self.pending_outcomes.forget_topic(topic)
-        self._tell(effects, gate)
+        self._report(effects, gate)
         if self.store.is_over() or (effects.stored and self.state.expiry_times and self._is_due_before_wake()):
             self.pressure.set()
 
-    def _tell(self, effects: Effects, position: int) -> None:
+    def _report(self, effects: Effects, position: int) -> None:
         """Report the effects: to callers that wait for a fate, to the outcomes for producers, to webhooks."""
         if self.watches:
             self.watches.look(effects)

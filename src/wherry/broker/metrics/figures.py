@@ -1,4 +1,4 @@
-"""The figures of one moment in the shape of Prometheus. Runs in any thread, since a moment is immutable.
+"""The figures of a snapshot in the shape of Prometheus. Runs in any thread, since a snapshot is immutable.
 
 Names of topics and subscriptions are user input, so how many have series of their own is bounded; all others are one,
 `(others)`: sums, and of lags in seconds the largest.
@@ -30,7 +30,7 @@ Series: TypeAlias = dict[Labels, float]
 
 
 class Timing(NamedTuple):
-    """A histogram of one moment: counts by bound, and beyond the last one."""
+    """A histogram at one time: counts by bound, and beyond the last one."""
 
     name: str
     about: str
@@ -41,7 +41,7 @@ class Timing(NamedTuple):
 
 
 @dataclass(slots=True)
-class Moment:
+class MetricsSnapshot:
     """All figures, read at one time."""
 
     broker: BrokerFigures
@@ -116,28 +116,28 @@ OF_SUBSCRIPTION = {
 
 
 class Collector(CollectorBase):
-    """Yields all families of the last moment, or of now (without topics) before the first."""
+    """Yields all families of the last snapshot; before the first one, the current figures without topics."""
 
-    def __init__(self, now: Callable[[], Moment]) -> None:
-        self.moment: Moment | None = None
+    def __init__(self, now: Callable[[], MetricsSnapshot]) -> None:
+        self.snapshot: MetricsSnapshot | None = None
         self._now = now
 
     def collect(self) -> Iterator[Metric]:
         """See `prometheus_client`."""
-        moment = self.moment or self._now()
-        yield from _of_broker(moment)
-        yield from _histograms(moment.timings)
-        yield from _of_topics(moment)
+        snapshot = self.snapshot or self._now()
+        yield from _of_broker(snapshot)
+        yield from _histograms(snapshot.timings)
+        yield from _of_topics(snapshot)
 
 
-def _of_broker(moment: Moment) -> Iterator[Metric]:
+def _of_broker(snapshot: MetricsSnapshot) -> Iterator[Metric]:
     for name, (shown, about) in BROKER.items():
-        yield GaugeMetricFamily(shown, about, float(getattr(moment.broker, name)))
-    yield CounterMetricFamily("wherry_checkpoints", "Checkpoints written", moment.broker.checkpoints)
-    yield CounterMetricFamily("wherry_journal_entries", "Entries ever written and synced", moment.broker.entries)
-    for name, about, value in moment.gauges:
+        yield GaugeMetricFamily(shown, about, float(getattr(snapshot.broker, name)))
+    yield CounterMetricFamily("wherry_checkpoints", "Checkpoints written", snapshot.broker.checkpoints)
+    yield CounterMetricFamily("wherry_journal_entries", "Entries ever written and synced", snapshot.broker.entries)
+    for name, about, value in snapshot.gauges:
         yield GaugeMetricFamily(name, about, value)
-    for name, about, labels, series in moment.counts:
+    for name, about, labels, series in snapshot.counts:
         yield _family(CounterMetricFamily, (name, about), labels, series)
     yield _family(GaugeMetricFamily, ("wherry_build_info", "What runs here"), ("version",), {(version("wherry"),): 1.0})
 
@@ -171,8 +171,8 @@ class _Names:
         return (*self.topic(topic), OTHERS if subscription else "")
 
 
-def _of_topics(moment: Moment) -> Iterator[Metric]:
-    names, topics = _Names(moment.topics), list(moment.topics.values())
+def _of_topics(snapshot: MetricsSnapshot) -> Iterator[Metric]:
+    names, topics = _Names(snapshot.topics), list(snapshot.topics.values())
     for counter, shown in OF_TOPIC.items():
         series = _summed((names.topic(each.name), each.counters.get(counter, 0)) for each in topics)
         yield _family(CounterMetricFamily, shown, ("topic",), series)
@@ -180,13 +180,13 @@ def _of_topics(moment: Moment) -> Iterator[Metric]:
     yield from _subscription_counters(names, topics)
     yield from _subscription_gauges(names, topics)
     delivered: Series = {names.pair(each.name, sub.name): 0.0 for each in topics for sub in each.subscriptions}
-    for (topic, subscription), count in moment.delivered.items():
+    for (topic, subscription), count in snapshot.delivered.items():
         labels = names.pair(topic, subscription)
         delivered[labels] = delivered.get(labels, 0.0) + count
     shown = ("wherry_messages_delivered", "Messages handed over since the start, once for each time")
     yield _family(CounterMetricFamily, shown, ("topic", "subscription"), delivered)
     refused = _summed(
-        ((*(names.topic(name) if name else ("",)), code), count) for (name, code), count in moment.refused.items()
+        ((*(names.topic(name) if name else ("",)), code), count) for (name, code), count in snapshot.refused.items()
     )
     shown = ("wherry_publishes_refused", "Calls refused since the start, by code: bounds hit, bad input, a full disk")
     yield _family(CounterMetricFamily, shown, ("topic", "code"), refused)

@@ -23,7 +23,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from wherry.broker.metrics import figures
-from wherry.broker.metrics.figures import Labels, Moment, Timing
+from wherry.broker.metrics.figures import Labels, MetricsSnapshot, Timing
 from wherry.core.inspect import stats
 from wherry.core.state.state import SubscriptionState
 from wherry.model.errors import NotFound, WherryError
@@ -82,7 +82,7 @@ class Gauge(NamedTuple):
     read: Callable[[], float]
 
 
-class Count(NamedTuple):
+class CounterMetric(NamedTuple):
     """Figures that only grow, by their labels; read on request."""
 
     name: str
@@ -123,9 +123,9 @@ class Metrics:
         """Publishes that were refused, by topic and code of the error."""
         self.checkpoints = 0
         self.gauges: list[Gauge] = []
-        self.counts: list[Count] = []
+        self.counts: list[CounterMetric] = []
         self.registry = CollectorRegistry()
-        self._collector = figures.Collector(self._moment)
+        self._collector = figures.Collector(self._snapshot)
         self._looking = asyncio.Lock()
         self.registry.register(self._collector)
         ProcessCollector(registry=self.registry)
@@ -185,7 +185,7 @@ class Metrics:
 
     def count(self, name: str, about: str, labels: Labels, read: Callable[[], Mapping[Labels, float]]) -> None:
         """Add figures that only grow; their number must have a bound."""
-        self.counts.append(Count(name, about, labels, read))
+        self.counts.append(CounterMetric(name, about, labels, read))
 
     def _number(self, topic: str) -> int:
         """Return the name to count a topic under: names are user input, so only existing topics have their own."""
@@ -207,25 +207,25 @@ class Metrics:
     async def _told(self, tell: Callable[[CollectorRegistry], T]) -> T:
         async with self._looking:
             with uncollected():
-                self._collector.moment = await self._look()
+                self._collector.snapshot = await self._look()
                 return await asyncio.to_thread(tell, self.registry)
 
-    async def _look(self) -> Moment:
-        """Read the figures of this moment; with many topics, over a few turns of the loop."""
+    async def _look(self) -> MetricsSnapshot:
+        """Read all figures; with many topics, over a few turns of the loop."""
         state, now_ms = self._broker.shard.state, self._broker.shard.now().wall_ms
-        moment = self._moment()
+        snapshot = self._snapshot()
         for place, topic in enumerate(list(state.topics.values()), 1):
             if topic.number in state.topics:
-                moment.add(topic.number, stats.of_topic(state, topic, now_ms))
+                snapshot.add(topic.number, stats.of_topic(state, topic, now_ms))
             if place % TOPICS_A_TURN == 0:
                 await asyncio.sleep(0)
         self._forget_the_gone()
         for number, count in self.deliveries.items():
             config = state.subscriptions[number].config
-            moment.delivered[config.topic, config.name] = count
+            snapshot.delivered[config.topic, config.name] = count
         for (number, code), count in self.refusals.items():
-            moment.refused[state.topics[number].config.name if number else "", code] = count
-        return moment
+            snapshot.refused[state.topics[number].config.name if number else "", code] = count
+        return snapshot
 
     def _forget_the_gone(self) -> None:
         state = self._broker.shard.state
@@ -234,8 +234,8 @@ class Metrics:
         for key in [key for key in self.refusals if key[0] and key[0] not in state.topics]:
             del self.refusals[key]
 
-    def _moment(self) -> Moment:
-        return Moment(
+    def _snapshot(self) -> MetricsSnapshot:
+        return MetricsSnapshot(
             self._broker.figures(),
             [(gauge.name, gauge.about, gauge.read()) for gauge in self.gauges],
             [(count.name, count.about, count.labels, dict(count.read())) for count in self.counts],

@@ -56,8 +56,8 @@ class Parent(NamedTuple):
     tracestate: str = ""
 
 
-class Span(NamedTuple):
-    """One thing that happened to messages of one parent. Times are Unix microseconds."""
+class TraceSpan(NamedTuple):
+    """One event of messages with the same parent. Times are Unix microseconds."""
 
     name: str
     parent: Parent
@@ -68,13 +68,13 @@ class Span(NamedTuple):
 
 
 class Tracer(Protocol):
-    """Takes spans that are over."""
+    """Receives ended spans."""
 
-    def span(self, span: Span) -> None:
+    def span(self, span: TraceSpan) -> None:
         """Record it. Called from the event loop: it must not wait, nor raise."""
 
 
-class Held(NamedTuple):
+class TracedMessage(NamedTuple):
     """A traced message that a consumer holds, or that will come again."""
 
     parent: Parent
@@ -101,7 +101,7 @@ class Tracing:
     def __init__(self, shard: Shard, tracer: Tracer) -> None:
         self._shard = shard
         self._tracer = tracer
-        self._held: dict[Place, Held] = {}
+        self._held: dict[Place, TracedMessage] = {}
         shard.tracing = self
 
     def stop(self) -> None:
@@ -120,7 +120,7 @@ class Tracing:
         for parent, rows in parents(batch.column("headers")).items():
             row = rows[0]
             attributes = _about("publish", topic, len(rows), int(answer.partition[row]), int(answer.offset[row]))
-            spans.append(Span(f"publish {topic}", parent, began_us, now_us, attributes))
+            spans.append(TraceSpan(f"publish {topic}", parent, began_us, now_us, attributes))
         if position is None:
             for span in spans:
                 self._tracer.span(span)
@@ -143,17 +143,17 @@ class Tracing:
             places = [(subscription.number, int(partition[each]), int(offset[each])) for each in rows]
             before = self._held.get(places[0])
             if before is not None and before.failed_us:
-                waited = Span(f"retry {topic}", parent, before.failed_us, leased_us, attributes)
+                waited = TraceSpan(f"retry {topic}", parent, before.failed_us, leased_us, attributes)
             else:
-                waited = Span(f"wait {topic}", parent, int(published[rows].min()), leased_us, attributes)
+                waited = TraceSpan(f"wait {topic}", parent, int(published[rows].min()), leased_us, attributes)
             self._tracer.span(waited)
-            self._tracer.span(Span(f"deliver {topic}", parent, leased_us, now_us, attributes))
-            self._hold(places, Held(parent))
+            self._tracer.span(TraceSpan(f"deliver {topic}", parent, leased_us, now_us, attributes))
+            self._hold(places, TracedMessage(parent))
 
     @_harmless
     def written(self, entry: Entry, position: int) -> None:
         """Record what an applied entry ends, as spans, once the entry is durable."""
-        spans: list[Span] = []
+        spans: list[TraceSpan] = []
         for op in entry.ops:
             match op:
                 case ops.Settle() if self._held:
@@ -171,31 +171,31 @@ class Tracing:
         if spans:
             _ = self._shard.keep(self._end(spans, position))
 
-    async def _end(self, spans: list[Span], position: int) -> None:
+    async def _end(self, spans: list[TraceSpan], position: int) -> None:
         with suppress(WherryError):  # the journal failed: none of it happened
             await self._shard.committer.wait(position)
             self._report(spans, self._shard.clock.wall_us())
 
     @_harmless
-    def _report(self, spans: list[Span], now_us: int) -> None:
+    def _report(self, spans: list[TraceSpan], now_us: int) -> None:
         for span in spans:
             self._tracer.span(span._replace(end_us=now_us))
 
     def _settled(
         self, number: int, partition: int, offset: Int64, at_us: int, error: str = "", *, dead: bool = False
-    ) -> Iterable[Span]:
+    ) -> Iterable[TraceSpan]:
         """Return the traced messages among those that left their leases; failed ones are kept until they come again."""
         rows: dict[Parent, list[int]] = {}
         for each in self._among(number, partition, offset):
             held = self._held.pop((number, partition, each))
             rows.setdefault(held.parent, []).append(each)
             if error and not dead:
-                self._held[number, partition, each] = Held(held.parent, at_us)
+                self._held[number, partition, each] = TracedMessage(held.parent, at_us)
         for parent, found in rows.items():
             config = self._shard.state.subscriptions[number].config
             attributes = _about("settle", config.topic, len(found), partition, found[0])
             attributes |= {"wherry.subscription": config.name, "wherry.outcome": "failed" if error else "done"}
-            yield Span(f"settle {config.topic}", parent, at_us, at_us, attributes, error)
+            yield TraceSpan(f"settle {config.topic}", parent, at_us, at_us, attributes, error)
 
     def _among(self, number: int, partition: int, offset: Int64) -> list[int]:
         """Return the traced messages among these, found from the shorter side."""
@@ -204,7 +204,7 @@ class Tracing:
         here = [place[2] for place in self._held if place[:2] == (number, partition)]
         return np.array(here, np.int64)[np.isin(here, offset)].tolist()
 
-    def _died(self, number: int, partition: int, offset: Int64, at_us: int, reason: str) -> Iterable[Span]:
+    def _died(self, number: int, partition: int, offset: Int64, at_us: int, reason: str) -> Iterable[TraceSpan]:
         """Return the trace contexts of dead letters from their headers; bodies on disk are not read for this."""
         try:
             batch = self._shard.store.take(number, partition, offset, ("headers",))
@@ -213,9 +213,9 @@ class Tracing:
         topic = self._shard.state.topics[number].config.name
         for parent, rows in parents(batch.column("headers")).items():
             attributes = _about("dead letter", topic, len(rows), partition, int(offset[rows[0]]))
-            yield Span(f"dead letter {topic}", parent, at_us, at_us, attributes, reason)
+            yield TraceSpan(f"dead letter {topic}", parent, at_us, at_us, attributes, reason)
 
-    def _hold(self, places: list[Place], held: Held) -> None:
+    def _hold(self, places: list[Place], held: TracedMessage) -> None:
         for place in places:
             self._held.pop(place, None)
             self._held[place] = held

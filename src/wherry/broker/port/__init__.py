@@ -1,1 +1,1 @@
-"""What stands outside needs of a broker, as interfaces, a module for each subject."""
+"""The calls that the code above the broker may use, as interfaces: a module for each subject."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from wherry.broker.calls.settle import Within
 from wherry.model.calls.lease import PULL_BYTES_DEFAULT, LeasePart
 from wherry.model.schema import Int64
-
-if TYPE_CHECKING:
-    pass
 
 
 class DeliveryPort(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 import pyarrow as pa
@@ -33,9 +33,6 @@ from wherry.model.catalog.key import Key, Verb
 from wherry.model.catalog.route import Route
 from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.topic import Topic
-
-if TYPE_CHECKING:
-    pass
 
 
 class CatalogView(Protocol):

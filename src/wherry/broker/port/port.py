@@ -1,12 +1,20 @@
-"""What wires, `queueing`, `node` and the client need of a broker: all of it, as interfaces.
+"""The calls of a broker that wires, `queueing`, `node` and the client may use, as interfaces.
 
 `Broker` implements the port in this process, which the types prove (`tests/unit/broker/test_port.py`); a router to
-other processes or nodes can stand behind it as well. So calls take and return values: names, numbers, types of
-`model`, Arrow batches. What is not a value, and why:
+other processes or nodes can implement it as well. So calls take and return values: names, numbers, types of
+`model`, Arrow batches. These are not values:
 
-- a consumer and a delivery, objects that the caller who joined holds;
-- `catalog`, since names are looked up in it for each message that is routed: a node without a journal keeps a copy;
-- `slices`, `metrics` and `trace`, which are about this process and its loop, wherever the messages are.
+| what | how something else than a broker in this process provides it |
+|---|---|
+| `consumer`, `own_consumer`, what `pull` returns, `read_log` | objects of the caller, whose methods are calls again |
+| `settler` | the calls that end leases, under one name; `applied` is called once a nack changed the state |
+| `gathering` | gathers rows in this process, and needs no more than the calls of `SubmitPort` |
+| `catalog` | a copy that is kept current, since names are looked up in it for each message that is routed |
+| `watch_dead_letters`, `watch_webhooks`, `on_outcome` | a function or an event of this process, for changes elsewhere |
+| `each_dead` | an iterator over the pages of `dead_page` |
+| `alter_key`: a function from key to key | reads, compares and writes the key, and again if another client changed it |
+| `check_url`: a function that judges a URL | set by the node, called in this process before a URL is stored |
+| `slices`, `metrics`, `trace` | belong to this process and its event loop, wherever the messages are |
 """
 
 from __future__ import annotations
@@ -38,4 +46,4 @@ class BrokerPort(
     ConditionPort,
     Protocol,
 ):
-    """All of it together."""
+    """All calls of a broker."""

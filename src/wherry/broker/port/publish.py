@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from wherry.broker.commit.gathering import Gathering
 from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.errors import WherryError
 from wherry.model.schema import Publishable
-
-if TYPE_CHECKING:
-    pass
 
 
 class PublishPort(Protocol):

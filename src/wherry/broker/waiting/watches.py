@@ -36,7 +36,7 @@ ANYWHERE = -1
 """The start of a watch whose offsets are no longer one run."""
 
 
-class Watch:
+class FateWatch:
     """Messages of one publish, and which of them have not got as far as the caller waits for."""
 
     def __init__(self, topic: int, partition: Int64, offset: Int64, until: Until) -> None:
@@ -127,23 +127,23 @@ class Ranges:
 
     def __init__(self) -> None:
         self._starts: list[int] = []
-        self._watches: list[Watch] = []
+        self._watches: list[FateWatch] = []
 
     def __len__(self) -> int:
         return len(self._starts)
 
-    def add(self, start: int, watch: Watch) -> None:
+    def add(self, start: int, watch: FateWatch) -> None:
         """Add a watch."""
         at = bisect_right(self._starts, start)
         self._starts.insert(at, start)
         self._watches.insert(at, watch)
 
-    def remove(self, start: int, watch: Watch) -> None:
+    def remove(self, start: int, watch: FateWatch) -> None:
         """Remove a watch."""
         at = self._watches.index(watch, bisect_left(self._starts, start))
         del self._starts[at], self._watches[at]
 
-    def near(self, offset: Int64 | None) -> list[Watch]:
+    def near(self, offset: Int64 | None) -> list[FateWatch]:
         """Return the watches that may wait for one of these offsets (sorted)."""
         if offset is None or not len(offset) or not self._starts:
             return list(self._watches)
@@ -158,14 +158,14 @@ class Watches:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._by_topic: dict[int, dict[Watch, None]] = {}
+        self._by_topic: dict[int, dict[FateWatch, None]] = {}
         self._by_place: dict[tuple[int, int], Ranges] = {}
         self._count = 0
 
     def __bool__(self) -> bool:
         return self._count > 0
 
-    def add(self, watch: Watch) -> None:
+    def add(self, watch: FateWatch) -> None:
         """Add a watch that has read its fates already."""
         if self._count >= WATCHES_MAX:
             raise LimitReached("waits for a fate", WATCHES_MAX, self._count + 1)
@@ -174,7 +174,7 @@ class Watches:
             self._by_place.setdefault((watch.topic, number), Ranges()).add(start, watch)
         self._count += 1
 
-    def remove(self, watch: Watch) -> None:
+    def remove(self, watch: FateWatch) -> None:
         """Remove a watch that has ended, or whose caller gave up."""
         watches = self._by_topic[watch.topic]
         del watches[watch]
@@ -187,7 +187,7 @@ class Watches:
             if not len(ranges):
                 del self._by_place[watch.topic, number]
 
-    def _near(self, topic: int, number: int, offset: Int64 | None) -> list[Watch]:
+    def _near(self, topic: int, number: int, offset: Int64 | None) -> list[FateWatch]:
         ranges = self._by_place.get((topic, number))
         return [] if ranges is None else ranges.near(offset)
 
@@ -210,7 +210,7 @@ class Watches:
             for watch in list(self._by_topic.get(number, ())):
                 watch.drop()
 
-    def _move(self, watch: Watch, number: int, old: int, new: int) -> None:
+    def _move(self, watch: FateWatch, number: int, old: int, new: int) -> None:
         """Follow an amended message to its new offset; from now on its watch is updated by every change."""
         watch.moved(number, old, new)
         ranges = self._by_place[watch.topic, number]

@@ -1,1 +1,1 @@
-"""A module for each thing that users do. What is heavy is imported inside a command, so that `--help` is quick."""
+"""The commands, a module for each subject. Heavy modules are imported inside a command, so that `--help` is quick."""

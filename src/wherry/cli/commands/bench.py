@@ -1,4 +1,4 @@
-"""`bench`: how fast this broker is from here, in a few seconds and without leaving anything behind."""
+"""`bench`: measures the broker from this machine, in a few seconds; deletes what it created."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from wherry.cli import output
 from wherry.cli.frame import FIGURES, app, command
-from wherry.cli.session import AsJson, session
+from wherry.cli.options import AsJson, options_of
 
 
 @command(
@@ -21,15 +21,15 @@ def bench(
     batch: Annotated[int, typer.Option(min=1, max=65_536, help="Messages of a batch.")] = 1_000,
     json: AsJson = False,
 ) -> None:
-    """Publish and consume through a topic of its own, which it deletes: batches, then one message at a time.
+    """Publish and consume through a temporary topic: batches, then one message at a time.
 
-    The parts run one after another, never both ways at once, and every confirm waits for the disk. One by one is how
-    the caller sees it: the client gathers up to 2,000 messages to a request, so it is no measure against --batch.
-    Short runs scatter; for ratios to other brokers see `make bench`.
+    The parts run one after another, never at the same time, and every confirm waits for the disk. One by one means one
+    call for each message: the client still gathers up to 2,000 messages to a request, so do not compare it to --batch.
+    Results of short runs vary; for ratios to other brokers see `make bench`.
     """
     from wherry.cli.bench import Bench
 
-    here = session(ctx, json)
-    rows = here.run(lambda link: Bench(link, messages, size, batch).run())
+    options = options_of(ctx, json)
+    rows = options.run(lambda link: Bench(link, messages, size, batch).run())
     shown = {"what": "what", "messages": "messages", "seconds": "seconds", "rate": "a second", "mib": "MiB/s"}
-    output.show(shown, rows, json=here.json, empty="")
+    output.show(shown, rows, json=options.json, empty="")

@@ -9,11 +9,11 @@ import typer
 
 from wherry.cli import guess, output
 from wherry.cli.frame import CATALOG, command, complain, group
-from wherry.cli.session import AsJson, Yes, confirm, session
+from wherry.cli.options import AsJson, Yes, confirm, options_of
 from wherry.cli.values import duration, given, instant, require_any
 
 if TYPE_CHECKING:
-    from wherry.cli.link import Link
+    from wherry.cli.link import BrokerLink
 
 TopicName = Annotated[str, typer.Argument(help="The name of a topic.", metavar="TOPIC", autocompletion=guess.topics)]
 SubscriptionName = Annotated[
@@ -79,23 +79,23 @@ def _topic_row(view: dict[str, Any]) -> dict[str, Any]:
 
 @command(topics, "topic list", "wherry topic list", "wherry topic list --json")
 def list_topics(ctx: typer.Context, json: AsJson = False) -> None:
-    """All topics, and how much is in each. `lag` is that of the subscription that is furthest behind."""
-    here = session(ctx, json)
-    views = here.run(lambda link: link.call("GET", "topics"))["topics"]
+    """List topics with the number of messages in each. `lag` is that of the subscription that is furthest behind."""
+    options = options_of(ctx, json)
+    views = options.run(lambda link: link.call("GET", "topics"))["topics"]
     rows = [_topic_row(view) for view in views]
     columns = {name: name for name in ("name", "order", "partitions", "messages", "bytes", "dead", "published", "lag")}
-    output.show(columns, rows, json=here.json, empty="no topics yet: wherry topic create jobs")
+    output.show(columns, rows, json=options.json, empty="no topics yet: wherry topic create jobs")
 
 
 @command(topics, "topic show", "wherry topic show jobs")
 def show_topic(ctx: typer.Context, topic: TopicName, json: AsJson = False) -> None:
-    """The settings of a topic, and what is in it now."""
-    here = session(ctx, json)
-    view = here.run(lambda link: link.call("GET", "topics", topic))
-    if not here.json:
+    """Show the settings and statistics of a topic."""
+    options = options_of(ctx, json)
+    view = options.run(lambda link: link.call("GET", "topics", topic))
+    if not options.json:
         view["stats"] = {name: value for name, value in view["stats"].items() if name != "subscriptions"}
         view["stats"].pop("name")
-    output.fields(view, json=here.json)
+    output.fields(view, json=options.json)
 
 
 @command(
@@ -121,7 +121,7 @@ def create_topic(
     keep_bytes: KeepBytes = None,
     expired: Expired = None,
 ) -> None:
-    """Create a topic. One that is there already is left as it is."""
+    """Create a topic. An existing topic is not changed."""
     wanted = given(
         order=order,
         partitions=partitions,
@@ -137,17 +137,17 @@ def create_topic(
         expired=expired,
     )
 
-    async def work(link: Link) -> Any:
+    async def work(link: BrokerLink) -> Any:
         known = await link.exists("topics", topic)
         if known is None:
             await link.call("PUT", "topics", topic, body=wanted)
         return known
 
-    _note_created(f"topic {topic}", wanted, session(ctx).run(work), f"wherry topic change {topic}")
+    _note_created(f"topic {topic}", wanted, options_of(ctx).run(work), f"wherry topic change {topic}")
 
 
 def _note_created(what: str, wanted: dict[str, object], known: dict[str, Any] | None, change: str) -> None:
-    """Print whether it is new; complain and exit if it exists with other settings."""
+    """Print whether it is new; print an error and exit if it exists with other settings."""
     if known is None:
         output.note(f"{what} is created")
         return
@@ -178,9 +178,9 @@ def change_topic(
     keep_bytes: KeepBytes = None,
     expired: Expired = None,
 ) -> None:
-    """Change what is given, leave the rest. Order and the kinds of storing and keeping stay; partitions may grow.
+    """Change the given settings. Order, persistence and `keep` cannot change; partitions can only be added.
 
-    With more partitions, messages of a key that come from then on may go to another one than those before them.
+    With more partitions, new messages of a key may be in another partition than the earlier ones.
     """
     wanted = given(
         partitions=partitions,
@@ -194,20 +194,20 @@ def change_topic(
         expired=expired,
     )
     require_any(wanted)
-    session(ctx).run(lambda link: link.call("PATCH", "topics", topic, body=wanted))
+    options_of(ctx).run(lambda link: link.call("PATCH", "topics", topic, body=wanted))
     output.note(f"topic {topic} is changed")
 
 
 @command(topics, "topic delete", "wherry topic delete alarms --yes")
 def delete_topic(ctx: typer.Context, topic: TopicName, yes: Yes = False) -> None:
     """Delete a topic with its messages, subscriptions and dead letters."""
-    here = session(ctx)
-    stats = here.run(lambda link: link.call("GET", "topics", topic))["stats"]
+    options = options_of(ctx)
+    stats = options.run(lambda link: link.call("GET", "topics", topic))["stats"]
     what = (
         f"{stats['messages']:,} messages, {len(stats['subscriptions'])} subscriptions, {stats['dead']:,} dead letters"
     )
     confirm(f"Delete topic {topic} with {what}?", yes)
-    here.run(lambda link: link.call("DELETE", "topics", topic))
+    options.run(lambda link: link.call("DELETE", "topics", topic))
     output.note(f"topic {topic} is deleted, with {what}")
 
 
@@ -262,31 +262,31 @@ def _retry(attempts: int | None, first_ms: int | None, cap_ms: int | None) -> di
 
 @command(subscriptions, "subscription list", "wherry subscription list jobs", "wherry subscription list jobs --json")
 def list_subscriptions(ctx: typer.Context, topic: TopicName, json: AsJson = False) -> None:
-    """The subscriptions of a topic, and how far each is."""
-    here = session(ctx, json)
-    views = here.run(lambda link: link.call("GET", "topics", topic, "subscriptions"))["subscriptions"]
+    """List the subscriptions of a topic with the progress of each."""
+    options = options_of(ctx, json)
+    views = options.run(lambda link: link.call("GET", "topics", topic, "subscriptions"))["subscriptions"]
     rows = [view["stats"] | {"age": output.span(view["stats"]["lag_ms"])} for view in views]
     names = ("name", "consumers", "ready", "leased", "scheduled", "dead", "lag", "age")
     hint = f"no subscriptions yet: wherry subscription create {topic} workers"
-    output.show({name: name for name in names}, rows, json=here.json, empty=hint)
+    output.show({name: name for name in names}, rows, json=options.json, empty=hint)
 
 
 @command(subscriptions, "subscription show", "wherry subscription show jobs workers")
 def show_subscription(
     ctx: typer.Context, topic: TopicName, subscription: SubscriptionName, json: AsJson = False
 ) -> None:
-    """The settings of a subscription, its lag, and its consumers."""
-    here = session(ctx, json)
+    """Show the settings of a subscription, its lag, and its consumers."""
+    options = options_of(ctx, json)
 
-    async def work(link: Link) -> Any:
+    async def work(link: BrokerLink) -> Any:
         place = ("topics", topic, "subscriptions", subscription)
         return await link.call("GET", *place) | await link.call("GET", *place, "consumers")
 
-    view = here.run(work)
+    view = options.run(work)
     consumers = view["consumers"]
-    if not here.json:
+    if not options.json:
         view["consumers"] = [f"{each['name']} holds {each['out_messages']}" for each in consumers]
-    output.fields(view, json=here.json)
+    output.fields(view, json=options.json)
 
 
 @command(
@@ -321,9 +321,9 @@ def create_subscription(
     webhook_in_flight: HookInFlight = None,
     webhook_remove_after: HookRemoveAfter = None,
 ) -> None:
-    """Create a subscription. The same again is no error.
+    """Create a subscription. Creating the same one again is no error.
 
-    With --webhook the broker pushes; without a secret for it one is made, and shown this once.
+    With --webhook the broker pushes; if no secret is given, one is made and shown only now.
     """
     hook = given(
         url=webhook,
@@ -350,7 +350,7 @@ def create_subscription(
         webhook=hook or None,
     ) | _start(start)
     place = ("topics", topic, "subscriptions", subscription)
-    session(ctx).run(lambda link: link.call("PUT", *place, body=wanted))
+    options_of(ctx).run(lambda link: link.call("PUT", *place, body=wanted))
     if made is not None:
         typer.echo(made)
         output.note("this secret signs its calls, and is shown once")
@@ -391,7 +391,7 @@ def change_subscription(
     webhook_remove_after: HookRemoveAfter = None,
     no_webhook: Annotated[bool, typer.Option("--no-webhook", help="Push no more; consumers pull.")] = False,
 ) -> None:
-    """Change what is given, leave the rest. To change a webhook, give its secret too, which cannot be read back."""
+    """Change the given settings. To change a webhook, give its secret too, since the broker does not return it."""
     hook = given(
         url=webhook,
         secret=webhook_secret,
@@ -409,24 +409,24 @@ def change_subscription(
     require_any(wanted | retry | hook)
     place = ("topics", topic, "subscriptions", subscription)
 
-    async def work(link: Link) -> None:
+    async def work(link: BrokerLink) -> None:
         config = (await link.call("GET", *place))["config"] if retry or hook else {}
-        if retry:  # the policy travels whole, and so does a webhook
+        if retry:  # a retry policy is replaced as a whole, and so is a webhook
             wanted["retry"] = config["retry"] | retry
         if hook:
             wanted["webhook"] = (config["webhook"] or {}) | hook
         await link.call("PATCH", *place, body=wanted)
 
-    session(ctx).run(work)
+    options_of(ctx).run(work)
     output.note(f"subscription {subscription} of {topic} is changed")
 
 
 @command(subscriptions, "subscription delete", "wherry subscription delete jobs late --yes")
 def delete_subscription(ctx: typer.Context, topic: TopicName, subscription: SubscriptionName, yes: Yes = False) -> None:
-    """Delete a subscription; its progress and dead letters go with it."""
-    here, place = session(ctx), ("topics", topic, "subscriptions", subscription)
-    stats = here.run(lambda link: link.call("GET", *place))["stats"]
+    """Delete a subscription with its progress and dead letters."""
+    options, place = options_of(ctx), ("topics", topic, "subscriptions", subscription)
+    stats = options.run(lambda link: link.call("GET", *place))["stats"]
     what = f"{stats['lag']:,} messages not settled and {stats['dead']:,} dead letters"
     confirm(f"Delete subscription {subscription} of {topic} with {what}?", yes)
-    here.run(lambda link: link.call("DELETE", *place))
+    options.run(lambda link: link.call("DELETE", *place))
     output.note(f"subscription {subscription} of {topic} is deleted, with {what}")

@@ -13,11 +13,11 @@ import typer
 from wherry.cli import output
 from wherry.cli.commands.catalog import SubscriptionName, TopicName
 from wherry.cli.frame import MESSAGES, app, command
-from wherry.cli.session import session
+from wherry.cli.options import options_of
 from wherry.cli.values import duration
 
 if TYPE_CHECKING:
-    from wherry.cli.link import Link
+    from wherry.cli.link import BrokerLink
     from wherry.client.batch import Batch
 
 Format = Literal["text", "json", "raw"]
@@ -26,7 +26,7 @@ PULL_MESSAGES = 1_000
 PULL_BYTES = 8 << 20
 FOLLOW_MS = 20_000
 HELD_MAX = 1_000
-"""How many messages `--no-ack` holds at most, until its end."""
+"""How many messages `--no-ack` holds at most, until it ends."""
 
 
 @command(
@@ -53,19 +53,19 @@ def consume(
     form: Annotated[Format, typer.Option("--format", help="Payload lines, JSON lines, payload bytes.")] = "text",
     json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
 ) -> None:
-    """Take messages and print them; each is acked when it is printed.
+    """Consume messages and print them; each is acked when it is printed.
 
-    Ends when no message is ready, unless --follow is given. What was printed and could not be acked comes again.
+    Ends when no message is ready, unless --follow is given. A printed message whose ack failed is delivered again.
     """
     if not ack and follow:
         raise typer.BadParameter("--no-ack holds what it shows until it ends, so it cannot follow")
-    here = session(ctx, json)
+    options = options_of(ctx, json)
     limit = count if ack else min(count or HELD_MAX, HELD_MAX)
     wait_ms = FOLLOW_MS if follow and wait is None else wait or 0
-    form = "json" if here.json else form
+    form = "json" if options.json else form
     job = ConsumeJob(topic, subscription, limit, wait_ms, form, ack, follow and wait is None, create)
     try:
-        here.run(job.run)
+        options.run(job.run)
     finally:
         output.note(output.many(job.seen, "message") + ("" if ack else ", handed back"))
 
@@ -84,8 +84,8 @@ class ConsumeJob:
     create: bool
     seen: int = 0
 
-    async def run(self, link: Link) -> None:
-        """Pull, print and ack, until the end."""
+    async def run(self, link: BrokerLink) -> None:
+        """Pull, print and ack until the command ends."""
         from wherry.model.errors import InvalidInput, WherryError
 
         if self.create:
@@ -117,7 +117,7 @@ class ConsumeJob:
             with suppress(WherryError):
                 await requests.leave(name)
 
-    async def _make(self, link: Link) -> None:
+    async def _make(self, link: BrokerLink) -> None:
         place = ("topics", self.topic)
         if await link.exists(*place) is None:
             await link.call("PUT", *place, body={})

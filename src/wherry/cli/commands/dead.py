@@ -12,13 +12,13 @@ from wherry.cli import output
 from wherry.cli.commands.catalog import TopicName
 from wherry.cli.commands.messages import Limit, MessageId, Since, Until, shown
 from wherry.cli.frame import CATALOG, command, group
-from wherry.cli.session import AsJson, Session, Yes, confirm, session
+from wherry.cli.options import AsJson, GlobalOptions, Yes, confirm, options_of
 from wherry.cli.values import given
 
 if TYPE_CHECKING:
     import asyncio
 
-    from wherry.cli.link import Link
+    from wherry.cli.link import BrokerLink
 
 dead = group("dead", "Dead letters: messages whose attempts are used up, or that did not fit.", CATALOG)
 
@@ -60,18 +60,18 @@ def list_dead(
     limit: Limit = 100,
     json: AsJson = False,
 ) -> None:
-    """Dead letters with reason, last error, attempts and the time they died."""
-    here = session(ctx, json)
+    """List dead letters with reason, last error, attempts and time of death."""
+    options = options_of(ctx, json)
     query = given(subscription=subscription, reason=reason, from_ms=since, to_ms=until)
-    _shown(here.run(lambda link: link.rows("topics", topic, "dead", limit=limit, **query)), topic, json=here.json)
+    _shown(options.run(lambda link: link.rows("topics", topic, "dead", limit=limit, **query)), topic, json=options.json)
 
 
 @command(dead, "dead show", "wherry dead show jobs cat.png")
 def show_dead(ctx: typer.Context, topic: TopicName, id: MessageId, json: AsJson = False) -> None:  # noqa: A002
-    """One dead letter: the whole message, and what happened to it."""
-    here = session(ctx, json)
-    for row in here.run(lambda link: _found(link, topic, id)):
-        output.fields(row, json=here.json)
+    """Show one dead letter: the whole message, and its history."""
+    options = options_of(ctx, json)
+    for row in options.run(lambda link: _found(link, topic, id)):
+        output.fields(row, json=options.json)
 
 
 @command(
@@ -93,16 +93,16 @@ def redrive(
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
-    """Send dead letters back to wait again, with no attempts counted. Twice is the same as once."""
-    here = session(ctx, json)
+    """Redrive dead letters: they wait again, with no attempts counted. A repeat has no further effect."""
+    options = options_of(ctx, json)
     wanted = given(subscription=subscription, reason=reason, from_ms=since, to_ms=until)
-    total = _preview(here, topic, wanted)
+    total = _preview(options, topic, wanted)
     if dry_run or not total:
         return
     confirm(f"Redrive {_about(total)} of {topic}?", yes)
     body = given(filter=wanted, rate=rate) | {"by": by or getpass.getuser()}
-    count = here.run(lambda link: _redrive(link, topic, body, total))
-    if here.json:
+    count = options.run(lambda link: _redrive(link, topic, body, total))
+    if options.json:
         output.as_json({"count": count})
     else:
         output.note(f"{count:,} redriven")
@@ -120,16 +120,16 @@ def discard(
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
-    """Throw dead letters away, for good."""
-    here = session(ctx, json)
+    """Discard dead letters, which deletes them."""
+    options = options_of(ctx, json)
     wanted = given(subscription=subscription, reason=reason, from_ms=since, to_ms=until)
-    total = _preview(here, topic, wanted)
+    total = _preview(options, topic, wanted)
     if not total:
         return
     confirm(f"Discard {_about(total)} of {topic}?", yes)
     body = {"filter": wanted, "by": by or getpass.getuser()}
-    count = here.run(lambda link: link.call("POST", "topics", topic, "dead", "discard", body=body))["count"]
-    if here.json:
+    count = options.run(lambda link: link.call("POST", "topics", topic, "dead", "discard", body=body))["count"]
+    if options.json:
         output.as_json({"count": count})
     else:
         output.note(f"{count:,} discarded")
@@ -137,15 +137,15 @@ def discard(
 
 @command(dead, "dead audit", "wherry dead audit jobs")
 def audit(ctx: typer.Context, topic: TopicName, json: AsJson = False) -> None:
-    """Who sent dead letters back or threw them away, when and how many."""
-    here = session(ctx, json)
-    records = here.run(lambda link: link.call("GET", "topics", topic, "dead", "audit"))["records"]
-    rows = records if here.json else [record | {"at": output.moment(record["at_ms"])} for record in records]
+    """List who redrove or discarded dead letters, when and how many."""
+    options = options_of(ctx, json)
+    records = options.run(lambda link: link.call("GET", "topics", topic, "dead", "audit"))["records"]
+    rows = records if options.json else [record | {"at": output.moment(record["at_ms"])} for record in records]
     names = ("at", "what", "by", "subscription", "messages")
-    output.show({name: name for name in names}, rows, json=here.json, empty=f"nobody did anything in {topic} yet")
+    output.show({name: name for name in names}, rows, json=options.json, empty=f"nobody did anything in {topic} yet")
 
 
-async def _found(link: Link, topic: str, message_id: str) -> list[dict[str, Any]]:
+async def _found(link: BrokerLink, topic: str, message_id: str) -> list[dict[str, Any]]:
     """Return the reasons of a message, for each subscription that has it as a dead letter."""
     from wherry.model.errors import NotFound
 
@@ -161,8 +161,8 @@ async def _found(link: Link, topic: str, message_id: str) -> list[dict[str, Any]
     return [row for row in found if row]
 
 
-async def _dead_for(link: Link, topic: str, subscription: str, message: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the dead letter of a subscription at a place."""
+async def _dead_for(link: BrokerLink, topic: str, subscription: str, message: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the dead letter of a subscription at an offset."""
     place = {"partition": message["partition"], "offset": message["offset"]}
     rows = await link.rows("topics", topic, "dead", subscription=subscription, **place)
     return rows[0] if rows else None
@@ -172,17 +172,17 @@ def _about(total: int) -> str:
     return f"more than {PREVIEW_MAX:,} dead letters" if total > PREVIEW_MAX else output.many(total, "dead letter")
 
 
-def _preview(here: Session, topic: str, wanted: dict[str, Any]) -> int:
+def _preview(options: GlobalOptions, topic: str, wanted: dict[str, Any]) -> int:
     """Print which dead letters match; return how many, as far as they were counted."""
-    rows = here.run(lambda link: link.rows("topics", topic, "dead", **wanted, limit=PREVIEW_MAX + 1))
-    if not here.json:
+    rows = options.run(lambda link: link.rows("topics", topic, "dead", **wanted, limit=PREVIEW_MAX + 1))
+    if not options.json:
         _shown(rows[:PREVIEW], topic, json=False)
         if len(rows) > PREVIEW:
             output.note(f"{_about(len(rows))} in all; wherry dead list shows them")
     return len(rows)
 
 
-async def _redrive(link: Link, topic: str, body: dict[str, Any], total: int) -> int:
+async def _redrive(link: BrokerLink, topic: str, body: dict[str, Any], total: int) -> int:
     """Make the call, with a progress bar on a terminal, since the broker answers only at the end."""
     from asyncio import ensure_future
 
@@ -193,7 +193,7 @@ async def _redrive(link: Link, topic: str, body: dict[str, Any], total: int) -> 
     return int((await call)["count"])
 
 
-async def _watch(link: Link, topic: str, call: asyncio.Future[Any], total: int) -> None:
+async def _watch(link: BrokerLink, topic: str, call: asyncio.Future[Any], total: int) -> None:
     from asyncio import wait
 
     from rich.progress import Progress

@@ -20,7 +20,7 @@ import typer
 from wherry.cli import output
 from wherry.cli.commands.serve import effective
 from wherry.cli.frame import BROKER, app, command, unreached
-from wherry.cli.session import AsJson, Session, session
+from wherry.cli.options import AsJson, GlobalOptions, options_of
 from wherry.model.errors import InvalidInput
 
 Verdict = Literal["ok", "warn", "fail"]
@@ -53,12 +53,12 @@ def doctor(
     data: Annotated[Path, typer.Option(help="Where a broker here keeps its messages.")] = Path("wherry-data"),
     json: AsJson = False,
 ) -> None:
-    """Check disk, ports, versions and the broker. Exit code 1 if something must be mended."""
-    here = session(ctx, json)
+    """Check disk, ports, versions and the broker. Exit code 1 if there is an error."""
+    options = options_of(ctx, json)
     worst = 0
-    for finding in (*python(), *disk(data), *access(data), *descriptors(), *broker(here), *ports(), *spark()):
+    for finding in (*python(), *disk(data), *access(data), *descriptors(), *broker(options), *ports(), *spark()):
         worst |= finding.verdict == "fail"
-        if here.json:
+        if options.json:
             output.as_json(finding._asdict())
             continue
         advice = f"  → {finding.advice}" if finding.advice else ""
@@ -156,17 +156,17 @@ def sync_ms(folder: Path) -> tuple[float, float]:
     return taken[SYNCS // 2], taken[-1]
 
 
-def broker(here: Session) -> Iterator[Finding]:
-    """Check whether the broker answers, takes messages, and has the same time."""
+def broker(options: GlobalOptions) -> Iterator[Finding]:
+    """Check whether the broker answers, accepts messages, and has the same time."""
     from email.utils import parsedate_to_datetime
     from http.client import HTTPException
     from urllib.error import HTTPError
-    from urllib.request import urlopen  # the client keeps no headers, and Date is one
+    from urllib.request import urlopen  # the client returns no headers, and Date is one
 
-    base = here.url.rstrip("/")
+    base = options.url.rstrip("/")
     try:
         began = time.time()
-        tls = here.tls.context()
+        tls = options.tls.context()
         with urlopen(f"{base}/v1", timeout=5, context=tls) as answer:
             date, server = answer.headers.get("Date"), answer.read(ANSWER_BYTES_MAX)
         took_s = time.time() - began

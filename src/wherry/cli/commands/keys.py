@@ -9,7 +9,7 @@ import typer
 from wherry.cli import output
 from wherry.cli.commands.publish import Instant
 from wherry.cli.frame import CATALOG, command, group
-from wherry.cli.session import AsJson, Yes, confirm, session
+from wherry.cli.options import AsJson, Yes, confirm, options_of
 from wherry.cli.values import given, require_any
 
 keys = group("key", "API keys: who may publish, consume or administer which topics.", CATALOG)
@@ -48,10 +48,10 @@ def create(
     json: AsJson = False,
 ) -> None:
     """Make a key. Its token is shown only now."""
-    here = session(ctx, json)
+    options = options_of(ctx, json)
     body = {"name": name, "rights": [_right(text) for text in right], "expires_ms": expires}
-    view = here.run(lambda link: link.call("POST", "keys", body=body))
-    if here.json:
+    view = options.run(lambda link: link.call("POST", "keys", body=body))
+    if options.json:
         output.as_json(view)
         return
     typer.echo(view["token"])
@@ -60,20 +60,20 @@ def create(
 
 @command(keys, "key list", "wherry key list", "wherry key list --json")
 def list_keys(ctx: typer.Context, json: AsJson = False) -> None:
-    """All keys, without their secrets."""
-    here = session(ctx, json)
-    views = here.run(lambda link: link.call("GET", "keys"))["keys"]
-    rows = views if here.json else [_readable(view) for view in views]
+    """List all keys, without their secrets."""
+    options = options_of(ctx, json)
+    views = options.run(lambda link: link.call("GET", "keys"))["keys"]
+    rows = views if options.json else [_readable(view) for view in views]
     names = ("id", "name", "rights", "created", "expires")
-    output.show({each: each for each in names}, rows, json=here.json, empty="no keys yet: wherry key create")
+    output.show({each: each for each in names}, rows, json=options.json, empty="no keys yet: wherry key create")
 
 
 @command(keys, "key show", "wherry key show $ID")
 def show(ctx: typer.Context, id: KeyId, json: AsJson = False) -> None:  # noqa: A002
-    """One key: its name and its rights."""
-    here = session(ctx, json)
-    view = here.run(lambda link: link.call("GET", "keys", id))
-    output.fields(view if here.json else view | {"rights": _readable(view)["rights"]}, json=here.json)
+    """Show the name and the rights of a key."""
+    options = options_of(ctx, json)
+    view = options.run(lambda link: link.call("GET", "keys", id))
+    output.fields(view if options.json else view | {"rights": _readable(view)["rights"]}, json=options.json)
 
 
 @command(
@@ -90,21 +90,21 @@ def change(
     expires: Instant = None,
     never_expires: Annotated[bool, typer.Option("--never-expires", help="It stays good.")] = False,
 ) -> None:
-    """Change what is given, leave the rest; the token stays as it is."""
+    """Change the given fields of a key; its token stays."""
     if never_expires and expires is not None:
         raise typer.BadParameter("either --expires or --never-expires")
     rights = [_right(text) for text in right or ()] or None
     wanted = given(name=name, rights=rights, expires_ms=expires) | ({"expires_ms": None} if never_expires else {})
     require_any(wanted)
-    session(ctx).run(lambda link: link.call("PATCH", "keys", id, body=wanted))
+    options_of(ctx).run(lambda link: link.call("PATCH", "keys", id, body=wanted))
     output.note(f"key {id} is changed")
 
 
 @command(keys, "key delete", "wherry key delete $ID --yes")
 def delete(ctx: typer.Context, id: KeyId, yes: Yes = False) -> None:  # noqa: A002
     """Delete a key: requests with its token are refused from now on."""
-    here = session(ctx)
-    view = here.run(lambda link: link.call("GET", "keys", id))
+    options = options_of(ctx)
+    view = options.run(lambda link: link.call("GET", "keys", id))
     confirm(f"Delete key {id} of {view['name']}?", yes)
-    here.run(lambda link: link.call("DELETE", "keys", id))
+    options.run(lambda link: link.call("DELETE", "keys", id))
     output.note(f"key {id} of {view['name']} is deleted")

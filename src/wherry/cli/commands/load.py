@@ -1,4 +1,4 @@
-"""`load`: a paced stream of messages, some sync and some async, with the time each took."""
+"""`load`: publishes at an even pace, some messages sync and some async, and measures the time until each is settled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from wherry.cli.commands.catalog import TopicName
 from wherry.cli.frame import FIGURES, app, command
-from wherry.cli.session import AsJson, session
+from wherry.cli.options import AsJson, options_of
 from wherry.cli.values import duration
 
 SUBSCRIPTION = "load"
@@ -50,17 +50,17 @@ def load(
     callback_host: Annotated[str, typer.Option(help="Under which name the broker reaches this machine.")] = "127.0.0.1",
     json: AsJson = False,
 ) -> None:
-    """Send messages at an even pace, and report how long until each was settled, by every subscription of the topic.
+    """Publish at an even pace, and report the time until each message is settled by every subscription.
 
-    A sync message holds its request until then; an async one is answered at once, and the broker calls back. For calls
-    to this machine the broker's configuration needs webhooks.allow_private; without it all are sync, unless --sync is
-    given. A message that did not get so far in time has failed. Ends by --count, --duration or Ctrl-C.
+    The request of a sync message waits until then; an async one is answered at once, and the broker calls back. For
+    calls to this machine the broker's configuration needs webhooks.allow_private; without it all are sync, unless
+    --sync is given. A message that is not settled in time has failed. Ends by --count, --duration or Ctrl-C.
     """
     from wherry.cli.load import Load
 
-    here = session(ctx, json)
+    options = options_of(ctx, json)
     share, mix = (SYNC, False) if sync is None else (sync, True)
     job = Load(topic, rate, share, mix, wait, count, length, size, timeout or TIMEOUT_MS, callback_host)
     with suppress(KeyboardInterrupt):
-        here.run(lambda link: job.run(link, consume=consumer))
-    job.report(json=here.json)
+        options.run(lambda link: job.run(link, consume=consumer))
+    job.report(json=options.json)

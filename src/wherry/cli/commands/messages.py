@@ -1,4 +1,4 @@
-"""`browse`, `search` and `message`: read messages without taking them, and change those that still wait."""
+"""`browse`, `search` and `message`: read messages without consuming them, and change those that still wait."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from wherry.cli import output
 from wherry.cli.commands.catalog import TopicName
 from wherry.cli.commands.publish import Instant
 from wherry.cli.frame import MESSAGES, app, command, group
-from wherry.cli.session import AsJson, session
+from wherry.cli.options import AsJson, options_of
 from wherry.cli.values import given, instant, message_key, pairs, require_any
 from wherry.model.limits import PRIORITY_DEFAULT
 
 if TYPE_CHECKING:
-    from wherry.cli.link import Link
+    from wherry.cli.link import BrokerLink
 
 MessageId = Annotated[str, typer.Argument(help="Its own id, or partition-offset.", metavar="ID")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000_000, help="At most so many.")]
@@ -53,15 +53,17 @@ def browse(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """List messages without taking them: no lease, no attempt, no order changes."""
-    here = session(ctx, json)
+    """List messages without consuming them: no lease, no attempt, no change of order."""
+    options = options_of(ctx, json)
 
-    async def work(link: Link) -> list[dict[str, Any]]:
+    async def work(link: BrokerLink) -> list[dict[str, Any]]:
         if scheduled is not None:
             return await link.rows("topics", topic, "subscriptions", scheduled, "scheduled", limit=limit)
         return await link.rows("topics", topic, "messages", partition=partition, start=start, limit=limit)
 
-    shown(here.run(work), json=here.json, empty=f"no messages in partition {partition} of {topic} from {start} on")
+    shown(
+        options.run(work), json=options.json, empty=f"no messages in partition {partition} of {topic} from {start} on"
+    )
 
 
 @command(
@@ -81,12 +83,12 @@ def search(
     limit: Limit = 100,
     json: AsJson = False,
 ) -> None:
-    """Find messages by key, headers or the time they were published; every condition given must hold."""
-    here = session(ctx, json)
+    """Find messages by key, headers or the time of their publish; all given conditions must hold."""
+    options = options_of(ctx, json)
     headers = [f"{name}:{value}" for name, value in (pairs(header) or {}).items()] or None
     query = given(key=key, header=headers, from_ms=since, to_ms=until)
-    rows = here.run(lambda link: link.rows("topics", topic, "search", limit=limit, **query))
-    shown(rows, json=here.json, empty=f"nothing in {topic} fits")
+    rows = options.run(lambda link: link.rows("topics", topic, "search", limit=limit, **query))
+    shown(rows, json=options.json, empty=f"nothing in {topic} fits")
 
 
 messages = group("message", "One message, by id.", MESSAGES)
@@ -94,18 +96,18 @@ messages = group("message", "One message, by id.", MESSAGES)
 
 @command(messages, "message show", "wherry message show jobs 0-0")
 def show(ctx: typer.Context, topic: TopicName, id: MessageId, json: AsJson = False) -> None:  # noqa: A002
-    """A message with all its fields; nothing is consumed."""
-    here = session(ctx, json)
-    [row] = here.run(lambda link: link.rows("topics", topic, "messages", id))
-    output.fields(row, json=here.json)
+    """Show a message with all its fields, without consuming it."""
+    options = options_of(ctx, json)
+    [row] = options.run(lambda link: link.rows("topics", topic, "messages", id))
+    output.fields(row, json=options.json)
 
 
 @command(messages, "message fate", "wherry message fate jobs 0-0")
 def fate(ctx: typer.Context, topic: TopicName, id: MessageId, json: AsJson = False) -> None:  # noqa: A002
-    """What became of a message: one word for all, and one for each subscription."""
-    here = session(ctx, json)
-    view = here.run(lambda link: link.call("GET", "topics", topic, "messages", id, "fate"))
-    if here.json:
+    """Show the fate of a message: as a whole, and for each subscription."""
+    options = options_of(ctx, json)
+    view = options.run(lambda link: link.call("GET", "topics", topic, "messages", id, "fate"))
+    if options.json:
         output.as_json(view)
         return
     typer.echo(view["fate"])
@@ -130,10 +132,10 @@ def amend(
     """Change a message that still waits: its body, priority, times or headers."""
     wanted = given(payload=payload, priority=priority, due_ms=due, expires_ms=expires, headers=pairs(header))
     require_any(wanted)
-    here = session(ctx, json)
+    options = options_of(ctx, json)
     body = wanted | given(version=version)
-    view = here.run(lambda link: link.call("PATCH", "topics", topic, "messages", id, body=body))
-    if here.json:
+    view = options.run(lambda link: link.call("PATCH", "topics", topic, "messages", id, body=body))
+    if options.json:
         output.as_json(view)
     else:
         output.note(f"message {id} is at version {view['version']}")
@@ -141,6 +143,6 @@ def amend(
 
 @command(messages, "message cancel", "wherry message cancel jobs alarm")
 def cancel(ctx: typer.Context, topic: TopicName, id: MessageId) -> None:  # noqa: A002
-    """Cancel a message that still waits; one on lease or settled cannot be cancelled."""
-    session(ctx).run(lambda link: link.call("DELETE", "topics", topic, "messages", id))
+    """Cancel a message that still waits; a leased or settled message cannot be cancelled."""
+    options_of(ctx).run(lambda link: link.call("DELETE", "topics", topic, "messages", id))
     output.note(f"message {id} of {topic} is cancelled")

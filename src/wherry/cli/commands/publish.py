@@ -17,7 +17,7 @@ import typer
 from wherry.cli import output
 from wherry.cli.commands.catalog import TopicName
 from wherry.cli.frame import MESSAGES, app, command, complain
-from wherry.cli.session import AsJson, Session, session
+from wherry.cli.options import AsJson, GlobalOptions, options_of
 from wherry.cli.values import REACHED, duration, given, instant, message_key, pairs
 from wherry.model.errors import WherryError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from wherry.cli.feed import InputMessage
-    from wherry.cli.link import Link
+    from wherry.cli.link import BrokerLink
 
 STDIN = "-"
 PATIENCE_S = 30.0
@@ -41,7 +41,7 @@ Instant = Annotated[
 
 
 class Progress(Protocol):
-    """Shows how far a publish is."""
+    """Shows the progress of a publish."""
 
     def read(self, size: int) -> None:
         """Count bytes that were read."""
@@ -94,9 +94,9 @@ def publish(
 ) -> None:
     """Publish messages; they are on disk when the command ends.
 
-    TEXTs are one message each. Without any, lines of stdin are, or of the files named. The options hold for every
-    message; fields of a line of NDJSON override them. With --wait each message is printed with its fate, and the exit
-    code is 1 if one did not get so far in time.
+    Each TEXT is one message; without TEXT, each line of stdin or of the named files. Options apply to every message;
+    fields of a line of NDJSON override them. With --wait each message is printed with its fate, and the exit code is 1
+    if one did not reach it in time.
     """
     sources = [str(file) for file in files or ()]
     if not texts and not sources:
@@ -107,7 +107,7 @@ def publish(
         raise typer.BadParameter("an id is for one message: one TEXT, or one --file with --whole", param_hint="--id")
     fields = given(id=id, key=key, priority=priority, due_ms=due, expires_ms=expires, headers=pairs(header))
     job = PublishJob(topic, texts or [], sources, fields, ndjson, whole, create, wait, timeout or TIMEOUT_MS)
-    job.run(session(ctx, json))
+    job.run(options_of(ctx, json))
 
 
 @dataclass
@@ -125,21 +125,21 @@ class PublishJob:
     timeout_ms: int
     count: int = 0
     stored: int = 0
-    """How many messages are on disk, where not all are."""
+    """How many messages are on disk, if not all are."""
     began: float = 0.0
     fates: list[str] = field(default_factory=list)
 
-    def run(self, here: Session) -> None:
+    def run(self, options: GlobalOptions) -> None:
         """Publish, and print the result."""
         try:
             with _meter(self.sources) as meter:
-                ids = here.run(lambda link: self._publish(link, meter))
+                ids = options.run(lambda link: self._publish(link, meter))
         except WherryError as fault:
             if self.stored:
                 fault.add_note(f"({self.stored:,} {'was' if self.stored == 1 else 'were'} stored)")
             raise
         seconds, count, fates = time.perf_counter() - self.began, self.count, dict(sorted(Counter(self.fates).items()))
-        if here.json:
+        if options.json:
             result = {"count": count, "seconds": round(seconds, 3), "rate": round(count / seconds, 1)}
             output.as_json(result | ({"ids": ids} if ids else {}) | ({"fates": fates} if fates else {}))
         else:
@@ -152,10 +152,10 @@ class PublishJob:
             complain(f"{late:,} of {count:,} not {self.wait} within {output.span(self.timeout_ms)}: {words}")
             raise typer.Exit(1)
 
-    async def _publish(self, link: Link, meter: Progress) -> list[str]:
+    async def _publish(self, link: BrokerLink, meter: Progress) -> list[str]:
         from wherry.cli import feed
 
-        await link.alive()  # the producer would try again for a while; a user wants an error at once
+        await link.alive()  # the producer would retry for a while; a user wants the error at once
         if self.create and await link.exists("topics", self.topic) is None:
             await link.call("PUT", "topics", self.topic, body={})
         fields, first = self.fields, []
@@ -178,8 +178,8 @@ class PublishJob:
             self.stored = producer.stored
         return ids
 
-    async def _publish_and_wait(self, link: Link, meter: Progress) -> list[str]:
-        """Publish some messages a call, which the broker holds until their fate is reached."""
+    async def _publish_and_wait(self, link: BrokerLink, meter: Progress) -> list[str]:
+        """Publish a few messages in each call, which the broker answers when their fate is reached."""
         from wherry.cli import feed
 
         ids: list[str] = []
@@ -202,7 +202,7 @@ class PublishJob:
 
 
 async def _calls(entries: AsyncIterator[InputMessage]) -> AsyncIterator[list[InputMessage]]:
-    """Yield as many messages as one call takes, or fewer."""
+    """Yield lists of as many messages as one call takes, or fewer at the end."""
     call: list[InputMessage] = []
     size = 0
     async for each in entries:
@@ -240,7 +240,7 @@ def _meter(sources: list[str]) -> Iterator[Progress]:
 
 
 class _Bar:
-    """A bar that moves with what is read, and a text with what is sent."""
+    """A bar for the bytes that are read, and a text for the messages that are sent."""
 
     def __init__(self, bar: Any, total: int | None) -> None:
         self._bar = bar

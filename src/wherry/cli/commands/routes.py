@@ -8,11 +8,11 @@ import typer
 
 from wherry.cli import output
 from wherry.cli.frame import CATALOG, command, group
-from wherry.cli.session import AsJson, Yes, confirm, session
+from wherry.cli.options import AsJson, Yes, confirm, options_of
 from wherry.cli.values import given, message_key, pairs
 
 if TYPE_CHECKING:
-    from wherry.cli.link import Link
+    from wherry.cli.link import BrokerLink
     from wherry.model.calls.publish import Published
 
 routes = group("route", "Routes: one publish, copied to the topics whose rules match.", CATALOG)
@@ -57,31 +57,31 @@ def put(
     ] = None,
     any_header: Annotated[bool, typer.Option("--any-header", help="One of the headers is enough.")] = False,
 ) -> None:
-    """Create a route, or set its rules anew."""
+    """Create a route, or replace its rules."""
     bindings = [_binding(text, kind, any_header=any_header) for text in to or ()]
-    session(ctx).run(lambda link: link.call("PUT", "routes", route, body={"kind": kind, "bindings": bindings}))
+    options_of(ctx).run(lambda link: link.call("PUT", "routes", route, body={"kind": kind, "bindings": bindings}))
     output.note(f"route {route} has {output.many(len(bindings), 'rule')}")
 
 
 @command(routes, "route list", "wherry route list", "wherry route list --json")
 def list_routes(ctx: typer.Context, json: AsJson = False) -> None:
-    """All routes with their rules."""
-    here = session(ctx, json)
-    rows = here.run(lambda link: link.call("GET", "routes"))["routes"]
-    if not here.json:
+    """List all routes with their rules."""
+    options = options_of(ctx, json)
+    rows = options.run(lambda link: link.call("GET", "routes"))["routes"]
+    if not options.json:
         rows = [row | {"rules": list(map(_readable, row.get("bindings", ())))} for row in rows]
     hint = "no routes yet: wherry route put all --kind fanout --to jobs"
-    output.show({name: name for name in ("name", "kind", "rules")}, rows, json=here.json, empty=hint)
+    output.show({name: name for name in ("name", "kind", "rules")}, rows, json=options.json, empty=hint)
 
 
 @command(routes, "route show", "wherry route show orders")
 def show(ctx: typer.Context, route: RouteName, json: AsJson = False) -> None:
-    """One route with its rules."""
-    here = session(ctx, json)
-    view = here.run(lambda link: link.call("GET", "routes", route))
-    if not here.json:
+    """Show a route with its rules."""
+    options = options_of(ctx, json)
+    view = options.run(lambda link: link.call("GET", "routes", route))
+    if not options.json:
         view["bindings"] = list(map(_readable, view.get("bindings", ())))
-    output.fields(view, json=here.json)
+    output.fields(view, json=options.json)
 
 
 @command(
@@ -108,23 +108,23 @@ def publish(
     json: AsJson = False,
 ) -> None:
     """Publish through a route: a copy for each topic that matches, all of them or none."""
-    here, own, routing = session(ctx, json), pairs(header), pairs(routing_header, "--routing-header")
+    options, own, routing = options_of(ctx, json), pairs(header), pairs(routing_header, "--routing-header")
 
-    async def work(link: Link) -> dict[str, Published]:
-        from wherry.model.schema import Message  # brings Arrow along
+    async def work(link: BrokerLink) -> dict[str, Published]:
+        from wherry.model.schema import Message  # loads Arrow
 
         messages = [Message(payload=text.encode(), key=key, priority=priority, headers=own) for text in texts]
         return await link.client.publish_route(route, messages, routing_key=routing_key, headers=routing)
 
-    rows = [{"topic": topic, "ids": published.ids()} for topic, published in here.run(work).items()]
-    output.show({"topic": "topic", "ids": "ids"}, rows, json=here.json, empty="no rule matched: it went nowhere")
+    rows = [{"topic": topic, "ids": published.ids()} for topic, published in options.run(work).items()]
+    output.show({"topic": "topic", "ids": "ids"}, rows, json=options.json, empty="no rule matched: it went nowhere")
 
 
 @command(routes, "route delete", "wherry route delete orders --yes")
 def delete(ctx: typer.Context, route: RouteName, yes: Yes = False) -> None:
     """Delete a route; its topics stay."""
-    here = session(ctx)
-    rules = output.many(len(here.run(lambda link: link.call("GET", "routes", route)).get("bindings", ())), "rule")
+    options = options_of(ctx)
+    rules = output.many(len(options.run(lambda link: link.call("GET", "routes", route)).get("bindings", ())), "rule")
     confirm(f"Delete route {route} with {rules}?", yes)
-    here.run(lambda link: link.call("DELETE", "routes", route))
+    options.run(lambda link: link.call("DELETE", "routes", route))
     output.note(f"route {route} is deleted, with {rules}")

@@ -11,7 +11,7 @@ import typer
 
 from wherry.cli import output
 from wherry.cli.frame import BROKER, app, command, complain, group
-from wherry.cli.session import AsJson, session
+from wherry.cli.options import AsJson, options_of
 from wherry.model.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ ConfigFile = Annotated[str | None, typer.Option(metavar="FILE", help="A TOML fil
 
 
 def effective(config: str | None = None, flags: dict[str, object] | None = None) -> Effective:
-    """Return the configuration in force, without variables that only the command line reads."""
-    from wherry.node.sources import load  # brings the broker along
+    """Return the configuration in force, ignoring variables that only the command line reads."""
+    from wherry.node.sources import load  # loads the broker
 
     return load(config, os.environ, flags)
 
@@ -91,7 +91,7 @@ def serve(flags: dict[str, object], config: ConfigFile = None) -> None:
     Values come from the defaults, then the file, then WHERRY_… in the environment, then these flags.
     """
     found = _effective(config, flags)
-    from wherry.node.process import run  # the broker itself
+    from wherry.node.process import run  # loads the broker
 
     raise typer.Exit(run(found.config))
 
@@ -102,11 +102,11 @@ config_app = group("config", "The configuration of a broker.", BROKER)
 @command(config_app, "config show", "wherry config show", "wherry config show --port 7071 --json")
 @_with_flags
 def show_config(ctx: typer.Context, flags: dict[str, object], config: ConfigFile = None, json: AsJson = False) -> None:
-    """The settings of a broker started here, and where each value comes from.
+    """Show the settings of a broker started here, and the source of each value.
 
-    It takes the flags of `serve`, and reads the same file and environment.
+    Takes the flags of `serve`, and reads the same file and environment.
     """
-    as_json = session(ctx, json).json
+    as_json = options_of(ctx, json).json
     settings = [setting._asdict() for setting in _effective(config, flags).settings()]
     if not as_json:
         settings = [setting | {"value": str(setting["value"])} for setting in settings]

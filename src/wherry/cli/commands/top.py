@@ -9,28 +9,28 @@ import typer
 
 from wherry.cli import output
 from wherry.cli.frame import FIGURES, app, command
-from wherry.cli.session import AsJson, session
+from wherry.cli.options import AsJson, options_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.table import Table
 
-    from wherry.cli.link import Link
+    from wherry.cli.link import BrokerLink
 
 COLUMNS = ("topic", "subscription", "in/s", "out/s", "ready", "leased", "later", "dead", "lag", "age")
 """Columns that fit into 80 characters; JSON has more."""
 
 
-class Sample:
-    """The figures of one moment."""
+class StatsReading:
+    """The statistics of all topics at one moment."""
 
     def __init__(self, views: list[dict[str, Any]]) -> None:
         self.at = time.monotonic()
         self.topics = [view["stats"] for view in views]
 
     def counted(self) -> dict[tuple[str, str], int]:
-        """Return the counts that only grow: published by topic, acked by subscription."""
+        """Return the counters: published by topic, acked by subscription."""
         found: dict[tuple[str, str], int] = {}
         for topic in self.topics:
             found[topic["name"], ""] = topic["counters"].get("published", 0)
@@ -39,8 +39,8 @@ class Sample:
         return found
 
 
-def rows_of(before: Sample, after: Sample) -> list[dict[str, Any]]:
-    """Return a row for each subscription, and for each topic that has none; rates are between the two samples."""
+def rows_of(before: StatsReading, after: StatsReading) -> list[dict[str, Any]]:
+    """Return a row for each subscription, and for each topic without one; rates are between the two readings."""
     seconds, old, new = max(after.at - before.at, 1e-9), before.counted(), after.counted()
 
     def rate(topic: str, name: str) -> float:
@@ -73,28 +73,30 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Two looks, one table, and stop.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Topics with their rates, what is ready, on lease, scheduled and dead, and their lag; until Ctrl-C."""
-    here = session(ctx, json)
+    """Show topics with rates, ready, leased, scheduled and dead messages, and lag, until Ctrl-C."""
+    options = options_of(ctx, json)
     terminal = output.console()
-    if here.json or once or not terminal.is_terminal:
-        here.run(
-            lambda link: _watch(link, every, once, _lines if here.json else lambda rows: terminal.print(_table(rows)))
+    if options.json or once or not terminal.is_terminal:
+        options.run(
+            lambda link: _watch(
+                link, every, once, _lines if options.json else lambda rows: terminal.print(_table(rows))
+            )
         )
         return
     from rich.live import Live
 
     with Live(console=terminal, auto_refresh=False) as screen:
-        here.run(lambda link: _watch(link, every, once, lambda rows: screen.update(_table(rows), refresh=True)))
+        options.run(lambda link: _watch(link, every, once, lambda rows: screen.update(_table(rows), refresh=True)))
 
 
-async def _watch(link: Link, every_s: float, once: bool, draw: Callable[[list[dict[str, Any]]], None]) -> None:
-    """Sample the figures, wait, sample again, and draw."""
+async def _watch(link: BrokerLink, every_s: float, once: bool, draw: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Read the statistics, wait, read them again, and draw."""
     from asyncio import sleep
 
-    before = Sample((await link.call("GET", "topics"))["topics"])
+    before = StatsReading((await link.call("GET", "topics"))["topics"])
     while True:
         await sleep(every_s)
-        after = Sample((await link.call("GET", "topics"))["topics"])
+        after = StatsReading((await link.call("GET", "topics"))["topics"])
         draw(rows_of(before, after))
         if once:
             return

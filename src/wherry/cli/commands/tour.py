@@ -1,4 +1,4 @@
-"""`tour`: see the queue at work before anything is set up."""
+"""`tour`: shows the queue at work without any set-up."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def tour(
         Path | None, typer.Argument(help="A new or empty directory, kept; else a temporary one.")
     ] = None,
 ) -> None:
-    """A short tour of the queue in this process: code, and what it does. Takes about three seconds."""
+    """Take a short tour of the queue in this process: code, and what it does. Takes about three seconds."""
     if directory is not None and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise typer.BadParameter(f"{directory} is not an empty directory; name a new one")
-    from wherry.cli.tour import take  # brings the broker along
+    from wherry.cli.tour import take  # loads the broker
 
     raise typer.Exit(take(directory))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from wherry.client.link.transport import Answer
+from wherry.client.link.transport import ClientResponse
 from wherry.model import errors
 from wherry.model.errors import InvalidInput, Unavailable, WherryError
 
@@ -20,7 +20,7 @@ RETRY_AFTER_S_MAX = 30.0
 """No call waits longer than this at a time, whatever an answer asks for."""
 
 
-class Refused(WherryError):
+class RequestRefused(WherryError):
     """A request that the broker's HTTP port refused before the broker saw it; `code` is the reason."""
 
     code = "refused"
@@ -50,14 +50,14 @@ KINDS = dict(_kinds())
 """Every error of the model by its code."""
 
 
-def error_of(answer: Answer) -> WherryError:
+def error_of(answer: ClientResponse) -> WherryError:
     """Return the error that an answer stands for. It has the fields of its document; the others are in its text."""
     fault = _error_of(answer)
     vars(fault).update(_retry_after_s=answer.retry_after_s, _restarts=answer.restarts)
     return fault
 
 
-def _error_of(answer: Answer) -> WherryError:
+def _error_of(answer: ClientResponse) -> WherryError:
     try:
         problem = msgspec.json.decode(memoryview(answer.body), type=_Problem)
     except msgspec.MsgspecError:
@@ -66,7 +66,7 @@ def _error_of(answer: Answer) -> WherryError:
         return Unavailable(f"{answer.status}: {problem.detail}")
     kind = KINDS.get(problem.code)
     if kind is None:
-        return Refused(problem.code, answer.status, problem.detail)
+        return RequestRefused(problem.code, answer.status, problem.detail)
     fault = kind.__new__(kind)
     fault.args = (problem.detail,)
     if isinstance(fault, InvalidInput):

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from wherry.client.link.connection import Bounds, Connection
 from wherry.client.link.idle import Idle
-from wherry.client.link.transport import Answer, Ask, Bytes
+from wherry.client.link.transport import Bytes, ClientRequest, ClientResponse
 from wherry.model import check
 from wherry.model.errors import InvalidInput, Unavailable
 
@@ -79,23 +79,23 @@ def _checked(key: object) -> str:
     return bare
 
 
-def _head(ask: Ask, common: str) -> bytes:
+def _head(request: ClientRequest, common: str) -> bytes:
     """Return the head of a request, with the lines that all requests of a client have."""
-    head = f"{ask.method} {ask.target} HTTP/1.1\r\n{common}Accept: {ask.accept}\r\n"
-    for name, value in ask.headers:
+    head = f"{request.method} {request.target} HTTP/1.1\r\n{common}Accept: {request.accept}\r\n"
+    for name, value in request.headers:
         head += f"{name}: {value}\r\n"
-    if ask.content_type:
-        size = sum(memoryview(part).nbytes for part in ask.body)
-        head = f"{head}Content-Type: {ask.content_type}\r\nContent-Length: {size}\r\n\r\n"
-    elif ask.method in ("GET", "DELETE"):
+    if request.content_type:
+        size = sum(memoryview(part).nbytes for part in request.body)
+        head = f"{head}Content-Type: {request.content_type}\r\nContent-Length: {size}\r\n\r\n"
+    elif request.method in ("GET", "DELETE"):
         head += "\r\n"
     else:
         head += "Content-Length: 0\r\n\r\n"
     return head.encode("ascii")
 
 
-def _answer(status: int, headers: Mapping[bytes, bytes], body: Bytes) -> Answer:
-    answer = Answer(status, headers.get(b"content-type", b"").decode("latin-1"), body)
+def _answer(status: int, headers: Mapping[bytes, bytes], body: Bytes) -> ClientResponse:
+    answer = ClientResponse(status, headers.get(b"content-type", b"").decode("latin-1"), body)
     if (after := headers.get(b"retry-after", b"")).isdigit():
         answer.retry_after_s = float(after)
     if (following := headers.get(b"wherry-next")) is not None:
@@ -127,20 +127,20 @@ class Pool:
         self._common = f"Host: {address.authority}\r\n" + (f"Authorization: Bearer {key}\r\n" if key else "")
         self._closed = False
 
-    async def ask(self, ask: Ask) -> Answer:
+    async def ask(self, request: ClientRequest) -> ClientResponse:
         """See `Transport`. A long poll has its wait on top of the time that every request has."""
-        head, timeout_s = _head(ask, self._common), self._timeout_s + ask.wait_s
-        async with self._waits if ask.wait_s else self._room:
+        head, timeout_s = _head(request, self._common), self._timeout_s + request.wait_s
+        async with self._waits if request.wait_s else self._room:
             connection, kept = self._idle.take(""), True
             if connection is None:
                 connection, kept = await self._connect(), False
             try:
-                body = await connection.ask(head, ask.body, timeout_s)
+                body = await connection.ask(head, request.body, timeout_s)
             except Unavailable:
-                if not kept or ask.method not in REPEATABLE:
+                if not kept or request.method not in REPEATABLE:
                     raise
                 connection = await self._connect()
-                body = await connection.ask(head, ask.body, timeout_s)
+                body = await connection.ask(head, request.body, timeout_s)
             if self._closed:
                 connection.close()
             elif connection.free:

@@ -16,7 +16,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 
 
 @dataclass(slots=True)
-class Ask:
+class ClientRequest:
     """One request. `target` is the path with its query, percent-encoded; `wait_s` is how long the broker may wait.
 
     `headers` are sent as they are: the caller has made sure that none contains a line end.
@@ -32,7 +32,7 @@ class Ask:
 
 
 @dataclass(slots=True)
-class Answer:
+class ClientResponse:
     """A whole answer, of any status."""
 
     status: int
@@ -53,7 +53,7 @@ class Answer:
 class Transport(Protocol):
     """Sends requests to a broker."""
 
-    async def ask(self, ask: Ask) -> Answer:
+    async def ask(self, request: ClientRequest) -> ClientResponse:
         """Return the answer, or raise `Unavailable` if there is none."""
 
     async def close(self) -> None:

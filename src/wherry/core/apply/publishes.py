@@ -20,7 +20,7 @@ from wherry.core.index.hashing import hash_strings, ranks_of
 from wherry.core.index.ids import PackedOffset
 from wherry.core.state.partition import Partition
 from wherry.core.state.producers import ProducerCall
-from wherry.core.state.stages import Stage, StagedBatch
+from wherry.core.state.stages import OpenStage, StagedBatch
 from wherry.core.state.state import TopicState
 from wherry.model import ops
 from wherry.model.limits import PRIORITY_DEFAULT
@@ -161,7 +161,7 @@ def _watch(step: Step, op: ops.Watch) -> None:
 def _stage(step: Step, op: ops.Stage) -> None:
     stage = step.state.stages.open.get(op.key)
     if stage is None:
-        stage = step.state.stages.open[op.key] = Stage(op.key, step.now_ms)
+        stage = step.state.stages.open[op.key] = OpenStage(op.key, step.now_ms)
     if op.count == 0:
         stage.held_settles = True
         return

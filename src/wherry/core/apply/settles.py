@@ -59,7 +59,7 @@ def _settle_reader(step: Step, subscription: SubscriptionState, partition: Parti
 
 
 def _free_keys(step: Step, subscription: SubscriptionState, partition: Partition) -> None:
-    """After messages ended that may have blocked their keys: let a pull look for messages with these keys."""
+    """Let pulls look for messages of these keys, after messages ended that may have blocked them."""
     if subscription.config.key_order and partition.number in subscription.readers:
         step.state.mark_nonempty(subscription, partition.number)
 

@@ -80,14 +80,14 @@ class Step(NamedTuple):
 
 
 def release_settled(step: Step, topic: TopicState, partition: Partition, offset: Int64) -> None:
-    """After a durable subscription settled messages: release those that no other subscription needs."""
+    """Release messages that a durable subscription settled and no other subscription needs."""
     topic.give_back(partition.settled(offset))
     step.effects.touched[topic.number, partition.number] = partition
     check_ended(step, topic, partition, offset)
 
 
 def check_ended(step: Step, topic: TopicState, partition: Partition, offset: Int64 | None) -> None:
-    """After messages (None: any) may have ended: note it for waiting calls, and record outcomes of watched messages."""
+    """Note messages (None: any) that may have ended for waiting calls, and record outcomes of watched messages."""
     step.effects.maybe_ended.append((topic.number, partition.number, offset))
     if len(topic.outbox.watched):
         _record_outcomes(step, topic, partition, offset)
@@ -101,12 +101,12 @@ def _record_outcomes(step: Step, topic: TopicState, partition: Partition, offset
     packed, at, fate = packed[done], at[done], fate[done]
     if len(packed) == 0:
         return
-    news, untold = topic.outbox.conclude(packed, fate, fates.is_dead(partition, at), step.now_ms)
+    news, dropped = topic.outbox.conclude(packed, fate, fates.is_dead(partition, at), step.now_ms)
     if len(news):
         step.effects.outcomes.append((topic.number, news))
         step.state.with_outcomes[topic.number] = None
-    if untold:
-        topic.count("untold", untold)
+    if dropped:
+        topic.count("outcomes_dropped", dropped)
 
 
 def put_dead(step: Step, partition: Partition, offset: Int64, reason: str, error: str) -> None:

@@ -62,8 +62,9 @@ def join(
     joined = ConsumerState(consumer, buffer_messages or BUFFER_MESSAGES_DEFAULT, buffer_bytes or BUFFER_BYTES_DEFAULT)
     if seat is not None:
         joined.seat = f"seat {seat}"  # a consumer id has no space, so a seat name cannot equal one
-    joined.turn = subscription.turn  # consumers that join for a single pull also begin at different partitions
-    subscription.turn += 1
+    # Consumers that join for a single pull also begin at different partitions.
+    joined.first_partition = subscription.rotation
+    subscription.rotation += 1
     subscription.consumers[consumer] = joined
     subscription.seat(joined)
     return joined
@@ -142,7 +143,7 @@ def lease(
             break
     if granted:
         # Only now: a pull that stopped at `Cold` must begin at the same partition again.
-        consumer.turn = granted[0].partition + 1
+        consumer.first_partition = granted[0].partition + 1
     return granted
 
 
@@ -199,7 +200,7 @@ def _own(subscription: SubscriptionState, consumer: ConsumerState) -> list[int]:
     if not subscription.assignment.rotates:
         return [number for number in subscription.assignment.of(consumer.seat) if number in subscription.nonempty]
     numbers = _nonempty_of(subscription, consumer.seat)
-    first = bisect_left(numbers, consumer.turn % subscription.topic.config.partitions)
+    first = bisect_left(numbers, consumer.first_partition % subscription.topic.config.partitions)
     return numbers[first:] + numbers[:first]
 
 
@@ -218,10 +219,7 @@ def _nonempty_of(subscription: SubscriptionState, seat: str) -> list[int]:
 def _quotas(
     state: State, subscription: SubscriptionState, numbers: list[int], budget: PullBudget, now_ms: int
 ) -> list[tuple[int, int]]:
-    """For ranked orders: return how many of the messages with the smallest ranks are in each partition.
-
-    Considers only as many messages as fit the budget, over all partitions together.
-    """
+    """Return, for ranked orders, how many of the messages with the smallest ranks are in each partition."""
     parts = _smallest(subscription, numbers, budget.messages, now_ms)
     if not parts:
         return []
@@ -283,7 +281,7 @@ def _most_lagging(subscription: SubscriptionState, now_ms: int) -> list[int]:
 
 
 def _note_tried(subscription: SubscriptionState, number: int, now_ms: int) -> None:
-    """After a pull tried a partition: unmark it if nothing is ready there, and note when that changes."""
+    """Unmark a partition that a pull tried if nothing is ready there, and note when that changes."""
     reader = subscription.readers[number]
     at_ms = reader.next_at_ms(now_ms)
     if at_ms is not None and at_ms > now_ms:

@@ -108,18 +108,18 @@ def split(topic: TopicState, batch: pa.RecordBatch, partition: int | None) -> li
     count = topic.config.partitions
     if partition is not None or count == 1:
         return [PartitionBatch(partition or 0, None, batch)]
-    topic.turn += 1
-    return _split_by_key(batch, count, (topic.turn - 1) % count)
+    topic.rotation += 1
+    return _split_by_key(batch, count, (topic.rotation - 1) % count)
 
 
-def _split_by_key(batch: pa.RecordBatch, count: int, turn: int) -> list[PartitionBatch]:
-    """Split rows by key over `count` partitions; rows without a key go to partition `turn`."""
+def _split_by_key(batch: pa.RecordBatch, count: int, keyless: int) -> list[PartitionBatch]:
+    """Split rows by key over `count` partitions; rows without a key go to partition `keyless`."""
     if "key" not in batch.schema.names:
-        return [PartitionBatch(turn, None, batch)]
+        return [PartitionBatch(keyless, None, batch)]
     keys = batch.column("key")
     to = (hash_strings(keys) % np.uint64(count)).astype(np.int64)
     if keys.null_count:
-        to = np.where(keys.is_null().to_numpy(zero_copy_only=False), turn, to)
+        to = np.where(keys.is_null().to_numpy(zero_copy_only=False), keyless, to)
     order = np.argsort(to, kind="stable")
     grouped = batch.take(pa.array(order))
     begins = starts(to[order])
@@ -213,14 +213,14 @@ def _add(
 def _answer_again(topic: TopicState, batch: pa.RecordBatch, producer: str, earlier: ProducerCall) -> Published:
     """Return the answer of the first call.
 
-    The partition that rows without a key went to (the turn) was not recorded. Only one turn spreads the rows over the
-    recorded partitions in the recorded numbers, so it is searched for.
+    The partition of the rows without a key was not recorded. Only one choice spreads the rows over the recorded
+    partitions in the recorded numbers, so each is tried.
     """
     placed = np.reshape(earlier.placed, (-1, 3)).tolist()
     if len(placed) == 1:
         return _answer(batch.num_rows, [PartitionBatch(placed[0][0], None, batch)], [placed[0][1]], repeated=True)
-    for turn, _, _ in placed:
-        parts = _split_by_key(batch, earlier.partitions or topic.config.partitions, turn)
+    for keyless, _, _ in placed:
+        parts = _split_by_key(batch, earlier.partitions or topic.config.partitions, keyless)
         if [(part.partition, part.batch.num_rows) for part in parts] == [(row[0], row[2]) for row in placed]:
             return _answer(batch.num_rows, parts, [row[1] for row in placed], repeated=True)
     raise OutOfSequence(producer, earlier.first, "was used before with messages of other keys")

@@ -9,11 +9,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from wherry.core.decide.retry import delays_ms, used_up
 from wherry.core.index.offsets import distinct
 from wherry.core.state.lease import Lease
 from wherry.core.state.state import State, SubscriptionState, TopicState
 from wherry.model import check, ops
+from wherry.model.catalog.retry import delays_ms, used_up
 from wherry.model.catalog.subscription import LEASE_MS_MAX
 from wherry.model.errors import InvalidInput, LimitReached, StaleLease
 from wherry.model.limits import ERROR_CHARS_MAX, TIME_MS_MAX
@@ -41,7 +41,7 @@ def rows_of(lease: Lease, offsets: Int64 | None) -> Int64 | None:
 
 
 def _is_ascending(column: Int64) -> bool:
-    """Whether no sort is needed: most leases are in the order of offsets, unless retries or priorities are in them."""
+    """Return whether no sort is needed: most leases are in the order of offsets, except with retries or priorities."""
     return len(column) < 2 or bool((column[1:] > column[:-1]).all())
 
 

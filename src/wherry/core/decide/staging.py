@@ -24,7 +24,7 @@ from wherry.core.state.lease import Lease
 from wherry.core.state.stages import (
     STAGE_BYTES_MAX,
     STAGES_MAX,
-    Stage,
+    OpenStage,
     StagedBatch,
     StagedSettle,
 )
@@ -96,7 +96,7 @@ def _check_in_time(state: State, key: str) -> None:
         raise StageLost(key, "it was not committed in time, and is gone; choose another key")
 
 
-def _check_whole(stage: Stage) -> None:
+def _check_whole(stage: OpenStage) -> None:
     if stage.lost:
         raise StageLost(stage.key, "it held leases, and a restart ended them")
 
@@ -154,7 +154,7 @@ def commit(state: State, key: str, now_us: int, stages: Sequence[str] | None = N
     return entries, Committed(np.array(placed, np.int64), settled)
 
 
-def _open(state: State, key: str) -> Stage:
+def _open(state: State, key: str) -> OpenStage:
     """Return the open stage of a key. Raises `NotFound`, or `StageLost` if it is incomplete."""
     _check_in_time(state, key)
     stage = state.stages.open.get(key)

@@ -155,7 +155,7 @@ class Outbox:
                 del self._queues[number]
 
     def move(self, old: Int64, new: Int64) -> None:
-        """After an amend: watch the replacement instead of the original."""
+        """Watch the replacement of an amended message instead of the original."""
         if self.watched.has(old)[0]:
             columns = {name: self.watched.get(old, name, 0) for name in WATCHED}
             self.watched.remove(old)

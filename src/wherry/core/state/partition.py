@@ -127,7 +127,7 @@ class Partition:
         self.next_offset = int(base[-1] + count[-1])
 
     def settled(self, offset: Int64) -> Freed:
-        """After a subscription settled messages: finish and release those that no other durable subscription needs."""
+        """Finish and release messages that a subscription settled and no other durable subscription needs."""
         freed = self.finish(offset)
         if len(self.dead):
             offset = offset[~self.dead.has(offset)]

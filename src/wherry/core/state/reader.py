@@ -110,7 +110,7 @@ class Reader:
             self.gate.hold(until[hashes != 0], hashes[hashes != 0])
 
     def begin(self, end: int) -> None:
-        """In a fifo: let everything below `end` wait that is not settled."""
+        """Let everything below `end` wait that is not settled, in a fifo."""
         assert self._fifo is not None
         self._fifo.resume(self.settled.copy(), end)
 

@@ -22,7 +22,7 @@ from wherry.core.state.outbox import OUTCOMES, WATCHED, Outbox
 from wherry.core.state.partition import Partition
 from wherry.core.state.producers import ProducerCall
 from wherry.core.state.reader import DEAD, HELD, Reader
-from wherry.core.state.stages import Stage, StagedBatch
+from wherry.core.state.stages import OpenStage, StagedBatch
 from wherry.core.state.state import State, SubscriptionState, TopicState
 from wherry.model.calls.dead import AuditRecord
 from wherry.model.calls.stats import Removal
@@ -174,7 +174,7 @@ def dump(state: State) -> StateImage:
     )
 
 
-def _stage_image(stage: Stage) -> StageImage:
+def _stage_image(stage: OpenStage) -> StageImage:
     parts = [(p.topic, p.partition, p.messages, p.columns, p.bytes) for p in stage.parts]
     return StageImage(stage.key, stage.opened_ms, stage.held_settles, parts)
 
@@ -282,9 +282,9 @@ def load(state: State, image: StateImage) -> None:
     state.stages.committed = {key: np.array(placed, np.int64) for key, placed in image.committed}
 
 
-def _load_stage(image: StageImage) -> Stage:
+def _load_stage(image: StageImage) -> OpenStage:
     parts = [StagedBatch(*fields, pa.RecordBatch.from_pylist([], stored_schema(fields[3]))) for fields in image.parts]
-    return Stage(image.key, image.opened_ms, parts, image.held_settles)
+    return OpenStage(image.key, image.opened_ms, parts, image.held_settles)
 
 
 def _load_topic(image: TopicImage) -> TopicState:

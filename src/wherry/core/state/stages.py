@@ -70,7 +70,7 @@ class StagedBatches(list[StagedBatch]):
             self.within.bytes += part.bytes
 
 
-class Stage:
+class OpenStage:
     """What is staged under one key. `held_settles` is durable; `settles` itself is not."""
 
     __slots__ = ("held_settles", "key", "lost", "opened_ms", "parts", "settles")
@@ -83,14 +83,14 @@ class Stage:
         """Whether the stage lost its settles in a restart."""
 
 
-class Open(UserDict[str, Stage]):
+class Open(UserDict[str, OpenStage]):
     """Open stages by key, with the sum of their content bytes: it is needed for each batch, so it is kept."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bytes = 0
 
-    def __setitem__(self, key: str, stage: Stage) -> None:
+    def __setitem__(self, key: str, stage: OpenStage) -> None:
         self.pop(key, None)
         super().__setitem__(key, stage)
         stage.parts.within = self

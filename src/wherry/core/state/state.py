@@ -51,8 +51,8 @@ class ConsumerState:
     credit: int = 1 << 62
     out_messages: int = 0
     out_bytes: int = 0
-    turn: int = 0
-    """The partition at or after which its next pull begins."""
+    first_partition: int = 0
+    """The partition at or after which its next pull begins, modulo the number of partitions."""
     is_internal: bool = False
     """Whether it belongs to the broker itself, so that no client may remove it."""
     seat: str = ""
@@ -79,10 +79,10 @@ class SubscriptionState:
         "nonempty",
         "number",
         "readers",
+        "rotation",
         "seats",
         "starts",
         "topic",
-        "turn",
         "wakeups",
     )
 
@@ -100,7 +100,8 @@ class SubscriptionState:
         self.seats: dict[str, int] = {}
         """Seats that consumers share, and how many consumers share each."""
         self.assignment = assignment.make(config.assignment, topic.config.partitions)
-        self.turn = 0
+        self.rotation = 0
+        """Counts joins: each new consumer begins its pulls one partition further."""
         self.backlog_bytes = 0
         """Content bytes not settled, kept only if the subscription declared a buffer of bytes."""
         self.counters: dict[str, int] = {}
@@ -166,8 +167,8 @@ class TopicState:
         "partitions",
         "producers",
         "removals",
+        "rotation",
         "subscriptions",
-        "turn",
     )
 
     def __init__(self, number: int, config: Topic) -> None:
@@ -185,7 +186,8 @@ class TopicState:
         self.dead = 0
         self.audit_records: deque[AuditRecord] = deque(maxlen=AUDIT_RECORDS_MAX)
         self.removals: deque[Removal] = deque(maxlen=REMOVALS_MAX)
-        self.turn = 0
+        self.rotation = 0
+        """Counts publishes: the rows without a key of each are added one partition further."""
         self.counters: dict[str, int] = {}
 
     def partition(self, number: int) -> Partition:
@@ -298,7 +300,7 @@ class State:
         lease.offset, lease.rank, lease.size = lease.offset[keep], lease.rank[keep], lease.size[keep]
 
     def end_hold(self, topic: TopicState, number: int) -> None:
-        """After a lease let go of messages: let those be removed that expired meanwhile."""
+        """Schedule the removal of messages that expired while they were leased."""
         if len(topic.partitions[number].overdue):
             self.expiry_times.note((topic.number, number), 0)
 

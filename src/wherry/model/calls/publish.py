@@ -46,7 +46,7 @@ class PublishOptions:
 
     @property
     def is_plain(self) -> bool:
-        """Whether they say nothing of a single call: messages of several calls may be published as one batch."""
+        """Whether no option belongs to a single call, so that messages of several calls may be one batch."""
         return self.persistent in (None, True, False) and self == _PLAIN[self.persistent]
 
     def checked(self, topic: Topic) -> PublishOptions:

@@ -93,7 +93,7 @@ def _is_envelope(value: object) -> bool:
 
 
 def _is_text(value: object, bytes_max: int) -> bool:
-    """Whether a value is text that Arrow takes; a lone surrogate is none."""
+    """Return whether a value is text that Arrow can store; a lone surrogate cannot be stored."""
     if type(value) is not str or len(value) > bytes_max:
         return False
     try:

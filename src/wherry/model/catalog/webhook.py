@@ -90,11 +90,7 @@ def check_url(field: str, value: object) -> str:
 
 @lru_cache(maxsize=1024)
 def _allowed_instead(url: str) -> str | None:
-    """What is allowed where a text is no such URL; None if it is one.
-
-    Tabs and line ends, which `urlsplit` drops in silence, are refused. A producer gives the same callback with each
-    publish, and both the node and the core check it.
-    """
+    """Return what is allowed instead of this text, None if it is a valid URL."""
     if not url.isascii() or not url.isprintable() or " " in url or len(url) > URL_CHARS_MAX:
         return _URL
     try:

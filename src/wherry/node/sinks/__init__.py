@@ -1,1 +1,1 @@
-"""Where figures are sent, again and again: statsd, JSON lines, OTLP, and sinks of other packages (docs/metrics.md)."""
+"""Sinks, to which figures are flushed: statsd, JSON lines, OTLP, and sinks of other packages (docs/metrics.md)."""

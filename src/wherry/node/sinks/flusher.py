@@ -1,7 +1,7 @@
-"""Flushes figures to sinks, each in a thread of its own: one that hangs or fails hurts neither the broker nor another.
+"""Flushes figures to sinks, each in a thread of its own: a sink that hangs or fails affects neither broker nor others.
 
-A sink that has not finished with one flush misses the next. Its failure is logged once, and once more when it works
-again; in between it is opened anew at every flush.
+A sink that has not finished a flush misses the next. Its failure is logged once, and once more when it works again; in
+between it is opened again at every flush.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from queue import Full, Queue
 from threading import Thread
 
 from wherry.broker.metrics.metrics import Metrics
-from wherry.node.sinks.sink import Named, Sample, samples_of
+from wherry.node.sinks.sink import MetricSample, Named, samples_of
 
 CLOSE_S = 5.0
-"""The time that a sink has for its last flush."""
+"""Seconds for the last flush of a sink."""
 
 _log = logging.getLogger("wherry.metrics")
 
@@ -27,13 +27,13 @@ class Outlet:
 
     def __init__(self, named: Named) -> None:
         self._named = named
-        self._queue: Queue[Sequence[Sample] | None] = Queue(maxsize=1)
+        self._queue: Queue[Sequence[MetricSample] | None] = Queue(maxsize=1)
         self._is_open = self._is_failing = False
         self._thread = Thread(target=self._run, name=f"wherry sink {named.name}", daemon=True)
         self._thread.start()
 
-    def give(self, samples: Sequence[Sample] | None) -> bool:
-        """Flush these samples, or end for None; return False if the sink is not done with the last ones."""
+    def give(self, samples: Sequence[MetricSample] | None) -> bool:
+        """Flush these samples, or stop for None; return False if the sink has not finished the last ones."""
         with suppress(Full):
             self._queue.put_nowait(samples)
             return True
@@ -55,7 +55,7 @@ class Outlet:
                 self._worked()
         self._close()
 
-    def _flush(self, samples: Sequence[Sample]) -> None:
+    def _flush(self, samples: Sequence[MetricSample]) -> None:
         if not self._is_open:
             self._named.sink.open(self._named.options)
             self._is_open = True
@@ -88,18 +88,18 @@ class Flusher:
         self._outlets = [Outlet(named) for named in sinks]
 
     async def run(self) -> None:
-        """Flush, for ever."""
+        """Flush for ever."""
         while True:
             await asyncio.sleep(self._flush_s)
             await self.flush()
 
     async def flush(self) -> None:
-        """Give every idle sink the figures of now."""
+        """Pass the current figures to every idle sink."""
         samples = samples_of(await self._metrics.families())
         for outlet in self._outlets:
             outlet.give(samples)
 
     async def close(self) -> None:
-        """Flush a last time, then end all sinks."""
+        """Flush a last time, then stop all sinks."""
         await self.flush()
         await asyncio.gather(*(asyncio.to_thread(outlet.join) for outlet in self._outlets))

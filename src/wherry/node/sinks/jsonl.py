@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from wherry.node.sinks.sink import Sample, number, option
+from wherry.node.sinks.sink import MetricSample, number, option
 
 
 class JsonLines:
@@ -32,7 +32,7 @@ class JsonLines:
         self._files_max = number(options, "files", 4)
         self._file = self._path.open("ab")
 
-    def flush(self, samples: Sequence[Sample]) -> None:
+    def flush(self, samples: Sequence[MetricSample]) -> None:
         """See `Sink`. A flush is written whole, in one file."""
         at_ms = time.time_ns() // 1_000_000
         lines = msgspec.json.Encoder().encode_lines([_line(at_ms, sample) for sample in samples])
@@ -60,7 +60,7 @@ class JsonLines:
         return self._path.with_name(f"{self._path.name}.{age}")
 
 
-def _line(at_ms: int, sample: Sample) -> dict[str, object]:
+def _line(at_ms: int, sample: MetricSample) -> dict[str, object]:
     line: dict[str, object] = {"at_ms": at_ms, "name": sample.name, "kind": sample.kind, "labels": dict(sample.labels)}
     if sample.kind != "histogram":
         return line | {"value": sample.value}

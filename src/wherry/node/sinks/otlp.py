@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from wherry.model.errors import InvalidInput
-from wherry.node.sinks.sink import Sample, number, option
+from wherry.node.sinks.sink import MetricSample, number, option
 
 CUMULATIVE = 2
 """Counts are totals since the start."""
@@ -39,7 +39,7 @@ class Otlp:
         sent = {key.removeprefix("header."): value for key, value in options.items() if key.startswith("header.")}
         self._headers = {**sent, "Content-Type": "application/json"}
 
-    def flush(self, samples: Sequence[Sample]) -> None:
+    def flush(self, samples: Sequence[MetricSample]) -> None:
         """See `Sink`."""
         body = msgspec.json.encode(document(samples, self._began_ns, time.time_ns()))
         request = urllib.request.Request(self._url, body, self._headers)
@@ -50,7 +50,7 @@ class Otlp:
         """See `Sink`. There is nothing to close."""
 
 
-def document(samples: Sequence[Sample], began_ns: int, now_ns: int) -> dict[str, Any]:
+def document(samples: Sequence[MetricSample], began_ns: int, now_ns: int) -> dict[str, Any]:
     """Return an `ExportMetricsServiceRequest` in the JSON of OTLP: 64-bit numbers are text there."""
     metrics: dict[str, dict[str, Any]] = {}
     for sample in samples:
@@ -70,7 +70,7 @@ def document(samples: Sequence[Sample], began_ns: int, now_ns: int) -> dict[str,
 _SHAPE = {"counter": "sum", "gauge": "gauge", "histogram": "histogram"}
 
 
-def _metric(sample: Sample) -> dict[str, Any]:
+def _metric(sample: MetricSample) -> dict[str, Any]:
     shape: dict[str, Any] = {"dataPoints": []}
     if sample.kind != "gauge":
         shape["aggregationTemporality"] = CUMULATIVE
@@ -79,7 +79,7 @@ def _metric(sample: Sample) -> dict[str, Any]:
     return {"name": sample.name, "description": sample.about, _SHAPE[sample.kind]: shape}
 
 
-def _value(sample: Sample) -> dict[str, Any]:
+def _value(sample: MetricSample) -> dict[str, Any]:
     if sample.kind != "histogram":
         return {"asDouble": sample.value}
     totals = [count for _, count in sample.buckets]

@@ -1,4 +1,4 @@
-"""What a sink is, what it is given, and how it is found: an entry point in the group `wherry.metric_sinks`."""
+"""What a sink is, what it gets, and how it is found: an entry point in the group `wherry.metric_sinks`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MetricSample:
     """One figure. Of a histogram `value` is the sum, `count` how many, `buckets` how many up to each bound."""
 
     name: str
@@ -34,10 +34,10 @@ class Sink(Protocol):
     """Sends samples. All calls come from one thread, so that a sink may wait, and it may raise."""
 
     def open(self, options: Mapping[str, str]) -> None:
-        """Get ready; called again after a failure."""
+        """Open files or connections; called again after a failure."""
 
-    def flush(self, samples: Sequence[Sample]) -> None:
-        """Send the samples of now. Counters are totals since the start."""
+    def flush(self, samples: Sequence[MetricSample]) -> None:
+        """Send the current samples. Counters are totals since the start."""
 
     def close(self) -> None:
         """Close files and connections."""
@@ -80,27 +80,31 @@ def number(options: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def samples_of(families: Iterable[Metric]) -> list[Sample]:
+def samples_of(families: Iterable[Metric]) -> list[MetricSample]:
     """Return the figures of Prometheus, one sample for each series; a histogram is one sample."""
-    result: list[Sample] = []
+    result: list[MetricSample] = []
     for family in families:
         if family.type == "histogram":
             result += _histograms(family)
         elif family.type in ("counter", "gauge"):
             kind: Kind = "counter" if family.type == "counter" else "gauge"
-            result += [Sample(s.name, kind, s.labels, s.value, about=family.documentation) for s in family.samples]
+            result += [
+                MetricSample(s.name, kind, s.labels, s.value, about=family.documentation) for s in family.samples
+            ]
     return result
 
 
-def _histograms(family: Metric) -> list[Sample]:
-    """Buckets, count and sum of each series come one after another, the sum last."""
-    result: list[Sample] = []
+def _histograms(family: Metric) -> list[MetricSample]:
+    """Return one sample for each series; its buckets, count and sum come one after another, the sum last."""
+    result: list[MetricSample] = []
     buckets: list[tuple[float, int]] = []
     for sample in family.samples:
         if sample.name.endswith("_bucket"):
             buckets.append((float(sample.labels["le"]), int(sample.value)))
         elif sample.name.endswith("_sum"):
             about, count = family.documentation, buckets[-1][1]
-            result.append(Sample(family.name, "histogram", sample.labels, sample.value, count, tuple(buckets), about))
+            result.append(
+                MetricSample(family.name, "histogram", sample.labels, sample.value, count, tuple(buckets), about)
+            )
             buckets = []
     return result

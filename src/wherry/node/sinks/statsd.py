@@ -1,4 +1,4 @@
-"""statsd over UDP: counters as what came since the last flush, gauges as they are, labels as tags (DogStatsD).
+"""statsd over UDP: counters as differences since the last flush, gauges as they are, labels as tags (DogStatsD).
 
 | option | default | |
 |---|---|---|
@@ -14,7 +14,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from wherry.node.sinks.sink import Sample, number, option
+from wherry.node.sinks.sink import MetricSample, number, option
 
 _UNSAFE = re.compile(r"[,|#:@\s]")
 
@@ -32,12 +32,12 @@ class Statsd:
         self._prefix = option(options, "prefix", "")
         self._packet_bytes = number(options, "packet_bytes", 1_432)
         host, port = option(options, "host", "127.0.0.1"), number(options, "port", 8_125)
-        # Not connected, so that a server that is away for a while is no error.
+        # Not connected, so that a server that is down for a while causes no error.
         kind, *_, self._where = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         self._socket = socket.socket(kind, socket.SOCK_DGRAM)
 
-    def flush(self, samples: Sequence[Sample]) -> None:
-        """See `Sink`. Packets may get lost, and their counts with them, as always with statsd."""
+    def flush(self, samples: Sequence[MetricSample]) -> None:
+        """See `Sink`. Packets may get lost, and their counts with them, as with any statsd client."""
         assert self._socket is not None
         packet = b""
         for line in self._lines(samples):
@@ -56,7 +56,7 @@ class Statsd:
             self._socket.close()
             self._socket = None
 
-    def _lines(self, samples: Sequence[Sample]) -> Iterator[bytes]:
+    def _lines(self, samples: Sequence[MetricSample]) -> Iterator[bytes]:
         seen: dict[str, float] = {}
         for sample in samples:
             tags = ",".join(f"{name}:{_UNSAFE.sub('_', value)}" for name, value in sample.labels.items())

@@ -1,1 +1,1 @@
-"""STOMP over the HTTP port: WebSockets, sessions that are polled, and a view of all sessions."""
+"""STOMP over the HTTP port: WebSockets, polled sessions, and a view of all sessions."""

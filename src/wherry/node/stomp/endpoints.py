@@ -1,4 +1,4 @@
-"""STOMP over HTTP: a WebSocket where that works, and sessions that are polled where it does not."""
+"""STOMP over HTTP: a WebSocket, or a polled session for clients that cannot open one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FRAMES = SESSIONS + "/{session}/frames"
 
 TOKEN = "Wherry-Session"
 FRAMES_BYTES_MAX = 1 << 20
-"""Of one call: a larger frame comes in several."""
+"""Most bytes of one call; a larger frame is sent in several."""
 
 SHOWS_TOKEN = {TOKEN: "The token that came with the session"}
 
@@ -44,33 +44,33 @@ class StompSession(msgspec.Struct):
 
 
 class FramesQuery(msgspec.Struct, frozen=True):
-    """Where the body begins, in bytes since the session was opened: what came before is not heard again."""
+    """Where the body begins, in bytes since the session was opened: bytes that were received before are skipped."""
 
     at: Sequence
 
 
 class FramesTaken(msgspec.Struct):
-    """How many bytes came so far, and whether the session is over and nothing more is heard."""
+    """How many bytes were received so far, and whether the session has ended and accepts no more."""
 
     received: Annotated[int, json_schema(minimum=0)]
     over: bool
 
 
 class TakeQuery(msgspec.Struct, frozen=True):
-    """What the client has, in bytes since the session was opened, and how long to wait for more."""
+    """How many bytes the client has received since the session was opened, and how long to wait for more."""
 
     after: Sequence
     wait_ms: WaitMs = 0
 
 
 class StompEndpoints:
-    """The calls, over the transports of one node."""
+    """The endpoints, over the transports of one node."""
 
     def __init__(self, transports: HttpTransports) -> None:
         self._transports = transports
 
     def table(self) -> EndpointGroup:
-        """Return all of them, for the server of the port."""
+        """Return all endpoints, for the server of the port."""
         table = EndpointGroup("stomp")
         socket: dict[str, Any] = {"answers": {101: None}, "codes": ("not-found", "method-not-allowed")}
         table.add("GET", "/ws", "none", **socket)(self.websocket)
@@ -87,13 +87,13 @@ class StompEndpoints:
         return table
 
     def _shows_token(self, request: Request, service: Service) -> None:
-        """A body is not waited for before it is known whose it is."""
+        """Check the token before the body is read."""
         self._transports.check(request.params["session"], request.headers.get(TOKEN.lower(), ""))
 
     async def websocket(self, call: ApiCall) -> Answer:
         """STOMP over a WebSocket.
 
-        Subprotocols are `v12.stomp`, `v11.stomp` and `v10.stomp`, or none. The key comes in the CONNECT frame.
+        Subprotocols are `v12.stomp`, `v11.stomp` and `v10.stomp`, or none. The key is in the CONNECT frame.
         """
         request = call.request
         if request.method != "GET":
@@ -106,14 +106,14 @@ class StompEndpoints:
         return await self.websocket(call)
 
     async def list_stomp_sessions(self, call: ApiCall) -> Answer:
-        """Sessions by STOMP over any transport, what they hold, and the last that were cut off."""
+        """Sessions of STOMP over any transport, what they hold, and the last that were cut off."""
         return json_response(self._transports.seen(), headers=[("Cache-Control", "no-store")])
 
     async def open_stomp_session(self, call: ApiCall) -> Answer:
         """Open a session of STOMP that is polled.
 
-        For clients that cannot have a WebSocket. The key comes in the CONNECT frame. A session of which nothing is
-        heard for a minute is over.
+        For clients that cannot open a WebSocket. The key is in the CONNECT frame. A session without a call for a minute
+        is ended.
         """
         name, token = self._transports.open(peer=call.request.peer, secure=call.request.secure)
         return json_response(StompSession(name, token), 201, [("Cache-Control", "no-store")])
@@ -121,7 +121,7 @@ class StompEndpoints:
     async def send_stomp_frames(self, call: ApiCall) -> Answer:
         """Send frames, or parts of frames, to a session.
 
-        A call whose answer was lost is repeated as it was: what came already is not heard again.
+        A call whose answer was lost is repeated unchanged: bytes that were received before are skipped.
         """
         kind = call.request.content_type()
         if kind not in ("", OCTETS):
@@ -135,9 +135,8 @@ class StompEndpoints:
     async def take_stomp_frames(self, call: ApiCall) -> Answer:
         """Take frames from a session; with `wait_ms` the answer waits for the first byte.
 
-        The header `Wherry-Next` says what to give as `after` the next time, which tells that all before it arrived. To
-        ask with the same `after` again gives the same bytes again. `Wherry-Over: true` says that nothing will come
-        after these.
+        The header `Wherry-Next` is the `after` of the next call, which confirms all bytes before it. A call
+        with the same `after` returns the same bytes again. `Wherry-Over: true` means that no more bytes follow.
         """
         query: TakeQuery = call.query
         check.integer("after", query.after, 0, 1 << 62)
@@ -154,6 +153,6 @@ class StompEndpoints:
         return Response(200, [data] if data else [], OCTETS, headers)
 
     async def end_stomp_session(self, call: ApiCall) -> Answer:
-        """End a session: what it held goes to others."""
+        """End a session: messages that it held wait again."""
         self._transports.end(call["session"])
         return Response(204)

@@ -1,4 +1,4 @@
-"""STOMP over the HTTP port: a WebSocket, or a session that is polled."""
+"""STOMP over the HTTP port: WebSockets and polled sessions."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from wherry.wire.stomp.transports.websocket import WebSocket, WebSockets
 
 
 class HttpTransports:
-    """WebSockets, and sessions that are polled."""
+    """Opens WebSockets and polled sessions."""
 
     def __init__(self, sessions: Sessions, bounds: Bounds | None = None) -> None:
         self._sessions = sessions
         self.sockets, self.polling = WebSockets(sessions), Polling(sessions, bounds)
 
     def upgrade(self, headers: Mapping[str, str], *, peer: str, secure: bool) -> WebSocket:
-        """A WebSocket for a request that asks for one, or `InvalidInput`."""
+        """Return a WebSocket for a request that asks for one; else raise `InvalidInput`."""
         return self.sockets.answer(headers)
 
     def open(self, *, peer: str, secure: bool) -> OpenedSession:
-        """A session that is polled, or `LimitReached`."""
+        """Open a polled session, or raise `LimitReached`."""
         return self.polling.open(peer=peer, secure=secure)
 
     def check(self, session: str, token: str) -> None:
-        """Whether there is such a session with this secret; else `NotFound`."""
+        """Raise `NotFound` unless there is such a session with this token."""
         self.polling.check(session, token)
 
     async def send(self, session: str, at: int, data: bytes) -> ReceivedBytes:
-        """Bytes from a client that begin at a place; those that came before are not heard again."""
+        """Take bytes from a client that begin at a place; skip those that were received before."""
         return await self.polling.transport(session).send(at, data)
 
     async def take(self, session: str, after: int, wait_ms: int) -> Taken:
-        """What is there for a client behind a place, which says that it has all before it."""
+        """Return bytes for a client after a place, which confirms that the client has all bytes before it."""
         return await self.polling.transport(session).take(after, wait_ms)
 
     def end(self, session: str) -> None:
-        """The client is done."""
+        """End a session on request of its client."""
         self.polling.end(session)
 
     def seen(self) -> StompView:
-        """Who is here over STOMP, by any transport, and who was cut off."""
+        """Return the sessions of STOMP over any transport, and those that were cut off."""
         return views.seen(self._sessions)
 
     def tick(self, now: float) -> None:
-        """About once a second: end the sessions of which nothing is heard."""
+        """End sessions without a call for too long; called about once a second."""
         self.polling.tick(now)

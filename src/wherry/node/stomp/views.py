@@ -1,4 +1,4 @@
-"""Who is here over STOMP, what they hold, and who was cut off: for people."""
+"""The sessions of STOMP as JSON: what they hold, and which clients were cut off."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Count = Annotated[int, json_schema(minimum=0)]
 
 
 class StompSubscriber(msgspec.Struct):
-    """A subscription over STOMP. `ready` is what waits for it, and for whoever shares its queue.
+    """A subscription over STOMP. `ready` messages wait for it, and for other consumers of its queue.
 
-    *Held* is what it was sent and has not acked; with `ack:auto` and a declared buffer, what has not reached it.
+    *Held* messages were sent and are not acked; with `ack:auto` and a declared buffer, they are on their way.
     """
 
     id: str | None
@@ -33,7 +33,7 @@ class StompSubscriber(msgspec.Struct):
 
 
 class StompHere(msgspec.Struct):
-    """A session of STOMP; `version` and `host` are null until it is let in.
+    """A session of STOMP; `version` and `host` are null until the client has logged in.
 
     `unread_bytes` were sent and have not reached the client's machine; the last 64 KiB do not count. `left_off` is how
     many subscriptions are not shown: at most 10,000 are, of all sessions.
@@ -72,11 +72,11 @@ class StompView(msgspec.Struct):
 
 
 SHOWN_MAX, SUBSCRIPTIONS_MAX = 1_000, 10_000
-"""Sessions, and subscriptions of all of them together; how many more there are is told."""
+"""Sessions, and subscriptions of all sessions together; the view counts those beyond."""
 
 
 def seen(sessions: Sessions) -> StompView:
-    """All of it, as it is now; the oldest sessions first, the last cut off first."""
+    """Return the current view: the oldest sessions first, the last cut off first."""
     here = sorted((each for each in sessions.connected if not each.is_over), key=lambda each: each.deadlines.began)
     room = SUBSCRIPTIONS_MAX
     shown: list[StompHere] = []

@@ -1,1 +1,1 @@
-"""Calls that the node makes: messages to those who subscribed with a webhook, outcomes to those who asked for them."""
+"""Calls that the node makes: messages to webhooks, outcomes to callbacks."""

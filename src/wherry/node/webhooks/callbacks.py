@@ -1,7 +1,7 @@
 """Callbacks: posts the outcomes of messages to the URLs that their producers gave.
 
 Outcomes are in the state of the broker until they were posted, so a restart loses none; an outcome is posted twice if
-an answer was lost. Notices that a message was handed over are in memory only. A URL that does not answer is tried again
+an answer was lost. Notices that a message was delivered are in memory only. A URL that does not answer is tried again
 after growing pauses, `ATTEMPTS` times over about nine minutes; then its outcomes are given up.
 """
 
@@ -25,7 +25,7 @@ from wherry.model.calls.fate import Outcome
 from wherry.model.errors import WherryError
 from wherry.node.webhooks.lanes import BrokenOff, Lane
 from wherry.node.webhooks.lookups import NotTried
-from wherry.node.webhooks.sender import Sender, Unreached, is_taken
+from wherry.node.webhooks.sender import Unreached, WebhookSender, is_taken
 from wherry.node.webhooks.targets import Target
 from wherry.security import signing
 from wherry.wire.http.protocol.message import JSON
@@ -39,7 +39,7 @@ BATCH = 1_000
 """Outcomes in one call."""
 FETCH = 10_000
 URLS_MAX = 4_096
-"""URLs with a call under way or ahead; outcomes for further URLs stay in the broker until then."""
+"""URLs with a call under way or planned; outcomes for further URLs stay in the broker meanwhile."""
 CALLS_A_HOST = 4
 HOSTS_MAX = 4_096
 SLOW_S = 1.0
@@ -62,14 +62,14 @@ class CallbackUrl:
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether there are outcomes or notices to post."""
+        """Return whether there are outcomes or notices to post."""
         return bool(self.notices or self.outcomes)
 
 
 class Callbacks:
     """All callbacks of a broker."""
 
-    def __init__(self, broker: BrokerPort, sender: Sender, secret: str | None = None) -> None:
+    def __init__(self, broker: BrokerPort, sender: WebhookSender, secret: str | None = None) -> None:
         self._broker, self._sender, self._secret = broker, sender, secret
         self._urls: dict[str, CallbackUrl] = {}
         self._host_limits: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
@@ -113,7 +113,7 @@ class Callbacks:
                     await event.wait()
 
     def _fetch(self, now: float) -> None:
-        """Fetch notices, then outcomes, so that no URL gets the end of a message before its hand-over."""
+        """Fetch notices, then outcomes, so that no URL gets the end of a message before its delivery."""
         for notice in self._broker.delivered_notices():
             target_url = self._url(notice.url)
             if target_url is not None:
@@ -148,7 +148,7 @@ class Callbacks:
                 wake_at.append(target_url.resume_at)
             elif target_url.has_outcomes:
                 target_url.task = asyncio.create_task(self._report(target_url), name="wherry callback")
-            elif target_url.resume_at + CAP_S > now:  # its failures count, should there be more outcomes
+            elif target_url.resume_at + CAP_S > now:  # keep its count of failures, in case more outcomes come
                 wake_at.append(target_url.resume_at + CAP_S)
             else:
                 del self._urls[target_url.url]
@@ -234,10 +234,10 @@ class Callbacks:
 
 
 def _drop(target_url: CallbackUrl, notices: list[Outcome], outcomes: list[Outcome]) -> None:
-    """Remove outcomes that are done; others may have come behind them meanwhile."""
+    """Remove outcomes that are done; more may have been added behind them meanwhile."""
     for waiting, done in ((target_url.notices, notices), (target_url.outcomes, outcomes)):
         for each in done:
-            if waiting and waiting[0] is each:  # a full queue has dropped its first ones already
+            if waiting and waiting[0] is each:  # a full queue may have dropped its first ones already
                 waiting.popleft()
 
 

@@ -11,7 +11,7 @@ from wherry.broker.port.port import BrokerPort
 from wherry.node.config import WebhooksSection
 from wherry.node.webhooks.callbacks import Callbacks
 from wherry.node.webhooks.pushers import Pushers
-from wherry.node.webhooks.sender import Sender
+from wherry.node.webhooks.sender import WebhookSender
 from wherry.node.webhooks.targets import Targets
 
 
@@ -20,14 +20,14 @@ class Calls(NamedTuple):
 
     pushers: Pushers
     callbacks: Callbacks
-    sender: Sender
+    sender: WebhookSender
 
 
 @asynccontextmanager
 async def calling(broker: BrokerPort, config: WebhooksSection, *, patience_s: float = 10.0) -> AsyncIterator[Calls]:
     """Push to webhooks and post outcomes until the end; then calls under way have `patience_s` to end."""
     targets = Targets(config.allow, allow_private=config.allow_private)
-    sender = Sender(targets, config.calls)
+    sender = WebhookSender(targets, config.calls)
     pushers, callbacks = Pushers(broker, sender), Callbacks(broker, sender, config.secret)
     broker.check_url = targets.check
     pushers.start()

@@ -1,4 +1,4 @@
-"""Bounds on the calls under way: one for all, one for each host; hosts take turns."""
+"""Bounds on the calls under way: one for all, one for each host; waiting hosts get places one after the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 class BrokenOff(Exception):
-    """A call that lost its place to another host, after its trial time."""
+    """A call that lost its place to another host after its trial time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +24,7 @@ class _Waiter:
 
 
 class Lane:
-    """So many places, so many of them for one host.
+    """A bounded number of places, and a bound of places for one host.
 
     With a `trial_s`, a call that has had a place for longer loses it to another host that waits.
     """
@@ -34,10 +34,10 @@ class Lane:
         self._busy: Counter[str] = Counter()
         self._waiting: dict[str, dict[_Waiter, None]] = {}
         self._ready: dict[str, None] = {}
-        """Hosts that may have another place and wait for it, in turn."""
+        """Hosts that wait and may have another place, in the order in which they get one."""
         self._late: dict[_Waiter, None] = {}
         self._breaking = 0
-        """Places that are about to come free."""
+        """Places of calls that were broken off and have not ended yet."""
 
     @asynccontextmanager
     async def place(
@@ -48,7 +48,7 @@ class Lane:
         waiter = _Waiter(host, loop.create_future())
         timer: asyncio.TimerHandle | None = None
         self._waiting.setdefault(host, {})[waiter] = None
-        self._turn(host)
+        self._share_places(host)
         try:
             while not waiter.granted.done():
                 await asyncio.wait([waiter.granted], timeout=beat_s)
@@ -61,7 +61,7 @@ class Lane:
         except TimeoutError:
             if not waiter.is_broken:
                 raise
-            raise BrokenOff("it lasted, and others waited") from None
+            raise BrokenOff("it took longer than its trial time, and other hosts waited") from None
         finally:
             if timer is not None:
                 timer.cancel()
@@ -69,7 +69,7 @@ class Lane:
 
     def _overdue(self, waiter: _Waiter) -> None:
         self._late[waiter] = None
-        self._turn(waiter.host)
+        self._share_places(waiter.host)
 
     def _leave(self, waiter: _Waiter) -> None:
         host = waiter.host
@@ -82,18 +82,18 @@ class Lane:
                 del self._busy[host]
         else:
             self._drop(waiter)
-        self._turn(host)
+        self._share_places(host)
 
     def _drop(self, waiter: _Waiter) -> None:
-        """Remove a call that waits no more."""
+        """Remove a call that no longer waits."""
         waiting = self._waiting[waiter.host]
         del waiting[waiter]
         if not waiting:
             del self._waiting[waiter.host]
             self._ready.pop(waiter.host, None)
 
-    def _turn(self, host: str) -> None:
-        """Give free places away, then take places from late calls for hosts that wait."""
+    def _share_places(self, host: str) -> None:
+        """Give free places to waiting hosts, then break off late calls for hosts that still wait."""
         self._line_up(host)
         while self._free and self._ready:
             host = next(iter(self._ready))

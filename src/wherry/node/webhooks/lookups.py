@@ -1,8 +1,8 @@
-"""Addresses of names, by the system's resolver. A lookup may take long and cannot be cancelled, so there is a bound.
+"""Looks names up by the system's resolver. A lookup may take long and cannot be cancelled, so lookups are bounded.
 
-Each lookup runs in a thread of its own that does not hold up the exit, one for a name at a time, which all callers
-share. Names that answered before have places of their own: however many names never answer, the others are looked up.
-A late lookup gives its place back, as long as not too many are late.
+Each lookup runs in a daemon thread, one for a name at a time, which all callers share. Names that were resolved before
+have places of their own, so that names that are never resolved cannot keep them waiting. A late lookup releases its
+place, as long as not too many are late.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from threading import Thread
 from wherry.node.webhooks.lanes import Lane
 
 PLACES = 16
-"""Lookups at a time of names that answered before; and as many of all others."""
+"""Lookups at a time of names that were resolved before; and as many of all others."""
 LATE_S = 1.0
 LATE_MAX = 64
 WAIT_S = 5.0
-"""How long a lookup waits for a place; then it takes as long as its caller waits."""
+"""How long a lookup waits for a place; from then on its caller's own timeout applies."""
 NAMES_MAX = 1_024
 """Names that are looked up or wait for a place."""
 KEEP_S = 5.0
-"""How long an answer is used again."""
+"""How long an answer is reused."""
 KNOWN_MAX = 4_096
 
 
 class NotTried(Exception):
-    """A call that could not be begun, for a reason of this node: it proves nothing about the client."""
+    """A call that could not be begun for a reason of this node: it is no failure of the called host."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +55,7 @@ class Lookups:
         self._look = look
         self._running: dict[str, _Lookup] = {}
         self._known: OrderedDict[str, tuple[list[str], float]] = OrderedDict()
-        """Names that answered: their addresses, and until when these are used."""
+        """Resolved names: their addresses, and until when these are reused."""
         self._known_lane, self._other_lane = Lane(PLACES, 1), Lane(PLACES, 1)
         self._late = 0
 
@@ -111,7 +111,7 @@ class Lookups:
             found: list[str] | Exception
             try:
                 found = self._look(host)
-            except Exception as fault:  # for the callers
+            except Exception as fault:  # raised at the callers
                 found = fault
             with suppress(RuntimeError):  # the loop is closed: no caller is left
                 loop.call_soon_threadsafe(self._end, host, lookup, found)
@@ -125,7 +125,7 @@ class Lookups:
         self._known.pop(host, None)
         if isinstance(found, Exception):
             lookup.answer.set_exception(found)
-            lookup.answer.exception()  # all callers may have gone
+            lookup.answer.exception()  # mark as seen: all callers may be gone
             return
         lookup.answer.set_result(found)
         self._known[host] = (found, asyncio.get_running_loop().time() + KEEP_S)
@@ -144,4 +144,4 @@ def _is_address(host: str) -> bool:
         ipaddress.ip_address(host)
     except ValueError:
         return False
-    return "%" not in host  # the system knows what a zone is
+    return "%" not in host  # the system resolves addresses with a zone

@@ -1,16 +1,16 @@
 """Pushes the messages of one subscription to its webhook: pull, post, settle.
 
     2xx                               acked
-    5xx                               failed, and the client may be in trouble: one call at a time, after growing pauses
-    429, or 503 with `Retry-After`    not now: handed back untouched, and a pause
-    410                               removed at once: the client answers that it is gone
-    any other answer                  failed: this message is the problem, the next one goes out at once
+    5xx                               failed; the client may be in trouble: one call at a time, after growing pauses
+    429, or 503 with `Retry-After`    released without an attempt counted, and a pause
+    410                               subscription removed: the client answers that it is gone
+    any other answer                  failed: this message is the problem, the next one is sent at once
     no answer to what was sent        failed, and the client counts as down: pauses as after a 5xx
-    no connection, no TLS             handed back untouched, and the client counts as down
-    `remove_after` of the last two    the subscription is removed
+    no connection, no TLS             released without an attempt counted, and the client counts as down
+    `remove_after` of the last two    subscription removed
 
-An answer is about the message, and silence is about the client: a message that no client can handle ends as a dead
-letter, and does not remove the subscription. A call that this node could not make, or broke off for the sake of others,
+An answer is about the message, a missing answer is about the client: a message that the client cannot handle ends as a
+dead letter, and does not remove the subscription. A call that this node could not make, or broke off for other hosts,
 is made again and counts for neither. Pauses and retries both follow the retry policy of the subscription.
 """
 
@@ -30,33 +30,33 @@ import numpy as np
 
 from wherry.broker.port.consume import ConsumerPort, DeliveryPort
 from wherry.broker.port.port import BrokerPort
-from wherry.core.decide.retry import delays_ms
+from wherry.model.catalog.retry import delays_ms
 from wherry.model.catalog.subscription import Subscription
 from wherry.model.catalog.webhook import Webhook
 from wherry.model.errors import CutOff, NotFound, StaleLease, WherryError
 from wherry.node.webhooks.lanes import BrokenOff, Lane
 from wherry.node.webhooks.lookups import WAIT_S, NotTried
-from wherry.node.webhooks.sender import Answer, Sender, Unreached, is_taken
+from wherry.node.webhooks.sender import PostResult, Unreached, WebhookSender, is_taken
 from wherry.node.webhooks.targets import Target
 from wherry.security import signing
 from wherry.wire.http.formats import write_messages
 from wherry.wire.http.protocol.message import JSON
 
 PUSH_BYTES = 1 << 20
-"""Content of one call at most; a single larger message is still sent."""
+"""Most payload bytes of one call; a single larger message is still sent."""
 GRACE_MS = 5_000 + int(WAIT_S * 1000)
-"""What a lease lasts beyond the time of its call."""
+"""How much longer a lease lasts than the timeout of its call."""
 SLOW_S = 1.0
 TROUBLE_S = 1.0
 REJOIN_S = (0.1, 30.0)
-"""The first and the longest pause before a pusher that is no consumer any more joins again."""
+"""The first and the longest pause before a pusher that was removed as a consumer joins again."""
 
 _log = logging.getLogger("wherry.webhooks")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a call went; no `error` is success."""
+    """The result of a call; without an `error` it succeeded."""
 
     error: str = ""
     is_down: bool = False
@@ -65,9 +65,9 @@ class Verdict:
     is_troubled: bool = False
     """The client answered that it cannot handle any message now."""
     is_untouched: bool = False
-    """The client did not handle the message: it never got it, or asked for a pause."""
+    """The client did not process the message: it never got it, or asked for a pause."""
     pause_s: float = 0.0
-    """The pause that the client asked for, at least."""
+    """The shortest pause that the client asked for."""
 
 
 class Pusher:
@@ -76,7 +76,7 @@ class Pusher:
     def __init__(
         self,
         broker: BrokerPort,
-        sender: Sender,
+        sender: WebhookSender,
         number: int,
         subscription: Subscription,
         webhook: Webhook,
@@ -178,7 +178,7 @@ class Pusher:
 
     async def _settle(self, delivery: DeliveryPort, verdict: Verdict) -> None:
         if not self._config().acks:
-            return  # it was settled when it was handed over
+            return  # settled when it was pulled
         if not verdict.error:
             await delivery.ack()
         elif verdict.is_untouched:
@@ -239,7 +239,7 @@ class Pusher:
             await delivery.renew(max(self._webhook.timeout_ms + GRACE_MS, self._config().lease_ms))
 
     def _learn(self, verdict: Verdict, began: float) -> None:
-        """Update what is known of the client. Of failed calls that were under way together, one counts."""
+        """Update the counts of failures of the client. Of failed calls that were under way together, one counts."""
         hampered = verdict.is_down or verdict.is_troubled
         if not hampered:
             self._failures = 0
@@ -265,7 +265,7 @@ class Pusher:
         self._removals["gone" if verdict.is_gone else "down"] += 1
 
     def _config(self) -> Subscription:
-        """Return the subscription as it is set up by now; as it was last, once it is gone."""
+        """Return the current subscription, or the last one known if it is deleted."""
         self._subscription = self._broker.numbered_subscription(self._number) or self._subscription
         return self._subscription
 
@@ -274,8 +274,8 @@ class Pusher:
         return {"topic": config.topic, "subscription": config.name, "host": self._target.authority}
 
 
-def verdict_of(answer: Answer, authority: str) -> Verdict:
-    """Return what an answer means. Its body is not kept: see `sender`."""
+def verdict_of(answer: PostResult, authority: str) -> Verdict:
+    """Return the verdict on an answer. Its body is not kept: see `sender`."""
     status = answer.status
     if is_taken(status):
         return Verdict()

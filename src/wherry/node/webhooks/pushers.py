@@ -9,7 +9,7 @@ from collections import Counter
 
 from wherry.broker.port.port import BrokerPort
 from wherry.node.webhooks.pusher import Pusher
-from wherry.node.webhooks.sender import Sender
+from wherry.node.webhooks.sender import WebhookSender
 
 _log = logging.getLogger("wherry.webhooks")
 
@@ -17,7 +17,7 @@ _log = logging.getLogger("wherry.webhooks")
 class Pushers:
     """Follows the catalog: starts, replaces and stops pushers as webhooks are added, changed and removed."""
 
-    def __init__(self, broker: BrokerPort, sender: Sender) -> None:
+    def __init__(self, broker: BrokerPort, sender: WebhookSender) -> None:
         self._broker, self._sender = broker, sender
         self._is_open = False
         self._current: dict[int, asyncio.Task[None]] = {}
@@ -32,12 +32,12 @@ class Pushers:
     def start(self) -> None:
         """Push for all webhooks, present and future."""
         self._is_open = True
-        self._broker.watch_webhooks(self._tell)
+        self._broker.watch_webhooks(self._schedule)
         for number in self._broker.pushed_subscriptions():
             self._follow(number)
 
-    def _tell(self, number: int) -> None:
-        """Schedule the start of a pusher: the caller is in the middle of a step."""
+    def _schedule(self, number: int) -> None:
+        """Schedule the start of a pusher, since the caller is in the middle of applying an entry."""
         asyncio.get_running_loop().call_soon(self._follow, number)
 
     def _follow(self, number: int) -> None:
@@ -63,7 +63,7 @@ class Pushers:
             _log.error("a pusher ended", exc_info=task.exception())
 
     async def close(self, patience_s: float) -> None:
-        """Stop pulling; calls under way have so long to end, then their messages wait again."""
+        """Stop pulling; calls under way have `patience_s` to end, then their messages wait again."""
         self._is_open = False
         self._broker.watch_webhooks(None)
         for _ in range(2):

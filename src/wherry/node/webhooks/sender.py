@@ -1,8 +1,8 @@
-"""Outgoing calls: one POST, one verdict. Every wait and every buffer has a bound, and nobody's redirect is followed.
+"""Posts calls: one POST, one result. Every wait and every buffer has a bound, and no redirect is followed.
 
-A call has its whole time for name, connection, TLS and answer. Of an answer status and `Retry-After` count; its body is
-read up to a bound, so that the connection can be used again, and thrown away: whoever chose the URL must not read
-through us, as the error of a dead letter, what only we can reach.
+The timeout of a call covers name lookup, connection, TLS and answer. Of an answer, only the status and `Retry-After`
+are used; its body is read up to a bound, so that the connection can be reused, and dropped: a user who chose the URL
+must not read, as the error of a dead letter, what only this node can reach.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from wherry.client.link.idle import Idle
 from wherry.model.errors import Unavailable
 from wherry.node.webhooks.lanes import Lane
 from wherry.node.webhooks.lookups import NotTried
-from wherry.node.webhooks.targets import Refused, Target, Targets
+from wherry.node.webhooks.targets import Target, TargetRefused, Targets
 
 CALLS = 64
 CONNECT_S = 5.0
 IDLE_S = 30.0
 TRIAL_S = 1.0
-"""What the first call to somebody has for sure; then another may have its place."""
+"""Seconds that the first call to a host has in any case; then another host may get its place."""
 BOUNDS = Bounds(head_bytes=16 << 10, answer_bytes=64 << 10, to_the_end=True)
 WORDS_MAX = 200
 RETRY_AFTER_S_MAX = 3_600.0
@@ -37,28 +37,28 @@ Kind: TypeAlias = Literal["push", "callback"]
 
 
 def is_taken(status: int) -> bool:
-    """Whether an answer says that the call was taken."""
+    """Return whether a status means that the call was accepted."""
     return 200 <= status < 300
 
 
-class Answer(NamedTuple):
-    """What came back."""
+class PostResult(NamedTuple):
+    """The answer to a call."""
 
     status: int
     retry_after_s: float = 0.0
-    """How long to stay away, if it says so: an hour at most."""
+    """The pause that the answer asks for: an hour at most."""
 
 
 class Unreached(Exception):
-    """No answer: refused, nobody there, too late, or not HTTP. Its text is for the error of a dead letter."""
+    """No answer: refused, not listening, too late, or not HTTP. Its text is the error of a dead letter."""
 
 
-class Sender:
-    """Posts to anybody who may be called, at most `calls` at a time, in three lanes.
+class WebhookSender:
+    """Posts to hosts that may be called, at most `calls` at a time, in three lanes.
 
-    Half of the calls are for those that are known to be quick. A quarter is for those that were slow or failed the last
-    time, and a quarter for those that nobody knows yet: however many hang, somebody new is called soon. In each lane
-    one host has a share.
+    Half of the calls are for hosts that answered quickly the last time, a quarter for hosts that were slow or failed,
+    and a quarter for hosts that were not called before, so that a new host is called soon however many others hang. In
+    each lane one host has at most a share of the places.
     """
 
     def __init__(self, targets: Targets, calls: int = CALLS, *, tls: ssl.SSLContext | None = None) -> None:
@@ -71,7 +71,7 @@ class Sender:
         self.slow = Lane(quarter, max(1, quarter // 4))
         self.new = Lane(quarter, max(1, quarter // 4), trial_s=TRIAL_S)
         self.outcomes: Counter[tuple[Kind, str]] = Counter()
-        """How calls ended: by class of status, or why there was none."""
+        """How calls ended: by class of status, or why there was no status."""
 
     async def post(
         self,
@@ -82,10 +82,10 @@ class Sender:
         *,
         kind: Kind = "push",
         on_sent: Callable[[], None] = lambda: None,
-    ) -> Answer:
-        """The answer; `Unreached` if there is none in time, `NotTried` if that is not the client's fault.
+    ) -> PostResult:
+        """Post and return the answer; raise `Unreached` if there is none in time, `NotTried` for a reason of this node.
 
-        `on_sent` is called before the first byte goes out.
+        `on_sent` is called before the first byte is sent.
         """
         outcome = "broken-off"
         try:
@@ -103,7 +103,7 @@ class Sender:
 
     async def _post(
         self, target: Target, head: bytes, body: bytes, timeout_s: float, on_sent: Callable[[], None]
-    ) -> Answer:
+    ) -> PostResult:
         connection: Connection | None = None
         place = f"{target.secure} {target.authority}"
         try:
@@ -112,17 +112,17 @@ class Sender:
                     try:
                         return await _ask(connection, head, body, on_sent)
                     except Unavailable:
-                        if connection.received:  # else the server had closed it between two calls, as it may
+                        if connection.received:  # else the server had closed it between two calls, which it may
                             raise
                 connection = await self._connect(target, await self._begun(target, limit))
                 return await _ask(connection, head, body, on_sent)
         except TimeoutError:
-            if connection is not None and connection.status:  # the answer is there, only its body is not
+            if connection is not None and connection.status:  # the status has arrived, only the body has not
                 return _answer(connection)
             raise Unreached(f"{target.authority} timed out after {timeout_s:g} s") from None
-        except (Refused, Unavailable) as fault:
+        except (TargetRefused, Unavailable) as fault:
             raise Unreached(str(fault)) from None
-        except (OSError, ValueError) as fault:  # ValueError: a name that is none
+        except (OSError, ValueError) as fault:  # ValueError: not a valid host name
             raise Unreached(f"{target.authority} cannot be reached: {_words(fault)}") from None
         finally:
             if connection is not None and connection.free:
@@ -131,7 +131,7 @@ class Sender:
                 connection.abort()
 
     async def _begun(self, target: Target, limit: asyncio.Timeout) -> Awaitable[list[str]]:
-        """A lookup under way. Until it is, the clock of the call stands still: the client has no part in that."""
+        """Begin a lookup. The timeout of the call does not run meanwhile, since the called host has no part in it."""
         loop, until = asyncio.get_running_loop(), limit.when()
         began = loop.time()
         limit.reschedule(None)
@@ -140,7 +140,7 @@ class Sender:
         return begun
 
     async def _connect(self, target: Target, begun: Awaitable[list[str]]) -> Connection:
-        """A connection to an address that was judged, one after the other if there are several."""
+        """Connect to the first of the allowed addresses that accepts."""
         why = f"no address of its name within {CONNECT_S:g} s"
         with suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_S):
@@ -163,12 +163,12 @@ class Sender:
         return connection
 
     def close(self) -> None:
-        """Close connections that wait for the next call."""
+        """Close idle connections."""
         self._idle.close()
 
 
-async def _ask(connection: Connection, head: bytes, body: bytes, on_sent: Callable[[], None]) -> Answer:
-    """Send a call and return the answer. The status counts, also where the rest is cut off or too long."""
+async def _ask(connection: Connection, head: bytes, body: bytes, on_sent: Callable[[], None]) -> PostResult:
+    """Send a call and return the answer. The status counts even if the rest is cut off or too long."""
     on_sent()
     try:
         await connection.ask(head, [body])
@@ -178,8 +178,8 @@ async def _ask(connection: Connection, head: bytes, body: bytes, on_sent: Callab
     return _answer(connection)
 
 
-def _answer(connection: Connection) -> Answer:
-    return Answer(connection.status, _seconds(connection.headers.get(b"retry-after", b"")))
+def _answer(connection: Connection) -> PostResult:
+    return PostResult(connection.status, _seconds(connection.headers.get(b"retry-after", b"")))
 
 
 def _head(target: Target, headers: Mapping[str, str], length: int) -> bytes:
@@ -189,7 +189,7 @@ def _head(target: Target, headers: Mapping[str, str], length: int) -> bytes:
 
 
 def _seconds(retry_after: bytes) -> float:
-    """What a `Retry-After` says, in seconds from now: a number or a date; 0 for what is neither."""
+    """Return a `Retry-After` in seconds from now: a number or a date; 0 for anything else."""
     text = retry_after.decode("latin-1").strip()
     try:
         wait_s = float(text) if text.isdigit() else parsedate_to_datetime(text).timestamp() - time.time()
@@ -199,7 +199,7 @@ def _seconds(retry_after: bytes) -> float:
 
 
 def _words(fault: BaseException) -> str:
-    """A fault for people: not the whole of what OpenSSL says."""
+    """Return a fault in short words, without all details of OpenSSL."""
     if isinstance(fault, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({fault.verify_message})"
     if isinstance(fault, ConnectionError) and fault.errno:

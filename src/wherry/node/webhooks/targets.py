@@ -1,7 +1,7 @@
 """Which addresses the node may call: clients choose the URLs, and must not use them to reach the node's own network.
 
-The connection is made to the very address that was judged: a name that resolves to another address a moment later (DNS
-rebinding) gains nothing. Addresses of a name may be used again for some seconds; they are judged at each call.
+The connection is made to the very address that was checked, so a name that resolves to another address a moment later
+(DNS rebinding) has no effect. Addresses of a name may be reused for some seconds; they are checked at each call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
 
 
-class Refused(WherryError):
+class TargetRefused(WherryError):
     """An address that must not be called."""
 
     code = "target-refused"
@@ -34,7 +34,7 @@ class Refused(WherryError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a URL points to."""
+    """Host, port and path of a URL."""
 
     host: str
     port: int
@@ -58,7 +58,7 @@ class Target:
 
 
 class Targets:
-    """What may be called: the whole public internet, and what the configuration adds."""
+    """The addresses that may be called: the public internet, and the networks that the configuration adds."""
 
     def __init__(
         self, allow: Sequence[str] = (), *, allow_private: bool = False, resolver: Resolver | None = None
@@ -75,12 +75,12 @@ class Targets:
         return await self._lookups.begin(target.host)
 
     async def addresses(self, target: Target, begun: Awaitable[list[str]] | None = None) -> list[str]:
-        """Return the addresses of a target that may be called; raise `Refused` if there is none."""
+        """Return the addresses of a target that may be called; raise `TargetRefused` if there is none."""
         found = await asyncio.shield(begun if begun is not None else await self.begin(target))
         allowed = [text for text in found if self._why_not(_ip(text)) is None]
         if not allowed:
             why = f"{target.host} is {self._why_not(_ip(found[0]))}" if found else f"{target.host} has no address"
-            raise Refused(f"{why}; webhooks.allow tells what may be called")
+            raise TargetRefused(f"{why}; webhooks.allow tells what may be called")
         return allowed
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Targets:
         self._lookups.close()
 
     def check(self, field: str, url: str) -> None:
-        """Raise `InvalidInput` for a URL that no lookup could make acceptable; addresses are judged at each call."""
+        """Raise `InvalidInput` for a URL that no lookup could make acceptable; addresses are checked at each call."""
         host = Target.of(check_url(field, url)).host
         try:
             ips = [_ip(host)]

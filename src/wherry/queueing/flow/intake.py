@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from wherry.broker.commit.gathering import (
     BATCH_BYTES_MAX,
-    Group,
-    Part,
+    AnsweredRuns,
     Run,
-    Turn,
+    Submission,
+    TopicBatch,
     batch_of,
 )
 from wherry.broker.port.port import BrokerPort
@@ -78,7 +78,7 @@ class Intake:
     def __init__(self, broker: BrokerPort) -> None:
         self._broker = broker
         self._gathering = broker.gathering
-        self._records: dict[Turn, _Record] = {}
+        self._records: dict[Submission, _Record] = {}
         self._written: deque[_Record] = deque()
         self._relief: list[Callable[[], None]] = []
         self.held = 0
@@ -106,21 +106,21 @@ class Intake:
 
     def charge(self, counter: UnstoredCounter, size: int) -> None:
         """Count bytes of this turn for a connection; its counter is called when they are stored."""
-        counters = self._record(self._gathering.turn).counters
+        counters = self._record(self._gathering.open_submission).counters
         counters[counter] = counters.get(counter, 0) + size
 
     def note(self, unconfirmed: Unconfirmed) -> None:
         """Confirm publishes that reached no queue together with the others of this turn."""
-        self._record(self._gathering.turn).last[unconfirmed.listener] = unconfirmed.last
+        self._record(self._gathering.open_submission).last[unconfirmed.listener] = unconfirmed.last
 
     def batches(self, incoming: Iterable[tuple[Queue, Rows, Handling]]) -> list[tuple[str, pa.RecordBatch]]:
         """Return messages as batches by topic, for a transaction, which publishes them itself."""
-        groups: list[Group] = []
-        filling: dict[str, Group] = {}
+        groups: list[TopicBatch] = []
+        filling: dict[str, TopicBatch] = {}
         for queue, rows, handling in incoming:
             group = filling.get(queue.topic)
             if group is None or group.size > BATCH_BYTES_MAX:
-                group = filling[queue.topic] = Group(queue.topic, persistent=True)
+                group = filling[queue.topic] = TopicBatch(queue.topic, persistent=True)
                 groups.append(group)
             group.add(Run(rows, handling, None, separable=True))
         return [(group.topic, batch_of(group.runs, plain=group.plain)) for group in groups]
@@ -129,7 +129,7 @@ class Intake:
         """Wait until everything that arrived so far is in its topic, so that a reader finds it there."""
         await self._gathering.flush()
 
-    def _record(self, turn: Turn) -> _Record:
+    def _record(self, turn: Submission) -> _Record:
         record = self._records.get(turn)
         if record is None:
             record = self._records[turn] = _Record()
@@ -137,7 +137,7 @@ class Intake:
             turn.on_stored.append(self._stored)
         return record
 
-    def _submitted(self, turn: Turn) -> None:
+    def _submitted(self, turn: Submission) -> None:
         """Collect refused publishes, and confirm those that need not wait for the disk."""
         record = self._records[turn]
         waits: set[ConfirmListener] = set()
@@ -153,7 +153,7 @@ class Intake:
                 listener.confirmed(record.last.pop(listener), record.refused.pop(listener, set()))
         self._written.append(record)
 
-    def _refuse(self, part: Part, record: _Record) -> None:
+    def _refuse(self, part: AnsweredRuns, record: _Record) -> None:
         """Note the publishes of a part that were refused, or became dead letters of a full queue: its last ones."""
         if isinstance(part.answer, WherryError):
             if isinstance(part.answer, NotFound):
@@ -172,7 +172,7 @@ class Intake:
             if not dead:
                 break
 
-    def _stored(self, turn: Turn, fault: WherryError | None) -> None:
+    def _stored(self, turn: Submission, fault: WherryError | None) -> None:
         """Release the bytes of a turn, and confirm its publishes unless the journal failed."""
         record = self._records.pop(turn)
         self._written.remove(record)

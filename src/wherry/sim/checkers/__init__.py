@@ -1,1 +1,1 @@
-"""Was every promise kept? Checkers read the history of a run, and nothing of the broker."""
+"""Checkers: each reads the history of a run, not the broker, and finds one kind of broken promise."""

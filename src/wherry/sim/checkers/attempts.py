@@ -1,15 +1,15 @@
-"""Whether failed deliveries are counted: a message that is never counted never becomes a dead letter."""
+"""Whether failed deliveries are counted: a message whose failures are not counted never becomes a dead letter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from wherry.sim.history import Got, History
-from wherry.sim.plan import Plan
+from wherry.sim.plan import RunPlan
 
 
-def failures_count(history: History, plan: Plan) -> Iterator[str]:
-    """What comes again in the same life of the broker is one attempt further, unless somebody handed it back."""
+def failures_count(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a redelivery in the same life counts one attempt more, unless the message was released."""
     counted = {(config.topic, config.name) for config in plan.subscriptions if config.acks and config.durable}
     back = {(each.token, each.name) for each in history.settled if each.kind == "release" and each.outcome != "refused"}
     last: dict[tuple[object, ...], Got] = {}
@@ -27,7 +27,7 @@ def failures_count(history: History, plan: Plan) -> Iterator[str]:
 
 
 def _began_anew(history: History, before: Got, got: Got) -> bool:
-    """Whether it may have died between two deliveries, and been sent back from the dead."""
+    """Return whether the message may have died between two deliveries, and been redriven."""
     return any(
         each.topic == got.subscription[0] and each.end >= before.start and each.start <= got.end
         for each in history.redriven

@@ -1,7 +1,7 @@
-"""Was every promise kept? Each checker reads the history and says what it finds wrong, in words.
+"""Checkers of a run in process: each reads the history and yields a sentence for each violation.
 
-Checkers judge only what is certain. Between `start` and `end` of a request the broker may have acted at any moment,
-and a request without an answer may or may not have taken effect; such doubt always speaks for the broker.
+Checkers judge only what is certain. Between `start` and `end` of a call the broker may have acted at any moment, and a
+call without an answer may or may not have taken effect; where the history leaves a doubt, no violation is reported.
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ from wherry.sim.checkers.logs import (
     log_within_bounds,
 )
 from wherry.sim.history import Got, History, Sent, Settled, SubscriptionKey
-from wherry.sim.plan import Plan
+from wherry.sim.plan import RunPlan
 
-Checker: TypeAlias = Callable[[History, Plan], Iterator[str]]
+Checker: TypeAlias = Callable[[History, RunPlan], Iterator[str]]
 Place: TypeAlias = tuple[SubscriptionKey, str]
 """A subscription and the name of a message."""
 
 MARGIN_S = 0.002
-"""Times are rounded to milliseconds in the broker, on both ends."""
+"""The broker rounds times to milliseconds, at both ends of an interval."""
 
 
-def check_all(history: History, plan: Plan) -> list[str]:
-    """Everything that is wrong with a run."""
+def check_all(history: History, plan: RunPlan) -> list[str]:
+    """Return all violations of a run."""
     found = list(history.faults)
     for checker in CHECKERS:
         found += [f"{checker.__name__}: {what}" for what in checker(history, plan)]
     return found
 
 
-def ledger(history: History, plan: Plan) -> Iterator[str]:
-    """Each acknowledged publish was settled by each subscription, or is in a known terminal place.
+def ledger(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that each confirmed message was settled by each subscription, or ended in another known way.
 
-    Delivered is not enough: what was delivered and never acked must have come again, or be a dead letter now. And what
-    was delivered once must be there for all, acknowledged or not: nothing leaves the broker before it is durable.
+    A delivery is not enough: a message that was delivered and never acked must be delivered again, or be a dead letter.
+    A message that was delivered once must exist for all subscriptions, confirmed or not: nothing leaves the broker
+    before it is durable.
     """
     seen = {got.name for got in history.got} | read_in_log(history)
     done = _acked(history) | _buried(history)
@@ -62,8 +63,8 @@ def ledger(history: History, plan: Plan) -> Iterator[str]:
                 yield f"{sent.name} was acknowledged or delivered by {sent.end:.3f}, and {config.name} has lost it"
 
 
-def nothing_invented(history: History, plan: Plan) -> Iterator[str]:
-    """What was refused or aborted is never delivered, and nobody is handed what nobody sent."""
+def nothing_invented(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that refused and aborted messages are never delivered, nor messages that no client published."""
     outcomes = {sent.name: sent.outcome for sent in history.sent}
     for got in history.got:
         outcome = outcomes.get(got.name)
@@ -76,8 +77,8 @@ def nothing_invented(history: History, plan: Plan) -> Iterator[str]:
             yield f"{name} was refused or never sent, and read in the log"
 
 
-def acked_stays_acked(history: History, plan: Plan) -> Iterator[str]:
-    """After an acknowledged ack the message never comes again; and it is no dead letter."""
+def acked_stays_acked(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a message is neither delivered nor a dead letter after a confirmed ack."""
     done: dict[Place, float] = {}
     for settled in history.settled:
         if settled.kind == "ack" and settled.outcome == "ok":
@@ -93,20 +94,20 @@ def acked_stays_acked(history: History, plan: Plan) -> Iterator[str]:
             yield f"{buried.name} is a dead letter of {buried.subscription}, and was acked at {done[place]:.3f}"
 
 
-def at_most_once(history: History, plan: Plan) -> Iterator[str]:
-    """Without acks a message is handed over once at most."""
+def at_most_once(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a subscription without acks gets each message at most once."""
     silent = {(config.topic, config.name) for config in plan.subscriptions if not config.acks}
     seen: dict[Place, Got] = {}
     for got in history.got:
         if got.subscription in silent:
             place = (got.subscription, got.name)
             if place in seen:
-                yield f"{got.name} was handed to {got.subscription[1]} twice, without acks"
+                yield f"{got.name} was delivered to {got.subscription[1]} twice, without acks"
             seen[place] = got
 
 
-def one_lease_at_a_time(history: History, plan: Plan) -> Iterator[str]:
-    """Nobody is handed a message while somebody else certainly holds it."""
+def one_lease_at_a_time(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that no message is delivered while another consumer certainly holds it."""
     config_of = _configs(plan)
     released = _releases(history)
     last: dict[Place, Got] = {}
@@ -121,13 +122,13 @@ def one_lease_at_a_time(history: History, plan: Plan) -> Iterator[str]:
         freed |= history.left.get(before.consumer, float("inf")) <= got.end
         if got.end < held_until and not freed:
             yield (
-                f"{got.name} was handed to {got.consumer} at {got.end:.3f} while {before.consumer} "
+                f"{got.name} was delivered to {got.consumer} at {got.end:.3f} while {before.consumer} "
                 f"held it until {held_until:.3f}"
             )
 
 
-def fencing(history: History, plan: Plan) -> Iterator[str]:
-    """A settle with a token that is certainly over is refused."""
+def fencing(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a settle with a token that has certainly ended is refused."""
     config_of = _configs(plan)
     ends_of = {life.number: life.end for life in history.lives}
     taken: dict[tuple[int, str], Got] = {(got.token, got.name): got for got in history.got}
@@ -147,8 +148,8 @@ def fencing(history: History, plan: Plan) -> Iterator[str]:
             yield f"{settled.kind} of {got.name} with a token of an earlier life was taken at {settled.start:.3f}"
 
 
-def order_in_pull(history: History, plan: Plan) -> Iterator[str]:
-    """Messages of one pull come in the topic's order."""
+def order_in_pull(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that the messages of one pull are in the order of the topic."""
     orders = {topic.name: topic.order for topic in plan.topics}
     amended = {changed.name for changed in history.changed if changed.kind == "amend"}
     by_delivery: dict[int, list[Got]] = defaultdict(list)
@@ -168,8 +169,8 @@ def order_in_pull(history: History, plan: Plan) -> Iterator[str]:
                 yield f"{one.name} came before {other.name} in one pull of a {order} topic at {one.end:.3f}"
 
 
-def order_per_key(history: History, plan: Plan) -> Iterator[str]:
-    """Where keys keep their order, a message is not handed out while an earlier one of its key is out."""
+def order_per_key(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that with key order no message is delivered while an earlier one of its key is leased."""
     released = _releases(history)
     amended = {changed.name for changed in history.changed if changed.kind == "amend"}
     for config in plan.subscriptions:
@@ -184,7 +185,7 @@ def order_per_key(history: History, plan: Plan) -> Iterator[str]:
             for before in held:
                 left = history.left.get(before.consumer, float("inf")) <= got.end
                 if not left and _certainly_out(before, got, config, released):
-                    yield f"{got.name} was handed out at {got.end:.3f} while {before.name} of its key was out"
+                    yield f"{got.name} was delivered at {got.end:.3f} while {before.name} of its key was leased"
             held.append(got)
 
 
@@ -196,11 +197,11 @@ def _certainly_out(before: Got, got: Got, config: Subscription, released: Releas
     return before.end < got.start < got.end < held_until and not freed
 
 
-def nothing_early(history: History, plan: Plan) -> Iterator[str]:
-    """Nobody is handed a message before its time, by any clock that was seen."""
+def nothing_early(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that no message is delivered before its due time, by the latest wall time that was read."""
     for got in history.got:
         if got.due_ms is not None and got.due_ms > got.seen_ms:
-            yield f"{got.name} was due at {got.due_ms}, and handed out when no clock had passed {got.seen_ms}"
+            yield f"{got.name} was due at {got.due_ms}, and was delivered when no clock had passed {got.seen_ms}"
     if plan.clock_jumps:
         return
     amended = {changed.name for changed in history.changed if changed.kind == "amend"}
@@ -215,21 +216,21 @@ def nothing_early(history: History, plan: Plan) -> Iterator[str]:
                 yield f"{got.name} came again at {got.end:.3f}, its delay ended at {due:.3f}"
 
 
-def bounds_held(history: History, plan: Plan) -> Iterator[str]:
-    """No topic ever holds more than it may, by its own word and by what its clients know."""
+def bounds_held(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that no topic holds more than its bound, by its statistics and by the history."""
     for sampled in history.sampled:
         if sampled.messages_max is not None and sampled.messages > sampled.messages_max:
-            yield f"{sampled.topic} said it holds {sampled.messages} messages, {sampled.messages_max} are allowed"
+            yield f"{sampled.topic} counted {sampled.messages} messages, {sampled.messages_max} are allowed"
         if sampled.dead > sampled.dead_max:
-            yield f"{sampled.topic} said it has {sampled.dead} dead letters, {sampled.dead_max} are allowed"
+            yield f"{sampled.topic} counted {sampled.dead} dead letters, {sampled.dead_max} are allowed"
     for topic in plan.topics:
         if topic.messages_max is None:
             continue
         yield from _over_by_count(history, plan, topic.name, topic.messages_max)
 
 
-def _over_by_count(history: History, plan: Plan, topic: str, limit: int) -> Iterator[str]:
-    """Messages that certainly waited: acknowledged, and only much later first handed to some subscription."""
+def _over_by_count(history: History, plan: RunPlan, topic: str, limit: int) -> Iterator[str]:
+    """Yield bounds that were exceeded by messages that certainly waited: confirmed, and delivered only much later."""
     first: dict[str, float] = {}
     for got in history.got:
         if got.subscription[0] == topic:
@@ -249,23 +250,23 @@ def _over_by_count(history: History, plan: Plan, topic: str, limit: int) -> Iter
             return
 
 
-def dedup(history: History, plan: Plan) -> Iterator[str]:
-    """A message has one offset for ever, unless it was amended or sent back from the dead."""
+def dedup(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a message keeps its offset, unless it was amended or redriven."""
     moved = {changed.name for changed in history.changed if changed.kind == "amend"}
     places: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
     for got in history.got:
         places[got.subscription[0], got.name].add((got.partition, got.offset))
-    for stretch in history.stretches:
-        for row in stretch.rows:
-            places[stretch.topic, row.name].add((row.partition, row.offset))
+    for read in history.log_reads:
+        for row in read.rows:
+            places[read.topic, row.name].add((row.partition, row.offset))
     redriven = {each.topic for each in history.redriven}
     for (topic, name), found in sorted(places.items()):
         if len(found) > 1 and name not in moved and topic not in redriven:
             yield f"{name} was delivered, or read in the log, from {len(found)} places: {sorted(found)}"
 
 
-def all_or_nothing(history: History, plan: Plan) -> Iterator[str]:
-    """Messages published together are all there or none of them is."""
+def all_or_nothing(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that messages published together are all stored or none."""
     seen = {got.name for got in history.got} | {buried.name for buried in history.buried} | read_in_log(history)
     gone = maybe_gone(history)
     losing = dropping(plan)
@@ -282,15 +283,15 @@ def all_or_nothing(history: History, plan: Plan) -> Iterator[str]:
             yield f"of {len(group)} messages published together only {len(there)} exist: {there}"
 
 
-def replay_equals_live(history: History, plan: Plan) -> Iterator[str]:
-    """What recovery finds is what the last life left, when all of it was durable."""
+def replay_equals_live(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that recovery finds the state that the last life left, when all of it was durable."""
     for before, after in pairwise(history.lives):
         if before.left is not None and after.found is not None and before.left != after.found:
             yield f"life {after.number} recovered another state than life {before.number} left at {before.end:.3f}"
 
 
-def keys_kept(history: History, plan: Plan) -> Iterator[str]:
-    """An API key that was put is listed until it is deleted, and not after."""
+def keys_kept(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that an API key is listed from its put until its deletion, and not after it."""
     certain: dict[str, bool] = {}
     for keyed in history.keyed:
         if keyed.outcome == "ok":
@@ -302,8 +303,8 @@ def keys_kept(history: History, plan: Plan) -> Iterator[str]:
                 yield f"key {public_id} should {'' if there else 'not '}be listed, after {keyed.kind} of {keyed.id}"
 
 
-def dead_letters_tell_why(history: History, plan: Plan) -> Iterator[str]:
-    """A dead letter has a reason, and as many attempts as its policy allows."""
+def dead_letters_tell_why(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that each dead letter has a reason, and as many attempts as its policy allows."""
     config_of = _configs(plan)
     for buried in history.buried:
         if not buried.reason:
@@ -346,17 +347,17 @@ CHECKERS: tuple[Checker, ...] = (
 Releases: TypeAlias = dict[tuple[int, str], list[float]]
 
 
-def _configs(plan: Plan) -> dict[SubscriptionKey, Subscription]:
+def _configs(plan: RunPlan) -> dict[SubscriptionKey, Subscription]:
     return {(config.topic, config.name): config for config in plan.subscriptions}
 
 
-def _with_acks(plan: Plan, topic: str) -> list[Subscription]:
-    """Subscriptions that are promised every message: without acks, what was on its way at a crash is lost."""
+def _with_acks(plan: RunPlan, topic: str) -> list[Subscription]:
+    """Return the subscriptions that must get every message: without acks, messages under way at a crash are lost."""
     return [config for config in plan.subscriptions if config.topic == topic and config.acks]
 
 
 def _acked(history: History) -> set[Place]:
-    """What may have been acked: an ack that was not refused."""
+    """Return what may have been acked: all acks that were not refused."""
     return {
         (each.subscription, each.name) for each in history.settled if each.kind == "ack" and each.outcome != "refused"
     }
@@ -367,7 +368,7 @@ def _buried(history: History) -> set[Place]:
 
 
 def _releases(history: History) -> Releases:
-    """When a lease on a message may first have ended: any settle that was not refused."""
+    """Return when a lease on a message may first have ended: the times of settles that were not refused."""
     result: Releases = defaultdict(list)
     for settled in history.settled:
         if settled.kind != "renew" and settled.outcome != "refused":
@@ -375,8 +376,8 @@ def _releases(history: History) -> Releases:
     return result
 
 
-def _may_have_died(history: History, plan: Plan) -> set[str]:
-    """With overflow to the dead letters, a message may have died and been sent back later."""
+def _may_have_died(history: History, plan: RunPlan) -> set[str]:
+    """Return messages that may have died and been redriven, in topics whose overflow are dead letters."""
     dying = {topic.name for topic in plan.topics if topic.overflow != "refuse"}
     return {sent.name for sent in history.sent if sent.topic in dying}
 

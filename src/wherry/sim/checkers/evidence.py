@@ -1,19 +1,19 @@
-"""What several checkers have to know of a run before they judge it."""
+"""Facts of a run that several checkers need."""
 
 from __future__ import annotations
 
 from wherry.sim.history import History
-from wherry.sim.plan import DEAD_AMPLE, Plan
+from wherry.sim.plan import DEAD_AMPLE, RunPlan
 
 
 def maybe_gone(history: History) -> set[str]:
-    """Messages that may rightly have gone unread: cancelled, or mortal."""
+    """Return messages that may end without a delivery: cancelled ones, and those that expire."""
     gone = {each.name for each in history.changed if each.kind == "cancel" and each.outcome != "refused"}
     return gone | {sent.name for sent in history.sent if sent.expires_ms is not None}
 
 
-def dropping(plan: Plan) -> set[str]:
-    """Topics that may lose their oldest messages: they drop them, or bury them and may have no room for that."""
+def dropping(plan: RunPlan) -> set[str]:
+    """Return topics that may lose their oldest messages: they drop them, or may have no room to bury them."""
     narrow = {topic.name for topic in plan.topics if topic.dead_messages_max < DEAD_AMPLE}
     return {
         topic.name
@@ -24,10 +24,10 @@ def dropping(plan: Plan) -> set[str]:
 
 
 def amended(history: History) -> set[str]:
-    """Messages that somebody tried to amend, and perhaps did: they may stand in several places."""
+    """Return messages that a client tried to amend: they may have several offsets."""
     return {each.name for each in history.changed if each.kind == "amend" and each.outcome != "refused"}
 
 
 def read_in_log(history: History) -> set[str]:
-    """Messages that somebody read in a log."""
-    return {row.name for stretch in history.stretches for row in stretch.rows}
+    """Return messages that were read in a log."""
+    return {row.name for read in history.log_reads for row in read.rows}

@@ -1,4 +1,4 @@
-"""Was every producer told the truth about its messages? Like all checkers, these judge only what is certain."""
+"""Whether fates and outcomes were reported correctly. Like all checkers, these judge only what is certain."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from wherry.sim.checkers.evidence import amended, dropping
 from wherry.sim.history import LOG, History, Sent
-from wherry.sim.plan import Plan
+from wherry.sim.plan import RunPlan
 
 
-def told_at_last(history: History, plan: Plan) -> Iterator[str]:
-    """Each message with a callback is told of, crashes or not, and the last word is what a question gets as well."""
+def told_at_last(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that each message with a callback is reported in spite of crashes, and that the last report is its fate."""
     heard: dict[tuple[str, int, int], str] = {each.place: each.fate for each in history.heard}
     asked = {each.name: each.fate for each in history.asked}
     for sent in history.sent:
@@ -20,15 +20,15 @@ def told_at_last(history: History, plan: Plan) -> Iterator[str]:
         told, found = heard.get((sent.topic, sent.partition, sent.offset)), asked[sent.name]
         if not sent.callback:
             if told is not None:
-                yield f"{sent.name} is {told}, which was told, and nobody wanted to know"
+                yield f"{sent.name} was reported as {told}, and had no callback"
         elif told is None:
-            yield f"{sent.name} is {found}, and its producer was never told"
+            yield f"{sent.name} is {found}, and was never reported to its producer"
         elif told != found:
-            yield f"{sent.name} is {found}, and its producer was told that it is {told}"
+            yield f"{sent.name} is {found}, and was reported to its producer as {told}"
 
 
-def fates_are_true(history: History, plan: Plan) -> Iterator[str]:
-    """Whatever was said of a message, asked or told, agrees with what was done to it by then."""
+def fates_are_true(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that each fate that was reported or asked for agrees with what was done to the message by then."""
     evidence = _Evidence(history, plan)
     sents = {sent.name: sent for sent in history.sent}
     places = {(sent.topic, sent.partition, sent.offset): sent for sent in history.sent}
@@ -41,13 +41,13 @@ def fates_are_true(history: History, plan: Plan) -> Iterator[str]:
     last = {each.name: each.fate for each in history.asked}
     for name in sorted(buried & set(last)):
         if last[name] != "dead":
-            yield f"{name} is a dead letter, and is said to be {last[name]}"
+            yield f"{name} is a dead letter, and was reported as {last[name]}"
 
 
 class _Evidence:
     """What happened to messages, as far as clients know."""
 
-    def __init__(self, history: History, plan: Plan) -> None:
+    def __init__(self, history: History, plan: RunPlan) -> None:
         self._plan = plan
         self._acked: dict[tuple[str, str, str], float] = {}
         self._certain: dict[tuple[str, str, str], float] = {}
@@ -69,14 +69,14 @@ class _Evidence:
         self._note_log(history)
 
     def _note_log(self, history: History) -> None:
-        """The reader of a log settles by position, and like every subscription it has to."""
+        """Add the settles of the log reader, which settles by position."""
         offsets: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
         for sent in history.sent:
             if sent.partition is not None and sent.offset is not None:
                 offsets[sent.topic, sent.name].add((sent.partition, sent.offset))
-        for stretch in history.stretches:
-            for row in stretch.rows:
-                offsets[stretch.topic, row.name].add((row.partition, row.offset))
+        for read in history.log_reads:
+            for row in read.rows:
+                offsets[read.topic, row.name].add((row.partition, row.offset))
         moved = amended(history)
         mortal = {sent.name for sent in history.sent if sent.expires_ms is not None}
         for (topic, name), found in offsets.items():
@@ -85,13 +85,13 @@ class _Evidence:
                 below = [each.topic == topic and offset < each.positions.get(number, 0) for number, offset in found]
                 if any(below):
                     self._acked[place] = min(each.start, self._acked.get(place, each.start))
-                # A dead letter, or what took the place of a message, may wait again below.
+                # A dead letter that was redriven, or the successor of a message, may wait again below.
                 still = name in moved or name in mortal or topic in self._redriven
                 if all(below) and each.outcome == "ok" and not still:
                     self._certain[place] = min(each.end, self._certain.get(place, each.end))
 
     def against(self, sent: Sent, fate: str, start: float, end: float) -> Iterator[str]:
-        """What speaks against a fate that was said between two times."""
+        """Return why a fate that was reported between two times cannot be true; empty if it can."""
         subscriptions = [each for each in self._plan.subscriptions if each.topic == sent.topic]
         places = [(sent.topic, each.name, sent.name) for each in subscriptions if each.acks]
         certain = len(places) == len(subscriptions)
@@ -101,7 +101,7 @@ class _Evidence:
         possible = True
         if fate == "settled":
             possible = all(self._acked.get(place, never) <= end for place in places)
-        elif fate == "dead":  # what was sent back may have been settled since, what is transient gone with a restart
+        elif fate == "dead":  # a redriven message may have been settled since; a transient one is lost with a restart
             possible = sent.name in self._buried or self._redriven[sent.topic] < never or not sent.persistent
         elif fate == "cancelled":
             possible = self._cancelled.get(sent.name, never) <= end
@@ -110,8 +110,8 @@ class _Evidence:
         elif fate == "dropped":
             possible = sent.topic in self._dropping
         elif fate == "gone":
-            possible = not sent.persistent  # a restart took it along
-        elif certain:  # under way: not if all had settled it before
+            possible = not sent.persistent  # lost with a restart
+        elif certain:  # still under way: false if all subscriptions had settled it before
             possible = any(self._certain.get(place, never) >= start for place in places)
         if not possible:
-            yield f"{sent.name} is said to be {fate} at {end:.3f}, which cannot be"
+            yield f"{sent.name} was reported as {fate} at {end:.3f}, which cannot be"

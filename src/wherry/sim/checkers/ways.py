@@ -1,6 +1,6 @@
-"""Where bindings lead to, what purges take and where dead letters go: whether it was as clients were told.
+"""Whether bindings, purges and forwards took effect as clients were answered.
 
-Like all checkers, these judge only what is certain; how a message goes through routes they work out for themselves.
+Like all checkers, these judge only what is certain; they compute the way of a message through routes themselves.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from wherry.sim.checkers.checkers import (
 )
 from wherry.sim.checkers.evidence import dropping
 from wherry.sim.history import Bound, History, Purged, Routed, SubscriptionKey
-from wherry.sim.plan import GRAVE, Plan, Ways
+from wherry.sim.plan import GRAVE, RunPlan, Ways
 
 Copy: TypeAlias = tuple[str, str, str]
-"""A topic, a subscription ("" for a dead letter of nobody), and the name of a message."""
+"""A topic, a subscription ("" for a dead letter of no subscription), and the name of a message."""
 
 
-def check_ways(history: History, plan: Plan) -> list[str]:
-    """Everything that is wrong with what went through routes."""
+def check_ways(history: History, plan: RunPlan) -> list[str]:
+    """Return all violations of what was routed, purged and forwarded."""
     found: list[str] = []
     if plan.ways is not None:
         own = replace(plan, topics=plan.ways.topics, subscriptions=plan.ways.subscriptions, logged=None)
@@ -40,12 +40,12 @@ def check_ways(history: History, plan: Plan) -> list[str]:
     return found
 
 
-def bindings_stay(history: History, plan: Plan) -> Iterator[str]:
-    """A binding is listed from when it was made until it was taken away, once, and nothing else is."""
+def bindings_stay(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a binding is listed once from its bind until its unbind, and that nothing else is listed."""
     bindings = _Bindings(history, plan)
     for listed in history.listed:
         for what in listed.strange:
-            yield f"{what} was listed at {listed.end:.3f}, and nobody made it so"
+            yield f"{what} was listed at {listed.end:.3f}, and no client bound it"
         if len(set(listed.bindings)) < len(listed.bindings):
             yield f"a binding was listed twice at {listed.end:.3f}: {listed.bindings}"
         for number in range(bindings.count):
@@ -54,10 +54,10 @@ def bindings_stay(history: History, plan: Plan) -> Iterator[str]:
                 yield f"binding {number} should {'not ' if there else ''}be listed at {listed.end:.3f}"
 
 
-def routed_by_bindings(history: History, plan: Plan) -> Iterator[str]:
-    """A message is in each topic that the bindings led to throughout its publish, and in none that they never did.
+def routed_by_bindings(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a message is in each topic that the bindings led to during its whole publish, and in no other.
 
-    What was refused is nowhere.
+    A refused message must be in none.
     """
     bindings = _Bindings(history, plan)
     seen = _seen(history)
@@ -69,20 +69,20 @@ def routed_by_bindings(history: History, plan: Plan) -> Iterator[str]:
         for topic in sorted(seen[routed.name] - allowed):
             yield f"{routed.name} ({routed.outcome} by {routed.end:.3f}) was seen in {topic}, not in {sorted(allowed)}"
     for name in sorted(set(seen) - {routed.name for routed in history.routed}):
-        yield f"{name} was seen, and nobody sent it"
+        yield f"{name} was delivered, and no client published it"
 
 
-def copies_are_kept(history: History, plan: Plan) -> Iterator[str]:
-    """Each copy was settled, or is a dead letter, or was forwarded; others are gone only as far as somebody said so.
+def copies_are_kept(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that each copy was settled, is a dead letter, or was forwarded, except as many as were purged or dropped.
 
-    Purges say how many they took, and a topic that drops its oldest messages, or has no room to bury them, how many.
+    A purge returns how many it took; a topic that drops its oldest messages, or has no room to bury them, counts them.
     """
     bindings, seen = _Bindings(history, plan), _seen(history)
     known = _acked(history, certain=False) | _buried(history) | _in_grave(history) | _fleeting(history)
     missing: dict[SubscriptionKey, list[Routed]] = defaultdict(list)
     for routed in history.routed:
         topics = set(routed.topics)
-        if routed.outcome == "unknown" and seen[routed.name]:  # all of them or none
+        if routed.outcome == "unknown" and seen[routed.name]:  # all copies or none
             topics = bindings.reached(routed)[0] | seen[routed.name]
         for config in plan.subscriptions:
             places = {(config.topic, config.name, routed.name), (config.topic, "", routed.name)}
@@ -105,8 +105,8 @@ def _is_empty(purged: Purged) -> bool:
     return purged.outcome == "ok" and purged.count == 0
 
 
-def purges_count_true(history: History, plan: Plan) -> Iterator[str]:
-    """Purges took no more than there can have been, and nothing that ended in another way."""
+def purges_count_true(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that purges count no more than can have been there, and nothing that ended in another way."""
     bindings = _Bindings(history, plan)
     elsewhere = _acked(history, certain=True) | _buried(history) | _in_grave(history)
     for config in plan.subscriptions:
@@ -120,10 +120,10 @@ def purges_count_true(history: History, plan: Plan) -> Iterator[str]:
             yield f"{total} were purged from {config.topic}/{config.name}, where at most {possible} can have been"
 
 
-def purge_takes_all(history: History, plan: Plan) -> Iterator[str]:
-    """What waited when a purge began, and was never handed out before it ended, is never handed out after it.
+def purge_takes_all(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that messages which waited from before a purge until its end are not delivered after it.
 
-    Where keys keep their order, what waits for its key is not ready; nor is what waits for its time.
+    With key order, a message that waits for its key is not ready; nor is one that waits for its due time.
     """
     orders = {topic.name: topic.order for topic in plan.topics}
     config_of = {(config.topic, config.name): config for config in plan.subscriptions}
@@ -144,13 +144,13 @@ def purge_takes_all(history: History, plan: Plan) -> Iterator[str]:
         for (subscription, name), start in first.items():
             waited = subscription == purged.subscription and name in sent and sent[name].end < purged.start
             if waited and start > purged.end:
-                yield f"{name} was handed out at {start:.3f}, and was purged by {purged.end:.3f}"
+                yield f"{name} was delivered at {start:.3f}, and was purged by {purged.end:.3f}"
 
 
-def forwarded_once(history: History, plan: Plan) -> Iterator[str]:
-    """A dead letter that was forwarded is there and nowhere else: it does not come again, and is not dead any more.
+def forwarded_once(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a forwarded dead letter is not delivered again and is not a dead letter any more.
 
-    That it is there once is for `dedup`, that it is not lost on the way for `copies_are_kept`.
+    That it is stored once is checked by `dedup`, that it is not lost by `copies_are_kept`.
     """
     there = _in_grave(history)
     tried: set[Copy] = set()
@@ -165,7 +165,7 @@ def forwarded_once(history: History, plan: Plan) -> Iterator[str]:
     for copy in sorted(set(done) - there - _fleeting(history)):
         yield f"{copy} was forwarded by {done[copy]:.3f}, and never came"
     for copy in sorted(there - tried):
-        yield f"{copy} came, and nobody forwarded it"
+        yield f"{copy} was delivered, and no client forwarded it"
     for copy in sorted(there & (_buried(history) | _acked(history, certain=True))):
         yield f"{copy} was forwarded, and was acked or is a dead letter as well"
     for got in history.got:
@@ -175,7 +175,7 @@ def forwarded_once(history: History, plan: Plan) -> Iterator[str]:
 
 
 def _acked(history: History, *, certain: bool) -> set[Copy]:
-    """What was acked, or may have been."""
+    """Return what was acked, or may have been."""
     outcomes = ("ok",) if certain else ("ok", "unknown")
     acks = [each for each in history.settled if each.kind == "ack"]
     return {(*each.subscription, each.name) for each in acks if each.outcome in outcomes}
@@ -186,20 +186,20 @@ def _buried(history: History) -> set[Copy]:
 
 
 def _in_grave(history: History) -> set[Copy]:
-    """Dead letters that were seen where they are forwarded to."""
+    """Return forwarded dead letters that were delivered from the topic that they were forwarded to."""
     names = {got.name for got in history.got if got.subscription[0] == GRAVE}
     names |= {buried.name for buried in history.buried if buried.topic == GRAVE}
     return {(topic, subscription, name) for topic, subscription, name in (full.split("/") for full in names)}
 
 
 def _fleeting(history: History) -> set[Copy]:
-    """Dead letters that may have been forwarded as transient messages, and lost with the process."""
+    """Return dead letters that may have been forwarded as transient messages, and lost with the process."""
     tried = [each for each in history.forwarded if each.outcome != "refused"]
     return {(each.topic, each.subscription, name) for each in tried for name in each.fleeting}
 
 
 def _seen(history: History) -> dict[str, set[str]]:
-    """In which topics each message was seen, by its name."""
+    """Return in which topics each message was delivered or listed, by its name."""
     seen: dict[str, set[str]] = defaultdict(set)
     got = {(*each.subscription, each.name) for each in history.got}
     for topic, _, name in got | _buried(history) | _in_grave(history):
@@ -211,7 +211,7 @@ def _seen(history: History) -> dict[str, set[str]]:
 class _Bindings:
     """Which bindings there were, as far as clients know, and where they led to."""
 
-    def __init__(self, history: History, plan: Plan) -> None:
+    def __init__(self, history: History, plan: RunPlan) -> None:
         assert plan.ways is not None
         self._ways: Ways = plan.ways
         self._kinds: dict[str, Kind] = {route.name: route.kind for route in plan.ways.routes}
@@ -223,9 +223,9 @@ class _Bindings:
         self.count = len(plan.ways.bindings)
 
     def possible(self, number: int, start: float, end: float) -> set[bool]:
-        """Whether a binding was there between two times: what may have been, at any moment of it.
+        """Return whether a binding may have existed, and may have been absent, between two times.
 
-        Each change that had begun counts, unless another one came after it for certain, and before.
+        Each change that had begun counts, unless another one certainly came after it and before the interval.
         """
         changes = self._bound[number]
         sure = [each for each in changes if each.outcome == "ok" and each.end < start]
@@ -233,7 +233,7 @@ class _Bindings:
         return {each.kind == "bind" for each in last} | (set() if sure else {False})
 
     def reached(self, routed: Routed) -> tuple[set[str], set[str]]:
-        """Topics that the bindings led to throughout a publish, and those that they may have led to."""
+        """Return the topics that the bindings led to during a whole publish, and those that they may have led to."""
         certain: dict[str, list[Binding]] = defaultdict(list)
         perhaps: dict[str, list[Binding]] = defaultdict(list)
         for number, (route, binding) in enumerate(self._ways.bindings):
@@ -245,7 +245,7 @@ class _Bindings:
         return self._follow(routed.route, certain, perhaps), self._follow(routed.route, perhaps, certain)
 
     def _follow(self, route: str, taken: dict[str, list[Binding]], bars: dict[str, list[Binding]]) -> set[str]:
-        """Topics of the bindings that are taken; where none bars the way, it goes on otherwise."""
+        """Return the topics of the taken bindings; a route without `bars` also leads to its `otherwise`."""
         topics: set[str] = set()
         waiting, met = [route], {route}
         while waiting:
@@ -274,7 +274,7 @@ def _words(text: str) -> list[str]:
 
 
 def _words_match(pattern: list[str], words: list[str]) -> bool:
-    """The obvious way: it takes its time, and has only a few words to look at."""
+    """Match in the simplest way, which is slow; there are only a few words."""
     if not pattern:
         return not words
     if pattern[0] == "#":
@@ -298,4 +298,4 @@ CHECKERS: tuple[Checker, ...] = (
     purge_takes_all,
     forwarded_once,
 )
-"""Those of other topics that hold here as well, and those about routes, purges and forwarding."""
+"""Checkers of other topics that hold here as well, and those about routes, purges and forwards."""

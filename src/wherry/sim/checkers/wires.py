@@ -1,7 +1,7 @@
-"""Were the promises of queues kept over wires? Of the checkers of other runs those that hold here, and what is new.
+"""Checkers of a run over wires: those of other runs that apply here, and new ones.
 
-A message in the hands of a client was sent at some time after `start` and came at `end`. What a client settles without
-a receipt has no end: then doubt speaks for the broker, as ever.
+A message that a client holds was sent at some time after `start` and arrived at `end`. A settle without a receipt has
+no end; where the history leaves a doubt, no violation is reported.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from wherry.sim.checkers.checkers import (
     replay_equals_live,
 )
 from wherry.sim.history import Got, History, Sent, Settled
-from wherry.sim.plan import Plan
+from wherry.sim.plan import RunPlan
 from wherry.sim.wire_plan import DEAD, SOLO
 
 Place: TypeAlias = tuple[str, str]
 """A queue and the name of a message."""
 
 
-def check_wires(history: History, plan: Plan) -> list[str]:
-    """Everything that is wrong with what went over wires."""
+def check_wires(history: History, plan: RunPlan) -> list[str]:
+    """Return all violations of a run over wires."""
     found = list(history.faults)
     for checker in CHECKERS:
         found += [f"{checker.__name__}: {what}" for what in checker(history, plan)]
     return found
 
 
-def nobody_loses(history: History, plan: Plan) -> Iterator[str]:
-    """What was confirmed, or seen once, was acked by somebody in the end, in its queue or as a dead letter.
+def nobody_loses(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that each message that was confirmed or delivered was acked in the end, in its queue or as a dead letter.
 
-    All that is left at the end of a run is drained, and acked. What is rejected among the dead letters goes nowhere.
+    All queues are drained and acked at the end of a run. A message that is rejected among the dead letters is dropped.
     """
     acked = {each.name for each in history.settled if each.kind == "ack" or _is_thrown_away(each)}
     seen = {got.name for got in history.got}
@@ -46,8 +46,8 @@ def nobody_loses(history: History, plan: Plan) -> Iterator[str]:
             yield f"{sent.name} for {sent.topic} was confirmed or seen by {sent.end:.3f}, and is lost"
 
 
-def told_of_redelivery(history: History, plan: Plan) -> Iterator[str]:
-    """A message that a client has had in its hands before says so, to whomever it goes."""
+def told_of_redelivery(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a message that a client held before has the redelivered flag."""
     last: dict[Place, Got] = {}
     for got in _by_time(history):
         before = last.setdefault((got.subscription[0], got.name), got)
@@ -55,8 +55,8 @@ def told_of_redelivery(history: History, plan: Plan) -> Iterator[str]:
             yield f"{got.name} came to {got.consumer} at {got.end:.3f} as new, and to {before.consumer} before"
 
 
-def one_holder(history: History, plan: Plan) -> Iterator[str]:
-    """Nobody is sent a message while somebody else certainly has it in hand."""
+def one_holder(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that no message is sent while another client certainly holds it."""
     released: dict[int, float] = {each.token: each.start for each in reversed(history.settled)}
     last: dict[Place, Got] = {}
     for got in _by_time(history):
@@ -69,8 +69,8 @@ def one_holder(history: History, plan: Plan) -> Iterator[str]:
             yield f"{got.name} was sent to {got.consumer} after {got.start:.3f}, and {before.consumer} had it"
 
 
-def order_kept(history: History, plan: Plan) -> Iterator[str]:
-    """What a consumer sees for the first time comes in the order in which one channel or session has published it."""
+def order_kept(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a consumer gets new messages in the order in which one channel or session published them."""
     sent = {each.name: each for each in history.sent}
     last: dict[tuple[str, str], Sent] = {}
     for got in history.got:
@@ -83,10 +83,10 @@ def order_kept(history: History, plan: Plan) -> Iterator[str]:
         last[got.consumer, one.sender] = one
 
 
-def requeued_in_place(history: History, plan: Plan) -> Iterator[str]:
-    """Where one consumes alone, what it gives back comes again before what stands behind it.
+def requeued_in_place(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that a requeued message is delivered again before later ones, where one consumer has the queue alone.
 
-    Of that it can have been sent no more by then than it had room for.
+    The broker may already have sent as many later messages as the consumer had room for.
     """
     sent = {each.name: each for each in history.sent}
     by_consumer: dict[str, list[Got]] = defaultdict(list)
@@ -110,8 +110,8 @@ def requeued_in_place(history: History, plan: Plan) -> Iterator[str]:
             yield f"{back.name} went back at {back.start:.3f}, and {behind} from behind it came before it"
 
 
-def transactions_are_whole(history: History, plan: Plan) -> Iterator[str]:
-    """Acks and publishes of one transaction took effect together."""
+def transactions_are_whole(history: History, plan: RunPlan) -> Iterator[str]:
+    """Check that the acks and publishes of one transaction took effect together."""
     seen = {got.name for got in history.got}
     published: dict[int, list[Sent]] = defaultdict(list)
     for sent in history.sent:
@@ -133,7 +133,7 @@ def _is_thrown_away(settled: Settled) -> bool:
 
 
 def _is_again(got: Got, ack: Settled) -> bool:
-    """Whether a message was certainly sent after its ack was under way, to somebody else or once more."""
+    """Return whether a message was certainly sent after its ack was under way, to another client or again."""
     return (
         (got.subscription, got.name) == (ack.subscription, ack.name)
         and got.token != ack.token
@@ -142,7 +142,7 @@ def _is_again(got: Got, ack: Settled) -> bool:
 
 
 def _by_time(history: History) -> list[Got]:
-    """What came over wires, and at last in the drain."""
+    """Return the deliveries over wires, and then those of the drain."""
     return sorted(history.got, key=lambda each: (each.start, each.end))
 
 
@@ -158,4 +158,4 @@ CHECKERS: tuple[Checker, ...] = (
     requeued_in_place,
     transactions_are_whole,
 )
-"""Beside these, clients find faults as they meet them: `prefetch_kept`, `rules_kept`, `answers_come`, `beats_come`."""
+"""Clients record further violations themselves: `prefetch_kept`, `rules_kept`, `answers_come`, `beats_come`."""

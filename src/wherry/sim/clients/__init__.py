@@ -1,1 +1,1 @@
-"""The clients of a run: producers, consumers, operators, readers of the log."""
+"""Clients of a run: producers, consumers, operators, readers of the log, clients of wires."""

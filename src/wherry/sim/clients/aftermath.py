@@ -1,7 +1,7 @@
-"""What is tried when a run is over and everything was looked at: a full disk, pulls given up, late subscriptions.
+"""Checks at the end of a run: a full disk, cancelled pulls, late subscriptions.
 
-The first two must leave the broker as it was: the disk takes messages again once they are consumed, also after a crash
-and with not a byte free; the credit of a pull that got nothing is there for the next one.
+The first two must leave the broker as it was. After the disk was full, even without a free byte and after a crash, the
+broker accepts messages again once the old ones are consumed. A cancelled pull that got nothing returns its credit.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from wherry.sim.world.world import CAPACITY_BYTES, World
 TOPIC, READERS = "aftermath", "readers"
 BODY = bytes(900)
 FILL_MAX = 2_000
-"""Publishes: more than any disk of a run takes without a byte free."""
+"""Publishes at most: more than the disk of any run can store."""
 PATIENCE_S = 5
 CREDIT = 5
 FULL = (DiskFull, StorageError)
-"""There is no room in the journal, or none for what memory should give to segments."""
+"""No space for the journal, or none for the segments that would relieve memory."""
 
 
 async def aftermath(world: World) -> None:
-    """On what the run left, without its topics and open stages: what is staged can only lie in the journal."""
+    """Fill the disk and cancel pulls, after the topics and open stages of the run are deleted."""
     random = Random(f"{world.seed}/aftermath")
     try:
         await world.call(_cleared)
@@ -46,7 +46,7 @@ async def _cleared(broker: Broker) -> None:
     await broker.create_topic(TOPIC)
     await broker.subscribe(TOPIC, READERS)
     await asyncio.sleep(2)
-    await broker.checkpoint()  # space for the next one is set aside with it
+    await broker.checkpoint()  # reserves space for the next checkpoint
 
 
 async def _full_disk(world: World, random: Random) -> None:
@@ -59,9 +59,9 @@ async def _full_disk(world: World, random: Random) -> None:
             await world.boot()
         drained = await world.call(_drain)
         if drained != taken:
-            world.history.faults.append(f"full_disk: {taken} messages were taken, and {drained} came back")
+            world.history.faults.append(f"full_disk: {taken} messages were accepted, and {drained} were delivered")
         if not await world.call(_takes_again):
-            world.history.faults.append(f"full_disk: drained for the {number + 1}. time, it takes no message")
+            world.history.faults.append(f"full_disk: the broker accepts no message after drain {number + 1}")
     disk.capacity_bytes = CAPACITY_BYTES
 
 
@@ -84,7 +84,7 @@ async def _drain(broker: Broker) -> int:
 
 
 async def _takes_again(broker: Broker) -> bool:
-    """As many as fill a file and more, so that what was left over is no answer; then they go."""
+    """Publish more than one journal file holds, since the last file may have free space left; consume all of it."""
     for _ in range(PATIENCE_S):
         full = False
         try:
@@ -95,7 +95,7 @@ async def _takes_again(broker: Broker) -> bool:
         await _drain(broker)
         if not full:
             return True
-        await asyncio.sleep(1)  # what was taken stood in the only file; now nothing does
+        await asyncio.sleep(1)  # the messages were in the only file, which now holds nothing that is needed
     return False
 
 
@@ -111,15 +111,17 @@ async def _give_up(world: World, broker: Broker, random: Random) -> None:
             await _one_given_up(broker, consumer, random.random() * 0.1)
             got = await consumer.pull(CREDIT)
             if consumer.out_messages != len(got):
-                world.history.faults.append(f"credit: {consumer.out_messages} are held, and {len(got)} were got")
+                world.history.faults.append(f"credit: {consumer.out_messages} are held, and {len(got)} were delivered")
             if len(got) < CREDIT:
-                world.history.faults.append(f"credit: {len(got)} came of {CREDIT} that were granted and wait")
+                world.history.faults.append(
+                    f"credit: {len(got)} were delivered of {CREDIT} that wait and are within the credit"
+                )
             await got.ack()
             consumer.grant(CREDIT)
 
 
 async def _one_given_up(broker: Broker, consumer: Consumer, after_s: float) -> None:
-    """Pull what is being published, and give up, most often before it is durable; what came all the same is undone."""
+    """Pull messages during their publish, and cancel the pull, mostly before they are durable; release what came."""
     publishing = asyncio.create_task(broker.publish(TOPIC, [BODY] * CREDIT))
     pulling = asyncio.create_task(consumer.pull(CREDIT, wait_ms=None))
     await asyncio.sleep(after_s)

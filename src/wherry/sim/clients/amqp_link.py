@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wherry.queueing.message.properties import Properties, encode
-from wherry.sim.clients.links import Delivered, Gone, Link, Refusal, Subscribed, Verdict
+from wherry.sim.clients.links import Delivered, Gone, Refusal, Subscribed, Verdict, WireLink
 from wherry.sim.clients.producers import name_of
 from wherry.sim.world.wires import WireWorld
 from wherry.wire.amqp.codec import methods as m
@@ -22,12 +22,12 @@ CONFIRMS, TRANSACTIONS, FIRST_CONSUMER = 1, 2, 3
 
 _UNASKED = (m.BasicDeliver, m.BasicAck, m.BasicNack, m.BasicCancel, m.ConnectionBlocked, m.ConnectionUnblocked)
 _NO_FAULTS = frozenset({ReplyCode.CONNECTION_FORCED, ReplyCode.RESOURCE_ERROR, ReplyCode.PRECONDITION_FAILED})
-"""The broker stops, or its disk is full."""
+"""Replies that are no fault: the broker stops, or its disk is full."""
 
 
 @dataclass
 class _Channel:
-    """What is under way on a channel."""
+    """Calls of one channel that wait for an answer."""
 
     answers: deque[asyncio.Future[object]] = field(default_factory=deque)
     unconfirmed: dict[int, asyncio.Future[object]] = field(default_factory=dict)
@@ -38,8 +38,8 @@ class _Channel:
     body: bytearray = field(default_factory=bytearray)
 
 
-class AmqpLink(Link):
-    """One connection."""
+class AmqpLink(WireLink):
+    """One AMQP connection."""
 
     wire = "amqp"
 
@@ -92,13 +92,13 @@ class AmqpLink(Link):
             await self._call(channel, m.ChannelOpen(), m.ChannelOpenOk)
 
     async def declare(self, queue: str, arguments: dict[str, object]) -> None:
-        """Have a durable queue."""
+        """Declare a durable queue."""
         await self._opened(TRANSACTIONS)
         method = m.QueueDeclare(queue=queue, durable=True, arguments=arguments)
         await self._call(TRANSACTIONS, method, m.QueueDeclareOk)
 
     async def ready(self) -> None:
-        """Open what a publisher needs."""
+        """Open the channels that a publisher needs."""
         await self._opened(CONFIRMS)
         await self._call(CONFIRMS, m.ConfirmSelect(), m.ConfirmSelectOk)
         await self._opened(TRANSACTIONS)
@@ -122,7 +122,8 @@ class AmqpLink(Link):
         await self._opened(number)
         if subscribed.transacted:
             await self._call(number, m.TxSelect(), m.TxSelectOk)
-        shared = len(subscribed.id) % 2 == 0  # of the channel or of the consumer: the same, for there is but one
+        # the limit counts for the channel or for the consumer, which is the same here: a channel has one consumer
+        shared = len(subscribed.id) % 2 == 0
         await self._call(number, m.BasicQos(prefetch_count=subscribed.limit, global_=shared), m.BasicQosOk)
         await self._call(number, m.BasicConsume(queue=subscribed.queue, consumer_tag=subscribed.id), m.BasicConsumeOk)
 

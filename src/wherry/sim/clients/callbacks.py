@@ -1,6 +1,6 @@
-"""Those who want to know what became of messages: one who tells producers, asks at random times, and waits for some.
+"""A client that reports outcomes to producers, asks for fates at random times, and waits for some.
 
-It is forgetful, as a sender of webhooks may be that dies between a call and its note of it: then it tells again.
+It forgets some reports, like a sender of webhooks that dies between a call and its record: then it reports them again.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from wherry.sim.history import Asked, Heard, Sent
 from wherry.sim.world.world import LOST, World
 
 URL = "http://sim/told"
-TURNS_MAX = 200
+ROUNDS_MAX = 200
 
 
 @dataclass
 class OutcomeClient:
-    """Tells and asks."""
+    """Reports outcomes and asks for fates."""
 
     world: World
     random: Random
 
     async def run(self) -> None:
-        """Now and then, until the run ends."""
+        """Report, ask and wait at random times until the run ends."""
         while True:
             await asyncio.sleep(self.random.expovariate(3))
             try:
@@ -41,7 +41,7 @@ class OutcomeClient:
                 self.world.note("outcome client", str(fault))
 
     async def report(self, *, forgetful: float = 0.3) -> int:
-        """Tell what there is to tell; how much it was."""
+        """Report some outcomes; return how many. With the chance `forgetful`, do not record that they are reported."""
         limit = self.random.choice((1, 5, 100))
 
         async def unreported(broker: Broker) -> list[Outcome]:
@@ -60,18 +60,18 @@ class OutcomeClient:
         return [sent for sent in self.world.history.sent[-60:] if sent.outcome == "ok" and sent.offset is not None]
 
     async def ask(self) -> None:
-        """What became of a message that was published not long ago."""
+        """Ask for the fate of a message that was published recently."""
         if known := self._known():
             await self.ask_for(self.random.choice(known))
 
     async def ask_for(self, sent: Sent) -> None:
-        """What became of one message, by the place it was published at."""
+        """Ask for the fate of one message by the partition and offset of its publish."""
         start = self.world.now()
         fate = (await self.world.call(lambda broker: broker.fate(sent.topic, f"{sent.partition}-{sent.offset}"))).fate
         self._note(sent, fate, start)
 
     async def wait(self) -> None:
-        """For all that was published together, some way or all the way."""
+        """Wait until all messages of one publish are delivered, or have ended."""
         if not (known := self._known()):
             return
         first = self.random.choice(known)
@@ -93,12 +93,12 @@ class OutcomeClient:
         self.world.history.asked.append(Asked(sent.name, fate, start, self.world.now()))
 
     async def finish(self) -> None:
-        """In peace: tell all that is left, then ask for everything once more."""
-        for _ in range(TURNS_MAX):
+        """Report all outcomes that are left, then ask for the fate of every message."""
+        for _ in range(ROUNDS_MAX):
             if not await self.report(forgetful=0):
                 break
         else:
-            self.world.history.faults.append("report: there is always something more to tell")
+            self.world.history.faults.append("report: there is always another outcome to report")
         for sent in self.world.history.sent:
             if sent.outcome == "ok" and sent.offset is not None:
                 await self.ask_for(sent)

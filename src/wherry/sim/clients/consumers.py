@@ -1,4 +1,4 @@
-"""Consumers of a run: quick and slow, honest and late, some that leave in the middle."""
+"""Consumers of a run: quick and slow ones, some that settle too late, some that leave while they hold messages."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ Kind: TypeAlias = Literal["ack", "nack", "dead", "release", "renew"]
 
 @dataclass
 class Receiver:
-    """One consumer of a subscription; it joins again whenever the broker is new or it has left."""
+    """One consumer of a subscription; it joins again after a restart of the broker and after it has left."""
 
     world: World
     name: str
     config: Subscription
     random: Random
     history: History
-    """Where it writes down what it saw."""
+    """Records what this consumer was delivered and what it settled."""
     _joined: Consumer | None = field(default=None, repr=False)
     _life: int = -1
 
     @property
     def subscription(self) -> SubscriptionKey:
-        """Topic and name."""
+        """Return the topic and the name of the subscription."""
         return self.config.topic, self.config.name
 
     async def run(self) -> None:
@@ -42,17 +42,18 @@ class Receiver:
         while not self.world.ending:
             await asyncio.sleep(self.random.uniform(0, 0.3))
             try:
-                await self.turn()
+                await self.pull_and_settle()
             except LOST:
                 self._joined = None
             except (CutOff, NotFound) as fault:
                 self.world.note("gone", str(fault))
                 self._joined = None
-            except DiskFull as fault:  # at most once: what is handed over is settled, and that found no room
+            # at-most-once: messages are settled when they are handed over, and the disk has no room for that
+            except DiskFull as fault:
                 self.world.note("full", str(fault))
 
-    async def turn(self) -> None:
-        """One pull, and something done with it."""
+    async def pull_and_settle(self) -> None:
+        """Pull once, and settle, renew, forget or release what came."""
         got = await self.pull(self.random.randint(1, 8), wait_ms=self.random.choice((0, 200)))
         if got is None or not len(got):
             return
@@ -67,7 +68,7 @@ class Receiver:
             await self.leave()
             return
         elif doing < 0.25:
-            return  # forgets them: the lease runs out
+            return  # forget them: the lease expires
         if self.random.random() < renews:
             await self.settle("renew", got, None)
         kind: Kind = self.random.choices(("ack", "nack", "dead", "release"), (75, 15, 4, 6))[0]
@@ -75,7 +76,7 @@ class Receiver:
             await self.settle(kind, got, rows)
 
     async def pull(self, count: int, wait_ms: int) -> Delivery | None:
-        """Join if need be, pull, write down what came."""
+        """Join if necessary, pull, and record what came."""
         world = self.world
         if self._joined is None or self._life != world.life:
             self._joined = await world.call(self._join)
@@ -119,14 +120,14 @@ class Receiver:
             )
 
     async def leave(self) -> None:
-        """Close in the middle of the work: what was held waits again at once."""
+        """Leave while messages are held: they wait again at once."""
         joined, self._joined = self._joined, None
         if joined is not None:
             self.history.left[joined.id] = self.world.now()
             await self.world.call(lambda broker: joined.close())
 
     async def settle(self, kind: Kind, got: Delivery, rows: list[int] | None) -> None:
-        """By token, as a client over a network would, to whatever broker there is now."""
+        """Settle by token, as a client over a network does, with the broker that runs now."""
         start = self.world.now()
         delay_ms = self.random.choice((None, 0, 500)) if kind == "nack" else None
         for token, offsets in got.parts(rows):

@@ -1,6 +1,6 @@
-"""A subscription that comes after the messages, some of which are in memory only, and a crash on the way or behind it.
+"""Subscribe after messages were published, some of them transient, with a crash during or after the backfill.
 
-What was stored must come once, whatever happened; what was in memory once at most, and once if nothing happened.
+A persistent message must be delivered once in any case; a transient one at most once, and exactly once without a crash.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LATER = b"after"
 
 
 async def late(world: World, random: Random) -> None:
-    """Once for each order, in topics of their own."""
+    """Check it once for each order, each in a topic of its own."""
     for order in ORDERS:
         topic = Topic(name=f"late-{order}", order=order, partitions=random.choice((1, 2)))
         stored, passing = await _published(world, topic, random)
@@ -38,7 +38,7 @@ async def late(world: World, random: Random) -> None:
 
 
 async def _published(world: World, topic: Topic, random: Random) -> tuple[list[bytes], list[bytes]]:
-    """Messages before anybody subscribed: those that are stored, and those in memory."""
+    """Publish before there is a subscription; return the persistent and the transient messages."""
     names: tuple[list[bytes], list[bytes]] = ([], [])
     await world.call(lambda broker: broker.create_topic(topic))
     for number in range(random.randint(1, 12)):
@@ -52,7 +52,7 @@ async def _published(world: World, topic: Topic, random: Random) -> tuple[list[b
 
 
 async def _subscribed(world: World, topic: str, random: Random) -> bool:
-    """Subscribe to what is there; whether the broker died on the way or soon after."""
+    """Subscribe to the messages that are there; return whether the broker died meanwhile or soon after."""
 
     async def subscribe() -> None:
         await world.call(lambda broker: broker.subscribe(topic, READERS, start="earliest"))

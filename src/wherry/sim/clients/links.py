@@ -1,4 +1,4 @@
-"""A connection of a client of queues, whatever wire it speaks: what publishers and consumers of a run ask of it."""
+"""The connection of a client of queues on any wire: the calls that publishers and consumers of a run need."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from wherry.sim.world.wires import WireWorld
 T = TypeVar("T")
 
 Verdict: TypeAlias = Literal["ack", "nack", "dead"]
-"""Done with; goes back to its queue; a dead letter."""
+"""How a client settles a message: done, back to its queue, or a dead letter."""
 
 NEVER = float("inf")
 
 PATIENCE_S = 90.0
-"""No answer may take longer while the connection stands: the broker may be paused, its disk slow, but not so long."""
+"""The longest wait for an answer over an open connection; a paused broker or a slow disk takes less."""
 
 
 class Gone(ConnectionError):
-    """The connection is over, and nobody knows what became of what was under way."""
+    """The connection is closed; the results of calls that were not answered are unknown."""
 
 
 class Refusal(Exception):
-    """The broker has refused something, and nothing of it happened."""
+    """The broker refused a call, and nothing changed."""
 
 
 @dataclass(eq=False)
 class Delivered:
-    """A message in the hands of a client."""
+    """A message that a client holds."""
 
     name: str
     again: bool
     handle: str
-    """How the wire names it when it is settled."""
+    """The name of the message in settles: a delivery tag or an ack id."""
     subscription: Subscribed
     token: int
-    """Its number in this run."""
+    """The number of the delivery in this run."""
 
 
 @dataclass(eq=False)
@@ -52,18 +52,18 @@ class Subscribed:
     id: str
     """Unique in the run."""
     limit: int
-    """How many messages it may hold unsettled."""
+    """How many unsettled messages it may hold."""
     transacted: bool
-    """Whether what it settles waits for a commit, and is published with it."""
+    """Whether its settles and publishes wait for a commit."""
     on_message: Callable[[Delivered, float], None]
-    """Called with a message, and a time at or before which it was sent."""
+    """Called with a message, and a time at or before which the broker sent it."""
     channel: int = 0
     held: list[Delivered] = field(default_factory=list)
-    """In the order in which they came."""
+    """In the order of arrival."""
 
 
-class Link(asyncio.Protocol):
-    """One connection. Whatever waits for an answer gets `Gone` when the connection ends."""
+class WireLink(asyncio.Protocol):
+    """One connection. Calls that wait for an answer get `Gone` when the connection ends."""
 
     wire: str
 
@@ -77,7 +77,7 @@ class Link(asyncio.Protocol):
         self._rest = bytearray()
         self._broker: Broker | None = None
         self.beat_s = 0.0
-        """How often each side shows that it is there; 0 where that was not agreed on."""
+        """Seconds between heart-beats of each side; 0 without heart-beats."""
 
     # ---------------------------------------------------------------------------------------------------- the socket
 
@@ -99,7 +99,7 @@ class Link(asyncio.Protocol):
                 wait.set_exception(Gone(str(fault)))
 
     def pause_writing(self) -> None:
-        """Nothing: a client of a run never has that much to say."""
+        """Do nothing: a client of a run never writes that much."""
 
     # ---------------------------------------------------------------------------------------------------- for clients
 
@@ -111,41 +111,41 @@ class Link(asyncio.Protocol):
 
     @property
     def is_ending(self) -> bool:
-        """Whether one side has begun to end the connection, or chance has."""
+        """Return whether a side has begun to close the connection, or the network has cut it."""
         return self.transport.ended_at < NEVER
 
     def drop(self) -> None:
-        """End it at once, without a word."""
+        """Close the connection at once, without a goodbye of the protocol."""
         if self._made.done():
             self.transport.abort()
 
     @abstractmethod
     async def log_in(self) -> None:
-        """Say who we are, and agree on heart-beats."""
+        """Log in, and agree on heart-beats."""
 
     @abstractmethod
     def parse(self, rest: bytearray) -> None:
-        """Take in what is whole of what has come, and remove it."""
+        """Handle the complete frames of the received bytes, and remove them."""
 
     @abstractmethod
     def beat(self) -> None:
-        """Show that we are there."""
+        """Send a heart-beat."""
 
     @abstractmethod
     def publish(self, queue: str, body: bytes, *, persistent: bool) -> asyncio.Future[object]:
-        """Publish; done when the broker has stored it, `Refusal` where it does not take it."""
+        """Publish; the future is done once the broker has stored the message, or fails with `Refusal`."""
 
     @abstractmethod
     async def subscribe(self, subscribed: Subscribed) -> None:
-        """Consume."""
+        """Begin to consume."""
 
     @abstractmethod
     async def unsubscribe(self, subscribed: Subscribed) -> None:
-        """Consume no more: what it holds goes back. All that was settled before is durable on return."""
+        """Stop consuming: held messages return to their queue. All earlier settles are durable on return."""
 
     @abstractmethod
     def settle(self, message: Delivered, verdict: Verdict) -> asyncio.Future[object] | None:
-        """Settle a message; done when that is durable, None where the wire does not tell."""
+        """Settle a message; return a future that is done once that is durable, None if the wire sends no answer."""
 
     @abstractmethod
     async def transact(
@@ -156,16 +156,16 @@ class Link(asyncio.Protocol):
         *,
         commit: bool,
     ) -> None:
-        """Publish and settle all of it or nothing; durable on return. Without `commit`, nothing."""
+        """Publish and settle in one transaction, durable on return; roll it back unless `commit`."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Say goodbye, and wait until the other side has."""
+        """Close by the protocol, and wait for the answer of the broker."""
 
     # ---------------------------------------------------------------------------------------------------- for wires
 
     def waiting(self) -> asyncio.Future[object]:
-        """Something that is answered later, or ends with the connection."""
+        """Return a future for an answer; it fails when the connection ends."""
         if self.is_gone:
             raise Gone("the connection is over")
         made: asyncio.Future[object] = asyncio.get_running_loop().create_future()
@@ -176,10 +176,10 @@ class Link(asyncio.Protocol):
     def _answered(self, done: asyncio.Future[object]) -> None:
         self._waits.pop(done, None)
         if not done.cancelled():
-            done.exception()  # whoever hung up reads no answer, and that is no fault
+            done.exception()  # a client that closed does not read the answer: mark the exception as seen
 
     async def answer(self, waiting: asyncio.Future[object], what: str) -> object:
-        """Wait for an answer; a wire that never gives one is at fault."""
+        """Wait for an answer; record a fault if the wire sends none in time."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 return await waiting
@@ -190,13 +190,13 @@ class Link(asyncio.Protocol):
             raise Gone(f"no answer to {what}") from None
 
     def broken(self, what: str) -> None:
-        """The broker says what it must never say to a client that keeps the rules, unless its journal has failed."""
+        """Record an answer that a client which keeps the rules must never get, unless the journal failed."""
         if self._broker is not None and self._broker.failure is None:
             self.world.wires.faults.append(f"rules_kept: {self.name} at {self.world.now():.3f}: {what}")
         self.world.network.cut(self.transport)
 
     def fail(self, why: Exception) -> NoReturn:
-        """End what waits, and whoever asks now."""
+        """End all calls that wait, and raise `why` for the current one."""
         for wait in list(self._waits):
             if not wait.done():
                 wait.set_exception(why)

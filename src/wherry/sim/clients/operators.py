@@ -1,4 +1,4 @@
-"""Those who operate: cancel, amend, send dead letters back, look, put keys, write checkpoints; and the faults."""
+"""Operators, who cancel, amend, redrive, browse, put keys and write checkpoints; and the faults of a run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PARTITIONS_MAX = 5
 
 @dataclass
 class Operator:
-    """Somebody with a console."""
+    """An operator at a console."""
 
     world: World
     random: Random
 
     async def run(self) -> None:
-        """Something now and then."""
+        """Do something at random times until the run ends."""
         often = (self.change, self.sample)
         rarely = (self.grow,) if self.world.plan.growing else ()
         doings = (*often, *often, self.redrive, self.look, self.checkpoint, self.keys, *rarely)
@@ -39,7 +39,7 @@ class Operator:
                 self.world.note("operator", str(fault))
 
     async def change(self) -> None:
-        """Cancel or amend a message that was published not long ago."""
+        """Cancel or amend a message that was published recently."""
         known = [sent for sent in self.world.history.sent[-30:] if sent.outcome == "ok" and sent.offset is not None]
         if not known:
             return
@@ -83,7 +83,7 @@ class Operator:
         )
 
     async def redrive(self) -> None:
-        """Send all dead letters of a topic back."""
+        """Redrive all dead letters of a topic."""
         topic = self.random.choice(self.world.plan.topics)
         start = self.world.now()
         self.world.history.redriven.append(Redriven(topic.name, start, float("inf")))
@@ -91,7 +91,7 @@ class Operator:
         self.world.history.redriven[-1].end = self.world.now()
 
     async def sample(self) -> None:
-        """What a topic says of itself."""
+        """Record the statistics of a topic."""
         topic, start = self.random.choice(self.world.plan.topics), self.world.now()
 
         async def ask(broker: Broker) -> TopicStats:
@@ -113,7 +113,7 @@ class Operator:
         )
 
     async def grow(self) -> None:
-        """Give a topic one partition more, up to some."""
+        """Add a partition to a topic, up to a few."""
         name, start = self.random.choice(self.world.plan.topics).name, self.world.now()
         more = self.world.partitions[name] + 1
         if more > PARTITIONS_MAX:
@@ -125,7 +125,7 @@ class Operator:
         self.world.partitions[name] = more
 
     async def look(self) -> None:
-        """Browse, search, list: nothing may change by it."""
+        """Browse, search and list, which must change nothing."""
         topic = self.random.choice(self.world.plan.topics)
         await self.world.call(lambda broker: broker.browse(topic.name, limit=20))
         await self.world.call(lambda broker: broker.search(topic.name, key="a", limit=5))
@@ -133,7 +133,7 @@ class Operator:
             await self.world.call(lambda b, c=config: b.scheduled(c.topic, c.name))  # type: ignore[misc]
 
     async def keys(self) -> None:
-        """Put or delete an API key, then list them."""
+        """Put or delete an API key, then list the keys."""
         public_id = f"key0000{self.random.randrange(4)}"
         keyed = Keyed("put" if self.random.random() < 0.6 else "delete", public_id)
         self.world.history.keyed.append(keyed)
@@ -160,19 +160,19 @@ class Operator:
         keyed.listed = await self.world.call(ask)
 
     async def checkpoint(self) -> None:
-        """Ask for a checkpoint."""
+        """Write a checkpoint."""
         await self.world.call(lambda broker: broker.checkpoint())
 
 
 @dataclass
 class Nemesis:
-    """The faults: crashes of both kinds, clean restarts, a lying or full disk, a clock that jumps, a pause."""
+    """Causes faults: power cuts, kills, clean restarts, a failing or full disk, jumps of the clock, pauses."""
 
     world: World
     random: Random
 
     async def run(self) -> None:
-        """Until the run ends."""
+        """Cause faults at random times until the run ends."""
         plan = self.world.plan
         while not self.world.ending:
             await asyncio.sleep(self.random.expovariate(4))
@@ -180,7 +180,7 @@ class Nemesis:
                 return
             if self.random.random() < plan.crashes / 4:
                 await self.crash()
-                if self.world.ending:  # a clean stop takes its time, and the disk was healed meanwhile
+                if self.world.ending:  # a clean stop takes time, and `heal` may have been called meanwhile
                     return
             if plan.clock_jumps and self.random.random() < 0.1:
                 self.world.clock.jump(self.random.choice((-60_000, -500, 500, 60_000)))
@@ -190,7 +190,7 @@ class Nemesis:
                 await self.world.pause(self.random.choice((0.05, 0.3, 2.0)))
 
     async def crash(self) -> None:
-        """Power, kill or a clean stop; the supervisor starts the broker again."""
+        """Cut the power, kill the broker or stop it cleanly; the supervisor starts it again."""
         kind = self.random.random()
         if kind < 0.2:
             await self.world.close()
@@ -198,7 +198,7 @@ class Nemesis:
             self.world.end_life(power=kind < 0.7)
 
     def disk_fault(self) -> None:
-        """For a while, something is wrong with the disk."""
+        """Give the disk faults for a while."""
         disk = self.world.disk
         kind = self.random.choice(("slow", "sync", "write", "full", "well", "well"))
         self.world.note("disk", kind)
@@ -214,6 +214,6 @@ class Nemesis:
             disk.capacity_bytes = CAPACITY_BYTES - disk.free_bytes()
 
     def heal(self) -> None:
-        """The disk is well again."""
+        """End the faults of the disk."""
         self.world.disk.faults = DiskFaults()
         self.world.disk.capacity_bytes = CAPACITY_BYTES

@@ -1,4 +1,4 @@
-"""Producers of a run: plain publishes, idempotent ones that repeat themselves, transactions, transient messages."""
+"""Producers of a run: plain publishes, idempotent ones that are repeated, transactions, transient messages."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HOURS_MS = 3_600_000
 
 
 @dataclass
-class Producer:
-    """One producer, which names its messages by its own name and a number."""
+class TopicProducer:
+    """Publishes to topics; its messages are named by its own name and a number."""
 
     world: World
     name: str
@@ -30,10 +30,10 @@ class Producer:
     made: int = 0
     sequence: int = 0
     placed: dict[str, list[tuple[str, int, int, int]]] = field(default_factory=dict)
-    """Where each commit put its parts, by its key."""
+    """What each commit returned, by its key: topic, partition, first offset and count of each part."""
 
     async def run(self, publishes: int) -> None:
-        """So many publishes, with pauses."""
+        """Publish that often, with pauses."""
         for _ in range(publishes):
             await asyncio.sleep(self.random.expovariate(publishes / self.world.plan.seconds))
             topic = self.random.choice(self.world.plan.topics)
@@ -48,7 +48,7 @@ class Producer:
                 await self.publish(topic)
 
     def messages(self, topic: Topic, count: int) -> list[Message]:
-        """New messages with all that a message may have."""
+        """Return new messages with random ids, keys, priorities, due times and expiries."""
         return [self._message(topic) for _ in range(count)]
 
     def _message(self, topic: Topic) -> Message:
@@ -66,7 +66,7 @@ class Producer:
         )
 
     async def publish(self, topic: Topic) -> None:
-        """Once, whatever comes of it."""
+        """Publish once, without a repeat after a fault."""
         messages = self.messages(topic, self.random.randint(1, 6))
         partition = self.random.randrange(self.world.partitions[topic.name]) if self.random.random() < 0.3 else None
         persistent = self.random.random() > 0.1
@@ -77,7 +77,7 @@ class Producer:
         self._note(topic, messages, start, (outcome, answer), persistent=persistent, callback=callback is not None)
 
     async def publish_once(self, topic: Topic) -> None:
-        """With a sequence, repeated until the broker answers, sometimes once more than needed."""
+        """Publish with a sequence number, repeated until the broker answers, and sometimes once more."""
         messages = self.messages(topic, self.random.randint(1, 6))
         callback = self._callback()
         options = PublishOptions(producer=self.name, sequence=self.sequence, callback=callback)
@@ -112,7 +112,7 @@ class Producer:
             return None, "refused"
 
     async def transaction(self) -> None:
-        """Stage parts for some topics, then commit until it is known, or abort, or forget."""
+        """Stage parts for some topics, then commit until the result is known, or abort, or abandon the stage."""
         world, random = self.world, self.random
         key = f"{self.name}/tx{self.made}"
         parts = [(topic, self.messages(topic, random.randint(1, 3))) for topic in world.plan.topics]
@@ -145,14 +145,14 @@ class Producer:
             self.world.history.faults.append(f"dedup: {key} was placed at {self.placed[key]}, a repeat at {placed}")
 
     async def job(self) -> None:
-        """Parts staged under keys of their own, then one commit for all of them; sometimes the whole of it again."""
+        """Stage parts under keys of their own, then commit all of them together; sometimes repeat the whole job."""
         world, random = self.world, self.random
         key = f"{self.name}/job{self.made}"
         topics = [random.choice(world.plan.topics) for _ in range(random.randint(1, 3))]
         parts = [(topic, self.messages(topic, random.randint(1, 3))) for topic in (*world.plan.topics, *topics)]
         start, outcome = world.now(), await self._run_job(key, 0, parts)
         for batch in range(1, 3):
-            # What is not known stays so: an attempt without an answer may have been the one that did it.
+            # An unknown result stays unknown: an attempt without an answer may be the one that succeeded.
             if outcome == "unknown" or random.random() < 0.6:
                 break
             again = await self._run_job(key, batch, parts)
@@ -162,9 +162,10 @@ class Producer:
             self._note(topic, messages, start, (outcome, None), persistent=True, group=group)
 
     async def _run_job(self, key: str, batch: int, parts: list[tuple[Topic, list[Message]]]) -> Outcome:
-        """Every part is staged until it is known, each time under another key: what became of the others is nobody's.
+        """Stage each part until the broker confirms it, under another key each time; commit the confirmed ones.
 
-        Nothing happened where a part was refused: nothing but the commit shows anything.
+        Stages without an answer are never committed. Nothing happens if a part is refused, since only the commit makes
+        parts visible.
         """
         stages = []
         for number, (topic, messages) in enumerate(parts):
@@ -184,7 +185,7 @@ class Producer:
             self.world.history.faults.append(f"dedup: {key} was committed, and its repeat is refused")
         return outcome
 
-    async def _try(self, ask: Ask) -> Outcome:
+    async def _try(self, ask: BrokerCall) -> Outcome:
         try:
             await self.world.call(ask)
         except LOST:
@@ -231,12 +232,12 @@ class Producer:
             )
 
 
-class Ask(Protocol):
-    """Something to ask the broker."""
+class BrokerCall(Protocol):
+    """A call of the broker."""
 
     async def __call__(self, broker: Broker) -> object: ...
 
 
 def name_of(payload: bytes) -> str:
-    """The name of a message from its padded payload."""
+    """Return the name of a message from its padded payload."""
     return payload.rstrip(b".").decode()

@@ -1,6 +1,6 @@
-"""Those who use queues over wires: publishers with confirms and transactions, consumers that ack, requeue and reject.
+"""Clients of queues over wires: publishers with confirms and transactions, consumers that ack, requeue and reject.
 
-They connect again whenever their connection is gone, and write down what they did and saw, whatever wire they speak.
+They connect again when their connection is closed, and record what they did and received, on any wire.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class QueueUser:
     """Seconds between two heart-beats that it may ask for."""
 
     async def run(self) -> None:
-        """Connect and work, again and again, until it is done."""
+        """Connect and work, again and again, until the work is done."""
         while not self.is_done():
             await asyncio.sleep(self.random.uniform(0, 0.3))
             self.connections += 1
@@ -61,7 +61,7 @@ class QueueUser:
             self.leaving(link.transport.ended_at)
 
     async def _part(self, link: AnyLink) -> None:
-        """With a word, without one, or with half a close."""
+        """Close by the protocol, without it, or one direction only."""
         how = self.random.random()
         if how < 0.4:
             await link.close()
@@ -73,7 +73,7 @@ class QueueUser:
             link.transport.abort()
 
     async def _beat(self, link: AnyLink) -> None:
-        """Show that we are there, and watch that the broker does."""
+        """Send heart-beats, and check that the broker sends its own."""
         with suppress(Gone):
             while not link.is_gone:
                 await asyncio.sleep(link.beat_s / 3 or 1.0)
@@ -86,18 +86,18 @@ class QueueUser:
                     return
 
     def is_done(self) -> bool:
-        """Whether it has nothing more to do."""
+        """Return whether all work is done."""
         raise NotImplementedError
 
     async def work(self, link: AnyLink) -> None:
-        """With a connection that stands."""
+        """Work over an open connection."""
         raise NotImplementedError
 
     def leaving(self, since: float) -> None:
-        """The connection is over, or will be soon."""
+        """Handle that the connection is closed, or will be soon."""
 
     def sent(self, sender: str, number: int, queue: str, group: int, outcome: Outcome, *, persistent: bool) -> Sent:
-        """Write down a message that is about to be published."""
+        """Record a message that is about to be published."""
         made = Sent(
             name=f"{sender}-{number}",
             topic=queue,
@@ -113,13 +113,13 @@ class QueueUser:
         return made
 
     def body(self, sent: Sent) -> bytes:
-        """The payload: its name, padded."""
+        """Return the payload of a message: its name, padded."""
         return sent.name.encode() + b"." * self.random.choice((0, 0, 0, 200, 5_000))
 
 
 @dataclass
 class QueueIdler(QueueUser):
-    """One that is connected, and does nothing."""
+    """A client that is connected and idle."""
 
     beats: tuple[int, ...] = (1,)
 
@@ -134,7 +134,7 @@ class QueueIdler(QueueUser):
 
 @dataclass
 class QueuePublisher(QueueUser):
-    """One that publishes."""
+    """A client that publishes."""
 
     left: int = 0
     made: int = 0
@@ -155,7 +155,7 @@ class QueuePublisher(QueueUser):
                 await self._publish(link)
 
     async def _publish(self, link: AnyLink) -> None:
-        """Some messages at once, then wait for what becomes of each."""
+        """Publish some messages at once, then wait for the answer to each."""
         waits = []
         for _ in range(self.random.randint(1, 5)):
             self.made += 1
@@ -189,13 +189,13 @@ class QueuePublisher(QueueUser):
 
 @dataclass
 class QueueConsumer(QueueUser):
-    """One that consumes one or two queues at a time."""
+    """A client that consumes one or two queues at a time."""
 
     queues: tuple[str, ...] = ()
     made: int = 0
     _subscribed: list[Subscribed] = field(default_factory=list)
     _unsure: dict[str, list[Settled]] = field(default_factory=dict)
-    """By subscription: what was settled, and nobody has said that it is durable."""
+    """By subscription: settles that are not confirmed to be durable."""
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def is_done(self) -> bool:
@@ -254,7 +254,7 @@ class QueueConsumer(QueueUser):
         self._news.set()
 
     async def _step(self, link: AnyLink) -> None:
-        """Do something with a message, or wait for one."""
+        """Settle a held message, or wait for one."""
         holding = [each for each in self._subscribed if each.held]
         if not holding:
             self._news.clear()
@@ -312,7 +312,7 @@ class QueueConsumer(QueueUser):
             self.world.note("settled", each.kind, each.name)
 
     async def _transact(self, link: AnyLink, subscribed: Subscribed) -> None:
-        """Settle some of what it holds and publish something, all of it or nothing."""
+        """Settle some of the held messages and publish some, in one transaction."""
         commit, group = self.random.random() < 0.7, self.world.next_group()
         some = self.random.sample(subscribed.held, self.random.randint(1, len(subscribed.held)))
         chosen = [(message, self._verdict()) for message in some]
@@ -322,7 +322,7 @@ class QueueConsumer(QueueUser):
             self.made += 1
             calls.append(self.sent(f"{subscribed.id}p", self.made, SOLO, group, outcome, persistent=True))
         settled = [self._settled(*each, group, None) for each in chosen] if commit else []
-        if commit:  # from now on the broker may take them for settled, and send others
+        if commit:  # from now on the broker may count them as settled, and send others
             subscribed.held = [each for each in subscribed.held if each not in some]
         await link.transact(subscribed, [(sent.topic, self.body(sent)) for sent in calls], chosen, commit=commit)
         for sent in calls:
@@ -330,7 +330,7 @@ class QueueConsumer(QueueUser):
         self._sure(settled)
 
     async def _leave(self, link: AnyLink, subscribed: Subscribed) -> None:
-        """Consume no more on this subscription; another one takes its place."""
+        """Cancel this subscription and open another."""
         self._subscribed.remove(subscribed)
         self.world.wires.left[subscribed.id] = min(self.world.now(), link.transport.ended_at)
         await link.unsubscribe(subscribed)

@@ -1,6 +1,6 @@
-"""Those who work with routes: producers that publish through them; operators that bind, unbind, purge and forward.
+"""Clients of routes: producers that publish through them, operators that bind, unbind, purge and forward.
 
-Several operators do the same at the same time, and get in each other's way.
+Several operators work on the same routes at the same time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Doing: TypeAlias = Callable[[], Awaitable[None]]
 
 
 async def set_up(world: World, ways: Ways) -> None:
-    """Topics, subscriptions, and the routes as they begin."""
+    """Create the topics, subscriptions and first routes."""
     for topic in ways.topics:
         await world.call(lambda broker, topic=topic: broker.create_topic(topic))  # type: ignore[misc]
     for config in ways.subscriptions:
@@ -46,7 +46,7 @@ async def set_up(world: World, ways: Ways) -> None:
 
 @dataclass
 class RouteProducer:
-    """One producer, which names its messages by its own name and a number."""
+    """Publishes through routes; its messages are named by its own name and a number."""
 
     world: World
     ways: Ways
@@ -55,20 +55,21 @@ class RouteProducer:
     made: int = 0
 
     async def run(self) -> None:
-        """All its publishes, with pauses."""
+        """Publish all messages, with pauses."""
         for _ in range(self.ways.publishes):
             await asyncio.sleep(self.random.expovariate(self.ways.publishes / self.world.plan.seconds))
             await self.publish()
 
     async def publish(self) -> None:
-        """Once, whatever comes of it."""
+        """Publish once, without a repeat after a fault."""
         random, world = self.random, self.world
         messages = [self._message() for _ in range(random.randint(1, 5))]
         route = random.choice(self.ways.routes).name
         routing_key, headers = random.choice(ROUTING_KEYS), random.choice(HEADERS)
         names, timed = [name_of(each.payload) for each in messages], [each.due_ms is not None for each in messages]
         sent = [Routed(*each, route, routing_key, headers, world.now()) for each in zip(names, timed, strict=True)]
-        world.ways.routed += sent  # whoever is cancelled hangs up: then it has no end, because it may go on
+        # a publish whose caller is cancelled has no end in the history, since the broker may still finish it
+        world.ways.routed += sent
         topics: tuple[str, ...] = ()
         outcome: Outcome = "ok"
         try:
@@ -99,7 +100,7 @@ class RouteProducer:
 
 @dataclass
 class RouteOperator:
-    """Somebody who changes where messages go, and clears away what is left of them."""
+    """Changes bindings, purges subscriptions and forwards dead letters."""
 
     world: World
     ways: Ways
@@ -107,7 +108,7 @@ class RouteOperator:
     producer: RouteProducer
 
     async def run(self) -> None:
-        """Something now and then, until the run ends."""
+        """Do something at random times until the run ends."""
         often = (self.bind, self.bind, self.forward, self.forward)
         doings = (*often, *often, self.list_routes, self.purge, self.rush)
         while not self.world.ending:
@@ -126,7 +127,7 @@ class RouteOperator:
         return self.random.choice([each for each in self.ways.subscriptions if each.topic != GRAVE])
 
     async def rush(self) -> None:
-        """Publish and purge at the same time, from several sides."""
+        """Publish and purge at the same time, several of each."""
         config = self._queue()
         purges: list[Doing] = [partial(self._purge, config)] * self.random.randint(1, 2)
         publishes: list[Doing] = [self.producer.publish] * self.random.randint(1, 3)
@@ -136,7 +137,7 @@ class RouteOperator:
                 await asyncio.sleep(self.random.choice((0, 0.001, 0.005)))
 
     async def bind(self) -> None:
-        """Give a route one of its bindings, or take it away, whether it has it or not."""
+        """Bind or unbind one of the bindings of a route, whether the route has it or not."""
         number = self.random.randrange(len(self.ways.bindings))
         route, binding = self.ways.bindings[number]
         bound = Bound("bind" if self.random.random() < 0.6 else "unbind", number, self.world.now())
@@ -148,7 +149,7 @@ class RouteOperator:
                 await self.world.call(lambda broker: broker.unbind(route, binding))
 
     async def list_routes(self) -> None:
-        """Which bindings the routes have."""
+        """Record which bindings the routes have."""
         start, known = self.world.now(), list(self.ways.bindings)
 
         async def ask(broker: Broker) -> list[Route]:
@@ -164,7 +165,7 @@ class RouteOperator:
         self.world.ways.listed.append(Listed(numbers, strange, start, self.world.now()))
 
     async def purge(self) -> None:
-        """Throw away what is ready in a subscription."""
+        """Purge a subscription of its ready messages."""
         await self._purge(self._queue())
 
     async def _purge(self, config: Subscription) -> None:
@@ -175,13 +176,13 @@ class RouteOperator:
         self.world.note("purged", purged.subscription, purged.count)
 
     async def forward(self) -> None:
-        """Look at dead letters of a subscription, then publish some of them elsewhere, in their place."""
+        """List dead letters of a subscription, then forward some of them to another topic."""
         config = self._queue()
         topic, whose = config.topic, self.random.choice((config.name, config.name, ""))
         wanted = DeadFilter(subscription=whose, limit=self.random.choice((1, 4, 50)))
         rows = (await self.world.call(lambda broker: broker.dead_letters(topic, wanted))).to_pylist()
         if rows:
-            await asyncio.sleep(self.random.choice((0, 0.3, 1)))  # somebody may be quicker
+            await asyncio.sleep(self.random.choice((0, 0.3, 1)))  # another operator may be quicker
             await self._forward(topic, whose, [row for row in rows if row["partition"] == rows[0]["partition"]])
 
     async def _forward(self, topic: str, whose: str, rows: list[dict[str, Any]]) -> None:
@@ -199,7 +200,10 @@ class RouteOperator:
 
     @contextmanager
     def _asking(self, doing: Bound | Purged | Forwarded) -> Iterator[None]:
-        """Writes down what came of it. Whoever is cancelled hangs up: then it has no end, because it may go on."""
+        """Record the result of a call.
+
+        A cancelled call has no end in the history, since the broker may still finish it.
+        """
         try:
             yield
         except Exception as fault:

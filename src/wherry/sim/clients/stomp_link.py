@@ -1,11 +1,11 @@
-"""A small client of STOMP 1.2: everything that can have a receipt has one, or else none at all, as it happens."""
+"""A small client of STOMP 1.2: a session asks for all receipts or for none, by chance."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from wherry.sim.clients.links import Delivered, Gone, Link, Subscribed, Verdict
+from wherry.sim.clients.links import Delivered, Gone, Subscribed, Verdict, WireLink
 from wherry.sim.clients.producers import name_of
 from wherry.sim.world.wires import WireWorld
 from wherry.wire.stomp import codec
@@ -13,7 +13,7 @@ from wherry.wire.stomp import codec
 _FRAMES = frozenset({"CONNECTED", "MESSAGE", "RECEIPT", "ERROR"})
 
 
-class StompLink(Link):
+class StompLink(WireLink):
     """One session."""
 
     wire = "stomp"
@@ -34,7 +34,7 @@ class StompLink(Link):
         self.beat_s = self._wanted_beat_s
 
     async def ready(self) -> None:
-        """A publisher needs no more than the session."""
+        """Do nothing: a publisher needs no more than the session."""
 
     def beat(self) -> None:
         self._write(b"\n")
@@ -50,7 +50,7 @@ class StompLink(Link):
         self._write(codec.frame(command, headers.items(), body, version=codec.V12))
 
     def _asked(self, command: str, headers: Mapping[str, str], body: bytes = b"") -> asyncio.Future[object]:
-        """Send a frame whose receipt is waited for."""
+        """Send a frame and return a future for its receipt."""
         self._number += 1
         receipt = f"r{self._number}"
         waiting = self._receipts[receipt] = self.waiting()
@@ -157,7 +157,7 @@ class StompLink(Link):
         subscribed.on_message(message, self.transport.data_since)
 
     def _failed(self, headers: dict[str, str], body: bytes) -> None:
-        """Every fault ends the session; a message that was not stored is a refusal, if it is named."""
+        """Handle an ERROR frame, which ends the session; it is a refusal if it names a message that was not stored."""
         why = headers.get("message", "")
         self.world.note("error", self.name, why, body)
         allowed = ("connection_forced", *(("not_done", "a message was not stored") if self._may_be_full() else ()))

@@ -1,8 +1,8 @@
-"""The drill: one call, its answer, and in that very instant the power goes. What the answer said must still be so.
+"""The drill: make one call, cut the power in the instant of its answer, and check that the answer still holds.
 
-The random workload seldom cuts the power just behind one certain answer. Here that is done for each call there is, on
-a disk that is slow and loses whatever was not synced, while somebody else writes at the same time. Another kind of
-step asks with a token that is over, or never was. A step says in words what it finds wrong.
+The random workload seldom cuts the power right after a certain answer. The drill does that for each call, on a slow
+disk that loses whatever was not synced, while another client writes. Other steps call with a token that has ended or
+was never given. A step records a sentence for each violation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wherry.model.calls.publish import PublishOptions
 from wherry.model.catalog.subscription import Retry, Subscription
 from wherry.model.errors import WherryError
 from wherry.sim.patch import patched
-from wherry.sim.plan import Plan
+from wherry.sim.plan import RunPlan
 from wherry.sim.world import loop
 from wherry.sim.world.disk import DiskFaults
 from wherry.sim.world.errors import BootRefused
@@ -34,28 +34,28 @@ Step: TypeAlias = Callable[["Drill"], Awaitable[None]]
 SUBSCRIPTION = "readers"
 LEASE_MS = 1_000
 FAR_MS = 50_000_000
-"""Later than anything in a drill."""
+"""Later than any time in a drill."""
 
-NOTHING = Plan((), (), 0, 0, 0, 0.0, 0.0, disk_faults=False, clock_jumps=False, racing=False)
+NOTHING = RunPlan((), (), 0, 0, 0, 0.0, 0.0, disk_faults=False, clock_jumps=False, racing=False)
 
 
 @dataclass
 class Drill:
-    """The world of a drill, and the words for its steps."""
+    """The world of one step, and the calls that steps need."""
 
     world: World
     step: str
     topic: str
-    """A topic of the step's own, with a subscription."""
+    """A topic for this step, with a subscription."""
     found: list[str]
     _tasks: list[asyncio.Task[object]] = field(default_factory=list)
 
     async def ask(self, call: Callable[[Broker], Awaitable[T]]) -> T:
-        """Ask the broker, and get its answer."""
+        """Call the broker; return its answer."""
         return await self.world.call(call)
 
     async def begin(self, call: Callable[[Broker], Awaitable[object]]) -> None:
-        """Somebody else asks: on return its entry is written, and not synced."""
+        """Start a call of another client; on return its entry is written and not synced."""
         assert self.world.broker is not None
         committer = self.world.broker.shard.committer
         before = committer.submitted
@@ -69,26 +69,26 @@ class Drill:
             if committer.submitted > before:
                 return
             await asyncio.sleep(0)
-        self.found.append(f"{self.step}: what was begun beside it was not written")
+        self.found.append(f"{self.step}: the call of the other client was not written")
 
     async def cut(self) -> None:
-        """The power goes, and comes back."""
+        """Cut the power, and start the broker again."""
         self.world.end_life(power=True)
         await self.world.boot()
         await self.end()
 
     async def end(self) -> None:
-        """Until everybody else has ended."""
+        """Wait for the calls of other clients to end."""
         await asyncio.gather(*self._tasks)
         self._tasks.clear()
 
     def expect(self, what: bool, words: str) -> None:
-        """It is so, or it is written down."""
+        """Record a violation unless `what` is true."""
         if not what:
             self.found.append(f"{self.step}: {words}")
 
     async def refused(self, call: Callable[[Broker], Awaitable[object]], by: type[WherryError], words: str) -> None:
-        """A call must be refused, by a certain error."""
+        """Check that a call is refused with a certain error."""
         try:
             await self.ask(call)
         except by:
@@ -100,35 +100,35 @@ class Drill:
     # ------------------------------------------------------------------------------------------ what most steps need
 
     async def publish(self, payload: bytes = b"it", options: PublishOptions | None = None) -> str:
-        """One message, stored; its id."""
+        """Publish one message; return its id once it is stored."""
         return (await self.ask(lambda broker: broker.publish(self.topic, [payload], options))).ids()[0]
 
     async def pull(self, subscription: str = SUBSCRIPTION, wait_ms: int = 0) -> Delivery:
-        """What a new consumer is handed."""
+        """Pull with a new consumer."""
         consumer = await self.ask(lambda broker: broker.consumer(self.topic, subscription))
         return await self.ask(lambda _: consumer.pull(10, wait_ms=wait_ms))
 
     async def payloads(self, subscription: str = SUBSCRIPTION) -> list[bytes]:
-        """What waits, as it is handed out."""
+        """Pull with a new consumer; return the payloads."""
         return (await self.pull(subscription)).payloads()
 
     async def is_there(self, message_id: str, topic: str | None = None) -> bool:
-        """Whether a message is in the topic."""
+        """Return whether a message is in the topic."""
         return len(await self.ask(lambda broker: broker.get(topic or self.topic, message_id))) > 0
 
     async def dead(self) -> list[bytes]:
-        """Payloads of dead letters."""
+        """Return the payloads of the dead letters."""
         listed = await self.ask(lambda broker: broker.dead_letters(self.topic))
         return [bytes(each) for each in listed.column("payload").to_pylist()]
 
 
 def drill(seed: int, steps: dict[str, Step], only: Collection[str] | None = None) -> list[str]:
-    """Go through all steps, or `only` some, each in a world of its own; what was wrong."""
+    """Run all steps, or `only` some, each in a world of its own; return the violations."""
     names = sorted(only if only is not None else steps)
     try:
         return [what for name in names for what in _run(seed, name, steps[name])]
     finally:
-        gc.collect()  # many small worlds, each of which holds itself
+        gc.collect()  # many small worlds, each of them a reference cycle
 
 
 def _run(seed: int, name: str, step: Step) -> list[str]:
@@ -147,7 +147,8 @@ def _run(seed: int, name: str, step: Step) -> list[str]:
         await one.end()
         found.extend(world.history.faults)
 
-    with patched(committing, "GROUP_BYTES", lambda _: 1):  # each entry is a write and a sync: what is queued stays so
+    # each entry is one write and one sync, so later entries stay queued
+    with patched(committing, "GROUP_BYTES", lambda _: 1):
         try:
             loop.run(main(), random=Random(f"{seed}/{name}"), steps_max=3_000_000, virtual_s_max=86_400.0)
         except BootRefused as fault:

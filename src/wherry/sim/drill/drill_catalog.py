@@ -1,4 +1,4 @@
-"""Steps of the drill in which the catalog was changed: topics, subscriptions, routes, keys."""
+"""Steps of the drill that change the catalog: topics, subscriptions, routes, keys."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from wherry.sim.drill.drill import SUBSCRIPTION, Drill, Step
 
 
 async def create_topic(one: Drill) -> None:
-    """A new topic."""
+    """Create a topic."""
     await one.ask(lambda broker: broker.create_topic("another"))
     await one.cut()
     one.expect("another" in await _topics(one), "a topic that was made is gone")
 
 
 async def create_again(one: Drill) -> None:
-    """A topic that somebody else has just made."""
+    """Create a topic that another client has just created."""
     await one.begin(lambda broker: broker.create_topic("theirs"))
     await one.ask(lambda broker: broker.create_topic("theirs"))
     await one.cut()
@@ -25,21 +25,21 @@ async def create_again(one: Drill) -> None:
 
 
 async def delete_topic(one: Drill) -> None:
-    """A topic goes."""
+    """Delete a topic."""
     await one.ask(lambda broker: broker.delete_topic(one.topic))
     await one.cut()
     one.expect(one.topic not in await _topics(one), "a topic that was deleted is there")
 
 
 async def subscribe(one: Drill) -> None:
-    """A new subscription."""
+    """Subscribe."""
     await one.ask(lambda broker: broker.subscribe(one.topic, "others"))
     await one.cut()
     one.expect("others" in await _subscriptions(one), "a subscription that was made is gone")
 
 
 async def subscribe_late(one: Drill) -> None:
-    """A new subscription in an ordered topic: what was there before it is in its order, before it is answered."""
+    """Subscribe to an ordered topic that has messages: they must be in order by the time of the answer."""
     await one.ask(lambda broker: broker.create_topic(f"{one.topic}-ordered", order="priority"))
     await one.ask(lambda broker: broker.subscribe(f"{one.topic}-ordered", SUBSCRIPTION))
     await one.ask(lambda broker: broker.publish(f"{one.topic}-ordered", [b"it"]))
@@ -50,7 +50,7 @@ async def subscribe_late(one: Drill) -> None:
 
 
 async def change_subscription(one: Drill) -> None:
-    """A subscription gets another lease."""
+    """Change the lease of a subscription."""
     wanted = Subscription(topic=one.topic, name="others", lease_ms=9_000)
     await one.ask(lambda broker: broker.subscribe(one.topic, "others"))
     await one.ask(lambda broker: broker.change_subscription(wanted))
@@ -61,14 +61,14 @@ async def change_subscription(one: Drill) -> None:
 
 
 async def unsubscribe(one: Drill) -> None:
-    """A subscription goes."""
+    """Unsubscribe."""
     await one.ask(lambda broker: broker.unsubscribe(one.topic, SUBSCRIPTION))
     await one.cut()
     one.expect(SUBSCRIPTION not in await _subscriptions(one), "a subscription that was deleted is there")
 
 
 async def cut_off(one: Drill) -> None:
-    """A subscription is removed because it is the problem."""
+    """Cut off a subscription."""
     await one.ask(
         lambda broker: broker.cut_off(
             broker.shard.state.subscription(one.topic, SUBSCRIPTION).number, "it is the problem"
@@ -79,14 +79,14 @@ async def cut_off(one: Drill) -> None:
 
 
 async def put_route(one: Drill) -> None:
-    """A new route."""
+    """Put a route."""
     await one.ask(lambda broker: broker.put_route(route_of(one)))
     await one.cut()
     one.expect(await _kept_route(one) == route_of(one), "a route that was made is gone")
 
 
 async def delete_route(one: Drill) -> None:
-    """A route goes."""
+    """Delete a route."""
     await one.ask(lambda broker: broker.put_route(route_of(one)))
     await one.ask(lambda broker: broker.delete_route(one.topic))
     await one.cut()
@@ -94,7 +94,7 @@ async def delete_route(one: Drill) -> None:
 
 
 async def bind(one: Drill) -> None:
-    """One binding more."""
+    """Bind."""
     await one.ask(lambda broker: broker.put_route(Route(name=one.topic, kind="fanout")))
     await one.ask(lambda broker: broker.bind(one.topic, Binding(topic=one.topic)))
     await one.cut()
@@ -102,7 +102,7 @@ async def bind(one: Drill) -> None:
 
 
 async def unbind(one: Drill) -> None:
-    """One binding less, which somebody else takes away in the same moment."""
+    """Unbind what another client unbinds at the same time."""
     await one.ask(lambda broker: broker.put_route(route_of(one)))
     await one.begin(lambda broker: broker.unbind(one.topic, Binding(topic=one.topic)))
     await one.ask(lambda broker: broker.unbind(one.topic, Binding(topic=one.topic)))
@@ -111,14 +111,14 @@ async def unbind(one: Drill) -> None:
 
 
 async def put_key(one: Drill) -> None:
-    """A new API key."""
+    """Put an API key."""
     await one.ask(lambda broker: broker.put_key(_key("key00001")))
     await one.cut()
     one.expect("key00001" in await _keys(one), "a key that was made is gone")
 
 
 async def change_key(one: Drill) -> None:
-    """An API key gets another name."""
+    """Change the name of an API key."""
     await one.ask(lambda broker: broker.put_key(_key("key00002")))
     await one.ask(lambda broker: broker.change_key("key00002", name="another"))
     await one.cut()
@@ -126,7 +126,7 @@ async def change_key(one: Drill) -> None:
 
 
 async def delete_key(one: Drill) -> None:
-    """An API key opens nothing any more."""
+    """Delete an API key."""
     await one.ask(lambda broker: broker.put_key(_key("key00003")))
     await one.ask(lambda broker: broker.delete_key("key00003"))
     await one.cut()
@@ -134,7 +134,7 @@ async def delete_key(one: Drill) -> None:
 
 
 async def delete_topic_again(one: Drill) -> None:
-    """A repeat of a deletion is told that there is no such topic."""
+    """Delete a topic that another client has just deleted: the answer is that there is no such topic."""
     await one.begin(lambda broker: broker.delete_topic(one.topic))
     await one.refused(lambda broker: broker.delete_topic(one.topic), NotFound, "it was deleted twice")
     await one.cut()
@@ -142,7 +142,7 @@ async def delete_topic_again(one: Drill) -> None:
 
 
 async def unsubscribe_again(one: Drill) -> None:
-    """A repeat of a deletion is told that there is no such subscription."""
+    """Delete a subscription that another client has just deleted: the answer is that there is no such subscription."""
     await one.begin(lambda broker: broker.unsubscribe(one.topic, SUBSCRIPTION))
     await one.refused(lambda broker: broker.unsubscribe(one.topic, SUBSCRIPTION), NotFound, "it was deleted twice")
     await one.cut()
@@ -150,7 +150,7 @@ async def unsubscribe_again(one: Drill) -> None:
 
 
 async def delete_key_again(one: Drill) -> None:
-    """A repeat of a deletion is told that there is no such key: so it opens nothing."""
+    """Delete a key that another client has just deleted: the answer is that there is no such key."""
     await one.ask(lambda broker: broker.put_key(_key("key00004")))
     await one.begin(lambda broker: broker.delete_key("key00004"))
     await one.refused(lambda broker: broker.delete_key("key00004"), NotFound, "it was deleted twice")
@@ -159,7 +159,7 @@ async def delete_key_again(one: Drill) -> None:
 
 
 def route_of(one: Drill) -> Route:
-    """The route of a step, to its topic."""
+    """Return the route of a step, to its topic."""
     return Route(name=one.topic, kind="fanout", bindings=(Binding(topic=one.topic),))
 
 

@@ -1,6 +1,6 @@
-"""Steps of the drill in which something was handed out or shown: what somebody has seen stays so, power or not.
+"""Steps of the drill that read: what a client was shown must hold after a power cut.
 
-In each of them somebody else has just written what is seen, and it is not synced yet.
+In each step another client has just written what is read, and it is not synced yet.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from wherry.sim.drill.drill_writes import unreported_of
 
 
 async def pull(one: Drill) -> None:
-    """A message is handed out that was just published."""
+    """Pull a message that was just published."""
     await _publishing(one)
     got = (await one.pull(wait_ms=500)).payloads()
     await one.cut()
@@ -36,7 +36,7 @@ async def pull(one: Drill) -> None:
 
 
 async def pull_once(one: Drill) -> None:
-    """Without acks, what was handed out does not come again."""
+    """Pull without acks: the message is not delivered again."""
     await one.ask(lambda broker: broker.subscribe(one.topic, "once", acks=False))
     await one.publish()
     got = (await one.pull("once")).payloads()
@@ -45,7 +45,7 @@ async def pull_once(one: Drill) -> None:
 
 
 async def pull_once_new(one: Drill) -> None:
-    """Without acks, a message is handed out that was just published: it is there for the others."""
+    """Pull without acks a message that was just published: it is stored for other subscriptions."""
     await one.ask(lambda broker: broker.subscribe(one.topic, "once", acks=False))
     await _publishing(one)
     got = (await one.pull("once", wait_ms=500)).payloads()
@@ -54,7 +54,7 @@ async def pull_once_new(one: Drill) -> None:
 
 
 async def pull_forwarded(one: Drill) -> None:
-    """A transient message is handed out that has just taken the place of a dead letter: that does not come back."""
+    """Pull a transient message that was just forwarded: its dead letter does not come back."""
     await one.publish()
     got = await one.pull()
     await one.ask(lambda broker: broker.dead_letter(got.tokens[0]))
@@ -65,7 +65,7 @@ async def pull_forwarded(one: Drill) -> None:
 
 
 async def pull_transient(one: Drill) -> None:
-    """The first transient message is handed out: its offset is not given again."""
+    """Pull the first transient message: its offset is not used again."""
     await one.begin(lambda broker: broker.publish(one.topic, [b"it"], PublishOptions(persistent=False)))
     got = [each.id for each in await one.pull(wait_ms=500)]
     await one.cut()
@@ -73,7 +73,7 @@ async def pull_transient(one: Drill) -> None:
 
 
 async def publish_transient(one: Drill) -> None:
-    """A transient message is answered whose offset was set aside for another one just now."""
+    """Publish a transient message whose offset was just reserved for another one."""
     transient = PublishOptions(persistent=False)
     await one.begin(lambda broker: broker.publish(one.topic, [b"it"], transient))
     message_id = await one.publish(b"it", transient)
@@ -82,7 +82,7 @@ async def publish_transient(one: Drill) -> None:
 
 
 async def history(one: Drill) -> None:
-    """The log shows a message."""
+    """Read a message in the log."""
     await _publishing(one)
     rows = await one.ask(lambda broker: _log(broker, one.topic))
     await one.cut()
@@ -90,7 +90,7 @@ async def history(one: Drill) -> None:
 
 
 async def history_hides(one: Drill) -> None:
-    """The log leaves a message out that was just settled."""
+    """Read the log without a message that was just settled."""
     await one.publish()
     await _acking(one)
     rows = await one.ask(lambda broker: _log(broker, one.topic))
@@ -99,7 +99,7 @@ async def history_hides(one: Drill) -> None:
 
 
 async def reach(one: Drill) -> None:
-    """A reader of the log is told how far to go."""
+    """Ask how far a log reader may read."""
     await _publishing(one)
     stop = (await one.ask(lambda broker: broker.reach({one.topic: {0: 0}})))[one.topic][0]
     await one.cut()
@@ -109,7 +109,7 @@ async def reach(one: Drill) -> None:
 
 
 async def reach_lost(one: Drill) -> None:
-    """A reader of the log is told that a message is lost to it, which was just dropped: it will not look for it."""
+    """Ask as a log reader for a message that was just dropped: the answer is that it is lost."""
     await _dropping(one)
     await one.refused(lambda broker: broker.reach({one.topic: {0: 0}}), HistoryLost, "a message that went was reached")
     await one.cut()
@@ -117,7 +117,7 @@ async def reach_lost(one: Drill) -> None:
 
 
 async def history_lost(one: Drill) -> None:
-    """The same, while it reads."""
+    """Read as a log reader a message that was just dropped: the answer is that it is lost."""
     await _dropping(one)
     await one.refused(lambda broker: _window(broker, one.topic), HistoryLost, "a message that went was read")
     await one.cut()
@@ -125,7 +125,7 @@ async def history_lost(one: Drill) -> None:
 
 
 async def fate_gone(one: Drill) -> None:
-    """Asked what became of a message by an id of its own, which went with it: it is not known any more."""
+    """Ask for the fate of a message by its own id, which ended with it: the id is not known any more."""
     await one.ask(lambda broker: broker.publish(one.topic, [Message(payload=b"it", id="one")]))
     await _acking(one)
     await one.refused(lambda broker: broker.fate(one.topic, "one"), NotFound, "it was settled, and is known")
@@ -134,7 +134,7 @@ async def fate_gone(one: Drill) -> None:
 
 
 async def fate(one: Drill) -> None:
-    """Asked what became of a message: it was settled."""
+    """Ask for the fate of a message that was just settled."""
     message_id = await one.publish()
     await _acking(one)
     said = (await one.ask(lambda broker: broker.fate(one.topic, message_id))).fate
@@ -144,7 +144,7 @@ async def fate(one: Drill) -> None:
 
 
 async def outcome(one: Drill) -> None:
-    """Waited for the fate of a message: it was settled."""
+    """Wait for the fate of a message that was just settled."""
     message_id = await one.publish()
     published = Published(np.array([0]), np.array([int(message_id.split("-")[1])]))
     await _acking(one)
@@ -155,7 +155,7 @@ async def outcome(one: Drill) -> None:
 
 
 async def unreported(one: Drill) -> None:
-    """A producer is to be told that its message was settled."""
+    """List the outcomes to report after a message was just settled."""
     message_id = await one.publish(b"it", PublishOptions(callback=URL))
     await _acking(one)
     outcomes: list[Outcome] = []
@@ -169,7 +169,7 @@ async def unreported(one: Drill) -> None:
 
 
 async def on_outcome(one: Drill) -> None:
-    """Whoever tells producers is woken when there is something that may be told, and not before."""
+    """Wait for `on_outcome`, which is set when an outcome may be reported, and not before."""
     await one.publish(b"it", PublishOptions(callback=URL))
     got = await one.pull()
     broker = one.world.broker
@@ -182,7 +182,7 @@ async def on_outcome(one: Drill) -> None:
 
 
 async def get(one: Drill) -> None:
-    """A message is looked up."""
+    """Get a message."""
     await _publishing(one)
     seen = await one.is_there("0-0")
     await one.cut()
@@ -190,7 +190,7 @@ async def get(one: Drill) -> None:
 
 
 async def get_gone(one: Drill) -> None:
-    """A message is looked up that was just cancelled."""
+    """Get a message that was just cancelled."""
     message_id = await one.publish()
     await one.begin(lambda broker: broker.cancel(one.topic, message_id))
     seen = await one.is_there(message_id)
@@ -199,7 +199,7 @@ async def get_gone(one: Drill) -> None:
 
 
 async def browse(one: Drill) -> None:
-    """A topic is looked through."""
+    """Browse a topic."""
     await _publishing(one)
     rows = len(await one.ask(lambda broker: broker.browse(one.topic)))
     await one.cut()
@@ -208,7 +208,7 @@ async def browse(one: Drill) -> None:
 
 
 async def search(one: Drill) -> None:
-    """A topic is searched."""
+    """Search a topic."""
     await _publishing(one)
     rows = len(await one.ask(lambda broker: broker.search(one.topic, key="a")))
     await one.cut()
@@ -217,7 +217,7 @@ async def search(one: Drill) -> None:
 
 
 async def scheduled(one: Drill) -> None:
-    """What waits for its time is listed."""
+    """List scheduled messages."""
     due_ms = one.world.clock.wall_us() // 1000 + FAR_MS
     await one.begin(lambda broker: broker.publish(one.topic, [Message(payload=b"it", due_ms=due_ms)]))
     rows = len(await one.ask(lambda broker: broker.scheduled(one.topic, SUBSCRIPTION)))
@@ -227,7 +227,7 @@ async def scheduled(one: Drill) -> None:
 
 
 async def dead_letters(one: Drill) -> None:
-    """A dead letter is listed that died just now."""
+    """List a dead letter that just died."""
     await one.publish()
     got = await one.pull()
     await one.begin(lambda broker: broker.dead_letter(got.tokens[0]))
@@ -237,7 +237,7 @@ async def dead_letters(one: Drill) -> None:
 
 
 async def dead_page(one: Drill) -> None:
-    """A page of dead letters is full, and what comes after it is not looked at."""
+    """List a page of dead letters that is full, so that the next one is not read."""
     await one.publish()
     got = await one.pull()
     await one.begin(lambda broker: broker.dead_letter(got.tokens[0]))
@@ -247,7 +247,7 @@ async def dead_page(one: Drill) -> None:
 
 
 async def no_dead_letters(one: Drill) -> None:
-    """No dead letter is listed, because the last one was just sent back."""
+    """List no dead letter, since the last one was just redriven."""
     await one.publish()
     got = await one.pull()
     await one.ask(lambda broker: broker.dead_letter(got.tokens[0]))
@@ -258,7 +258,7 @@ async def no_dead_letters(one: Drill) -> None:
 
 
 async def state_of(one: Drill) -> None:
-    """Asked where a message stands for a subscription: it was put off."""
+    """Get the state of a message for a subscription after it was delayed."""
     message_id = await one.publish()
     got = await one.pull()
     await one.begin(lambda broker: broker.nack(got.tokens[0], delay_ms=FAR_MS))
@@ -269,7 +269,7 @@ async def state_of(one: Drill) -> None:
 
 
 async def checkpoint(one: Drill) -> None:
-    """A checkpoint is written while entries before it are not synced: it must not be ahead of the journal."""
+    """Write a checkpoint while earlier entries are not synced: it must not be ahead of the journal."""
     for _ in range(10):
         await one.begin(lambda broker: broker.submit(one.topic, [b"it"], PublishOptions()))
     await one.ask(lambda broker: broker.checkpoint())
@@ -278,7 +278,7 @@ async def checkpoint(one: Drill) -> None:
 
 
 async def barrier(one: Drill) -> None:
-    """A broker that has just started hands a message out: its tokens must not be those of the next life too."""
+    """Pull from a broker that has just started: its tokens must not be those of the next life."""
     await one.publish()
     await one.cut()
     got = await one.pull()

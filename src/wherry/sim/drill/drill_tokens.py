@@ -1,7 +1,7 @@
-"""Steps of the drill with tokens that are over, or were never given: nothing may be done by them.
+"""Steps of the drill with tokens that have ended or were never given: no call with them may change anything.
 
-The broker is stopped past the end of a lease, and the call is the first thing that it meets when it goes on, before its
-own timers: what time calls for must be done before the token is looked at.
+The broker is paused past the end of a lease, and the call is the first callback after the pause, before the broker's
+own timers: upkeep must run before the token is looked up.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wherry.sim.drill.drill import LEASE_MS, Drill, Step
 
 
 def late(call: Callable[[Broker, int], Awaitable[object]]) -> Step:
-    """A step in which a call comes with a token whose lease ended while the broker was stopped."""
+    """Make a step in which the lease of a call's token ended while the broker was paused."""
 
     async def step(one: Drill) -> None:
         await one.publish()
@@ -30,7 +30,7 @@ def late(call: Callable[[Broker, int], Awaitable[object]]) -> Step:
 
 
 def foreign(call: Callable[[Broker, int, list[int]], Awaitable[object]]) -> Step:
-    """A step in which a call names a message under a token of somebody else's lease."""
+    """Make a step in which a call names a message under the token of another consumer's lease."""
 
     async def step(one: Drill) -> None:
         await one.publish(b"mine")
@@ -49,7 +49,7 @@ def foreign(call: Callable[[Broker, int, list[int]], Awaitable[object]]) -> Step
 
 
 def earlier(call: Callable[[Broker, int], Awaitable[object]]) -> Step:
-    """A step in which a call comes with a token of the broker's last life, while its message is out again."""
+    """Make a step in which a call has a token of the broker's last life, while its message is leased again."""
 
     async def step(one: Drill) -> None:
         await one.publish()
@@ -62,7 +62,7 @@ def earlier(call: Callable[[Broker, int], Awaitable[object]]) -> Step:
 
 
 async def commit_late(one: Drill) -> None:
-    """An ack was put aside in time, and its lease is over when the stage is committed: nothing of it happens."""
+    """Commit a stage with an ack whose lease has ended since: nothing of the stage happens."""
     await one.publish()
     got = await one.pull()
     await one.ask(lambda broker: broker.stage_ack(one.step, got.tokens[0]))
@@ -75,7 +75,7 @@ async def commit_late(one: Drill) -> None:
 
 
 async def commit_next_life(one: Drill) -> None:
-    """An ack was put aside, and a restart ended its lease: its stage is lost, and says so."""
+    """Commit a stage with an ack whose lease ended with a restart: the answer is that the stage is lost."""
     await one.publish()
     got = await one.pull()
     await one.ask(lambda broker: broker.stage_ack(one.step, got.tokens[0]))

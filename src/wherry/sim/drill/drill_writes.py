@@ -1,4 +1,4 @@
-"""Steps of the drill in which something was changed: after the answer it is so, power or not."""
+"""Steps of the drill that write: what was answered must hold after a power cut."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from wherry.sim.drill.drill_catalog import route_of
 
 
 async def publish(one: Drill) -> None:
-    """A publish."""
+    """Publish."""
     message_id = await one.publish()
     await one.cut()
     one.expect(await one.is_there(message_id), "a message that was confirmed is gone")
 
 
 async def publish_batch(one: Drill) -> None:
-    """A publish of several messages, which is a batch by itself and is not gathered."""
+    """Publish several messages, which are a batch already and are not gathered."""
     published = await one.ask(lambda broker: broker.publish(one.topic, [b"it", b"too"]))
     await one.cut()
     for message_id in published.ids():
@@ -33,7 +33,7 @@ async def publish_batch(one: Drill) -> None:
 
 
 async def repeat(one: Drill) -> None:
-    """A repeat of a publish whose first call is not answered yet."""
+    """Repeat a publish whose first call is not answered yet."""
     call = PublishOptions(producer="somebody", sequence=0)
     await one.begin(lambda broker: broker.publish(one.topic, [b"it"], call))
     message_id = await one.publish(b"it", call)
@@ -42,7 +42,7 @@ async def repeat(one: Drill) -> None:
 
 
 async def submit(one: Drill) -> None:
-    """Publishes of a turn, and the wait for all of them; one of them repeats another."""
+    """Submit several publishes in one turn and wait for all of them; one of them repeats another."""
     call = PublishOptions(producer="somebody", sequence=0)
     _, first = await one.ask(lambda broker: broker.submit(one.topic, [b"it"], call))
     position, again = await one.ask(lambda broker: broker.submit(one.topic, [b"it"], call))
@@ -55,7 +55,7 @@ async def submit(one: Drill) -> None:
 
 
 async def submit_repeat(one: Drill) -> None:
-    """A turn that holds nothing but a repeat."""
+    """Submit a repeat alone in its turn."""
     call = PublishOptions(producer="somebody", sequence=0)
     await one.begin(lambda broker: broker.publish(one.topic, [b"it"], call))
     position, answer = await one.ask(lambda broker: broker.submit(one.topic, [b"it"], call))
@@ -67,7 +67,7 @@ async def submit_repeat(one: Drill) -> None:
 
 
 async def publish_route(one: Drill) -> None:
-    """A publish through a route."""
+    """Publish through a route."""
     await one.ask(lambda broker: broker.put_route(route_of(one)))
     placed = await one.ask(lambda broker: broker.publish_route(one.topic, [b"it"]))
     await one.cut()
@@ -75,14 +75,14 @@ async def publish_route(one: Drill) -> None:
 
 
 async def stage(one: Drill) -> None:
-    """Put aside."""
+    """Stage."""
     await one.ask(lambda broker: broker.stage(one.step, one.topic, [b"it"]))
     await one.cut()
     await one.ask(lambda broker: broker.commit(one.step))
 
 
 async def abort(one: Drill) -> None:
-    """Thrown away before its commit."""
+    """Abort."""
     await one.ask(lambda broker: broker.stage(one.step, one.topic, [b"it"]))
     await one.ask(lambda broker: broker.abort(one.step))
     await one.cut()
@@ -90,7 +90,7 @@ async def abort(one: Drill) -> None:
 
 
 async def commit(one: Drill) -> None:
-    """A transaction with a publish and an ack."""
+    """Commit a publish and an ack."""
     await one.publish(b"old")
     got = await one.pull()
     await one.ask(lambda broker: broker.stage_ack(one.step, got.tokens[0]))
@@ -101,7 +101,7 @@ async def commit(one: Drill) -> None:
 
 
 async def commit_again(one: Drill) -> None:
-    """A repeat of a commit whose first call is not answered yet."""
+    """Repeat a commit whose first call is not answered yet."""
     await one.ask(lambda broker: broker.stage(one.step, one.topic, [b"it"]))
     await one.begin(lambda broker: broker.commit(one.step))
     await one.ask(lambda broker: broker.commit(one.step))
@@ -110,7 +110,7 @@ async def commit_again(one: Drill) -> None:
 
 
 async def stage_ack(one: Drill) -> None:
-    """An ack put aside: a restart ends its lease, and the commit must be told that, not that there is no stage."""
+    """Stage an ack: a restart ends its lease, and the commit must report that, not that there is no stage."""
     await one.publish()
     got = await one.pull()
     await one.ask(lambda broker: broker.stage_ack(one.step, got.tokens[0]))
@@ -119,7 +119,7 @@ async def stage_ack(one: Drill) -> None:
 
 
 async def stage_ack_more(one: Drill) -> None:
-    """A second ack under a key whose first is not answered yet."""
+    """Stage a second ack under a key whose first is not answered yet."""
     await one.publish()
     first = await one.pull()
     await one.publish()
@@ -131,7 +131,7 @@ async def stage_ack_more(one: Drill) -> None:
 
 
 async def ack(one: Drill) -> None:
-    """Done with it."""
+    """Ack."""
     await one.publish()
     got = await one.pull()
     await one.ask(lambda broker: broker.ack(got.tokens[0]))
@@ -140,7 +140,7 @@ async def ack(one: Drill) -> None:
 
 
 async def nack(one: Drill) -> None:
-    """Failed, to come again after a while."""
+    """Nack with a delay."""
     await one.publish()
     got = await one.pull()
     await one.ask(lambda broker: broker.nack(got.tokens[0], delay_ms=FAR_MS))
@@ -149,7 +149,7 @@ async def nack(one: Drill) -> None:
 
 
 async def dead_letter(one: Drill) -> None:
-    """Given up."""
+    """Dead-letter."""
     await _die(one)
     await one.cut()
     one.expect(await one.payloads() == [], "a dead letter came again")
@@ -157,7 +157,7 @@ async def dead_letter(one: Drill) -> None:
 
 
 async def purge(one: Drill) -> None:
-    """All that is ready is thrown away."""
+    """Purge."""
     await one.publish()
     await one.ask(lambda broker: broker.purge(one.topic, SUBSCRIPTION))
     await one.cut()
@@ -165,7 +165,7 @@ async def purge(one: Drill) -> None:
 
 
 async def purge_again(one: Drill) -> None:
-    """A purge that finds nothing, because another one has just taken it."""
+    """Purge what another purge has just taken."""
     await one.publish()
     await one.begin(lambda broker: broker.purge(one.topic, SUBSCRIPTION))
     await one.ask(lambda broker: broker.purge(one.topic, SUBSCRIPTION))
@@ -174,7 +174,7 @@ async def purge_again(one: Drill) -> None:
 
 
 async def redrive(one: Drill) -> None:
-    """Sent back from the dead."""
+    """Redrive."""
     await _die(one)
     await one.ask(lambda broker: broker.redrive(one.topic))
     await one.cut()
@@ -183,7 +183,7 @@ async def redrive(one: Drill) -> None:
 
 
 async def redrive_again(one: Drill) -> None:
-    """A redrive that finds nothing, because another one has just taken it."""
+    """Redrive what another redrive has just taken."""
     await _die(one)
     await one.begin(lambda broker: broker.redrive(one.topic))
     await one.ask(lambda broker: broker.redrive(one.topic))
@@ -192,7 +192,7 @@ async def redrive_again(one: Drill) -> None:
 
 
 async def forward(one: Drill) -> None:
-    """Published elsewhere, in the place of a dead letter."""
+    """Forward a dead letter."""
     await _die(one)
     await one.ask(lambda broker: broker.forward(one.topic, DeadFilter(), [(one.topic, [b"new"], True)]))
     await one.cut()
@@ -201,7 +201,7 @@ async def forward(one: Drill) -> None:
 
 
 async def discard(one: Drill) -> None:
-    """A dead letter is thrown away."""
+    """Discard a dead letter."""
     await _die(one)
     await one.ask(lambda broker: broker.discard(one.topic, DeadFilter()))
     await one.cut()
@@ -209,7 +209,7 @@ async def discard(one: Drill) -> None:
 
 
 async def cancel(one: Drill) -> None:
-    """Cancelled."""
+    """Cancel."""
     message_id = await one.publish()
     await one.ask(lambda broker: broker.cancel(one.topic, message_id))
     await one.cut()
@@ -217,7 +217,7 @@ async def cancel(one: Drill) -> None:
 
 
 async def amend(one: Drill) -> None:
-    """Put off."""
+    """Amend the due time."""
     message_id = await one.publish()
     due_ms = one.world.clock.wall_us() // 1000 + FAR_MS
     await one.ask(lambda broker: broker.amend(one.topic, message_id, due_ms=due_ms))
@@ -226,7 +226,7 @@ async def amend(one: Drill) -> None:
 
 
 async def reported(one: Drill) -> None:
-    """A producer was told what became of its message."""
+    """Report an outcome."""
     await one.publish(b"it", PublishOptions(callback=URL))
     got = await one.pull()
     await one.ask(lambda broker: broker.ack(got.tokens[0]))
@@ -237,7 +237,7 @@ async def reported(one: Drill) -> None:
 
 
 async def advance(one: Drill) -> None:
-    """A reader of the log is done with what it has read."""
+    """Advance a log reader."""
     await one.publish()
     await one.ask(lambda broker: broker.advance(one.topic, SUBSCRIPTION, {0: 1}))
     await one.cut()
@@ -245,7 +245,7 @@ async def advance(one: Drill) -> None:
 
 
 async def advance_again(one: Drill) -> None:
-    """An advance that somebody else has just made."""
+    """Advance to a position that another client has just reported."""
     await one.publish()
     await one.begin(lambda broker: broker.advance(one.topic, SUBSCRIPTION, {0: 1}))
     await one.ask(lambda broker: broker.advance(one.topic, SUBSCRIPTION, {0: 1}))
@@ -254,7 +254,7 @@ async def advance_again(one: Drill) -> None:
 
 
 async def duplicate(one: Drill) -> None:
-    """A message whose id is taken by one that is not answered yet: whoever repeats it takes that for a success."""
+    """Publish an id whose first publish is not answered yet: the refusal promises that the first one is stored."""
     await one.begin(lambda broker: broker.publish(one.topic, [Message(payload=b"it", id="one")]))
     again = [Message(payload=b"it", id="one")]
     await one.refused(lambda broker: broker.publish(one.topic, again), DuplicateId, "an id was taken twice")
@@ -263,7 +263,7 @@ async def duplicate(one: Drill) -> None:
 
 
 async def submit_duplicate(one: Drill) -> None:
-    """The same in a turn of its own."""
+    """Submit such a duplicate alone in its turn."""
     await one.begin(lambda broker: broker.publish(one.topic, [Message(payload=b"it", id="one")]))
     again = [Message(payload=b"it", id="one")]
     position, answer = await one.ask(lambda broker: broker.submit(one.topic, again, PublishOptions()))
@@ -274,7 +274,7 @@ async def submit_duplicate(one: Drill) -> None:
 
 
 async def cancel_again(one: Drill) -> None:
-    """A repeat of a cancel is told that there is no such message: so it does not come."""
+    """Cancel a message that was just cancelled: the answer is that there is no such message."""
     message_id = await one.publish()
     await one.begin(lambda broker: broker.cancel(one.topic, message_id))
     await one.refused(lambda broker: broker.cancel(one.topic, message_id), NotFound, "it was cancelled twice")
@@ -283,7 +283,7 @@ async def cancel_again(one: Drill) -> None:
 
 
 async def commit_of_nothing(one: Drill) -> None:
-    """A commit is told that its stage is gone, which somebody has just thrown away."""
+    """Commit a stage that was just aborted: the answer is that it is gone."""
     await one.ask(lambda broker: broker.stage(one.step, one.topic, [b"it"]))
     await one.begin(lambda broker: broker.abort(one.step))
     await one.refused(lambda broker: broker.commit(one.step), NotFound, "what was thrown away was committed")
@@ -292,7 +292,7 @@ async def commit_of_nothing(one: Drill) -> None:
 
 
 def unreported_of(one: Drill) -> list[Outcome]:
-    """What producers of the step's topic are still to be told."""
+    """Return the outcomes of the step's topic that are still to be reported."""
     assert one.world.broker is not None
     return [each for each in one.world.broker.unreported() if each.topic == one.topic]
 

@@ -1,1 +1,1 @@
-"""Bugs planted on purpose: each must be found, or the checker that should find it is worth nothing."""
+"""Planted bugs: each must be found, which proves that its checker works."""

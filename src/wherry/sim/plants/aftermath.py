@@ -1,4 +1,4 @@
-"""Bugs planted for what is tried after a run, see `aftermath`."""
+"""Planted bugs for the checks at the end of a run, see `aftermath`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from wherry.sim.patch import patched
 
 
 def never_reclaim() -> Any:
-    """A publish that finds no room is refused, and nobody writes a checkpoint for its sake."""
+    """Refuse a publish that finds no room, without a checkpoint to make room."""
     return patched(Housekeeper, "_gain", lambda _: lambda self: 0)
 
 
 def set_nothing_aside() -> Any:
-    """The space for a checkpoint is merely what is free, and others take it."""
+    """Reserve no space for a checkpoint, so that other files take it."""
 
     def make(_: Any) -> Any:
         async def nothing(self: SpaceReserve, size: int = 0) -> None:
@@ -36,18 +36,18 @@ def set_nothing_aside() -> Any:
 
 
 def keep_the_only_file() -> Any:
-    """A journal of one file stays full, whatever of it is needed."""
+    """Never begin the only journal file again, even if nothing in it is needed."""
     return patched(DiskWriter, "_begins_again", lambda _: lambda self, before: False)
 
 
 def keep_the_credit() -> Any:
-    """A pull that is given up gives its messages back, and not its credit."""
+    """Keep the credit of a cancelled pull, and return only its messages."""
     return patched(settling, "take_back", lambda _: lambda state, lease: settling.release(state, lease, None))
 
 
 @contextmanager
 def journal_what_is_in_memory() -> Iterator[None]:
-    """That messages took their place in the order of a late subscription is journaled for those in memory too."""
+    """Journal the ranks of transient messages too, when a late subscription admits them."""
 
     def make(_: Any) -> Any:
         return lambda state, at_us, steps: [ops.Entry(at_us, list(steps))]

@@ -1,6 +1,6 @@
-"""Bugs planted on purpose, one for each checker: a checker that never found anything has proved nothing.
+"""Planted bugs, one for each checker: a checker that never found anything has proved nothing.
 
-Each plant patches one small thing of the real broker for as long as its context lasts.
+Each plant patches one small part of the real broker while its context lasts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from wherry.core.state import reader as readers
 from wherry.core.state.lease import Lease, Leases
 from wherry.core.state.outbox import Outbox
 from wherry.core.state.producers import Producers
-from wherry.core.state.stages import Stage
+from wherry.core.state.stages import OpenStage
 from wherry.journal.bodies.store import BodyStore
 from wherry.journal.disk.writer import DiskWriter
 from wherry.model import ops
@@ -43,7 +43,7 @@ from wherry.sim.world.world import World
 
 
 def skip_sync() -> Any:
-    """From some moment on, the disk says it synced and did not."""
+    """Skip syncs from some moment on, but report them as done."""
 
     def make(set_up: Any) -> Any:
         async def then_lie(world: World) -> None:
@@ -56,7 +56,7 @@ def skip_sync() -> Any:
 
 
 def drop_an_ack() -> Any:
-    """An ack is confirmed and not written down."""
+    """Confirm an ack without journaling it."""
 
     def make(ack: Any) -> Any:
         def forgetful(ending: Any, lease: Lease, rows: Any) -> Any:
@@ -69,7 +69,7 @@ def drop_an_ack() -> Any:
 
 
 def deliver_early() -> Any:
-    """Time is read a second ahead where it decides what is due."""
+    """Read a clock that is a second ahead to decide which messages are due."""
 
     def make(peek: Any) -> Any:
         return lambda self, n, now_ms: peek(self, n, now_ms + 1_000)
@@ -79,7 +79,7 @@ def deliver_early() -> Any:
 
 @contextmanager
 def ignore_the_fence() -> Iterator[None]:
-    """A lease that is over is still good."""
+    """Accept the token of a lease that has ended."""
     graveyard: dict[int, Lease] = {}
 
     def remember(grant: Any) -> Any:
@@ -101,7 +101,7 @@ def ignore_the_fence() -> Iterator[None]:
 
 
 def forget_a_dead_letter() -> Any:
-    """A message that should be buried is thrown away."""
+    """Drop a message that should be buried."""
 
     def make(_: Any) -> Any:
         def lose(self: readers.Reader, offset: Any, *args: Any, **options: Any) -> None:
@@ -113,12 +113,12 @@ def forget_a_dead_letter() -> Any:
 
 
 def break_key_order() -> Any:
-    """The gate lets every key through."""
+    """Let messages of every key pass the gate."""
     return patched(KeyGate, "_free", lambda _: lambda self: np.arange(len(self._hash), dtype=np.int64))
 
 
 def end_leases_early() -> Any:
-    """A lease is over most of a second before its time, and somebody else gets the messages."""
+    """End leases most of a second too early, and lease the messages to other consumers."""
 
     def make(grant: Any) -> Any:
         return lambda self, sub, who, partition, columns, at_ms: grant(self, sub, who, partition, columns, at_ms - 900)
@@ -127,7 +127,7 @@ def end_leases_early() -> Any:
 
 
 def forget_a_failure() -> Any:
-    """A lease that ran out gives its messages back untouched: no attempt is counted, however often they come."""
+    """Return the messages of an expired lease without counting an attempt."""
 
     def make(_: Any) -> Any:
         def give_back(state: Any, ending: Any, lease: Lease, rows: Any, failure: Any) -> list[Any]:
@@ -140,7 +140,7 @@ def forget_a_failure() -> Any:
 
 
 def break_order() -> Any:
-    """A pull gives its messages backwards."""
+    """Deliver the messages of a pull in reverse order."""
 
     def make(first: Any) -> Any:
         def reverse(self: Fifo, n: int) -> Any:
@@ -153,21 +153,21 @@ def break_order() -> Any:
 
 
 def exceed_the_bound() -> Any:
-    """A full topic takes more."""
+    """Accept messages beyond the bound of a topic."""
     return patched(publishing, "make_room", lambda _: lambda topic, removals, messages, *rest, **more: messages)
 
 
 def forget_a_repeat() -> Any:
-    """A repeated call is taken for a new one."""
+    """Treat a repeated call as a new one."""
     return patched(Producers, "repeated", lambda _: lambda self, *call: None)
 
 
 def commit_half() -> Any:
-    """A transaction makes only its first part visible."""
+    """Make only the first part of a transaction visible."""
 
     def make(commit: Any) -> Any:
         def half(state: Any, key: str, now_us: int, stages: Any = None) -> Any:
-            stage: Stage | None = state.stages.open.get(key)
+            stage: OpenStage | None = state.stages.open.get(key)
             if stage is not None:
                 del stage.parts[1:]
             return commit(state, key, now_us, stages)
@@ -178,7 +178,7 @@ def commit_half() -> Any:
 
 
 def lose_a_message() -> Any:
-    """The index forgets messages when it sorts."""
+    """Lose messages when the index sorts."""
 
     def make(sorted_tail: Any) -> Any:
         def short(self: SortedRuns) -> Pairs:
@@ -191,7 +191,7 @@ def lose_a_message() -> Any:
 
 
 def replay_differently() -> Any:
-    """Recovery counts one attempt too many."""
+    """Count one attempt too many on recovery."""
 
     def make(tries: Any) -> Any:
         def more(self: readers.Reader, offset: Any, now_ms: int) -> Any:
@@ -204,7 +204,7 @@ def replay_differently() -> Any:
 
 
 def confirm_too_soon() -> Any:
-    """A group is confirmed before it is written."""
+    """Confirm a group before it is written."""
 
     def make(append: Any) -> Any:
         async def hasty(self: DiskWriter, bodies: Any, expected: int) -> Any:
@@ -222,7 +222,7 @@ def confirm_too_soon() -> Any:
 
 @contextmanager
 def hand_out_too_soon() -> Iterator[None]:
-    """Messages go to consumers before they are durable; on a slow disk, where it matters."""
+    """Deliver messages before they are durable, on a slow disk."""
 
     def make(deliver: Any) -> Any:
         return lambda self, *args: (deliver(self, *args)[0], 0)
@@ -232,17 +232,17 @@ def hand_out_too_soon() -> Iterator[None]:
 
 
 def forget_a_key() -> Any:
-    """An API key is journaled and confirmed, and applying it does nothing."""
+    """Journal and confirm an API key, but do nothing when it is applied."""
     return patched(apply, "_HANDLERS", lambda handlers: {**handlers, ops.PutKey: lambda step, op: None})
 
 
 def forget_a_callback() -> Any:
-    """That somebody wants to be told is journaled, and applying it does nothing."""
+    """Journal a callback, but do nothing when it is applied."""
     return patched(apply, "_HANDLERS", lambda handlers: {**handlers, ops.Watch: lambda step, op: None})
 
 
 def lose_outcomes() -> Any:
-    """When one outcome was told, all of its topic are forgotten."""
+    """Forget all outcomes of a topic when one was reported."""
 
     def make(told: Any) -> Any:
         def all_of_them(self: Outbox, places: Any, fates: Any) -> None:
@@ -255,7 +255,7 @@ def lose_outcomes() -> Any:
 
 
 def flatter() -> Any:
-    """Whatever the end was, it is said to have been settled."""
+    """Report every outcome as settled."""
 
     def make(ended: Any) -> Any:
         return lambda partition, offset: np.minimum(ended(partition, offset), SETTLED)
@@ -264,7 +264,7 @@ def flatter() -> Any:
 
 
 def ignore_the_bytes() -> Any:
-    """However few bytes a reader of the log asks for, it is sent as far as its messages go."""
+    """Ignore the bound of bytes of a log read."""
 
     def make(reach: Any) -> Any:
         return lambda bodies, ways, budget: reach(bodies, ways, budget._replace(bytes=1 << 40))
@@ -274,7 +274,7 @@ def ignore_the_bytes() -> Any:
 
 @contextmanager
 def show_too_soon() -> Iterator[None]:
-    """The log shows messages before they are durable; on a slow disk, where it matters."""
+    """Show messages in the log before they are durable, on a slow disk."""
 
     def make(window: Any) -> Any:
         return lambda *args: window(*args)._replace(gate=0)
@@ -288,7 +288,7 @@ def _slow(faults: Any) -> Any:
 
 
 def skip_an_edge() -> Any:
-    """Of several batches in a window, the log leaves out the last one."""
+    """Leave the last batch of a window out of a log read."""
 
     def make(between: Any) -> Any:
         def short(self: BodyStore, *args: Any) -> Any:
@@ -301,7 +301,7 @@ def skip_an_edge() -> Any:
 
 
 def advance_too_far() -> Any:
-    """A reader of the log says where it is, and the message there is settled with those before it."""
+    """Settle one message more than a log reader reports."""
 
     def make(advance: Any) -> Any:
         def further(state: Any, subscription: Any, positions: Any, now_us: int) -> Any:
@@ -313,7 +313,7 @@ def advance_too_far() -> Any:
 
 
 def lose_an_advance() -> Any:
-    """Some advances are confirmed and settle nothing."""
+    """Confirm some advances without settling anything."""
 
     def make(advance: Any) -> Any:
         def once(state: Any, subscription: Any, positions: Any, now_us: int) -> Any:
@@ -326,7 +326,7 @@ def lose_an_advance() -> Any:
 
 
 def forget_a_stage() -> Any:
-    """A commit of several stages leaves the last one out."""
+    """Leave the last stage out of a commit of several."""
 
     def make(commit: Any) -> Any:
         def fewer(state: Any, key: str, now_us: int, stages: Any = None) -> Any:
@@ -338,7 +338,7 @@ def forget_a_stage() -> Any:
 
 
 def commit_again() -> Any:
-    """A commit that is repeated with new stages is taken for another one."""
+    """Treat a repeated commit with new stages as another one."""
 
     def make(commit: Any) -> Any:
         def anew(state: Any, key: str, now_us: int, stages: Any = None) -> Any:
@@ -352,7 +352,7 @@ def commit_again() -> Any:
 
 
 def stay_small() -> Any:
-    """A topic that was given more partitions is confirmed to have them, and has not."""
+    """Confirm more partitions of a topic, but do not add them."""
 
     def make(handlers: Any) -> Any:
         def put(step: Any, op: ops.PutTopic) -> None:
@@ -396,4 +396,4 @@ PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     **WAY_PLANTS,
     **AFTERMATH_PLANTS,
 }
-"""A name, how it is planted, a seed that is known to show it, and the checkers of which one must find it."""
+"""A name, the plant, a seed that is known to show it, and checkers of which one must find it."""

@@ -1,4 +1,4 @@
-"""Tokens that are taken without being compared: a plant for each place that a token of a lease goes through."""
+"""Plants that accept tokens without a check, one for each place at which the token of a lease is checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wherry.sim.patch import patched
 
 
 def without_upkeep(function: str) -> Any:
-    """What time calls for is not done before a decision of this function: a lease whose time is over still stands."""
+    """Skip the upkeep before a decision of this function, so that an expired lease still counts."""
 
     def make(upkeep: Any) -> Any:
         def skip(self: Shard, now: Any) -> None:
@@ -35,7 +35,7 @@ def without_upkeep(function: str) -> Any:
 
 @contextmanager
 def any_offset() -> Iterator[None]:
-    """Of the offsets that are named under a token, those that its lease does not hold are passed over."""
+    """Ignore offsets named under a token that its lease does not hold, instead of refusing them."""
 
     def make(rows_of: Any) -> Any:
         def all_of_it(lease: Lease, offsets: Any) -> Any:
@@ -49,7 +49,7 @@ def any_offset() -> Iterator[None]:
 
 @contextmanager
 def any_token() -> Iterator[None]:
-    """A token that nobody was given is taken for the newest one."""
+    """Take a token that was never given for the newest one."""
 
     def make(held: Any) -> Any:
         def newest(state: Any, token: int, consumer: str | None = None) -> Any:
@@ -65,7 +65,7 @@ def any_token() -> Iterator[None]:
 
 
 def one_epoch() -> Any:
-    """Tokens begin anew with each life of the broker, so those of an earlier one are given again."""
+    """Begin tokens anew with each life of the broker, so that those of an earlier life are given again."""
 
     def make(begin: Any) -> Any:
         return lambda self, epoch: begin(self, 1)
@@ -74,7 +74,7 @@ def one_epoch() -> Any:
 
 
 def half_a_stage() -> Any:
-    """A stage that a restart took its acks from is committed without them."""
+    """Commit a stage that lost its acks in a restart, without them."""
     return patched(staging, "_check_whole", lambda _: lambda stage: None)
 
 
@@ -91,4 +91,4 @@ TOKEN_PLANTS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "one epoch": (one_epoch, ("ack earlier", "renew earlier", "barrier")),
     "half a stage": (half_a_stage, ("commit next life",)),
 }
-"""A name, how it is planted, and the steps of the drill of which each must find it."""
+"""A name, the plant, and the steps of the drill that must find it."""

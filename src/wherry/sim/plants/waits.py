@@ -1,7 +1,7 @@
-"""Answers that leave the broker before what they rest on is durable: a plant for each place in the source that waits.
+"""Plants that answer before the journal is durable, one for each place in the source that waits.
 
-The places are read from the source itself, so none can be forgotten: a wait that is new has a plant, and a test asks
-which step of the drill finds it (`FOUND_BY`).
+The places are read from the source itself, so none can be forgotten: a new wait has a plant, and a test asks which step
+of the drill finds it (`FOUND_BY`).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from wherry.sim.patch import patched
 MODULES: tuple[ModuleType, ...] = tuple(
     import_module(each.name)
     for each in walk_packages(wherry.broker.__path__, "wherry.broker.")
-    if each.name != "wherry.broker.calls.calls"  # only the waits that the others call
+    if each.name != "wherry.broker.calls.calls"  # this module only defines the waits that the others call
 )
-"""The broker."""
+"""The modules of the broker."""
 
 WAITS = frozenset({"_durable", "_decided", "stored_so_far", "stored"})
 """Calls that wait for the journal, besides `wait` of a committer."""
 
 
 class Wait(NamedTuple):
-    """One place that waits: a function, which of its waits, and the lines of it."""
+    """One place that waits: a function, the index of the wait in it, and its lines."""
 
     function: str
     number: int
@@ -43,12 +43,12 @@ class Wait(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Such as `PublishCalls.commit 0`."""
+        """Return a name such as `PublishCalls.commit 0`."""
         return f"{self.function} {self.number}"
 
 
 def waits(*modules: ModuleType) -> list[Wait]:
-    """Every place in these modules that waits for the journal."""
+    """Return every place in these modules that waits for the journal."""
     found: list[Wait] = []
     for module in modules:
         file = inspect.getsourcefile(module) or ""
@@ -75,7 +75,7 @@ def _calls(node: ast.AST, names: list[str]) -> Iterator[tuple[str, ast.Call]]:
 
 @contextmanager
 def unwaited(place: Wait) -> Iterator[None]:
-    """At this place nobody waits."""
+    """Skip the wait at this place."""
 
     def make(wait: Any) -> Any:
         async def hasty(self: Committer, position: int) -> None:
@@ -145,7 +145,7 @@ FOUND_BY: dict[str, tuple[str, ...]] = {
     "DeadLetterCalls.forward 0": ("forward",),
     "DeadLetterCalls.discard 0": ("discard",),
 }
-"""Steps of the drill, each of which must find it if nobody waits there."""
+"""Steps of the drill, each of which must find the missing wait."""
 
 NO_ANSWER: dict[str, str] = {
     "run 0": "the backfill of a subscription goes on after a restart where it was",
@@ -154,4 +154,4 @@ NO_ANSWER: dict[str, str] = {
     "Shard._make_room 0": "it waits for room on the disk, and nobody is told anything",
     "Tracing._end 0": "a span is about how long something took",
 }
-"""Waits that no answer rests on, and why."""
+"""Waits that no answer depends on, and why."""

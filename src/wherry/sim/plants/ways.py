@@ -1,4 +1,4 @@
-"""Bugs planted on purpose in routes, purges, forwarding and the burial of the oldest: see `plants`."""
+"""Planted bugs in routes, purges, forwards and the burial of the oldest messages: see `plants`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from wherry.sim.patch import patched
 
 
 def forget_a_binding() -> Any:
-    """A binding is journaled and confirmed, and applying it does nothing."""
+    """Journal and confirm a binding, but do nothing when it is applied."""
     return patched(apply, "_HANDLERS", lambda handlers: {**handlers, ops.Bind: lambda step, op: None})
 
 
 def keep_a_binding() -> Any:
-    """That a binding is taken away is journaled and confirmed, and applying it does nothing."""
+    """Journal and confirm an unbind, but do nothing when it is applied."""
     return patched(apply, "_HANDLERS", lambda handlers: {**handlers, ops.Unbind: lambda step, op: None})
 
 
 def go_no_further() -> Any:
-    """Where no binding of a route matches, the message goes nowhere, whatever the route says."""
+    """Drop a message that matches no binding of a route, instead of following the route's `otherwise`."""
 
     def make(reached: Any) -> Any:
         return lambda route, routes, matches: reached(replace(route, otherwise=None), routes, matches)
@@ -36,7 +36,7 @@ def go_no_further() -> Any:
 
 
 def copy_to_fewer() -> Any:
-    """Of several topics that a message was to be copied to, the last one gets none."""
+    """Publish no copy to the last of several topics."""
 
     def make(publish_all: Any) -> Any:
         async def fewer(self: PublishCalls, names: Any, messages: Any) -> Any:
@@ -49,7 +49,7 @@ def copy_to_fewer() -> Any:
 
 
 def purge_too_little() -> Any:
-    """A purge stops before its time, and leaves what is there."""
+    """Stop a purge too early."""
 
     def make(purge: Any) -> Any:
         def stop(*args: Any) -> Any:
@@ -62,7 +62,7 @@ def purge_too_little() -> Any:
 
 
 def boast_of_a_purge() -> Any:
-    """A purge says that it took more than it did."""
+    """Return more purged messages than there were."""
 
     def make(purge: Any) -> Any:
         def boast(*args: Any) -> Any:
@@ -75,12 +75,12 @@ def boast_of_a_purge() -> Any:
 
 
 def forward_and_keep() -> Any:
-    """A dead letter that is forwarded stays a dead letter."""
+    """Keep a forwarded dead letter."""
     return patched(dead_letters, "forward", lambda _: lambda *args: [])
 
 
 def forward_nothing() -> Any:
-    """Dead letters that are forwarded go, and nothing is published in their place."""
+    """Remove forwarded dead letters without publishing them."""
 
     def make(forward: Any) -> Any:
         return lambda self, topic, wanted, to, by="": forward(self, topic, wanted, [], by=by)
@@ -89,7 +89,7 @@ def forward_nothing() -> Any:
 
 
 def drop_the_oldest() -> Any:
-    """The oldest messages, which were to be buried to make room, are thrown away."""
+    """Drop the oldest messages instead of burying them."""
 
     def make(going: Any) -> Any:
         return lambda *args, **options: going(*args, **{**options, "bury": False})

@@ -1,4 +1,4 @@
-"""Bugs planted on purpose in the wires and in the queueing layer under them: see `plants`."""
+"""Planted bugs in the wires and in the queueing layer: see `plants`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wherry.wire.stomp import session as stomp
 
 
 def confirm_before_the_sync() -> Any:
-    """A publish is confirmed when it is written, and not yet synced."""
+    """Confirm a publish when it is written, before it is synced."""
 
     def make(_: Any) -> Any:
         async def at_once(self: Broker, position: int) -> None:
@@ -30,7 +30,7 @@ def confirm_before_the_sync() -> Any:
 
 
 def requeue_behind_others() -> Any:
-    """A queue does not wait for what is on its way back, and hands out what stands behind it."""
+    """Deliver later messages while a requeued one is on its way back."""
 
     def make(_: Any) -> Any:
         async def at_once(self: Queue) -> None:
@@ -42,12 +42,12 @@ def requeue_behind_others() -> Any:
 
 
 def one_too_many() -> Any:
-    """A consumer of AMQP is sent one message more than it asked for."""
+    """Send an AMQP consumer one message more than its prefetch."""
     return patched(amqp.Consumer, "room", _one_more)
 
 
 def one_too_many_for_stomp() -> Any:
-    """The same of STOMP."""
+    """Send a STOMP consumer one message more than its prefetch."""
     return patched(subscriptions.Consumer, "room", _one_more)
 
 
@@ -56,7 +56,7 @@ def _one_more(room: Any) -> Any:
 
 
 def ack_on_another_channel() -> Any:
-    """Delivery tags are looked up in the first channel of the connection that has such a one."""
+    """Look delivery tags up in the first channel of the connection that has them."""
 
     def make(settle: Any) -> Any:
         def anywhere(self: amqp.Channel, tag: int, **options: Any) -> None:
@@ -69,7 +69,7 @@ def ack_on_another_channel() -> Any:
 
 
 def half_a_transaction() -> Any:
-    """Of the queues that a transaction publishes to, the last one gets nothing."""
+    """Publish nothing to the last queue of a transaction."""
 
     def make(batches: Any) -> Any:
         def fewer(self: Intake, incoming: Any) -> Any:
@@ -82,7 +82,7 @@ def half_a_transaction() -> Any:
 
 
 def publish_before_the_commit() -> Any:
-    """What is published in a transaction of AMQP is in its queue at once."""
+    """Publish messages of an AMQP transaction at once, before its commit."""
 
     def make(put: Any) -> Any:
         def at_once(self: amqp.Channel, *args: Any) -> None:
@@ -96,7 +96,7 @@ def publish_before_the_commit() -> Any:
 
 
 def forget_the_redelivery() -> Any:
-    """Every delivery says that it is the first."""
+    """Mark every delivery as the first."""
 
     def make(label: Any) -> Any:
         return lambda envelope, attempt, is_old, *, counted: label(envelope, 1, False, counted=counted)
@@ -105,7 +105,7 @@ def forget_the_redelivery() -> Any:
 
 
 def receipt_before_the_sync() -> Any:
-    """The receipt of an ACK over STOMP does not wait until the ack is durable."""
+    """Send the receipt of a STOMP ACK before the ack is durable."""
 
     def make(_: Any) -> Any:
         async def at_once(self: stomp.Session) -> None:
@@ -118,13 +118,13 @@ def receipt_before_the_sync() -> Any:
 
 @contextmanager
 def no_heart_beats() -> Iterator[None]:
-    """The broker is silent while it has nothing to say, whatever it has agreed to."""
+    """Send no heart-beats, even if they were agreed on."""
     with patched(amqp_server, "HEARTBEAT_FRAME", lambda _: b""), patched(codec, "HEART_BEAT", lambda _: b""):
         yield
 
 
 def deaf_to_heart_beats() -> Any:
-    """A client of AMQP is cut off although its heart-beats came."""
+    """Cut off an AMQP client although its heart-beats came."""
 
     def make(received: Any) -> Any:
         def deaf(self: amqp_server.Connection, data: bytes) -> None:
@@ -139,12 +139,12 @@ def deaf_to_heart_beats() -> Any:
 
 
 def keep_what_the_gone_held() -> Any:
-    """What a channel held when it ended stays on lease, and nobody gets it."""
+    """Keep the leases of a channel that has ended."""
     return patched(amqp.Channel, "requeue_all", lambda _: lambda self: self.unacked.clear())
 
 
 def share_deliveries() -> Any:
-    """What one consumer has no room for is not released, and is sent all the same."""
+    """Send messages that a consumer has no room for, instead of releasing them."""
 
     def make(in_turn: Any) -> Any:
         def more(self: Queue, rows: list[int], takers: list[Any]) -> Any:
@@ -173,4 +173,4 @@ WIRE_PLANTS: dict[str, tuple[Callable[[], Any], int, tuple[str, ...]]] = {
     "keep what the gone held": (keep_what_the_gone_held, 0, ("nothing_kept",)),
     "share deliveries": (share_deliveries, 5, ("one_holder",)),
 }
-"""Each bug, the first seed that shows it, and the checkers that may notice."""
+"""Each bug, the first seed that shows it, and the checkers that may find it."""

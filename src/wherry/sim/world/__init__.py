@@ -1,1 +1,1 @@
-"""What a run stands on: virtual time, an event loop without a machine, a disk that loses power."""
+"""The simulated machine: virtual time, an event loop, a network, a disk that loses power."""

@@ -1,4 +1,4 @@
-"""Virtual clocks: the steady one is the loop's, the wall clock is set forward and back by a fault."""
+"""Virtual clocks: the steady clock is that of the loop, the wall clock is set forward and back by faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SimClock:
         self._random = np.random.default_rng(random.getrandbits(64))
         self._jump_us = 0
         self.highest_ms = 0
-        """The latest wall time that anybody has seen: nothing due after it may have been delivered."""
+        """The latest wall time that was ever read: no message due after it may have been delivered."""
 
     def wall_us(self) -> int:
         """See `Clock`."""
@@ -35,5 +35,5 @@ class SimClock:
         return self._random.random(count)
 
     def jump(self, by_ms: int) -> None:
-        """Somebody sets the wall clock."""
+        """Set the wall clock forward or back."""
         self._jump_us += by_ms * 1000

@@ -1,7 +1,7 @@
-"""The device under the simulated files: how bad it is, what it remembers, and what a power cut does to it.
+"""The device under the simulated files: its faults, its durable contents, and the effect of a power cut.
 
-Every decision comes from the one `Random` it was given. It never waits: the steps of an operation, with the time they
-take, are those of `SimFiles`.
+All chance comes from the one `Random` of the device. The device never waits: `SimFiles` has the steps of an operation
+and the time that each takes.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from wherry.sim.world.medium import Names
+from wherry.sim.world.medium import DirectoryTree
 
 EVENTS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class DiskFaults:
-    """How bad a disk is: chances from 0 to 1, and durations.
+    """The faults of a disk: chances from 0 to 1, and durations.
 
     A step takes `delay_us_min` to `delay_us_max`, small ones more often; with the chance `stalls`, up to
     `stall_ms_max` more. In a crash or a failed sync, a write is kept whole with the chance `keeps`, lost whole with
@@ -39,10 +39,10 @@ class DiskFaults:
 
 
 class Device:
-    """What survives a crash. `faults`, `capacity_bytes` and `skip_sync` may be changed while it is in use.
+    """The part of a disk that survives a crash. `faults`, `capacity_bytes` and `skip_sync` may be changed at any time.
 
-    `skip_sync` plants a bug: syncs answer without making anything durable. A checker that does not notice is broken.
-    `events` has the last steps, oldest first; `on_event` is called with each, and `crash` and the like.
+    `skip_sync` plants a bug: syncs return without making anything durable. A checker must notice it.
+    `events` has the last steps, oldest first; `on_event` is called with each step, crash and kill.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class Device:
         self.skip_sync = False
         self.events: deque[str] = deque(maxlen=EVENTS_MAX)
         self.on_event = on_event
-        self.names = Names()
+        self.names = DirectoryTree()
         self.generation = 0
         self.owner: object | None = None
 
     def crash(self) -> None:
-        """Cut the power: every open generation is dead, and what was not synced is kept, lost or torn."""
+        """Cut the power: open generations are dead, and each write that was not synced is kept, lost or torn."""
         self.note("crash")
         self._end_generation()
         self.names.drop_cache(self.random, self.faults.keeps_names)
@@ -72,12 +72,12 @@ class Device:
             file.drop_cache(self.random, self.share)
 
     def kill(self) -> None:
-        """End every open generation as kill -9 does: the cache outlives it, so what was not synced can be read."""
+        """Kill all open generations as kill -9 does: the cache survives, so writes that were not synced can be read."""
         self.note("kill")
         self._end_generation()
 
     def flip_bit(self, path: str, byte: int, bit: int) -> None:
-        """Rot: change one bit of a durable file, 0 being the lowest of its byte."""
+        """Flip one bit of a durable file; bit 0 is the lowest of its byte."""
         file = self.names.durable[path]
         self.note(f"flip {path} {byte}.{bit}")
         file.durable[byte] ^= 1 << bit
@@ -85,7 +85,7 @@ class Device:
             file.cached[byte] ^= 1 << bit
 
     def durable(self, path: str) -> bytes | None:
-        """What is on the medium under this name for certain; None where there is no such file."""
+        """Return the durable contents of a file; None if there is no such file."""
         file = self.names.durable.get(path)
         return None if file is None else bytes(file.durable)
 
@@ -101,7 +101,7 @@ class Device:
         return probability > 0 and self.random.random() < probability
 
     def share(self) -> float:
-        """With what chance each sector of one unsynced write lands: 1 is kept, 0 is lost, between is torn."""
+        """Return the chance to keep each sector of an unsynced write: 1 keeps it whole, 0 loses it, others tear it."""
         draw = self.random.random()
         if draw < self.faults.keeps:
             return 1.0

@@ -1,8 +1,8 @@
-"""A disk in memory that is slow, fails, fills up and loses power, all of it decided by one seeded `Random`.
+"""A disk in memory that is slow, fails, fills up and loses power, all decided by one seeded `Random`.
 
-`SimDisk` is the device and survives crashes; `SimFiles` is what one process has open of it, the simulator's side of
-the journal's seam `Files`. It does what `RealFiles` does, in the same steps, with a virtual delay before each, so that
-a crash can fall between any two of them (after `write` and before `sync`, a crash tears):
+`SimDisk` is the device and survives crashes; `SimFiles` is the disk as one process has it open, and implements the
+journal's interface `Files`. It takes the same steps as `RealFiles`, with a virtual delay before each, so that a crash
+can come between any two of them (between `write` and `sync`, a crash tears the write):
 
     write          write · sync
     put            create partial · write · sync · rename · sync-folder
@@ -11,8 +11,8 @@ a crash can fall between any two of them (after `write` and before `sync`, a cra
     remove         remove, for each path · sync-folder, for each folder
     list, read, open, compute: one step, which changes nothing
 
-A waiting caller that is cancelled stops waiting, but the operation goes on to its end, as it does in a worker thread.
-After a crash the operations of the generations before it never end, and nothing of them happens any more.
+A waiting caller that is cancelled stops waiting, but the operation continues to its end, as in a worker thread.
+After a crash, operations of earlier generations never end and have no further effect.
 Nothing here may touch a real file or the real clock.
 """
 
@@ -39,7 +39,8 @@ from wherry.sim.world.medium import (
 
 __all__ = ["DiskFaults", "SimDisk", "SimFile", "SimFiles"]
 
-PARTIAL_SUFFIX: Final = ".partial"  # a file on its way to its name; removed when the disk is locked
+# a file that is being written, before it is renamed; removed when the disk is locked
+PARTIAL_SUFFIX: Final = ".partial"
 
 T = TypeVar("T")
 
@@ -48,12 +49,12 @@ class SimDisk(Device):
     """The device, to be opened by one process after the other."""
 
     def open(self) -> SimFiles:
-        """What a process that starts now sees. The disk may be open many times, but locked by one only."""
+        """Open the disk for a process that starts now. It may be open many times, but only one process can lock it."""
         return SimFiles(self)
 
 
 class SimFiles:
-    """One generation of the disk, as the process that opened it sees it: implements `Files`."""
+    """One generation of the disk, for the process that opened it: implements `Files`."""
 
     def __init__(self, disk: Device) -> None:
         self._disk = disk
@@ -75,10 +76,10 @@ class SimFiles:
             self._disk.names.take(path)
 
     def unlock(self) -> None:
-        """Let the disk go when nothing is under way any more.
+        """Unlock the disk when no operation is under way any more.
 
-        The real one blocks until then; a simulated one cannot, so the lock stays taken a little longer. After a crash
-        it does nothing: cleaning up late must not free the lock of the next owner.
+        The real files block until then; simulated ones cannot, so the lock is held a little longer. After a crash this
+        does nothing: a late clean-up must not unlock the disk of the next owner.
         """
         self._unlocking = True
         if self._disk.owner is self and not self._under_way:
@@ -98,7 +99,7 @@ class SimFiles:
         return self.read_blocking(path, offset, length)
 
     def read_blocking(self, path: str, offset: int, length: int | None) -> pa.Buffer:
-        """Without time of its own: whoever calls it is in a computation, which takes some."""
+        """Read at once: the caller is inside `compute`, which takes time itself."""
         if self._disk.chance(self._disk.faults.read_fails):
             raise _os_error(errno.EIO, path)
         end = None if length is None else offset + length
@@ -109,7 +110,7 @@ class SimFiles:
         return SimFile(self, path, self._find(path))
 
     async def compute(self, work: Callable[[], T]) -> T:
-        """The work is done at the end of its time: whoever changes what it reads meanwhile is found out."""
+        """Do the work at the end of its time, so that a caller which changes its input meanwhile is found."""
         await self._step("compute", "")
         return work()
 
@@ -123,7 +124,7 @@ class SimFiles:
         await self._detached(self._remove(paths))
 
     async def write(self, file: Sectors, path: str, offset: int, parts: Sequence[Bytes]) -> None:
-        """What `SimFile.write` does: one after the other in the order asked for, as through one writer thread."""
+        """Write for `SimFile.write`: one write after the other in the order of the calls, as one writer thread does."""
         before, done = self._last_write, asyncio.get_running_loop().create_future()
         self._last_write = done
         await self._detached(self._write_in_turn(file, path, offset, parts, before, done))
@@ -178,7 +179,7 @@ class SimFiles:
             if before is not None:
                 await before
             await self._step("write", path)
-            # The bytes are taken only now, as a thread would: a caller that changes its buffers early is found out.
+            # The bytes are copied only now, as a thread would: this finds a caller that changes its buffers too early.
             self._write(file, path, offset, b"".join(parts))
             await self._sync(file, path)
         finally:
@@ -231,21 +232,21 @@ class SimFiles:
             self._disk.names.sync(folder)
 
     async def _step(self, what: str, path: str) -> None:
-        """Let the device work for a while; what follows happens at once, and never after a crash."""
+        """Wait for one step of the device; the effect that follows happens at once, and never after a crash."""
         if self.alive:
             if self._disk.owner is not self:
                 raise Closed("the simulated disk is not locked by this process")
             await asyncio.sleep(self._disk.delay_s())
         if not self.alive:
-            await asyncio.get_running_loop().create_future()  # for ever
+            await asyncio.get_running_loop().create_future()  # wait for ever
         self._disk.note(f"{what} {path}")
 
     async def _detached(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work` to its end even when the caller is cancelled."""
+        """Finish `work` even if the caller is cancelled."""
         self._under_way += 1
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(self._ended)
-        await asyncio.wait([task])  # unlike `await task`, it leaves the task alone when the caller is cancelled
+        await asyncio.wait([task])  # unlike `await task`, this does not cancel the task with the caller
         return task.result()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
@@ -253,7 +254,7 @@ class SimFiles:
         if self._unlocking:
             self.unlock()
         if not task.cancelled():
-            task.exception()  # marks a failure as seen: a caller that was cancelled will not look
+            task.exception()  # marks a failure as seen, since a cancelled caller does not read it
 
     def _find(self, path: str) -> Sectors:
         file = self._disk.names.cached.get(path)
@@ -289,5 +290,5 @@ class SimFile:
 
 
 def _os_error(number: int, path: str) -> OSError:
-    """The subclass that the real system raises too, such as FileNotFoundError."""
+    """Return the subclass that the real system raises too, such as FileNotFoundError."""
     return OSError(number, os.strerror(number), path)

@@ -1,4 +1,4 @@
-"""How a simulated run can go wrong by itself, and what code sees of a simulated death.
+"""Failures of a simulated run itself, and what code sees of a simulated death.
 
 None of them is a `WherryError`: code under simulation must not take them for an answer of the broker.
 """
@@ -7,15 +7,15 @@ from __future__ import annotations
 
 
 class SimError(RuntimeError):
-    """The run itself is at fault, not the answer of anything that ran in it."""
+    """The run itself failed, not a call in it."""
 
 
 class Deadlock(SimError):
-    """Somebody waits, and nothing is left that could wake anybody."""
+    """A task waits, and no callback or timer is left that could wake any task."""
 
 
 class Runaway(SimError):
-    """The run went over its bound of steps or of virtual time."""
+    """The run exceeded its bound of steps or of virtual time."""
 
 
 class NoThreads(SimError):
@@ -23,16 +23,16 @@ class NoThreads(SimError):
 
 
 class Unhandled(SimError):
-    """A task or a callback failed and nobody looked."""
+    """A task or a callback failed, and its exception was not read."""
 
 
 class Killed(ConnectionError):
-    """What a caller outside sees when the process dies before it answered: the outcome is unknown."""
+    """The process died before it answered a caller outside of it: the result is unknown."""
 
 
 class Crashed(OSError):
-    """The process that had the disk open is dead; only code that outlived its own crash can see this."""
+    """The process that had the disk open is dead; only code that continues after its own crash can get this."""
 
 
 class BootRefused(SimError):
-    """The broker did not start on what it had written itself: a finding, not a fault of the world."""
+    """The broker did not start on the files that it wrote itself: a fault of the broker, not of the simulation."""

@@ -1,11 +1,11 @@
-"""An asyncio event loop without a machine under it: no selector, no threads, no clock but its own.
+"""An asyncio event loop without selector, threads or real clock.
 
-It decides what runs next and what time it is. When nothing is ready the clock jumps to the next timer; when there is
-no timer either, nothing can ever happen again and the run ends with `Deadlock`. The same program with the same seed
-takes the same steps in every process: timers of one instant fire in the order they were set, tasks hash by the order
-of their birth (a TaskGroup keeps its tasks in a set and cancels them in the set's order, which would otherwise be that
-of memory addresses), and `run` lets the garbage collector work at fixed steps only (it may finalise async generators,
-which schedules work).
+It decides what runs next and what time it is. When nothing is ready, the clock jumps to the next timer; when there is
+no timer either, the run ends with `Deadlock`. The same program with the same seed takes the same steps in every
+process: timers of one instant fire in the order in which they were set; tasks hash by the order of their creation (a
+TaskGroup keeps its tasks in a set and cancels them in the order of the set, which would otherwise depend on memory
+addresses); and `run` lets the garbage collector work at fixed steps only (it may finalise async generators, which
+schedules work).
 
 It must never read the real clock, sleep, or start a thread.
 """
@@ -49,16 +49,16 @@ class SimLoop(asyncio.BaseEventLoop):
     Parameters
     ----------
     random
-        When given, callbacks that are ready in the same turn run in a shuffled order. That is more than asyncio
-        itself would do (`call_soon` is first in, first out there): code that relies on it is found out.
+        When given, callbacks that are ready in the same turn run in a shuffled order. In asyncio `call_soon` is first
+        in, first out; the shuffle finds code that relies on it.
     on_step
         Called with the number of the step before each callback runs, with the loop running. It may kill a
         process, cut the power of a disk or raise; what it raises ends the run.
     steps_max, virtual_s_max
-        Where a run that does not end is ended with `Runaway`.
+        Bounds at which the run ends with `Runaway`.
     """
 
-    # What BaseEventLoop keeps and the stubs do not name.
+    # Attributes of BaseEventLoop that the type stubs do not name.
     _ready: deque[asyncio.Handle]
     _stopping: bool
 
@@ -90,7 +90,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.set_exception_handler(lambda _loop, context: self._note_unhandled(context))
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Return virtual seconds since the loop was made."""
         return self._now_s
 
     def call_at(
@@ -111,12 +111,12 @@ class SimLoop(asyncio.BaseEventLoop):
             self._timers_cancelled = 0
 
     def _run_once(self) -> None:
-        """One turn: everything that is ready now, but nothing that becomes ready meanwhile."""
+        """Run one turn: all callbacks that are ready now, but none that becomes ready meanwhile."""
         self._fire_timers()
         if self._random is not None and len(self._ready) > 1:
-            turn = list(self._ready)
-            self._random.shuffle(turn)
-            self._ready = deque(turn)
+            callbacks = list(self._ready)
+            self._random.shuffle(callbacks)
+            self._ready = deque(callbacks)
         for _ in range(len(self._ready)):
             self._step()
         if self._ending and not self._waiting():
@@ -155,7 +155,7 @@ class SimLoop(asyncio.BaseEventLoop):
         if self.steps % _STEPS_PER_COLLECTION == 0:
             gc.collect()
         handle = self._ready.popleft()  # only now: a hook that raises loses no callback
-        if self._lives(handle):  # the hook may just have killed it
+        if self._lives(handle):  # the hook may have killed its process
             handle._run()
         else:
             self._withhold(handle)
@@ -171,24 +171,24 @@ class SimLoop(asyncio.BaseEventLoop):
         return process is not None and process.paused and not self._ending
 
     def go_on(self, process: Process) -> None:
-        """Let a paused process run again: first what came to it from outside, then its timers, as asyncio does it."""
+        """Let a paused process run again: first callbacks from outside, then its timers, in asyncio's order."""
         process.paused = False
         late, self._paused = self._paused, []
         self._ready.extend(sorted(late, key=lambda handle: isinstance(handle, asyncio.TimerHandle)))
 
     def _withhold(self, handle: asyncio.Handle) -> None:
-        """Keep a step of a dead task: without it, the task could not even be cancelled in the end."""
+        """Keep a step of a dead task: without it, the task could not be cancelled at the end."""
         if not handle.cancelled():
             self._withheld.append(handle)
 
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, T], *, name: object = None, context: Context | None = None, **_eager: Any
     ) -> asyncio.Task[T]:
-        """Make a task. It is never started eagerly, and never lost to the garbage collector while it waits."""
+        """Make a task. It is never started eagerly, and is referenced while it waits, so that it is not collected."""
         if self.is_closed():
             raise SimError("the loop is closed")
         self._tasks_made += 1
-        # asyncio's own numbers go on from run to run in one process, so they would differ for the same seed.
+        # The numbers of asyncio continue from run to run in one process, so they would differ for the same seed.
         shown = f"task-{self._tasks_made}" if name is None else str(name)
         task = SimTask(self._tasks_made, coro, self, shown, copy_context() if context is None else context)
         self._tasks.append(task)
@@ -214,14 +214,14 @@ class SimLoop(asyncio.BaseEventLoop):
             self.unhandled.append((str(context.get("message")), context.get("exception")))
 
     def end_tasks(self) -> None:
-        """Cancel whatever still waits until it is gone, killed processes too; no hook and no bound holds any more.
+        """Cancel all tasks that still wait, also those of killed processes, without hooks and bounds.
 
         Code of a killed process runs here, after the run: else Python would close its coroutines as garbage, with
-        warnings. What it raises is of no interest.
+        warnings. Its exceptions are ignored.
         """
         left = self._waiting()
         self._tasks = list(left)
-        gc.collect()  # what failed unseen says so when it is collected
+        gc.collect()  # tasks whose failure was not read report it when they are collected
         self._ending, self._on_step = True, None
         self._ready.extend((*self._withheld, *self._paused))
         self._steps_max, self._virtual_s_max = self.steps + _STEPS_TO_END, float("inf")
@@ -267,7 +267,7 @@ def run(
     steps_max: int = STEPS_MAX_DEFAULT,
     virtual_s_max: float = VIRTUAL_S_MAX_DEFAULT,
 ) -> T:
-    """Run `main` to its end on a loop of its own, in no real time, and leave nothing behind.
+    """Run `main` to its end on a loop of its own, in virtual time, and leave no task behind.
 
     The loop is never installed as the thread's event loop, so real loops before and after do not notice.
 
@@ -276,7 +276,7 @@ def run(
     Deadlock, Runaway
         The run cannot or does not end.
     Unhandled
-        `main` returned, but a task or callback had failed unseen.
+        `main` returned, but a task or callback had failed without its exception being read.
     """
     if asyncio._get_running_loop() is not None:
         main.close()
@@ -303,13 +303,13 @@ def run(
 
 @contextmanager
 def _collecting_by_hand() -> Iterator[None]:
-    """Keep the garbage collector from choosing its own moments; freeze older objects, which are slow to walk."""
+    """Run the garbage collector at fixed steps only; freeze older objects, which take long to scan."""
     was_enabled = gc.isenabled()
     gc.disable()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()  # whoever froze before: to ask for that would walk all that is frozen
+        gc.unfreeze()  # also if the caller had frozen objects: to find that out would scan all of them
         if was_enabled:
             gc.enable()

@@ -1,9 +1,9 @@
-"""What a power cut leaves: the bytes and the names of a disk, once as they are on the medium and once as cached.
+"""The bytes and the names of a disk, once as they are on the medium and once as cached; a power cut drops the cache.
 
-Reads see the cache. A sync moves changes from the cache to the medium; a crash lets chance decide which of the others
-got there by themselves. Of a file, chance decides sector by sector: any subset of the changed sectors may have landed,
-in any order, but one sector is never half old and half new, and it never holds a later change without an earlier one
-that touched it, since the cache had both by then. Of the names, chance decides change by change.
+Reads return the cache. A sync writes changes from the cache to the medium; in a crash, chance decides which other
+changes had been written already. In a file, chance decides sector by sector: any subset of the changed sectors may be
+written, in any order, but a sector is never half old and half new, and never has a later change without an earlier
+one, since the cache had both by then. For names, chance decides change by change.
 
 Pure: no waiting and no faults of its own; chance is an argument.
 """
@@ -38,25 +38,25 @@ class Sectors:
 
     @property
     def last(self) -> int:
-        """The number of the newest change: what a sync that begins now will cover."""
+        """Return the number of the newest change: a sync that begins now covers all up to it."""
         return self._last
 
     def write(self, offset: int, data: bytes) -> None:
         self._change(offset, data)
 
     def resize(self, size: int) -> None:
-        """Cut the end off, or add zeros to it."""
+        """Cut off the end, or append zeros."""
         self._change(size, None)
 
     def sync(self, upto: int) -> None:
-        """Make the changes up to number `upto` durable; later ones began after the sync did."""
+        """Make the changes up to number `upto` durable; later ones began after the sync."""
         for change in self._unsynced:
             if change.number <= upto:
                 _apply(self.durable, change)
         self._unsynced = [change for change in self._unsynced if change.number > upto]
 
     def drop_cache(self, random: Random, share: Callable[[], float]) -> None:
-        """Forget what is not durable, after each sector of each change landed with the chance of its `share`."""
+        """Drop changes that are not durable, after each sector of each was written with the chance of its `share`."""
         if not self._unsynced:
             return
         cache = bytearray(self.durable)
@@ -84,11 +84,11 @@ class Sectors:
 class _Naming(NamedTuple):
     file: Sectors
     path: str | None  # None: the file has no name any more
-    folder: str  # whose sync makes it durable
+    folder: str  # the folder whose sync makes the change durable
 
 
-class Names:
-    """The directory tree: which file has which path. A file has one name at most; folders need no making."""
+class DirectoryTree:
+    """Which file has which path. A file has at most one name; folders need not be created."""
 
     def __init__(self) -> None:
         self.durable: dict[str, Sectors] = {}
@@ -96,7 +96,7 @@ class Names:
         self._unsynced: list[_Naming] = []
 
     def give(self, file: Sectors, path: str) -> None:
-        """Create or rename: `file` has the name `path` from now on, and whatever had it before is gone."""
+        """Create or rename: `file` has the name `path` from now on; a file that had it before has no name."""
         self._change(_Naming(file, path, folder_of(path)))
 
     def take(self, path: str) -> None:
@@ -107,13 +107,13 @@ class Names:
         """Make the changes in one folder durable."""
         for change in [change for change in self._unsynced if change.folder == folder]:
             _rename(self.durable, change)
-            # An older name of the same file, given in another folder, must not come back when that one is synced.
+            # An older name of the same file in another folder must not come back when that folder is synced.
             upto = self._unsynced.index(change)
             older = [other for other in self._unsynced[:upto] if other.file is not change.file]
             self._unsynced = older + self._unsynced[upto + 1 :]
 
     def drop_cache(self, random: Random, share: float) -> None:
-        """Forget what is not durable, after each change landed with the chance `share`."""
+        """Drop changes that are not durable, after each was written with the chance `share`."""
         for change in self._unsynced:
             if random.random() < share:
                 _rename(self.durable, change)
@@ -121,7 +121,7 @@ class Names:
         self.cached = dict(self.durable)
 
     def files(self) -> list[Sectors]:
-        """Every file that takes up room: what is removed gives its room back when that is durable."""
+        """Return all files that take up space: a removed file does until its removal is durable."""
         return list({id(file): file for file in (*self.cached.values(), *self.durable.values())}.values())
 
     def _change(self, change: _Naming) -> None:
@@ -130,12 +130,12 @@ class Names:
 
 
 def folder_of(path: str) -> str:
-    """The part of a path before its last `/`; empty for the directory itself."""
+    """Return the part of a path before its last `/`; empty for the directory itself."""
     return path.rpartition("/")[0]
 
 
 def round_up(size: int) -> int:
-    """Bytes of the whole sectors that hold `size` bytes."""
+    """Return the bytes of the whole sectors that hold `size` bytes."""
     return -(-size // SECTOR_BYTES) * SECTOR_BYTES
 
 

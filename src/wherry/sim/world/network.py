@@ -1,13 +1,13 @@
-"""A network between clients and the servers of a simulated process: bytes in both directions, late, in pieces, or lost.
+"""A network between clients and the servers of a simulated process, which delays, splits and loses bytes.
 
     write ──► outbox ── in pieces ──► line, delayed and in order ──► inbox ── data_received ──► protocol
                 │                       │                              │
           pause_writing          lost with a cut                 pause_reading
 
-Both ends are asyncio transports with a protocol object behind them, as over a socket, so that the code of a server runs
-here as it is. A piece takes its time and never overtakes another. What fits into the line is bounded: a reader that
-stops reading makes the writer stop writing. A cut loses the end of what is under way, in each direction as much as
-chance has it, and each side notices in its own time. What a dead process had not put on the line is gone with it.
+Both ends are asyncio transports with a protocol object, as over a socket, so that the code of a server runs unchanged.
+A piece takes time and never overtakes another. The line is bounded: a reader that stops reading makes the writer stop
+writing. A cut loses the end of the bytes under way, in each direction as many as chance decides, and each side
+notices at a time of its own. Bytes that a dead process had not put on the line are lost.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from random import Random
 from typing import Any, cast
 
 LINE_BYTES = 16 << 10
-"""Under way in one direction at most, what the reader has not read included."""
+"""Bytes under way in one direction at most, with those that the reader has not read."""
 
 HIGH_BYTES, LOW_BYTES = 64 << 10, 16 << 10
-"""When a writer is told to pause, and to go on, unless it chooses other bounds."""
+"""Bytes in the outbox at which a writer must pause, and may continue, unless it sets other bounds."""
 
 PIECES, TINY = (60, 400, 1_460, LINE_BYTES), (1, 7, 60, 400)
-"""Sizes of the pieces that bytes are cut into, and where most of them are tiny."""
+"""Sizes of the pieces that bytes are split into, usually and in a network with tiny pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Weather:
     """How a network behaves."""
 
     delay_s: float
-    """A piece takes so long at most."""
+    """Longest delay of a piece."""
     tiny: bool
     """Whether most pieces are tiny."""
 
@@ -44,9 +44,9 @@ class Weather:
 class _Piece:
     data: bytes
     since: float
-    """When the first of its bytes was written, or before."""
+    """A time at or before which its first byte was written."""
     ends: Exception | bool | None = False
-    """None where the writer says no more; a fault where the connection is broken; False in the middle."""
+    """None: the writer closed its direction. An exception: the connection is broken. False: neither."""
 
 
 class SimTransport(asyncio.Transport):
@@ -58,11 +58,11 @@ class SimTransport(asyncio.Transport):
         self._protocol: asyncio.BaseProtocol
         self._other: SimTransport
         self._accept: Callable[[], asyncio.BaseProtocol] | None = None
-        """Of the end of a server that does not know of the connection yet."""
+        """Set at the end of a server until the server has accepted the connection."""
         self._outbox = bytearray()
         self._outbox_since = 0.0
         self._line: deque[_Piece] = deque()
-        """What is under way from here to the other end."""
+        """Pieces under way from here to the other end."""
         self._line_bytes = 0
         self._arrives_at = 0.0
         self._inbox: deque[_Piece] = deque()
@@ -71,11 +71,11 @@ class SimTransport(asyncio.Transport):
         self._is_paused = False
         self._high, self._low = HIGH_BYTES, LOW_BYTES
         self.on_write: Callable[[], None] | None = None
-        """Called after each write: the world may end with it."""
+        """Called after each write; it may kill the process or cut the power."""
         self.ended_at = float("inf")
-        """When the connection began to end, whoever did it."""
+        """When the connection began to end, by either side."""
         self.data_since = 0.0
-        """When what is handed over right now was written at the other end, or before."""
+        """A time at or before which the bytes that are handed over now were written at the other end."""
 
     # -------------------------------------------------------------------------------------------------- of asyncio
 
@@ -155,7 +155,7 @@ class SimTransport(asyncio.Transport):
         return asyncio.get_running_loop().time()
 
     def _soon(self, call: Callable[..., None], *args: Any) -> None:
-        """In the process of this end, not of whoever calls."""
+        """Call a function in the process of this end, not in that of the caller."""
         asyncio.get_running_loop().call_soon(call, *args, context=self._context)
 
     def _ending(self) -> None:
@@ -163,7 +163,7 @@ class SimTransport(asyncio.Transport):
         self.ended_at, self._other.ended_at = min(self.ended_at, now), min(self._other.ended_at, now)
 
     def _fill_line(self) -> None:
-        """Put on the line what fits, and behind the last of it that no more comes."""
+        """Put on the line what fits, and the end of the direction behind the last byte."""
         while self._outbox and self._line_bytes < LINE_BYTES:
             size = self._network.piece()
             data = bytes(self._outbox[:size])
@@ -183,11 +183,11 @@ class SimTransport(asyncio.Transport):
         self._line.append(piece)
         self._arrives_at = max(self._arrives_at, self._now() + self._network.delay())
         loop = asyncio.get_running_loop()
-        # Whichever of these calls comes first brings the piece that was sent first.
+        # Each of these calls delivers the piece that was sent first, whichever call is made first.
         loop.call_at(self._arrives_at, self._other._arrived, context=self._other._context)
 
     def _break_line(self, fault: Exception) -> None:
-        """Lose the end of what is under way; whoever is at the other end notices behind the rest."""
+        """Lose the end of the bytes under way; the other end notices behind the rest."""
         kept = self._network.kept(len(self._line))
         while len(self._line) > kept:
             self._line.pop()
@@ -197,7 +197,7 @@ class SimTransport(asyncio.Transport):
     # ------------------------------------------------------------------------------------------------ on the way in
 
     def _accepted(self) -> None:
-        """The server learns of the connection, with its first byte at the latest."""
+        """Let the server accept the connection, with its first byte at the latest."""
         if self._accept is not None:
             accept, self._accept = self._accept, None
             self._protocol = accept()
@@ -213,7 +213,7 @@ class SimTransport(asyncio.Transport):
             self._is_closing = True
             self._lose(piece.ends)
             return
-        if self._is_closing:  # nobody reads it any more
+        if self._is_closing:  # this end does not read it any more
             self._taken(len(piece.data))
             return
         self._inbox.append(piece)
@@ -228,7 +228,7 @@ class SimTransport(asyncio.Transport):
                     self.close()
                 return
             data = piece.data
-            while self._inbox and self._inbox[0].data:  # what came meanwhile is read together
+            while self._inbox and self._inbox[0].data:  # pieces that arrived meanwhile are read together
                 data += self._inbox.popleft().data
             self._taken(len(data))
             self._hand_over(data)
@@ -276,7 +276,7 @@ class Network:
     def connect(
         self, client: asyncio.BaseProtocol, accept: Callable[[], asyncio.BaseProtocol], inside: Context
     ) -> None:
-        """Connect a client to a server that runs in a context: both are told with `connection_made`."""
+        """Connect a client to a server that runs in a context: `connection_made` is called at both ends."""
         self._made += 1
         outside = Context()
         near = SimTransport(self, f"client-{self._made}", "server", outside)
@@ -288,7 +288,7 @@ class Network:
         near._soon(client.connection_made, near)
 
     def cut(self, transport: SimTransport) -> None:
-        """Break a connection in the middle of whatever is under way; both ends will notice."""
+        """Break a connection with bytes under way; both ends notice later."""
         for end in (transport, transport._other):
             if not end._is_over:
                 end._ending()
@@ -301,12 +301,12 @@ class Network:
             self.cut(self.random.choice(list(self._open.values())))
 
     def servers_stop(self) -> None:
-        """The servers are about to close all connections, one after the other."""
+        """Note that the servers are about to close all connections."""
         for far in self._open:
             far._ending()
 
     def process_died(self) -> None:
-        """The servers are gone: what they had put on the line may still arrive, and then their clients notice."""
+        """Note that the servers are dead: bytes on the line may still arrive, and then the clients notice."""
         for far in list(self._open):
             far._is_over = True
             far._outbox.clear()
@@ -315,17 +315,17 @@ class Network:
         self._open.clear()
 
     def forget(self, end: SimTransport) -> None:
-        """An end is over; the other may not have noticed."""
+        """Forget an end that is closed; the other end may not have noticed."""
         self._open.pop(end, None)
 
     def delay(self) -> float:
-        """How long something takes."""
+        """Return the delay of a piece."""
         return self.random.random() * self.weather.delay_s
 
     def piece(self) -> int:
-        """How many bytes go together."""
+        """Return the size of the next piece."""
         return self.random.choice(TINY if self.weather.tiny else PIECES)
 
     def kept(self, under_way: int) -> int:
-        """How many of the pieces under way arrive in spite of all."""
+        """Return how many of the pieces under way still arrive after a cut."""
         return self.random.choice((0, under_way, self.random.randint(0, under_way)))

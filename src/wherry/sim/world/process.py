@@ -1,8 +1,8 @@
-"""What dies together: every task and timer that began inside one simulated process.
+"""A simulated process: all tasks and timers that began in it die together.
 
 A power cut must stop the broker between two callbacks while its clients live on, in the same event loop. So each
-callback belongs to the process in whose context it was scheduled, and the loop passes over the callbacks of a process
-that is dead. Killing throws nothing into the dead code: no `finally`, no `except`, just as kill -9 runs none.
+callback belongs to the process in whose context it was scheduled, and the loop skips the callbacks of a dead process.
+A kill raises nothing in the dead code: no `finally` and no `except` runs, as with kill -9.
 Nothing here decides when a process dies.
 """
 
@@ -21,13 +21,13 @@ _CURRENT: ContextVar[Process | None] = ContextVar("wherry_sim_process", default=
 
 
 class Process:
-    """One process of the simulated machine; whatever it starts belongs to it as well."""
+    """One process of the simulated machine; tasks and timers that it starts belong to it as well."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
         self.paused = False
-        """Stopped, as by SIGSTOP: nothing of it runs until it goes on, and then it is late."""
+        """Stopped, as by SIGSTOP: none of its callbacks runs until it continues."""
         self._callers: dict[asyncio.Future[None], None] = {}
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -40,9 +40,9 @@ class Process:
         return asyncio.get_running_loop().create_task(work, context=context)
 
     async def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` inside the process for a caller outside of it, who gets its result or `Killed`.
+        """Run `work` inside the process for a caller outside of it; return its result or raise `Killed`.
 
-        A caller that is cancelled hangs up: the work goes on.
+        If the caller is cancelled, the work continues.
         """
         task = self.start(work)
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -55,7 +55,7 @@ class Process:
         return task.result()
 
     def kill(self) -> None:
-        """End the process before its next callback; those who wait for an answer get `Killed`."""
+        """End the process before its next callback; callers that wait for an answer get `Killed`."""
         self.alive = False
         callers, self._callers = self._callers, {}
         for answered in callers:
@@ -64,12 +64,12 @@ class Process:
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task that knows its process, and hashes by its number: sets of tasks have the same order in every process."""
+    """A task with its process, which hashes by its number: sets of tasks have the same order in every run."""
 
     def __init__(
         self, number: int, work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop, name: str, context: Context
     ) -> None:
-        self.number = number  # before the parent's: asyncio puts the new task into a set at once
+        self.number = number  # before the parent's `__init__`: asyncio puts the new task into a set at once
         self.process = process_of(context)
         super().__init__(work, loop=loop, name=name, context=context)
 
@@ -81,7 +81,7 @@ class SimTask(asyncio.Task[Any]):
         return self.process is not None and not self.process.alive
 
     def place(self) -> str:
-        """Where the task waits: its outermost function, and the innermost one with its line."""
+        """Return where the task waits: its outermost function, and the innermost one with its line."""
         outer = inner = self.get_coro()
         while (awaited := getattr(inner, "cr_await", None)) is not None and hasattr(awaited, "cr_frame"):
             inner = awaited
@@ -91,12 +91,12 @@ class SimTask(asyncio.Task[Any]):
 
 
 def process_of(context: Context) -> Process | None:
-    """The process a callback with this context belongs to; None: to the world outside, which never dies."""
+    """Return the process of a callback with this context; None for the world outside, which never dies."""
     return context.get(_CURRENT)
 
 
 def _answer(done: asyncio.Task[Any], answered: asyncio.Future[None]) -> None:
     if not done.cancelled():
-        done.exception()  # marks it as seen: a caller that hung up reads no answer, and that is no fault
+        done.exception()  # marks it as seen: a cancelled caller does not read the answer
     if not answered.done():
         answered.set_result(None)

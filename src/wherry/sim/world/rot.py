@@ -1,7 +1,7 @@
 """Bit rot: after a clean stop one bit on the disk is flipped. The broker must notice, or nothing may be different.
 
-A bit may lie where nothing is kept (the unused rest of a journal file); then the broker starts as if nothing had
-happened, and every message must be as it was. Else it refuses to start, or refuses to hand out the damaged block.
+The bit may be where nothing is stored (the unused rest of a journal file); then the broker starts, and every message
+must be unchanged. Else it refuses to start, or refuses to deliver the damaged block.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MESSAGES = 40
 
 
 async def rot(world: World, random: Random) -> None:
-    """Fill the topics a little, stop, flip, start, compare."""
+    """Publish some messages, stop the broker, flip a bit, start it, and compare."""
     for topic in world.plan.topics:
         bodies = [f"rot {topic.name} {number}".encode() * 20 for number in range(MESSAGES)]
         for body in bodies:
@@ -54,7 +54,7 @@ async def _flip(world: World, random: Random) -> tuple[str, int]:
 
 
 async def _everything(broker: Broker) -> list[tuple[str, int, int, bytes]]:
-    """Every message that is in the log."""
+    """Return every message of the log."""
     found = []
     for topic in broker.topics():
         for partition in range(topic.partitions):

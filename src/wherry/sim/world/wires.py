@@ -1,7 +1,7 @@
-"""A world whose broker serves AMQP and STOMP, to clients over a simulated network.
+"""A world whose broker serves AMQP and STOMP to clients over a simulated network.
 
-The servers live and die with the process of the broker. Their clock is the loop's, and what a step costs the processor
-is drawn from the seed: so connections take turns here as they do on a busy machine, and the same ones every time.
+The servers belong to the process of the broker. Their clock is that of the loop, and the processor time of each step
+is drawn from the seed: so connections wait for each other as on a busy machine, in the same way in every run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wherry.broker.broker import Broker
 from wherry.model.errors import StorageError, WherryError
 from wherry.queueing.queueing import Queueing
 from wherry.sim.history import History
-from wherry.sim.plan import Plan
+from wherry.sim.plan import RunPlan
 from wherry.sim.world.network import Network, Weather
 from wherry.sim.world.world import CUT_CHANCE, LOST, World
 from wherry.wire.amqp.server import Server as AmqpServer
@@ -25,10 +25,10 @@ from wherry.wire.stomp.transports.tcp import Server as StompServer
 from wherry.wire.stomp.transports.tcp import serve as serve_stomp
 
 if TYPE_CHECKING:
-    from wherry.sim.clients.links import Link
+    from wherry.sim.clients.links import WireLink
 
 STEP_S = (0.0, 0.0, 0.00002, 0.0002, 0.003)
-"""What a step of a connection costs the processor."""
+"""Processor time of a step of a connection."""
 
 DRAIN_S = 2.0
 
@@ -36,13 +36,13 @@ DRAIN_S = 2.0
 class WireWorld(World):
     """One run of a plan with wires."""
 
-    def __init__(self, seed: int, plan: Plan, weather: Weather) -> None:
+    def __init__(self, seed: int, plan: RunPlan, weather: Weather) -> None:
         super().__init__(seed, plan)
         self.wires = History(lives=self.history.lives)
-        """What clients of wires saw."""
+        """The history of the clients of wires."""
         self.network = Network(Random(f"{seed}/network"), weather, self._wrote)
         self.paused_until = float("-inf")
-        """Before this the broker may have been silent for no fault of its own."""
+        """Before this time the broker may have been paused, and silent without a fault."""
         self._steps = Random(f"{seed}/steps")
         self._used_s = 0.0
         self._amqp: AmqpServer
@@ -81,8 +81,8 @@ class WireWorld(World):
             ready.set_result(None)
             await stop.wait()
 
-    async def connect(self, link: Link) -> Broker:
-        """Connect a client, once the broker is up; to which one."""
+    async def connect(self, link: WireLink) -> Broker:
+        """Connect a client once the broker is up; return the broker."""
         while self.broker is None:
             await self._up.wait()
         server = self._amqp if link.wire == "amqp" else self._stomp
@@ -99,11 +99,11 @@ class WireWorld(World):
             await super().pause(seconds)
         finally:
             self.paused_until = self.now() + 1.0
-            if process is not None and process.paused:  # whoever had it paused was cancelled
+            if process is not None and process.paused:  # the task that paused it was cancelled
                 self.go_on(process)
 
     async def close(self) -> None:
-        """A clean stop: clients are told."""
+        """Stop the broker cleanly: the servers close their connections by the protocol."""
         process, broker = self._process, self.broker
         if broker is None or process is None or self.closing:
             return
@@ -124,7 +124,7 @@ class WireWorld(World):
         await self._serving
 
     async def supervise(self) -> None:
-        """Start the broker again whenever it is down, and end it where its journal has failed."""
+        """Start the broker again whenever it is down, and end it if its journal failed."""
         while True:
             if self.broker is not None and self.broker.failure is not None and not self.closing:
                 self.note("failed", str(self.broker.failure))
@@ -134,9 +134,9 @@ class WireWorld(World):
             await asyncio.sleep(0.05)
 
     def _wrote(self) -> None:
-        """Cut the power behind something that a wire has written while a sync was under way, some of the times.
+        """Cut the power after a write of a wire during a sync, some of the times.
 
-        What was written may reach its client, and then is worth nothing if it did not wait for the sync.
+        The bytes may reach the client, and then promise something false if the wire did not wait for the sync.
         """
         broker = self.broker
         if broker is None or not self._cuts_left or self.ending:

@@ -1,7 +1,7 @@
 """The world of one run: a disk, a clock, and a broker process that dies and is started again.
 
-Clients live on. They reach the broker through `call`, wait while it is down, and learn by `Killed` that they do not
-know what became of their request.
+Clients survive. They reach the broker through `call`, wait while it is down, and get `Killed` if the result of their
+call is unknown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wherry.core.state import snapshot
 from wherry.journal.disk.disk import DiskEngine
 from wherry.model.errors import Closed, Corrupt, Fenced, StorageError, WriterFailed
 from wherry.sim.history import History, Life
-from wherry.sim.plan import Plan
+from wherry.sim.plan import RunPlan
 from wherry.sim.world.clock import SimClock
 from wherry.sim.world.disk import DiskFaults, SimDisk
 from wherry.sim.world.errors import BootRefused, Killed
@@ -39,20 +39,20 @@ CAPACITY_BYTES = 4 << 20
 CUT_CHANCE = 0.3
 
 LOST = (Killed, WriterFailed, Closed, Fenced)
-"""After these a client does not know whether its request took effect."""
+"""After these errors a client does not know whether its call took effect."""
 
 
 class World:
     """One run of a plan."""
 
-    def __init__(self, seed: int, plan: Plan) -> None:
+    def __init__(self, seed: int, plan: RunPlan) -> None:
         self.seed = seed
         self.plan = plan
         self.partitions = {topic.name: topic.partitions for topic in plan.topics}
-        """How many each topic has at least, as clients know it: a topic may grow."""
+        """A lower bound of the partitions of each topic, as clients know it: a topic may grow."""
         self.history = History()
         self.ways = History(lives=self.history.lives)
-        """What those saw who work with routes: its topics and messages are others."""
+        """The history of the clients of routes, which have topics and messages of their own."""
         self.random = Random(f"{seed}/clients")
         self.clock = SimClock(Random(f"{seed}/clock"))
         self._trace = hashlib.blake2b(digest_size=16)
@@ -67,32 +67,32 @@ class World:
         self._cut_random = Random(f"{seed}/cuts")
         self.ending = False
         self.closing = False
-        """A clean stop is under way: nobody starts the broker again before it is over."""
+        """A clean stop is under way: the supervisor does not start the broker before it ends."""
 
     def note(self, *what: object) -> None:
-        """Add to the trace: two runs of one seed must have the same."""
+        """Add to the trace, which must be the same in two runs of one seed."""
         self._trace.update(repr(what).encode())
 
     def trace(self) -> str:
-        """A fingerprint of all that happened."""
+        """Return a fingerprint of all that happened."""
         return self._trace.hexdigest()
 
     def now(self) -> float:
-        """Virtual seconds."""
+        """Return virtual seconds."""
         return asyncio.get_running_loop().time()
 
     def next_group(self) -> int:
-        """A number for messages that are published together."""
+        """Return a number for messages that are published together."""
         self._groups += 1
         return self._groups
 
     def next_delivery(self) -> int:
-        """A number for a delivery."""
+        """Return a number for a delivery."""
         self.deliveries += 1
         return self.deliveries
 
     async def boot(self) -> None:
-        """Start the broker on what the disk holds; again and again while the disk refuses."""
+        """Start the broker on the files of the disk; repeat it while the disk fails."""
         while self.broker is None:
             process = Process("broker")
             try:
@@ -108,7 +108,7 @@ class World:
                 continue
             self._process, self.broker = process, broker
         life = Life(self.broker.shard.state.epoch, self.now())
-        # Time may have done something already; then the state is not what was recovered any more.
+        # Upkeep may have changed the state already; then it is not the recovered state any more.
         untouched = self.broker.shard.committer.submitted == self.broker.shard.opened_at
         if untouched and self.history.lives and self.history.lives[-1].left is not None:
             life.found = self.digest()
@@ -136,7 +136,7 @@ class World:
         )
 
     def digest(self) -> str:
-        """Of the durable state as it is in memory now; the state is audited on the way."""
+        """Return the digest of the durable state in memory, and audit the state."""
         assert self.broker is not None
         state = self.broker.shard.state
         try:
@@ -146,7 +146,7 @@ class World:
         return snapshot.digest(state)
 
     def end_life(self, *, power: bool) -> None:
-        """The broker dies now, between two callbacks. With `power`, unsynced writes go with it."""
+        """Kill the broker now, between two callbacks. With `power`, unsynced writes are lost too."""
         if self._process is None or self.broker is None:
             return
         life = self.history.lives[-1]
@@ -164,7 +164,7 @@ class World:
         self._process.kill()
 
     async def pause(self, seconds: float) -> None:
-        """Stop the broker for a while, as a machine that is put to sleep; it goes on late."""
+        """Pause the broker, as a machine that sleeps."""
         process = self._process
         if process is None:
             return
@@ -179,7 +179,7 @@ class World:
         loop.go_on(process)
 
     async def close(self) -> None:
-        """A clean stop."""
+        """Stop the broker cleanly."""
         if self.broker is None or self._process is None:
             return
         self._up.clear()
@@ -199,7 +199,7 @@ class World:
             self.disk.kill()
 
     async def call(self, ask: Callable[[Broker], Awaitable[T]]) -> T:
-        """Ask the broker something, once it is up. Raises what the broker raises, or one of `LOST`."""
+        """Call the broker once it is up. Raise what the broker raises, or one of `LOST`."""
         while self.broker is None or self._process is None:
             await self._up.wait()
         broker, process = self.broker, self._process
@@ -220,7 +220,7 @@ class World:
     def _cut_behind(self, broker: Broker) -> None:
         """Cut the power in the instant in which an answer has left the broker, some of the times.
 
-        Only while something is written and not synced: then the answer is worth nothing if it did not wait for it.
+        Only while an entry is written and not synced: then the answer is false if it did not wait for the sync.
         """
         committer = broker.shard.committer
         if self.broker is not broker or not self._cuts_left or committer.durable == committer.submitted:
@@ -231,5 +231,5 @@ class World:
 
     @property
     def life(self) -> int:
-        """The epoch of this run of the broker."""
+        """Return the epoch of this life of the broker."""
         return self.history.lives[-1].number

@@ -11,7 +11,7 @@ import typer
 
 from wherry.cli import output
 from wherry.cli.frame import command
-from wherry.cli.session import AsJson, session
+from wherry.cli.options import AsJson, options_of
 from wherry.cli.values import duration, pairs, utc
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def archive(
     from wherry.spark.pipelines.archive import archive as jobs
     from wherry.spark.read.topics import resolve
 
-    here, link = session(ctx, json), link_of(ctx, url, api_key)
+    chosen, link = options_of(ctx, json), link_of(ctx, url, api_key)
     names = resolve(link, tuple(topics))
     if not names:
         raise typer.BadParameter(f"no topic fits {' '.join(topics)}")
@@ -96,15 +96,15 @@ def archive(
     for name in names:  # before Spark is started
         jobs.check_topic(link, name, to, consume=consume)
     rows = []
-    with _spark(master, link) as spark, watching(json=here.json) as watch:
+    with _spark(master, link) as spark, watching(json=chosen.json) as watch:
         for name in names:
             done = jobs.archive(spark, link, name, to, options, watch)
             if verify:
                 jobs.verify(spark, name, to, watch)
             rows.append(_plain(done) | ({"verified": True} if verify else {}))
     columns = {"topic": "topic", "rows": "new rows", "archived_rows": "rows", "archived_files": "files"}
-    shown = [row | {"size": output.size(row["archived_bytes"])} for row in rows] if not here.json else rows
-    output.show(columns | {"size": "size", "sum": "sum"}, shown, json=here.json, empty="")
+    shown = [row | {"size": output.size(row["archived_bytes"])} for row in rows] if not chosen.json else rows
+    output.show(columns | {"size": "size", "sum": "sum"}, shown, json=chosen.json, empty="")
 
 
 def replay(
@@ -141,7 +141,7 @@ def replay(
     from wherry.model.calls.where import Where
     from wherry.spark.pipelines.replay import replay as jobs
 
-    here, link = session(ctx, json), link_of(ctx, url, api_key)
+    chosen, link = options_of(ctx, json), link_of(ctx, url, api_key)
     where = Where(
         keys=key or None,
         headers=pairs(header),
@@ -162,9 +162,9 @@ def replay(
         times=(since or "", until or ""),
     )
     jobs.check_ask(link, job, ask)  # before Spark is started
-    with _spark(master, link) as spark, watching(json=here.json) as watch:
+    with _spark(master, link) as spark, watching(json=chosen.json) as watch:
         done = jobs.replay(spark, link, job, ask, watch)
-    _tell(done, json=here.json)
+    _tell(done, json=chosen.json)
 
 
 def backfill(
@@ -191,12 +191,12 @@ def backfill(
     from wherry.spark.pipelines.backfill import backfill as jobs
     from wherry.spark.pipelines.backfill.files import Names
 
-    here, link = session(ctx, json), link_of(ctx, url, api_key)
+    chosen, link = options_of(ctx, json), link_of(ctx, url, api_key)
     jobs.check_files(link, topic, files)  # before Spark is started
-    with _spark(master, link) as spark, watching(json=here.json) as watch:
+    with _spark(master, link) as spark, watching(json=chosen.json) as watch:
         names = Names(due=due, payload=payload)
         done = jobs.backfill(spark, link, topic, files, job=job, names=names, rate=rate, watch=watch)
-    _tell(done, json=here.json)
+    _tell(done, json=chosen.json)
 
 
 def register(parent: typer.Typer) -> None:
@@ -222,18 +222,18 @@ def register(parent: typer.Typer) -> None:
 
 
 def link_of(ctx: typer.Context, url: str, api_key: str | None) -> Link:
-    """Return the link to the broker of a command, once it has answered: to start Spark before would take long."""
+    """Return the link to the broker once it has answered, since starting Spark without a broker would take long."""
     from wherry.model.errors import InvalidInput, Unavailable
     from wherry.spark.link import Link
     from wherry.spark.options import SCHEMES
 
     if not url.startswith(SCHEMES):
         raise InvalidInput("--url", url, f"an address of Arrow Flight, such as {FLIGHT} or grpc+tls://host:7072")
-    here = session(ctx)
-    ca = here.tls.ca
-    link = Link(url, api_key or here.key, None if ca is None else str(ca))
+    chosen = options_of(ctx)
+    ca = chosen.tls.ca
+    link = Link(url, api_key or chosen.key, None if ca is None else str(ca))
     try:
-        link.action("topics", {})  # before Spark is started: is there a broker, and does it accept the key?
+        link.action("topics", {})  # before Spark is started: check that the broker answers and accepts the key
     except Unavailable as fault:
         fault.args = (
             f"no broker answers Arrow Flight at {url} ({fault}); wherry serve starts one, --url names another",
@@ -243,7 +243,7 @@ def link_of(ctx: typer.Context, url: str, api_key: str | None) -> Link:
 
 
 def place_of(link: Link) -> Place:
-    """Return the same broker, for Spark."""
+    """Return the address of the same broker, for Spark."""
     from wherry.spark.pipelines.run.place import Place
 
     return Place(link.url, link.key, link.ca)
@@ -251,7 +251,7 @@ def place_of(link: Link) -> Place:
 
 @contextmanager
 def spark_installed() -> Iterator[None]:
-    """Raise an error that names the package to install, where an import fails."""
+    """Raise an error that names the package to install if an import fails."""
     from wherry.model.errors import WherryError
 
     try:

@@ -9,7 +9,7 @@ import typer
 
 from wherry.cli import output
 from wherry.cli.frame import BROKER, app, command
-from wherry.cli.session import AsJson, session
+from wherry.cli.options import AsJson, options_of
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -32,18 +32,22 @@ def demo(
     from wherry.cli.commands.pipeline.archive import spark_installed
     from wherry.cli.commands.pipeline.pipeline import stoppable
 
-    here = session(ctx, json)
+    options = options_of(ctx, json)
     with spark_installed():
         from wherry.spark.pipelines.demo.demo import demo as run
         from wherry.spark.pipelines.demo.picture import chart
         from wherry.spark.pipelines.demo.picture import picture as draw
-    with stoppable(), tempfile.TemporaryDirectory(prefix="wherry-demo-") as folder, _Screen(quiet=here.json) as screen:
+    with (
+        stoppable(),
+        tempfile.TemporaryDirectory(prefix="wherry-demo-") as folder,
+        _Screen(quiet=options.json) as screen,
+    ):
         story = run(Path(folder), seconds=seconds, rate=rate, master=master, tell=screen.tell)
     if not story.moments:
         output.note("stopped before the first micro-batch: there is nothing to show")
         raise typer.Exit(1)
     draw(story, picture)
-    if here.json:
+    if options.json:
         output.as_json(_summary(story) | {"picture": str(picture)})
         return
     for line in chart(story):
@@ -69,7 +73,7 @@ def _summary(story: Story) -> dict[str, object]:
 
 
 class _Screen:
-    """Shows what happens, live: the chart so far and the queries."""
+    """Shows the chart so far and the queries, live."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._console = output.console(err=True)

@@ -22,7 +22,7 @@ from wherry.cli.commands.pipeline.archive import (
     spark_installed,
 )
 from wherry.cli.frame import DATA, command, group
-from wherry.cli.session import AsJson, Session, session
+from wherry.cli.options import AsJson, GlobalOptions, options_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ def run(
     are sent to a dead-letter topic with the reason, and the queries continue. The first run on a queue without a
     subscription needs --consume. docs/pipelines.md describes the file.
     """
-    here, place = session(ctx, json), _place(ctx, url, api_key)
+    options, place = options_of(ctx, json), _place(ctx, url, api_key)
     with spark_installed():
         from wherry.spark.pipelines.run import declared as run_declared
         from wherry.spark.pipelines.run import spec
@@ -78,14 +78,14 @@ def run(
         )
         from wherry.spark.pipelines.run.session import opened
     if run_declared.is_declared(file):
-        _check_declared(seconds, here)
+        _check_declared(seconds, options)
         raise typer.Exit(run_declared.run(file, place, master))
     made = spec.read(file)
     check_sources(place.link(), made, consume=consume)  # before Spark is started
-    with opened(made.name, master, place, CONF | words(made.spark)) as spark, _shown(here) as tell:
+    with opened(made.name, master, place, CONF | words(made.spark)) as spark, _shown(options) as tell:
         figures = Pipeline(spark, made, place, once=once, consume=consume).run(tell, is_over=_after(seconds))
     ended = summary(figures)
-    if here.json:
+    if options.json:
         output.as_json(ended)
     for each in figures:
         if each.reason is not None:
@@ -119,14 +119,14 @@ def up(
 
     Every command with --master runs there unchanged, with executors in processes of their own.
     """
-    here = session(ctx, json)
+    options = options_of(ctx, json)
     with spark_installed():
         from wherry.spark.pipelines.cluster import cluster as started
-    if not here.json:
+    if not options.json:
         output.note("starting; it takes some seconds")
     try:
         with stoppable(), started(workers, cores=cores, memory_mb=memory_mb, port=port) as made:
-            if here.json:
+            if options.json:
                 output.as_json({"master": made.url, "workers": workers, "cores": cores, "memory_mb": memory_mb})
             else:
                 _tell_cluster(made.url, workers, cores, memory_mb)
@@ -166,11 +166,11 @@ def _place(ctx: typer.Context, url: str, api_key: str | None) -> Place:
     return pipeline_archive.place_of(pipeline_archive.link_of(ctx, url, api_key))
 
 
-def _check_declared(seconds: float | None, here: Session) -> None:
+def _check_declared(seconds: float | None, options: GlobalOptions) -> None:
     """Raise for options that Spark's own command cannot have: it stops after one run, and prints in its own format."""
     if seconds is not None:
         raise typer.BadParameter("Spark's own pipelines end by themselves", param_hint="--seconds")
-    if here.json:
+    if options.json:
         raise typer.BadParameter("Spark's own pipelines do not tell how they get on as JSON", param_hint="--json")
 
 
@@ -188,10 +188,10 @@ def _after(seconds: float | None) -> Callable[[], bool]:
 
 
 @contextmanager
-def _shown(here: Session) -> Iterator[Callable[[list[Figures]], None]]:
+def _shown(options: GlobalOptions) -> Iterator[Callable[[list[Figures]], None]]:
     """Show a live table on a terminal, or the last state elsewhere; with `--json` a line for each query each second."""
     terminal = output.console()
-    if here.json:
+    if options.json:
         yield _Lines()
     elif not terminal.is_terminal:
         last: list[list[Figures]] = []

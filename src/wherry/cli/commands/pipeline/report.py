@@ -21,7 +21,7 @@ from wherry.cli.commands.pipeline.archive import (
     spark_installed,
 )
 from wherry.cli.frame import command
-from wherry.cli.session import AsJson, Session, session
+from wherry.cli.options import AsJson, GlobalOptions, options_of
 from wherry.cli.values import utc
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def report(
 ) -> None:
     """Report the messages of topics: rates, sizes, times, dead letters, hot keys; as JSON, a page and plots."""
     since_ms = None if since is None else utc(since)
-    here, link = session(ctx, json), link_of(ctx, url, api_key)
+    options, link = options_of(ctx, json), link_of(ctx, url, api_key)
     place = place_of(link)
     with spark_installed():
         from wherry.spark.pipelines.report import files as report_files
@@ -65,11 +65,11 @@ def report(
         raise typer.BadParameter("no topic fits; wherry topic list shows what there is")
     for name in names:  # before Spark is started
         link.action("extents", {"topic": name})
-    with opened("wherry report", master, place) as spark, _bars(spark, here) as watch:
+    with opened("wherry report", master, place) as spark, _bars(spark, options) as watch:
         rollups = Rollups(spark, place.options(master), names, since_ms)
-        made = rollups.report(watch, hot=hot, delivery_ms=_delivery(here, link))
+        made = rollups.report(watch, hot=hot, delivery_ms=_delivery(options, link))
     files = report_files.write(made, to)
-    if here.json:
+    if options.json:
         output.as_json(made)
         return
     rows = [(each.name, each.messages, output.size(each.bytes), each.keys) for each in made.topics]
@@ -88,11 +88,11 @@ def register(parent: typer.Typer) -> None:
 
 
 @contextmanager
-def _bars(spark: Any, here: Session) -> Iterator[Callable[[str, Callable[[], Any]], Any]]:
+def _bars(spark: Any, options: GlobalOptions) -> Iterator[Callable[[str, Callable[[], Any]], Any]]:
     """Show a bar for each job of Spark on a terminal; nothing elsewhere or with `--json`."""
     from wherry.spark.pipelines.archive.tasks import watched
 
-    if here.json or not sys.stderr.isatty():
+    if options.json or not sys.stderr.isatty():
         yield lambda _, work: work()
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -109,14 +109,14 @@ def _bars(spark: Any, here: Session) -> Iterator[Callable[[str, Callable[[], Any
         yield watch
 
 
-def _delivery(here: Session, link: Link) -> Percentiles | None:
+def _delivery(options: GlobalOptions, link: Link) -> Percentiles | None:
     """Return the hand-over times that this broker measured, or None if HTTP does not reach its figures."""
     from wherry.model.errors import WherryError
     from wherry.spark.pipelines.report.report import of_buckets
 
     before = _published(link)
     try:
-        answer = here.run(lambda http: http.send("GET", "/metrics"))
+        answer = options.run(lambda http: http.send("GET", "/metrics"))
     except (WherryError, OSError):
         return None
     text = bytes(answer.body).decode(errors="replace")

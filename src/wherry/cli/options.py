@@ -1,4 +1,4 @@
-"""What all commands have in common: the URL of the broker, the API key, TLS files, and the form of the output."""
+"""Options of all commands: the URL of the broker, the API key, TLS files, and the output format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from ssl import SSLContext
 
-    from wherry.cli.link import Link
+    from wherry.cli.link import BrokerLink
 
 T = TypeVar("T")
 
@@ -57,31 +57,31 @@ class TlsOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """The options before the command."""
+class GlobalOptions:
+    """The options that every command has; on the command line they come before its name."""
 
     url: str = URL
     key: str | None = None
     json: bool = False
     tls: TlsOptions = TlsOptions()
 
-    def run(self, work: Callable[[Link], Coroutine[Any, Any, T]]) -> T:
+    def run(self, work: Callable[[BrokerLink], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine with a connection to the broker."""
         from asyncio import Runner
 
-        from wherry.cli.link import Link  # brings Arrow along, which takes longer than all of `--help`
+        from wherry.cli.link import BrokerLink  # loads Arrow, which takes longer than all of `--help`
 
         async def connected() -> T:
-            async with Link(self.url, self.key, self.tls.context()) as link:
+            async with BrokerLink(self.url, self.key, self.tls.context()) as link:
                 return await work(link)
 
         with Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(connected())
 
 
-def session(ctx: typer.Context, json: bool = False) -> Session:
-    """Return the session of a command, which may have a `--json` of its own."""
-    found = ctx.find_object(Session) or Session()
+def options_of(ctx: typer.Context, json: bool = False) -> GlobalOptions:
+    """Return the global options for a command, which may have a `--json` of its own."""
+    found = ctx.find_object(GlobalOptions) or GlobalOptions()
     return replace(found, json=True) if json else found
 
 

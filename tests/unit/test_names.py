@@ -1,0 +1,58 @@
+"""A class name means one thing in the whole package."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src" / "wherry"
+
+SAME_ROLE = {
+    "Bounds": "the limits of one server, or of the connections of the client",
+    "CatalogCalls": "the calls about topics and subscriptions, of the broker and of the client",
+    "Connection": "one connection of a server, or of the client",
+    "Consumer": "one consumer, of the broker, of the client and of a channel",
+    "Producer": "publishes and gets an answer for each message, in the client and in the intake of queues",
+    "PublishedView": "the answer to a publish as JSON, where it is written and where it is read",
+    "Server": "the server of a wire",
+    "Session": "the state machine of one connection of a wire",
+    "State": "how far a session is; in the core the state of a shard",
+    "Subscription": "a subscription of a topic, and that of a STOMP client to it",
+    "Transaction": "the transaction of a wire: what it collects until the commit",
+    "Transport": "sends bytes or requests to the other side",
+}
+"""Names of classes that have the same role in different places."""
+
+STILL_TO_RENAME = {
+    # wire and queueing
+    *(
+        "Client",
+        "Commit",
+        "Committed",
+        "CutOff",
+        "Figures",
+        "Gathering",
+        "GivenMessage",
+        "Head",
+        "Opened",
+        "Out",
+        "Page",
+    ),
+    *("Publish", "Reader", "Receipts", "Received", "Redrive", "Reply", "Route", "Router", "Stream", "Ticket", "Wire"),
+    # spark
+    *("Entry", "File", "Line", "Options", "Outcome", "Part", "Piece", "Place", "Plan", "Shape", "Sink", "Source"),
+    *("Staged", "Step", "Stretch", "Table", "Topic", "Watch"),
+}
+"""Names that mean two things today. This list only gets shorter."""
+
+
+def test_a_class_name_means_one_thing():
+    modules = defaultdict(list)
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules[node.name].append(str(path.relative_to(SOURCE)))
+    twice = {name: places for name, places in modules.items() if len(places) > 1}
+    assert {name: places for name, places in twice.items() if name not in SAME_ROLE.keys() | STILL_TO_RENAME} == {}
+    assert SAME_ROLE.keys() - twice.keys() == set(), "unique by now: remove it from the list"
