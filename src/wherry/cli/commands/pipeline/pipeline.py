@@ -171,7 +171,7 @@ def _check_declared(seconds: float | None, here: Session) -> None:
     if seconds is not None:
         raise typer.BadParameter("Spark's own pipelines end by themselves", param_hint="--seconds")
     if here.json:
-        raise typer.BadParameter("Spark's own pipelines do not tell how they get on as JSON", param_hint="--json")
+        raise typer.BadParameter("Spark's own pipelines do not report progress as JSON", param_hint="--json")
 
 
 def _after(seconds: float | None) -> Callable[[], bool]:

@@ -128,7 +128,7 @@ def read(
     some = start > file.first or (stop is not None and stop <= file.last)
     with store.open(file.path) as source, pq.ParquetFile(source) as parquet:
         if parquet.metadata.num_rows != file.rows:
-            why = f"{parquet.metadata.num_rows} rows where the manifest says {file.rows}"
+            why = f"{parquet.metadata.num_rows} rows where the manifest has {file.rows}"
             raise Corrupt(store.whole(file.path), 0, why)
         groups = _groups(parquet, start, stop) if some else None
         for batch in parquet.iter_batches(16_384, row_groups=groups, columns=wanted):

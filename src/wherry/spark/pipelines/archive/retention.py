@@ -40,9 +40,9 @@ def check_readers(link: FlightLink, topics: Collection[str], what: str) -> None:
     if alone:
         raise OnlyReader(
             f"{', '.join(alone)}: a queue without a subscription. {what} would be its only reader, so each message"
-            " leaves the topic once it was read there, and a consumer, a replay or a job that comes later does not"
-            f" find it. --consume lets them go; wherry subscription create {alone[0]} NAME, first, holds them for"
-            " somebody else; a topic that is made with --keep age --keep-for 7d keeps them for everybody"
+            " is deleted from the topic once the job has read it, and a later consumer, replay or job does not find it."
+            f" --consume allows that; wherry subscription create {alone[0]} NAME, first, keeps messages for the"
+            " consumers of that subscription; a topic that is made with --keep age --keep-for 7d keeps them for all"
         )
 
 

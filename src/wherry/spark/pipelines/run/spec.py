@@ -28,12 +28,12 @@ _SET_BY_US = {
     **dict.fromkeys(("topic", "payload"), "it is a field of the source"),
     "payloadschema": "the field schema of the source is it",
     "subscription": "each query has one for each of its sources",
-    "url": "--url says which broker",
+    "url": "--url names the broker",
 }
 """Options of a source that the file sets in another way, with the reason."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-NAME = "letters, digits and _, not a digit first: SQL knows it by this name"
+NAME = "letters, digits and _, not a digit first: the name is used in SQL"
 
 
 class PipelineSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -230,7 +230,7 @@ def _wrong_sink(spec: Spec, name: str, sink: PipelineSink) -> Iterator[Fault]:
     if sum(target is not None for target in (sink.topic, sink.parquet, sink.table)) != 1:
         yield f"sinks.{name}", None, "topic, parquet or table, one of the three"
     if sink.partition_by and sink.kind == "topic":
-        yield f"sinks.{name}.partition_by", sink.partition_by, "none, for a topic: that goes by key"
+        yield f"sinks.{name}.partition_by", sink.partition_by, "none, for a topic: there the key decides"
     if sink.kind != "table" and sink.mode == "complete":
         yield f"sinks.{name}.mode", sink.mode, f"append{' or update' * (sink.kind == 'topic')}: nothing is taken back"
 
