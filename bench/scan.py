@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import sys
 
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 
 
 def main() -> None:
     """For ever."""
     url, topic, way = sys.argv[1:]
-    link = Link(url)
+    link = FlightLink(url)
     while True:
         for ticket in link.parts({"topic": topic, "columns": ["offset", "key", "published", "payload"]}):
             for _ in link.read(json.loads(ticket), files=way == "files"):

@@ -7,7 +7,7 @@ import os
 import tempfile
 
 from wherry.spark import session
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.archive.archive import archive
 from wherry.spark.pipelines.archive.seam import whole
 
@@ -17,7 +17,7 @@ TOPIC = "example.readings"
 
 def main() -> None:
     """Archive what is there, publish more, and read all of it."""
-    broker, lake = Link(URL), tempfile.mkdtemp(prefix="example-lake-")
+    broker, lake = FlightLink(URL), tempfile.mkdtemp(prefix="example-lake-")
     broker.action("create-topic", {"name": TOPIC, "partitions": 2, "keep": "age", "keep_ms": 3_600_000})
     spark = session("archive and tail")
     for first in (0, 1_000):

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 
 from wherry.spark import session
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -23,7 +23,7 @@ TOPIC = "example.day"
 spark = session("explore")
 
 # %% A day of orders, made up: more at noon, three cities, a few broken
-Link(URL).action("create-topic", {"name": TOPIC, "partitions": 2})
+FlightLink(URL).action("create-topic", {"name": TOPIC, "partitions": 2})
 made = (
     spark.range(20_000)
     .withColumn("hour", (12 + 4 * f.randn(7)).cast("int") % 24)

@@ -7,7 +7,7 @@ import os
 import tempfile
 
 from wherry.spark import session
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 
 URL = os.environ.get("WHERRY_FLIGHT_URL", "grpc://127.0.0.1:7072")
 HERE, THERE = "example.numbers", "example.squares"
@@ -16,7 +16,7 @@ HERE, THERE = "example.numbers", "example.squares"
 def main() -> None:
     """Some numbers, their squares, and what came of it."""
     for topic in (HERE, THERE):
-        Link(URL).action("create-topic", {"name": topic})
+        FlightLink(URL).action("create-topic", {"name": topic})
     spark = session("stream")
     checkpoint = tempfile.mkdtemp(prefix="example-stream-")  # keep yours: it is what the query remembers
     for first in (0, 500):

@@ -21,7 +21,7 @@ from tests.integration.served import served
 from wherry.broker.calls import log
 from wherry.broker.opening import open as open_broker
 from wherry.journal.bodies import window as windows
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 from wherry.wire.flight.server import serve
 
 T = TypeVar("T")
@@ -77,18 +77,18 @@ def test_a_part_is_ascending_though_its_segments_lie_in_each_other(tmp_path: Pat
 
 
 def test_a_reader_whose_connection_breaks_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    once, broken = Link.once, list[int]()
+    once, broken = FlightLink.once, list[int]()
 
-    def breaking(self: Link, ticket: dict[str, object]) -> Iterator[pa.RecordBatch]:
+    def breaking(self: FlightLink, ticket: dict[str, object]) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(once(self, ticket)):
             if number == 1 and len(broken) < 2:
                 broken.append(number)
                 raise flight.FlightUnavailableError("connection reset")
             yield batch
 
-    monkeypatch.setattr(Link, "once", breaking)
+    monkeypatch.setattr(FlightLink, "once", breaking)
     monkeypatch.setattr(windows, "ROWS_MAX", 300)
-    found = asyncio.run(in_tangled_segments(tmp_path, lambda url: offsets(Link(url, retry_s=5).read(TICKET))))
+    found = asyncio.run(in_tangled_segments(tmp_path, lambda url: offsets(FlightLink(url, retry_s=5).read(TICKET))))
     assert found == list(range(3_000)) and len(broken) == 2
 
 

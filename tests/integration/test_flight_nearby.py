@@ -17,7 +17,7 @@ from wherry.broker.calls import log
 from wherry.journal.disk.real_files import RealFiles
 from wherry.model.errors import HistoryLost
 from wherry.node.config import SecuritySection
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 from wherry.spark.read import nearby
 
 ALL = ["offset", "id", "key", "priority", "due", "expires", "published", "headers", "payload", "partition"]
@@ -29,15 +29,15 @@ class Reader:
     def __init__(self, node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         assert node.node.flight_url is not None
         self.node, self.url = node, node.node.flight_url
-        self.flights, self.link = Flights(self.url), Link(self.url)
+        self.flights, self.link = Flights(self.url), FlightLink(self.url)
         self.over_flight: list[tuple[int, int]] = []
-        once = Link.once
+        once = FlightLink.once
 
-        def noted(link: Link, ticket: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        def noted(link: FlightLink, ticket: dict[str, Any]) -> Iterator[pa.RecordBatch]:
             self.over_flight.append((ticket["start"], ticket["stop"]))
             return once(link, ticket)
 
-        monkeypatch.setattr(Link, "once", noted)
+        monkeypatch.setattr(FlightLink, "once", noted)
 
     def fill(self, count: int, begin: int = 0, **topic: Any) -> None:
         if begin == 0:
@@ -122,15 +122,15 @@ def test_a_file_that_went_is_read_over_flight(reader: Reader, monkeypatch: pytes
     """The broker tells which files, and writes them again before they are opened."""
     reader.fill(1_000)
     reader.flush()
-    ask = Link.ask
+    ask = FlightLink.ask
 
-    def late(link: Link, name: str, body: dict[str, Any], wait_ms: int = 0) -> dict[str, Any]:
+    def late(link: FlightLink, name: str, body: dict[str, Any], wait_ms: int = 0) -> dict[str, Any]:
         found = ask(link, name, body, wait_ms)
         if name == "nearby":
             found["files"] = [[f"{path}.went", blocks] for path, blocks in found["files"]]
         return found
 
-    monkeypatch.setattr(Link, "ask", late)
+    monkeypatch.setattr(FlightLink, "ask", late)
     assert reader.read(files=True, stop=1_000)["offset"].to_pylist() == list(range(1_000))
     assert reader.over_flight == [(0, 1_000)]
 
@@ -147,13 +147,13 @@ def test_a_file_with_other_bytes_is_not_believed(reader: Reader, monkeypatch: py
 def test_a_folder_that_is_not_here_is_asked_for_once(reader: Reader, monkeypatch: pytest.MonkeyPatch):
     reader.fill(1_000)
     reader.flush()
-    asked, ask = list[str](), Link.ask
+    asked, ask = list[str](), FlightLink.ask
 
-    def elsewhere(link: Link, name: str, body: dict[str, Any], wait_ms: int = 0) -> dict[str, Any]:
+    def elsewhere(link: FlightLink, name: str, body: dict[str, Any], wait_ms: int = 0) -> dict[str, Any]:
         asked.append(name)
         return {**ask(link, name, body, wait_ms), "folder": "/no/such/folder"}
 
-    monkeypatch.setattr(Link, "ask", elsewhere)
+    monkeypatch.setattr(FlightLink, "ask", elsewhere)
     for _ in range(2):
         assert reader.read(files=True, stop=1_000)["offset"].to_pylist() == list(range(1_000))
     assert asked == ["nearby"]

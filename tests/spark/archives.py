@@ -12,11 +12,11 @@ from wherry.spark.pipelines.archive import (
     manifest,
     manifest_sums,
 )
-from wherry.spark.pipelines.archive.archive import Options
+from wherry.spark.pipelines.archive.archive import ArchiveOptions
 from wherry.spark.pipelines.archive.manifest_store import store
 
-SMALL = Options(rows_per_task=150, wave=2, grace_s=0, orphan_s=0, consume=True)
-UNDER_WAY = Options(rows_per_task=150, wave=2, grace_s=0, consume=True)
+SMALL = ArchiveOptions(rows_per_task=150, wave=2, grace_s=0, orphan_s=0, consume=True)
+UNDER_WAY = ArchiveOptions(rows_per_task=150, wave=2, grace_s=0, consume=True)
 """Nothing is kept for readers; but what another job wrote is its own."""
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.ports import free_port
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 
 PATIENCE_S = 60
 
@@ -29,7 +29,7 @@ class Broker:
         self.url = f"grpc://127.0.0.1:{self.port}"
         self.http = ""
         self.process: subprocess.Popen[str] | None = None
-        self.link = Link(self.url, retry_s=20)
+        self.link = FlightLink(self.url, retry_s=20)
 
     def start(self) -> None:
         command = [sys.executable, "-m", "wherry", "serve", "--port", "0", "--data", str(self.folder / "data")]

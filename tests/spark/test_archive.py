@@ -21,7 +21,7 @@ from wherry.spark.pipelines.archive import (
 from wherry.spark.pipelines.archive import (
     tasks as archive_tasks,
 )
-from wherry.spark.pipelines.archive.archive import Options, archive, verify
+from wherry.spark.pipelines.archive.archive import ArchiveOptions, archive, verify
 from wherry.spark.pipelines.archive.manifest_store import store
 from wherry.spark.pipelines.archive.seam import archived
 
@@ -89,7 +89,7 @@ def test_a_job_that_dies_is_made_up_for_by_the_next(spark, broker, tmp_path, mon
 
 KILLED = """
 import os, signal, sys
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.archive import archive, files, manifest
 url, topic, to, where, point = sys.argv[1:]
 module = {"archive": archive, "files": files, "manifest": manifest}[where]
@@ -101,7 +101,7 @@ def dies(*args):
     return real(*args)
 setattr(module, point, dies)
 archive.archive_tasks.run = lambda spark, work, tasks, on_done=None: [work(task) for task in tasks]
-archive.archive(None, Link(url), topic, to, archive.Options(rows_per_task=100, wave=1, consume=True))
+archive.archive(None, FlightLink(url), topic, to, archive.ArchiveOptions(rows_per_task=100, wave=1, consume=True))
 """
 
 
@@ -195,7 +195,7 @@ def test_what_went_unarchived_is_told(spark, broker, tmp_path):
     with pytest.raises(HistoryLost, match="on-loss go-on"):
         archive(spark, broker.link, topic, str(tmp_path), SMALL)
     left = len(broker.rows(topic))
-    done = archive(spark, broker.link, topic, str(tmp_path), Options(go_on_after_loss=True))
+    done = archive(spark, broker.link, topic, str(tmp_path), ArchiveOptions(go_on_after_loss=True))
     assert (done.rows, done.ends) == (left, {0: 80})
     here = store(str(tmp_path)).under(manifest.folder(topic))
     assert manifest.need(here, topic).lost == [(0, 20, 80 - left)]
@@ -204,18 +204,18 @@ def test_what_went_unarchived_is_told(spark, broker, tmp_path):
 def test_a_subscription_that_was_deleted_is_told(spark, broker, tmp_path):
     topic = broker.create()
     broker.publish(topic, texts(0, 5))
-    archive(spark, broker.link, topic, str(tmp_path), Options(subscription="lake", consume=True))
+    archive(spark, broker.link, topic, str(tmp_path), ArchiveOptions(subscription="lake", consume=True))
     broker.link.action("unsubscribe", {"topic": topic, "name": "lake"})
     with pytest.raises(WherryError, match=r"'lake' of the archive .* was deleted"):
         archive(spark, broker.link, topic, str(tmp_path), SMALL)
-    archive(spark, broker.link, topic, str(tmp_path), Options(go_on_after_loss=True))
+    archive(spark, broker.link, topic, str(tmp_path), ArchiveOptions(go_on_after_loss=True))
     assert list(broker.subscriptions(topic)) == ["lake"]
 
 
 def test_a_topic_that_was_made_anew_is_no_more_of_the_same(spark, broker, tmp_path):
     topic = broker.create()
     broker.publish(topic, texts(0, 5))
-    archive(spark, broker.link, topic, str(tmp_path), Options(subscription="lake", consume=True))
+    archive(spark, broker.link, topic, str(tmp_path), ArchiveOptions(subscription="lake", consume=True))
     broker.link.action("delete-topic", {"topic": topic})
     broker.link.action("create-topic", {"name": topic})
     broker.link.action("subscribe", {"topic": topic, "name": "lake"})

@@ -23,9 +23,9 @@ from wherry.spark.pipelines.archive import (
     manifest_store,
     manifest_sums,
 )
-from wherry.spark.pipelines.archive.archive import Options, archive
+from wherry.spark.pipelines.archive.archive import ArchiveOptions, archive
 from wherry.spark.pipelines.archive.compact import groups
-from wherry.spark.pipelines.archive.manifest import File
+from wherry.spark.pipelines.archive.manifest import ArchiveFile
 from wherry.spark.pipelines.archive.manifest_store import store
 
 
@@ -35,11 +35,11 @@ def test_a_merge_that_only_an_executor_sees_replaces_nothing(tmp_path):
     for name in "ab":
         (tmp_path / name).write_bytes(b"x")
     both = [
-        File(path=name, partition=0, date="", first=n, last=n, rows=1, bytes=1, content=1, sum="1")
+        ArchiveFile(path=name, partition=0, date="", first=n, last=n, rows=1, bytes=1, content=1, sum="1")
         for n, name in enumerate("ab")
     ]
     found = manifest.append(here, "x", {0: (0, 2)}, both, [])
-    merged = File(path="c", partition=0, date="", first=0, last=1, rows=2, bytes=2, content=2, sum="2")
+    merged = ArchiveFile(path="c", partition=0, date="", first=0, last=1, rows=2, bytes=2, content=2, sum="2")
     with pytest.raises(StorageError, match="there is no file"):
         manifest.compact(here, "x", both, [merged])
     (tmp_path / "c").write_bytes(b"x")
@@ -64,26 +64,26 @@ def test_what_was_merged_and_removed_is_forgotten(spark, broker, tmp_path):
     here = store(str(tmp_path)).under(manifest.folder(topic))
     for first in range(0, 60, 20):
         broker.publish(topic, texts(first, 20))
-        archive(spark, broker.link, topic, str(tmp_path), Options(compact=False))
-    archive(spark, broker.link, topic, str(tmp_path), Options())
+        archive(spark, broker.link, topic, str(tmp_path), ArchiveOptions(compact=False))
+    archive(spark, broker.link, topic, str(tmp_path), ArchiveOptions())
     assert len(manifest.need(here, topic).replaced) == 3
     archive(spark, broker.link, topic, str(tmp_path), SMALL)  # removes them, and has nothing to commit
     broker.publish(topic, texts(60, 20))
-    archive(spark, broker.link, topic, str(tmp_path), Options(compact=False))
+    archive(spark, broker.link, topic, str(tmp_path), ArchiveOptions(compact=False))
     assert manifest.need(here, topic).replaced == {}
     assert archive_of(topic, tmp_path) == log_of(broker, topic)
 
 
 def test_compaction_keeps_rows_and_sums(spark, broker, tmp_path):
     topic = broker.create(partitions=2, keep="age", keep_ms=3_600_000)
-    loose = Options(rows_per_task=40, compact=False)
+    loose = ArchiveOptions(rows_per_task=40, compact=False)
     for first in range(0, 400, 100):
         broker.publish(topic, texts(first, 100), key=keys(100))
         before = archive(spark, broker.link, topic, str(tmp_path), loose)
     assert before.archived_files >= 8
     here = store(str(tmp_path)).under(manifest.folder(topic))
     seen = manifest.need(here, topic)
-    after = archive(spark, broker.link, topic, str(tmp_path), Options())
+    after = archive(spark, broker.link, topic, str(tmp_path), ArchiveOptions())
     assert after.archived_files == 2
     assert (after.archived_rows, after.sum) == (before.archived_rows, before.sum)
     assert archive_of(topic, tmp_path) == log_of(broker, topic)
@@ -95,10 +95,10 @@ def test_compaction_that_lost_a_row_is_refused(tmp_path):
     here = store(str(tmp_path))
     manifest.begun(here, "t", "s", "x")
     (tmp_path / "a").write_bytes(b"x")
-    one = File(path="a", partition=0, date="", first=0, last=1, rows=2, bytes=1, content=1, sum="2")
+    one = ArchiveFile(path="a", partition=0, date="", first=0, last=1, rows=2, bytes=1, content=1, sum="2")
     found = manifest.append(here, "x", {0: (0, 2)}, [one], [])
     with pytest.raises(Corrupt, match="rows and sum differ"):
-        manifest.compact(here, "x", found.files, [File(**{**_fields(one), "rows": 1})])
+        manifest.compact(here, "x", found.files, [ArchiveFile(**{**_fields(one), "rows": 1})])
 
 
 def _fields(file):
@@ -123,14 +123,14 @@ def test_files_are_as_large_as_asked_and_by_day(tmp_path):
     assert pq.read_schema(tmp_path / files[0].path).equals(LOGGED)
     some = pa.Table.from_batches(archive_files.read(here, files[1], ["offset"], 2_600, 2_650))
     assert some.column("offset").to_pylist() == list(range(2_600, 2_650))
-    damaged = File(**{**_fields(files[0]), "sum": "0" * 16})
+    damaged = ArchiveFile(**{**_fields(files[0]), "sum": "0" * 16})
     with pytest.raises(Corrupt, match="rows with sum"):
         archive_files.checked(here, damaged)
 
 
 def test_small_files_of_a_day_become_large_ones():
     def file(first, size, date="d", partition=0):
-        return File(
+        return ArchiveFile(
             path=f"{first}",
             partition=partition,
             date=date,

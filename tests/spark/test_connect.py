@@ -16,7 +16,7 @@ from tests.spark.brokers import broker as started
 from wherry.model.errors import InvalidInput
 from wherry.spark import session
 from wherry.spark.java import java_home
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.cluster import path_of_python, spark_home
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -76,7 +76,7 @@ def test_a_pipeline_runs_by_spark_connect_with_key_and_ca(tmp_path):
     with started(tmp_path, "--keys", "on", *TLS) as own, server(tmp_path) as master:
         url, key = own.url.replace("grpc://", "grpc+tls://"), (tmp_path / "data" / "admin.key").read_text().strip()
         ca = str(CERTIFICATES / "authority.pem")
-        own.link = Link(url, key, ca, 20)
+        own.link = FlightLink(url, key, ca, 20)
         own.link.action("create-topic", {"name": "numbers"})
         own.publish("numbers", [*(json.dumps({"n": n}).encode() for n in range(50)), b"{}"])
         (tmp_path / "far.toml").write_text(PIPELINE.format(folder=tmp_path))

@@ -55,7 +55,7 @@ def test_rows_of_another_topic_than_the_option_says_are_refused(queries, broker,
     other = broker.create(name="other")
     broker.link.action("subscribe", {"topic": other, "name": "workers"})
     bury(broker.http, other, *(f"m{n}" for n in range(20)), reason="bad")
-    with pytest.raises(PySparkException, match=f"dead letters of {other}, as the option topic says"):
+    with pytest.raises(PySparkException, match=f"dead letters of {other}, as the option topic asks"):
         queries.save(queries.load(buried, table="dead"), other, table="dead")
     for topic in (buried, other):
         assert broker.subscriptions(topic)["workers"]["dead"] == 20

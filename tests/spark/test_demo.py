@@ -11,12 +11,12 @@ from wherry.cli.main import app
 from wherry.spark.pipelines.demo.demo import (
     DRAIN_S,
     Counts,
-    Moment,
     Story,
+    Totals,
     _is_over,
 )
 from wherry.spark.pipelines.demo.picture import chart, rates, spark_line
-from wherry.spark.pipelines.run.figures import Figures
+from wherry.spark.pipelines.run.figures import QueryFigures
 
 PATIENCE_S = 300
 
@@ -43,7 +43,7 @@ def test_it_runs_and_leaves_a_picture_only(tmp_path):
 
 
 def test_it_is_stopped_before_there_is_anything_to_show(monkeypatch, tmp_path):
-    figures = [Figures(query="large", target="topic orders.large")]
+    figures = [QueryFigures(query="large", target="topic orders.large")]
     monkeypatch.setattr("wherry.spark.pipelines.demo.demo.demo", lambda *_, **__: Story([], figures, Counts(), 1.0))
     for words in ((), ("--json",)):
         told = CliRunner().invoke(app, ["demo", "--picture", str(tmp_path / "p.png"), *words])
@@ -53,8 +53,8 @@ def test_it_is_stopped_before_there_is_anything_to_show(monkeypatch, tmp_path):
 
 
 def test_it_ends_when_all_is_through_and_not_much_later_than_it_should():
-    large = Figures(query="large", target="topic orders.large", rows_in=90, rows_out=40, lag=10)
-    story = Story([Moment(5, 100, 90, 0, 0, 10)], [large], Counts(published=100, consumed=40), 1.0)
+    large = QueryFigures(query="large", target="topic orders.large", rows_in=90, rows_out=40, lag=10)
+    story = Story([Totals(5, 100, 90, 0, 0, 10)], [large], Counts(published=100, consumed=40), 1.0)
     assert not _is_over(story, 6)
     assert not story.counts.ending
     assert not _is_over(story, 5)
@@ -63,12 +63,12 @@ def test_it_ends_when_all_is_through_and_not_much_later_than_it_should():
     assert _is_over(story, 5)
     story.counts.consumed = 39
     assert not _is_over(story, 5)
-    story.moments.append(Moment(5 + DRAIN_S, 100, 100, 0, 39, 0))
+    story.moments.append(Totals(5 + DRAIN_S, 100, 100, 0, 39, 0))
     assert _is_over(story, 5)
 
 
 def test_rates_and_lines():
-    moments = [Moment(second, 100 * second, 50 * second, 0, 0, 0) for second in range(5)]
+    moments = [Totals(second, 100 * second, 50 * second, 0, 0, 0) for second in range(5)]
     assert rates(moments, "published") == [0.0, 100.0, 100.0, 100.0, 100.0]
     assert spark_line([0, 1, 2, 4], 4, 4) == " ▂▄█"
     assert spark_line([4.0] * 100, 10, 4) == "█" * 10

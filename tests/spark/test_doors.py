@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from tests.integration.shell import CERTIFICATES, TLS
 from tests.spark.brokers import broker as started
 from wherry.model.errors import AlreadyExists, Forbidden, InvalidInput, Unauthorized, Unavailable
-from wherry.spark.link import Link, link
+from wherry.spark.link import FlightLink, link
 from wherry.spark.options import parse
 from wherry.spark.read.batch import BatchReader
 from wherry.spark.schema import MESSAGES
@@ -53,7 +53,7 @@ def locked(tmp_path_factory):
     with started(folder, "--keys", "on") as own:
         admin = (folder / "data" / "admin.key").read_text().strip()
         for topic in ("t", "u"):
-            Link(own.url, admin).action("create-topic", {"name": topic})
+            FlightLink(own.url, admin).action("create-topic", {"name": topic})
 
         def token(name, *rights):
             flags = [word for right in rights for word in ("--right", right)]
@@ -80,12 +80,12 @@ def written(url, token, topic, key, *payloads, **options):
 )
 def test_whoever_goes_on_under_another_key_writes_nothing_twice(locked, key, options):
     own, admin, token = locked
-    before = Link(own.url, admin).action("extents", {"topic": "t"})["stop"]["0"]
+    before = FlightLink(own.url, admin).action("extents", {"topic": "t"})["stop"]["0"]
     alice, bob = token("alice", "publish:t"), token("bob", "publish:*")
     assert written(own.url, alice, "t", key, b"a", b"b", **options)
     assert not written(own.url, bob, "t", key, b"a", b"b", **options)
     assert not written(own.url, alice, "t", key, b"a", b"b", **options)
-    assert Link(own.url, admin).action("extents", {"topic": "t"})["stop"]["0"] == before + 2
+    assert FlightLink(own.url, admin).action("extents", {"topic": "t"})["stop"]["0"] == before + 2
     stranger = token("stranger", "publish:u")
     with pytest.raises(Forbidden):
         written(own.url, stranger, "u", key or "spark/key/t/nightly", b"x")

@@ -11,7 +11,7 @@ from tests.ports import free_port
 from tests.spark.brokers import broker as started
 from wherry.model.errors import HistoryLost, InvalidInput, NotFound, Unavailable, WherryError
 from wherry.spark.faults import error_of, passes
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 
 
 def test_a_code_and_its_fields():
@@ -53,7 +53,7 @@ def test_errors_of_a_real_broker(broker):
 
 
 def test_nobody_there():
-    nobody = Link(f"grpc://127.0.0.1:{free_port()}", retry_s=0.5)
+    nobody = FlightLink(f"grpc://127.0.0.1:{free_port()}", retry_s=0.5)
     began = time.monotonic()
     with pytest.raises(Unavailable):
         nobody.action("topics", {})

@@ -6,7 +6,7 @@ from wherry.core.state.stages import STAGE_BYTES_MAX
 from wherry.model.calls.where import Where
 from wherry.model.errors import InvalidInput
 from wherry.spark.link import link
-from wherry.spark.options import BYTES_PER_BATCH, ROWS_PER_BATCH, ROWS_PER_TASK, URL, Place, parse
+from wherry.spark.options import BYTES_PER_BATCH, ROWS_PER_BATCH, ROWS_PER_TASK, URL, LogPoint, parse
 
 NOW_MS = 1_700_000_000_000
 
@@ -20,7 +20,7 @@ def bare(monkeypatch):
 def test_a_topic_is_enough():
     options = parse({"topic": "orders"})
     assert (options.url, options.key, options.topics, options.table) == (URL, None, ("orders",), "messages")
-    assert (options.start, options.stop, options.where) == (Place("earliest"), Place("latest"), Where())
+    assert (options.start, options.stop, options.where) == (LogPoint("earliest"), LogPoint("latest"), Where())
     limits = (options.rows_per_task, options.rows_per_batch, options.bytes_per_batch)
     assert limits == (ROWS_PER_TASK, ROWS_PER_BATCH, BYTES_PER_BATCH)
     assert (options.payload, options.subscription, options.fail_on_data_loss) == ("bytes", None, True)
@@ -63,7 +63,7 @@ def test_filters():
 )
 def test_times(text, time_ms):
     options = parse({"topic": "t", "startingTime": text, "endingTime": text}, NOW_MS)
-    assert options.start == options.stop == Place(time_ms=time_ms)
+    assert options.start == options.stop == LogPoint(time_ms=time_ms)
 
 
 def test_places_as_flight_says_them():
@@ -71,7 +71,7 @@ def test_places_as_flight_says_them():
     assert offsets.start.of("a") == {"offsets": {"0": 17, "2": 3}}
     assert offsets.start.of("b") == {"offsets": {}}
     assert offsets.stop.of("a") == "latest"
-    assert Place(time_ms=5).of("a") == {"time_ms": 5}
+    assert LogPoint(time_ms=5).of("a") == {"time_ms": 5}
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from wherry.model import limits
 from wherry.model.errors import InvalidInput, WherryError
+from wherry.spark.pipelines.run.address import BrokerAddress
 from wherry.spark.pipelines.run.frames import TOLD
-from wherry.spark.pipelines.run.place import Place
 from wherry.spark.pipelines.run.run import Pipeline, reason
 from wherry.spark.pipelines.run.spec import read
 
@@ -91,7 +91,7 @@ def orders(first, count):
 def run(spark, broker, path, **how):
     return {
         each.query: each
-        for each in Pipeline(spark, read(path), Place(broker.url), once=True, consume=True).run(lambda _: None)
+        for each in Pipeline(spark, read(path), BrokerAddress(broker.url), once=True, consume=True).run(lambda _: None)
     }
 
 
@@ -135,7 +135,7 @@ def test_a_pipeline_runs_is_run_again_and_its_bad_rows_are_dead_letters(spark, b
 def plain(spark, broker, path, text):
     """A pipeline whose name is that of the file."""
     path.write_text(text)
-    return Pipeline(spark, read(path), Place(broker.url), once=True, consume=True)
+    return Pipeline(spark, read(path), BrokerAddress(broker.url), once=True, consume=True)
 
 
 TWO = """
@@ -272,9 +272,9 @@ def test_sql_that_does_not_hold_is_told_before_anything_starts(spark, broker, ma
 
 
 def test_only_a_spark_without_our_environment_is_told_key_and_ca():
-    place = Place("grpc+tls://b:7072", "wk_1", "/ca.pem")
-    assert place.options("sc://there:15002") == {"url": place.url, "apiKey": "wk_1", "ca": "/ca.pem"}
-    assert Place(place.url).options("sc://there:15002") == place.options("local[2]") == {"url": place.url}
+    address = BrokerAddress("grpc+tls://b:7072", "wk_1", "/ca.pem")
+    assert address.options("sc://there:15002") == {"url": address.url, "apiKey": "wk_1", "ca": "/ca.pem"}
+    assert BrokerAddress(address.url).options("sc://there:15002") == address.options("local[2]") == {"url": address.url}
 
 
 FAILING = """

@@ -12,18 +12,18 @@ import pytest
 from wherry.model.calls.where import Where
 from wherry.model.errors import AlreadyExists, HistoryLost, InvalidInput, NotFound, WherryError
 from wherry.spark.pipelines.archive import manifest, manifest_store
-from wherry.spark.pipelines.archive.archive import Options, archive
-from wherry.spark.pipelines.archive.manifest import File, Manifest
+from wherry.spark.pipelines.archive.archive import ArchiveOptions, archive
+from wherry.spark.pipelines.archive.manifest import ArchiveFile, Manifest
 from wherry.spark.pipelines.archive.manifest_store import store
 from wherry.spark.pipelines.backfill import backfill as backfills
 from wherry.spark.pipelines.backfill import files as backfill_files
 from wherry.spark.pipelines.backfill.backfill import backfill
-from wherry.spark.pipelines.backfill.files import Names, Source
+from wherry.spark.pipelines.backfill.files import ColumnNames, SourceFile
 from wherry.spark.pipelines.replay import ledger as replay_ledger
 from wherry.spark.pipelines.replay.replay import (
-    Ask,
     Chunk,
-    Plan,
+    ReplayPlan,
+    ReplayRequest,
     chunks,
     replay,
     with_files,
@@ -77,7 +77,7 @@ def dies():
 def test_a_replay_of_a_log_is_taken_up_and_done_once(spark, broker, small, dies, monkeypatch, behind):
     here, there, job = broker.create(partitions=2, **STREAM), broker.create(partitions=2), name()
     broker.publish(here, texts(0, 200), key=keys(200))
-    ask = Ask(topic=here, into=there)
+    ask = ReplayRequest(topic=here, into=there)
     with monkeypatch.context() as patched:
         dies(patched, 4, behind=behind)
         with pytest.raises(RuntimeError, match="planned"):
@@ -96,7 +96,7 @@ def test_a_replay_of_a_log_is_taken_up_and_done_once(spark, broker, small, dies,
     assert (again.rows, again.rows_before, again.repeated) == (0, 200, True)
     assert len(broker.payloads(there)) == 200
     with pytest.raises(AlreadyExists, match="terms was"):
-        replay(spark, broker.link, job, Ask(topic=here, into=there, where=Where(keys=["k1"])))
+        replay(spark, broker.link, job, ReplayRequest(topic=here, into=there, where=Where(keys=["k1"])))
 
 
 def test_a_replay_of_an_archive_by_key_and_time(spark, broker, small, tmp_path):
@@ -106,14 +106,16 @@ def test_a_replay_of_an_archive_by_key_and_time(spark, broker, small, tmp_path):
     middle = int(time.time() * 1_000)
     time.sleep(0.05)
     broker.publish(here, texts(100, 100), key=keys(100))
-    archive(spark, broker.link, here, str(tmp_path), Options(consume=True))
+    archive(spark, broker.link, here, str(tmp_path), ArchiveOptions(consume=True))
     assert broker.rows(here) == []
     where = Where(keys=["k1", "k2"], from_ms=middle)
     job = name()
-    done = replay(spark, broker.link, job, Ask(topic=here, into=there, archive=str(tmp_path), where=where))
+    done = replay(spark, broker.link, job, ReplayRequest(topic=here, into=there, archive=str(tmp_path), where=where))
     assert done.rows == 40
     assert broker.payloads(there) == [text for n, text in enumerate(texts(100, 100)) if n % 5 in (1, 2)]
-    assert replay(spark, broker.link, job, Ask(topic=here, into=there, archive=str(tmp_path), where=where)).repeated
+    assert replay(
+        spark, broker.link, job, ReplayRequest(topic=here, into=there, archive=str(tmp_path), where=where)
+    ).repeated
 
 
 def test_a_replay_keeps_its_rate(spark, broker, monkeypatch):
@@ -127,7 +129,7 @@ def test_a_replay_keeps_its_rate(spark, broker, monkeypatch):
 
     monkeypatch.setattr(replay_ledger.Ledger, "commit", commit)
     monkeypatch.setattr(replay_ledger, "WAVE", 2)
-    replay(spark, broker.link, name(), Ask(topic=here, into=there, rate=40.0))
+    replay(spark, broker.link, name(), ReplayRequest(topic=here, into=there, rate=40.0))
     assert len(broker.payloads(there)) == 60
     shown = [times[str(chunk)] for chunk in range(6)]
     assert shown == sorted(shown)
@@ -140,10 +142,12 @@ def test_a_rate_is_of_messages_that_are_wanted(spark, broker, monkeypatch, tmp_p
     here, there = broker.create(partitions=2, **STREAM), broker.create()
     broker.publish(here, texts(0, 2_000), key=[f"k{n % 50}" for n in range(2_000)])
     if archived:
-        archive(spark, broker.link, here, str(tmp_path), Options())
+        archive(spark, broker.link, here, str(tmp_path), ArchiveOptions())
     waited = []
     monkeypatch.setattr(replay_ledger.Pace, "wait", lambda self, rows: waited.append(rows))
-    ask = Ask(topic=here, into=there, where=Where(keys=["k7"]), rate=40.0, archive=str(tmp_path) if archived else None)
+    ask = ReplayRequest(
+        topic=here, into=there, where=Where(keys=["k7"]), rate=40.0, archive=str(tmp_path) if archived else None
+    )
     done = replay(spark, broker.link, name(), ask)
     assert (done.rows, sum(waited), max(waited)) == (40, 40, 10)
     assert done.chunks == len(waited) <= 6
@@ -151,7 +155,7 @@ def test_a_rate_is_of_messages_that_are_wanted(spark, broker, monkeypatch, tmp_p
 
 
 def test_chunks_by_what_is_wanted():
-    plan = Plan(
+    plan = ReplayPlan(
         topic="t",
         into="u",
         archive=None,
@@ -176,14 +180,14 @@ def test_what_is_gone_is_told_with_where_it_went_and_the_name_stays_free(spark, 
     advance = {"topic": here, "subscription": "w"}
     broker.link.action("advance", {**advance, "offsets": {0: 10}})
     with pytest.raises(HistoryLost, match=r"offset 0 is gone.*a queue, and it was settled by w.*still free"):
-        replay(spark, broker.link, job, Ask(topic=here, into=there))
+        replay(spark, broker.link, job, ReplayRequest(topic=here, into=there))
     assert list(broker.subscriptions(here)) == ["w"]
-    later = Ask(topic=here, into=there, where=Where(from_ms=middle))
+    later = ReplayRequest(topic=here, into=there, where=Where(from_ms=middle))
     assert replay(spark, broker.link, job, later).rows == 50, "none of what is gone was asked for"
     broker.link.action("advance", {**advance, "offsets": {0: 100}})
     with pytest.raises(HistoryLost, match="settled by w"):
         replay(spark, broker.link, name(), later)
-    go_on = Ask(topic=here, into=there, go_on_after_loss=True)
+    go_on = ReplayRequest(topic=here, into=there, go_on_after_loss=True)
     assert replay(spark, broker.link, name(), go_on).rows == 0
 
 
@@ -198,35 +202,35 @@ def test_a_stream_is_what_there_is_of_it_unless_a_time_before_is_asked_for(spark
         time.sleep(0.05)
     broker.link.action("create-topic", {"name": here, "keep_ms": 3_600_000})
     with pytest.raises(HistoryLost, match="keeps messages by age"):
-        replay(spark, broker.link, name(), Ask(topic=here, into=there))  # nothing at all is left
+        replay(spark, broker.link, name(), ReplayRequest(topic=here, into=there))  # nothing at all is left
     broker.publish(here, texts(30, 5))
     now = int(time.time() * 1_000)
     for where in (Where(), Where(from_ms=now - 600_000)):  # nothing that it keeps is gone
-        assert replay(spark, broker.link, name(), Ask(topic=here, into=there, where=where)).rows == 5
+        assert replay(spark, broker.link, name(), ReplayRequest(topic=here, into=there, where=where)).rows == 5
     with pytest.raises(HistoryLost, match="keeps messages by age"):
-        replay(spark, broker.link, name(), Ask(topic=here, into=there, where=Where(from_ms=now - 7_200_000)))
+        replay(spark, broker.link, name(), ReplayRequest(topic=here, into=there, where=Where(from_ms=now - 7_200_000)))
 
 
 def test_nothing_to_replay_is_done_too(spark, broker):
     here, there, job = broker.create(), broker.create(), name()
-    ask = Ask(topic=here, into=there, where=Where(keys=["nobody"]))
+    ask = ReplayRequest(topic=here, into=there, where=Where(keys=["nobody"]))
     assert (replay(spark, broker.link, job, ask).rows, replay(spark, broker.link, job, ask).repeated) == (0, True)
 
 
 def test_what_cannot_be_replayed_is_said_before_anything_is_done(spark, broker, tmp_path):
     here = broker.create()
     with pytest.raises(NotFound, match="nobody"):
-        replay(spark, broker.link, name(), Ask(topic=here, into="nobody"))
+        replay(spark, broker.link, name(), ReplayRequest(topic=here, into="nobody"))
     with pytest.raises(InvalidInput, match="keep_ids"):
-        replay(spark, broker.link, name(), Ask(topic=here, into=here, keep_ids=True))
+        replay(spark, broker.link, name(), ReplayRequest(topic=here, into=here, keep_ids=True))
     with pytest.raises(InvalidInput, match="an archive of topic"):
-        replay(spark, broker.link, name(), Ask(topic=here, into=here, archive=str(tmp_path)))
+        replay(spark, broker.link, name(), ReplayRequest(topic=here, into=here, archive=str(tmp_path)))
     with pytest.raises(InvalidInput, match="job"):
-        replay(spark, broker.link, "x" * 200, Ask(topic=here, into=here))
+        replay(spark, broker.link, "x" * 200, ReplayRequest(topic=here, into=here))
 
 
 def test_chunks_cover_every_offset_once():
-    plan = Plan(
+    plan = ReplayPlan(
         topic="t",
         into="u",
         archive=None,
@@ -245,7 +249,7 @@ def test_a_job_outlives_the_memory_of_its_commits(spark, broker, small, dies, mo
     """The broker remembers 100,000 keys; what a job is and how far it is lies in the topic of jobs."""
     here, there, job = broker.create(**STREAM), broker.create(), name()
     broker.publish(here, texts(0, 200))
-    ask = Ask(topic=here, into=there, where=Where(keys=None))
+    ask = ReplayRequest(topic=here, into=there, where=Where(keys=None))
     with monkeypatch.context() as patched:
         dies(patched, at, behind=True)
         if at == 4:
@@ -258,15 +262,15 @@ def test_a_job_outlives_the_memory_of_its_commits(spark, broker, small, dies, mo
     assert (done.rows + done.rows_before, done.repeated) == (200, at == 100)
     assert broker.payloads(there) == texts(0, 200)
     with pytest.raises(AlreadyExists, match="terms was"):
-        replay(spark, broker.link, job, Ask(topic=here, into=there, where=Where(keys=["k1"])))
+        replay(spark, broker.link, job, ReplayRequest(topic=here, into=there, where=Where(keys=["k1"])))
 
 
 def test_a_plan_that_went_is_not_made_again(spark, broker, monkeypatch):
     here, there, job = broker.create(**STREAM), broker.create(), name()
-    replay(spark, broker.link, job, Ask(topic=here, into=there))
+    replay(spark, broker.link, job, ReplayRequest(topic=here, into=there))
     monkeypatch.setattr(replay_ledger, "notes", lambda link, key: iter(()))
     with pytest.raises(NotFound, match="use another name"):
-        replay(spark, broker.link, job, Ask(topic=here, into=there))
+        replay(spark, broker.link, job, ReplayRequest(topic=here, into=there))
 
 
 def test_a_job_has_so_many_chunks_at_most(monkeypatch, tmp_path):
@@ -279,7 +283,7 @@ def test_a_job_has_so_many_chunks_at_most(monkeypatch, tmp_path):
     lines.write_text("due,payload\n" + f"{DUE_MS},{'x' * 100}\n" * 2_000)
     for path in (file, lines):
         source = [backfill_files.source(str(path))]
-        plan = backfills._planned("t", source, Names(), 4.0)
+        plan = backfills._planned("t", source, ColumnNames(), 4.0)
         assert len(backfill_files.pieces(source, plan.chunk_rows, plan.chunk_bytes)) == 20
 
 
@@ -300,10 +304,10 @@ def test_what_a_job_has_still_to_read_stays_in_the_log(spark, broker, small, die
     with monkeypatch.context() as patched:
         dies(patched, 4, behind=True)
         with pytest.raises(RuntimeError, match="planned"):
-            replay(spark, broker.link, job, Ask(topic=here, into=there))
+            replay(spark, broker.link, job, ReplayRequest(topic=here, into=there))
     broker.link.action("advance", {"topic": here, "subscription": "w", "offsets": ends})
     assert len(broker.rows(here)) == 200
-    assert replay(spark, broker.link, job, Ask(topic=here, into=there)).rows > 0
+    assert replay(spark, broker.link, job, ReplayRequest(topic=here, into=there)).rows > 0
     assert sorted(broker.payloads(there)) == sorted(texts(0, 200))
     assert list(broker.subscriptions(here)) == ["w"]
     assert broker.rows(here) == [], "and nothing is held any more"
@@ -312,7 +316,7 @@ def test_what_a_job_has_still_to_read_stays_in_the_log(spark, broker, small, die
 def test_a_replay_takes_nothing_from_a_queue_that_nobody_reads_yet(spark, broker):
     here, there = broker.create(), broker.create()
     broker.publish(here, texts(0, 20))
-    assert replay(spark, broker.link, name(), Ask(topic=here, into=there)).rows == 20
+    assert replay(spark, broker.link, name(), ReplayRequest(topic=here, into=there)).rows == 20
     assert broker.subscriptions(here) == {}
     broker.link.action("subscribe", {"topic": here, "name": "w", "start": "earliest"})
     assert broker.payloads(here) == texts(0, 20)
@@ -327,21 +331,21 @@ def test_what_went_before_it_was_read_is_told(spark, broker, small, dies, monkey
     with monkeypatch.context() as patched:
         dies(patched, 2, behind=True)
         with pytest.raises(RuntimeError, match="planned"):
-            replay(spark, broker.link, job, Ask(topic=here, into=there))
+            replay(spark, broker.link, job, ReplayRequest(topic=here, into=there))
     broker.link.action("unsubscribe", {"topic": here, "name": f"replay-{job}"})
     with pytest.raises(WherryError, match="was deleted"):
-        replay(spark, broker.link, job, Ask(topic=here, into=there))
+        replay(spark, broker.link, job, ReplayRequest(topic=here, into=there))
     broker.link.action("subscribe", {"topic": here, "name": f"replay-{job}", "start": "latest"})
     broker.link.action("advance", {"topic": here, "subscription": "w", "offsets": {0: 70}})
     with pytest.raises(HistoryLost, match="on-loss go-on"):
-        replay(spark, broker.link, job, Ask(topic=here, into=there))
-    done = replay(spark, broker.link, job, Ask(topic=here, into=there, go_on_after_loss=True))
+        replay(spark, broker.link, job, ReplayRequest(topic=here, into=there))
+    done = replay(spark, broker.link, job, ReplayRequest(topic=here, into=there, go_on_after_loss=True))
     assert done.rows + done.rows_before == 40 + 30
 
 
 def test_a_chunk_of_an_archive_goes_to_its_task_with_its_files_only():
     def file(partition, first, last):
-        return File(
+        return ArchiveFile(
             path=f"{first}",
             partition=partition,
             date="",
@@ -362,7 +366,7 @@ def test_a_chunk_of_an_archive_goes_to_its_task_with_its_files_only():
 
 def test_no_secret_of_a_url_is_kept(spark, broker, monkeypatch, tmp_path):
     secret = "s3://KEY:SECRET@lake/x.csv?region=eu-west-1"
-    kept = backfills._planned("t", [Source(url=secret, format="csv", bytes=1, digest="d")], Names(), None)
+    kept = backfills._planned("t", [SourceFile(url=secret, format="csv", bytes=1, digest="d")], ColumnNames(), None)
     assert kept.files[0].url == "s3://lake/x.csv"
     here, there, job = broker.create(), broker.create(), name()
     opened, there_is = manifest_store._opened, tmp_path.as_uri()
@@ -371,8 +375,8 @@ def test_no_secret_of_a_url_is_kept(spark, broker, monkeypatch, tmp_path):
     )
     lake, later = "s3://KEY:SECRET@lake/a?region=eu-west-1", "s3://OTHER:SECRET@lake/a"
     manifest.begun(store(lake).under(manifest.folder(here)), here, "s", "x")
-    assert replay(spark, broker.link, job, Ask(topic=here, into=there, archive=lake)).rows == 0
-    assert replay(spark, broker.link, job, Ask(topic=here, into=there, archive=later)).repeated
+    assert replay(spark, broker.link, job, ReplayRequest(topic=here, into=there, archive=lake)).rows == 0
+    assert replay(spark, broker.link, job, ReplayRequest(topic=here, into=there, archive=later)).repeated
     records = [row["payload"] for row in broker.rows(replay_ledger.JOBS) if row["key"] == f"replay/{job}"]
     assert any(b"s3://lake/a" in each for each in records)
     assert not any(b"SECRET" in each for each in records)
@@ -396,21 +400,23 @@ def test_a_backfill_that_died_is_taken_up(spark, broker, small, dies, monkeypatc
     with monkeypatch.context() as patched:
         dies(patched, 4, behind=True)
         with pytest.raises(RuntimeError, match="planned"):
-            backfill(spark, broker.link, there, [file], names=Names(due="send_at"))
-    done = backfill(spark, broker.link, there, [file], names=Names(due="send_at"))
+            backfill(spark, broker.link, there, [file], names=ColumnNames(due="send_at"))
+    done = backfill(spark, broker.link, there, [file], names=ColumnNames(due="send_at"))
     assert 0 < done.rows < 300
     assert done.rows + done.rows_before == 300
     rows = sorted(broker.rows(there), key=lambda row: row["due"])
     assert [row["payload"] for row in rows] == texts(0, 300)
     assert [int(row["due"].timestamp() * 1_000) for row in rows] == [DUE_MS + n for n in range(300)]
     assert [row["priority"] for row in rows] == [n % 3 for n in range(300)]
-    assert backfill(spark, broker.link, there, [file], names=Names(due="send_at")).repeated
+    assert backfill(spark, broker.link, there, [file], names=ColumnNames(due="send_at")).repeated
     moved = str(tmp_path / "moved.parquet")
     (tmp_path / "due.parquet").rename(moved)
-    assert backfill(spark, broker.link, there, [moved], names=Names(due="send_at")).repeated, "the same file elsewhere"
+    assert backfill(spark, broker.link, there, [moved], names=ColumnNames(due="send_at")).repeated, (
+        "the same file elsewhere"
+    )
     with pytest.raises(AlreadyExists, match="digests"):
         pq.write_table(table.slice(0, 10), file)
-        backfill(spark, broker.link, there, [file], job=done.job, names=Names(due="send_at"))
+        backfill(spark, broker.link, there, [file], job=done.job, names=ColumnNames(due="send_at"))
 
 
 def test_a_backfill_of_lines(spark, broker, tmp_path):
@@ -439,7 +445,7 @@ def test_files_that_differ_anywhere_are_other_jobs(tmp_path):
     (tmp_path / "two.ndjson").write_text("\n".join(lines))
     one, two = (backfill_files.source(str(tmp_path / f"{each}.ndjson")) for each in ("one", "two"))
     assert one.bytes == two.bytes
-    assert backfills._called("t", [one], Names()) != backfills._called("t", [two], Names())
+    assert backfills._called("t", [one], ColumnNames()) != backfills._called("t", [two], ColumnNames())
 
 
 def test_files_by_url_with_settings_and_odd_names(tmp_path):
@@ -449,7 +455,7 @@ def test_files_by_url_with_settings_and_odd_names(tmp_path):
     odd.write_text(f"due,payload\n{DUE_MS},x\n")
     for path in (str(odd), odd.as_uri()):
         [source] = sources = [backfill_files.source(path)]
-        [batch] = backfill_files.read(sources, Names(), backfill_files.Piece(0, 0, 0, source.bytes))
+        [batch] = backfill_files.read(sources, ColumnNames(), backfill_files.FilePiece(0, 0, 0, source.bytes))
         assert batch.num_rows == 1
 
 
@@ -461,7 +467,7 @@ def test_every_line_is_in_one_piece(tmp_path, size, end):
     sources = [backfill_files.source(str(file))]
     found = []
     for piece in backfill_files.pieces(sources, 5, size):
-        for batch in backfill_files.read(sources, Names(), piece):
+        for batch in backfill_files.read(sources, ColumnNames(), piece):
             found += [len(payload) for payload in batch.column("payload").to_pylist()]
     assert found == list(range(20))
 
@@ -480,13 +486,15 @@ def test_files_that_do_not_fit(tmp_path, content, match):
     sources = [backfill_files.source(str(tmp_path / "x.csv"))]
     with pytest.raises(InvalidInput, match=match):
         for piece in backfill_files.pieces(sources, 10, 100):
-            list(backfill_files.read(sources, Names(), piece))
+            list(backfill_files.read(sources, ColumnNames(), piece))
     with pytest.raises(InvalidInput, match="a file that is there"):
         backfill_files.source(str(tmp_path / "y.csv"))
     (tmp_path / "x.ndjson").write_text('{"payload": 1, "dew": 3}\n')
     with pytest.raises(InvalidInput, match="dew"):
         list(
             backfill_files.read(
-                [backfill_files.source(str(tmp_path / "x.ndjson"))], Names(), backfill_files.Piece(0, 0, 0, 99)
+                [backfill_files.source(str(tmp_path / "x.ndjson"))],
+                ColumnNames(),
+                backfill_files.FilePiece(0, 0, 0, 99),
             )
         )

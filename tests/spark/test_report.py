@@ -31,8 +31,8 @@ from wherry.spark.pipelines.report.report import (
     Report,
     Rollups,
     Slot,
-    Subscription,
-    Topic,
+    SubscriptionLag,
+    TopicSummary,
     of_buckets,
     step_of,
 )
@@ -146,12 +146,12 @@ def sample(**fields):
     told = {
         "made_ms": 120 * 60_000,
         "broker": "grpc://b",
-        "topics": [Topic(name, 60, 600, 1, 0, 1, SAME, SAME) for name in ("$x$", LONG_NAME)],
+        "topics": [TopicSummary(name, 60, 600, 1, 0, 1, SAME, SAME) for name in ("$x$", LONG_NAME)],
         "slots": slots,
         "keys": [HotKey("$x$", "$k$", 60, 600, 0.5, [(0, 60), (60_000, 0)])],
         "dead": [Dead(LONG_NAME, "s", "rejected", 3, 1.0, SAME, [("$e$ <b>", 3)])],
         "dying": [Dying(LONG_NAME, 0, 3, SAME), Dying(LONG_NAME, 300_000, 3, SAME)],
-        "subscriptions": [Subscription("x", f"s{n}", 0, 0, 0, 0, n, 0) for n in range(150)],
+        "subscriptions": [SubscriptionLag("x", f"s{n}", 0, 0, 0, 0, n, 0) for n in range(150)],
     }
     return Report(**{**told, **fields})
 
@@ -207,7 +207,7 @@ def test_a_page_says_when_and_keeps_tables_short():
     assert "grpc://b · since 1970-01-01 00:01 UTC · made 1970-01-01 02:00 UTC" in text
     assert "50 more are in report.json" in text
     assert "$e$ &lt;b&gt; (3)" in text
-    assert "KiB" in page(sample(topics=[Topic("x", 1, 20_480, 1, 0, 1, SAME, SAME)]), [])
+    assert "KiB" in page(sample(topics=[TopicSummary("x", 1, 20_480, 1, 0, 1, SAME, SAME)]), [])
     drawn = plots.Plot("rate", "Rate", "About.", {theme.name: theme.name.encode() for theme in plots.THEMES})
     [picture] = re.findall(r"<picture>.*</picture>", page(made, [drawn]))
     media = re.findall(r'media="([^"]*)"', picture)

@@ -9,10 +9,10 @@ from tests.integration.flights import Flights, Pushed
 from wherry.model.errors import InvalidInput, NotFound
 from wherry.spark.options import RETRY_S
 from wherry.spark.pipelines.archive import manifest
-from wherry.spark.pipelines.archive.archive import Options, archive
+from wherry.spark.pipelines.archive.archive import ArchiveOptions, archive
 from wherry.spark.pipelines.archive.manifest_store import store
 from wherry.spark.pipelines.archive.seam import (
-    Span,
+    UnarchivedRange,
     _link,
     archived,
     tail,
@@ -58,7 +58,11 @@ class World:
 
     def archive(self, **options):
         return archive(
-            self.spark, self.broker.link, self.topic, self.to, Options(rows_per_task=120, consume=True, **options)
+            self.spark,
+            self.broker.link,
+            self.topic,
+            self.to,
+            ArchiveOptions(rows_per_task=120, consume=True, **options),
         )
 
     def whole(self, **options):
@@ -160,4 +164,4 @@ def test_a_tail_that_nobody_archived_is_lost(broker, tmp_path, spark):
     world.let_go()
     partition, stop = max(world.ends.items(), key=lambda each: each[1])
     with pytest.raises(Exception, match="is gone"):
-        list(tail(broker.link, here, Span(world.topic, partition, 0, stop), ["offset", "payload"]))
+        list(tail(broker.link, here, UnarchivedRange(world.topic, partition, 0, stop), ["offset", "payload"]))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from wherry.spark.pipelines.run.place import Place
+from wherry.spark.pipelines.run.address import BrokerAddress
 from wherry.spark.pipelines.run.run import Pipeline
 from wherry.spark.pipelines.run.spec import read
 
@@ -48,7 +48,7 @@ def test_the_pipeline_runs(spark, broker, tmp_path):
     (tmp_path / "pipeline.toml").write_text(text.replace("/tmp/wherry-example", str(tmp_path)))
     broker.link.action("create-topic", {"name": "example.orders"})
     broker.publish("example.orders", [b'{"number": 1, "city": "Oslo", "amount": 60}', b"{", b'{"amount": -1}'])
-    pipeline = Pipeline(spark, read(tmp_path / "pipeline.toml"), Place(broker.url), once=True, consume=True)
+    pipeline = Pipeline(spark, read(tmp_path / "pipeline.toml"), BrokerAddress(broker.url), once=True, consume=True)
     first = pipeline.queries[0]
     begin = first.start
 

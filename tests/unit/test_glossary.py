@@ -67,3 +67,12 @@ def test_a_word_that_was_given_up_is_not_in_source_or_docs(word: str):
     found = [str(path.relative_to(ROOT)) for path in files if pattern.search(path.read_text(encoding="utf-8"))]
     assert found == []
     assert any(word in row[3] for row in rows()), "the glossary has the word that is used instead"
+
+
+def test_every_class_that_the_glossary_names_exists():
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "wherry").rglob("*.py"))
+    named = {code for _, _, seen, _ in rows() for code in re.findall(r"`([A-Z]\w*[a-z]\w*)`", seen)}
+    assert len(named) > 10
+    assert [
+        name for name in sorted(named) if not re.search(rf"^(class {name}\b|{name} = )", source, re.MULTILINE)
+    ] == []

@@ -39,11 +39,11 @@ _SETTINGS = [
 T = TypeVar("T")
 Body = dict[str, Any]
 
-_clients: dict[tuple[int, Link], flight.FlightClient] = {}
+_clients: dict[tuple[int, FlightLink], flight.FlightClient] = {}
 _lock = threading.Lock()
 
 
-class Link(NamedTuple):
+class FlightLink(NamedTuple):
     """The address of a broker, and the key of the client; small, since it is sent to the tasks."""
 
     url: str
@@ -52,7 +52,7 @@ class Link(NamedTuple):
     retry_s: float = 0.0
 
     def __repr__(self) -> str:
-        return f"Link({self.url!r})"  # the key appears in no message and no trace
+        return f"FlightLink({self.url!r})"  # the key appears in no message and no trace
 
     def action(self, name: str, body: Body, wait_ms: int = 0) -> Body:
         """Do an action and return its answer."""
@@ -164,9 +164,9 @@ class _Trying:
         time.sleep(pause_s)
 
 
-def link(options: Options) -> Link:
+def link(options: Options) -> FlightLink:
     """Return the link to the broker that the options name."""
-    return Link(options.url, options.key, options.ca, options.retry_s)
+    return FlightLink(options.url, options.key, options.ca, options.retry_s)
 
 
 def _answered(answers: flight.FlightMetadataReader) -> int:

@@ -38,15 +38,15 @@ OFFSETS = 'earliest, latest, or JSON of offsets by topic and partition, as {"ord
 T = TypeVar("T")
 
 
-class Place(NamedTuple):
-    """A place in the topics, given as one of three: a word, offsets by topic and partition, or a time."""
+class LogPoint(NamedTuple):
+    """A point in the log of each topic, given as one of three: a word, offsets by topic and partition, or a time."""
 
     word: Literal["earliest", "latest"] | None = None
     offsets: dict[str, dict[int, int]] | None = None
     time_ms: int | None = None
 
     def of(self, topic: str) -> object:
-        """Return the place in one topic, as Flight expects it."""
+        """Return the point in one topic, as Flight expects it."""
         if self.word is not None:
             return self.word
         if self.time_ms is not None:
@@ -62,8 +62,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ca: str | None = None
     topics: tuple[str, ...] = ()
     table: Table = "messages"
-    start: Place = Place("earliest")
-    stop: Place = Place("latest")
+    start: LogPoint = LogPoint("earliest")
+    stop: LogPoint = LogPoint("latest")
     rows_per_task: int = ROWS_PER_TASK
     where: Where = Where()
     local_files: bool = True
@@ -96,10 +96,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidInput(f"option {name}", use, f"for {use} of {self.table}: " + ", ".join(allowed))
         return self
 
-    def check_places(self, topics: Collection[str]) -> None:
+    def check_points(self, topics: Collection[str]) -> None:
         """Raise `InvalidInput` unless the offsets belong to topics of the load."""
-        for side, place in (("starting", self.start), ("ending", self.stop)):
-            for topic in place.offsets or {}:
+        for side, point in (("starting", self.start), ("ending", self.stop)):
+            for topic in point.offsets or {}:
                 if topic not in topics:
                     raise InvalidInput(f"{side}Offsets", topic, "topics of the load: " + ", ".join(topics))
 
@@ -155,7 +155,7 @@ def parse(given: Mapping[str, str], now_ms: int | None = None) -> Options:
             raise InvalidInput(f"option {name}", given[name], "one of " + ", ".join(KNOWN))
     texts = {name.lower(): value for name, value in given.items() if not name.lower().startswith(TABLE_OPTION)}
     read = _Reader(texts, int(time.time() * 1_000) if now_ms is None else now_ms)
-    start, stop = read.place("starting", "earliest"), read.place("ending", "latest")
+    start, stop = read.point("starting", "earliest"), read.point("ending", "latest")
     options = Options(
         url=read.url(),
         key=read.text("apiKey") or os.environ.get("WHERRY_KEY") or None,
@@ -253,16 +253,16 @@ class _Reader:
             raise InvalidInput(name, given, "true or false")
         return default if given is None else given.lower() == "true"
 
-    def place(self, side: str, default: Literal["earliest", "latest"]) -> Place:
+    def point(self, side: str, default: Literal["earliest", "latest"]) -> LogPoint:
         offsets, moment = self.text(f"{side}Offsets"), self.text(f"{side}Time")
         if offsets is not None and moment is not None:
             raise InvalidInput(f"{side}Offsets, {side}Time", (offsets, moment), "one of the two")
         if moment is not None:
-            return Place(time_ms=instant_ms(f"{side}Time", moment, self._now_ms))
+            return LogPoint(time_ms=instant_ms(f"{side}Time", moment, self._now_ms))
         word = default if offsets is None else offsets.strip().lower()
         if word in ("earliest", "latest"):
-            return Place(word)  # type: ignore[arg-type]
-        return Place(offsets=self._json(f"{side}Offsets", dict[str, dict[int, int]], OFFSETS))
+            return LogPoint(word)  # type: ignore[arg-type]
+        return LogPoint(offsets=self._json(f"{side}Offsets", dict[str, dict[int, int]], OFFSETS))
 
     def where(self) -> Where:
         keys = self.text("keys")

@@ -138,7 +138,7 @@ def checked(schema: StructType, options: Options) -> StructType:
     if options.payload != "bytes":
         known |= {"value": value_of(schema, options), "error": TEXT}
     if options.payload == "json" and "error" in schema.names and "value" not in schema.names:
-        raise InvalidInput("schema", "error", "error with value: its type says what is an error")
+        raise InvalidInput("schema", "error", "error with value: the type of value decides what is an error")
     for field in schema:
         if field.name not in known:
             raise InvalidInput("schema", field.name, "some of " + ", ".join(known))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.spark.brokers import Broker
-from wherry.spark.pipelines.run.place import Place
+from wherry.spark.pipelines.run.address import BrokerAddress
 from wherry.spark.pipelines.run.run import Pipeline
 from wherry.spark.pipelines.run.session import opened
 from wherry.spark.pipelines.run.spec import read
@@ -76,7 +76,7 @@ def show(spark: SparkSession, broker: Broker, folder: Path, rows: int) -> None:
 
 def run(spark: SparkSession, broker: Broker, path: Path) -> dict[str, int]:
     """What each query wrote; none of them stopped on the way."""
-    told = Pipeline(spark, read(path), Place(broker.url), once=True).run(lambda _: None)
+    told = Pipeline(spark, read(path), BrokerAddress(broker.url), once=True).run(lambda _: None)
     assert all(each.state == "done" and each.restarts == 0 for each in told), told
     return {each.query: each.rows_out for each in told}
 
@@ -104,5 +104,5 @@ def check_told(broker: Broker, topic: str, bad: set[int]) -> None:
 def apart(rig: Rig, rows: int) -> None:
     """The same at the end of a soak test, in a session of its own."""
     rig.driver.close()
-    with opened("bad-rows", rig.master, Place(rig.broker.url)) as spark:
+    with opened("bad-rows", rig.master, BrokerAddress(rig.broker.url)) as spark:
         show(spark, rig.broker, rig.folder, rows)

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.soak.plan import QUERIES
 from tests.spark.soak.points import OPTION, PointsSource, passing
-from wherry.spark.pipelines.run.place import Place
+from wherry.spark.pipelines.run.address import BrokerAddress
 from wherry.spark.pipelines.run.run import reason
 from wherry.spark.pipelines.run.session import QUIET, opened
 from wherry.spark.session import steady
@@ -95,7 +95,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever Spark or Java print is no answer
     master = sys.argv[1]
-    with opened("soak", master, Place(""), CONF) as spark:
+    with opened("soak", master, BrokerAddress(""), CONF) as spark:
         spark.dataSource.register(PointsSource)
         steady(spark, "points")
         print(json.dumps("ready"), file=answers, flush=True)

@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from wherry.spark.link import Link, link
+from wherry.spark.link import FlightLink, link
 from wherry.spark.options import Options
 from wherry.spark.read import reading
-from wherry.spark.read.reading import Part
+from wherry.spark.read.reading import ReadTask
 from wherry.spark.read.topics import resolve
 from wherry.spark.schema import checked
 
@@ -25,9 +25,9 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options, broker = self._options, link(self._options)
-        parts: list[InputPartition] = []
+        tasks: list[InputPartition] = []
         topics = resolve(broker, options.topics)
-        options.check_places(topics)
+        options.check_points(topics)
         for topic in topics:
             body = reading.ask(options, self._schema, topic, strict=options.fail_on_data_loss)
             range_ = {"start": options.start.of(topic), "stop": options.stop.of(topic)}
@@ -35,16 +35,16 @@ class BatchReader(DataSourceReader):
             tickets = broker.parts(command)
             if options.fail_on_data_loss and _is_queue(broker, topic):
                 tickets = [_lenient(ticket) for ticket in tickets]
-            parts += [Part(ticket) for ticket in tickets]
-        return parts
+            tasks += [ReadTask(ticket) for ticket in tickets]
+        return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Part):  # Spark sends a partition of its own if the reader returned none
+        if not isinstance(partition, ReadTask):  # Spark sends a partition of its own if the reader returned none
             return iter(())
         return reading.read(self._options, self._schema, partition)
 
 
-def _is_queue(broker: Link, topic: str) -> bool:
+def _is_queue(broker: FlightLink, topic: str) -> bool:
     """Return whether the topic deletes messages once they are settled."""
     return bool(broker.action("extents", {"topic": topic}).get("keep") == "settled")
 
@@ -66,15 +66,15 @@ class TableReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         if not options.topics and options.table != "dead":
-            return [_table_part(options.table, None)]
+            return [_table_task(options.table, None)]
         topics = resolve(link(options), options.topics or ("*",))
-        return [_table_part(options.table, topic) for topic in topics]
+        return [_table_task(options.table, topic) for topic in topics]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Part):
+        if not isinstance(partition, ReadTask):
             return iter(())
         return reading.read(self._options, self._schema, partition)
 
 
-def _table_part(table: str, topic: str | None) -> Part:
-    return Part(msgspec.json.encode({"table": table} if topic is None else {"table": table, "topic": topic}))
+def _table_task(table: str, topic: str | None) -> ReadTask:
+    return ReadTask(msgspec.json.encode({"table": table} if topic is None else {"table": table, "topic": topic}))

@@ -23,7 +23,7 @@ from wherry.model.calls.where import Where
 from wherry.model.errors import Corrupt
 
 if TYPE_CHECKING:
-    from wherry.spark.link import Link
+    from wherry.spark.link import FlightLink
 
 _far: set[str] = set()
 """Addresses of brokers whose folder does not exist on this machine."""
@@ -48,8 +48,8 @@ def is_near(url: str) -> bool:
         return False
 
 
-def batches(link: Link, ticket: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-    """Return the batches of a part of a log in ascending order, like `Link.once`."""
+def batches(link: FlightLink, ticket: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    """Return the batches of a part of a log in ascending order, like `FlightLink.once`."""
     where = msgspec.convert(ticket.get("where", {}), Where)
     at, stop = int(ticket.get("start", 0)), int(ticket["stop"])
     asked = {name: value for name, value in ticket.items() if name in ("topic", "partition", "strict")}

@@ -44,7 +44,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return built
 
 
-class Stretch(msgspec.Struct, frozen=True):
+class PartitionRange(msgspec.Struct, frozen=True):
     """The offsets of a partition from `start` up to, but without, `stop`."""
 
     topic: str
@@ -64,11 +64,11 @@ def mark_of(given: Mapping[str, Any]) -> Mark:
         raise InvalidInput("offset", given, str(fault)) from None
 
 
-def stretches(start: Positions, stop: Positions, rows: int) -> Iterator[Stretch]:
+def ranges(start: Positions, stop: Positions, rows: int) -> Iterator[PartitionRange]:
     """Yield the offsets between two positions in pieces of at most `rows`; a partition only in `stop` begins at 0."""
     for topic, ends in stop.items():
         begins = start.get(topic, {})
         for partition, end in ends.items():
             begin = begins.get(partition, 0)
             for at in range(begin, end, rows):
-                yield Stretch(topic, partition, at, min(at + rows, end))
+                yield PartitionRange(topic, partition, at, min(at + rows, end))

@@ -20,11 +20,11 @@ from wherry.spark.options import Options
 from wherry.spark.schema import DECODED, Caster, value_of
 
 CONSTANT = ("topic", "partition")
-"""Columns with the same value in all rows of a part, which the task adds itself instead of reading them."""
+"""Columns with the same value in all rows of a task, which the task adds itself instead of reading them."""
 
 
 @dataclass(frozen=True)
-class Part(InputPartition):
+class ReadTask(InputPartition):
     """The work of one task: a Flight ticket, which is JSON."""
 
     ticket: bytes
@@ -56,10 +56,10 @@ def _settle_down() -> None:
     gc.freeze()
 
 
-def read(options: Options, schema: StructType, part: Part) -> Iterator[pa.RecordBatch]:
+def read(options: Options, schema: StructType, task: ReadTask) -> Iterator[pa.RecordBatch]:
     """Return the batches of one task."""
     _settle_down()
-    ticket = msgspec.json.decode(part.ticket)
+    ticket = msgspec.json.decode(task.ticket)
     if ticket.get("table") is not None:
         return _table(options, schema, ticket)
     return _log(options, schema, ticket)

@@ -33,9 +33,9 @@ from wherry.spark.read.positions import (
     Mark,
     Positions,
     mark_of,
-    stretches,
+    ranges,
 )
-from wherry.spark.read.reading import Part
+from wherry.spark.read.reading import ReadTask
 from wherry.spark.read.topics import resolve
 from wherry.spark.schema import checked
 
@@ -68,7 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - the name that Spark calls
         options, topics = self._options, resolve(link(self._options), self._options.topics)
-        options.check_places(topics)
+        options.check_points(topics)
         if options.fail_on_data_loss and options.start.word == "earliest":
             for topic in topics:
                 self._check_new(topic)
@@ -143,14 +143,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = self._gone(stop)
         if stop.subscription:
             self._follow(begin, known, stop, gone)
-        parts: list[InputPartition] = []
-        for each in stretches(known, stop.positions, self._options.rows_per_task):
+        tasks: list[InputPartition] = []
+        for each in ranges(known, stop.positions, self._options.rows_per_task):
             if each.topic not in gone:
                 strict = self._is_strict(begin, each.topic)
                 ticket = reading.ask(self._options, self._schema, each.topic, strict=strict)
                 ticket |= {"partition": each.partition, "start": each.start, "stop": each.stop}
-                parts.append(Part(msgspec.json.encode(ticket)))
-        return parts
+                tasks.append(ReadTask(msgspec.json.encode(ticket)))
+        return tasks
 
     def _is_strict(self, begin: Mark, topic: str) -> bool:
         """Return whether a message that is gone counts as data loss.
@@ -167,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -------------------------------------------------------------------------------------------------- in a task
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Part)
+        assert isinstance(partition, ReadTask)
         return reading.read(self._options, self._schema, partition)
 
     # ------------------------------------------------------------------------------------------------ how far to go
@@ -261,13 +261,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _placed(self, topic: str, there: There) -> dict[int, int]:
         """Return the offsets that the option for the start means in one topic."""
-        place = self._options.start
-        if place.word is not None:
-            return there.first if place.word == "earliest" else there.last
-        if place.time_ms is not None:
-            found = link(self._options).action("offsets-at", {"topic": topic, "time_ms": place.time_ms})
+        point = self._options.start
+        if point.word is not None:
+            return there.first if point.word == "earliest" else there.last
+        if point.time_ms is not None:
+            found = link(self._options).action("offsets-at", {"topic": topic, "time_ms": point.time_ms})
             return _offsets(found["offsets"])
-        given = (place.offsets or {}).get(topic, {})
+        given = (point.offsets or {}).get(topic, {})
         for number, offset in given.items():
             if not 0 <= offset <= there.last.get(number, -1):
                 allowed = {each: f"0 to {last}" for each, last in there.last.items()}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 from wherry.spark.options import is_pattern
 
 
-def resolve(link: Link, given: tuple[str, ...]) -> list[str]:
+def resolve(link: FlightLink, given: tuple[str, ...]) -> list[str]:
     """Return the names of topics. A named topic need not exist yet: a later call to the broker raises `NotFound`."""
     names = [name for name in given if not is_pattern(name)]
     patterns = [name.replace("[", "[[]").replace("?", "[?]") for name in given if is_pattern(name)]

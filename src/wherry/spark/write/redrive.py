@@ -61,7 +61,7 @@ class RedriveWriter(DataSourceArrowWriter):
     def _checked(self, topic: str | None = None) -> str:
         """Return the topic of a row; raise if the option names another one, where the offset is another message."""
         if self._topic is not None and topic not in (None, self._topic):
-            raise InvalidInput("rows", topic, f"dead letters of {self._topic}, as the option topic says")
+            raise InvalidInput("rows", topic, f"dead letters of {self._topic}, as the option topic asks")
         return self._topic or topic or ""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

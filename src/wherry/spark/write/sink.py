@@ -59,7 +59,7 @@ KEPT_BYTES_MAX = 64 << 20
 
 
 @dataclass(frozen=True)
-class Staged(WriterCommitMessage):
+class StagedWrite(WriterCommitMessage):
     """What a task returns to the driver: the key of the commit, and its stage if it had rows."""
 
     key: str
@@ -115,26 +115,26 @@ class _Sent:
             yield batch
 
 
-class _Sink:
+class _StagingWriter:
     """What batch and stream writers share."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options, self._topic = options, options.one_topic()
         self._columns = columns(schema)
 
-    def _stage(self, key: str, attempt: str, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def _stage(self, key: str, attempt: str, iterator: Iterator[pa.RecordBatch]) -> StagedWrite:
         """Stage rows, unless their commit key is committed already.
 
         While stages of other clients leave no room, try again, each time from the first row and in a new stage.
         """
         sent = _Sent(publishable(batch, self._columns) for batch in iterator if batch.num_rows)
         if sent.schema is None or self._was_committed(key):
-            return Staged(key, None)
+            return StagedWrite(key, None)
         until, backoff = time.monotonic() + self._options.retry_s, Backoff()
         while True:
             stage = f"{key}/{attempt}/{secrets.token_hex(4)}"
             try:
-                return Staged(key, stage, self._put(stage, sent.schema, iter(sent)))
+                return StagedWrite(key, stage, self._put(stage, sent.schema, iter(sent)))
             except LimitReached as fault:
                 pause_s = backoff.next_s()
                 if not str(fault).startswith(FULL) or not sent.is_kept or time.monotonic() + pause_s > until:
@@ -176,7 +176,7 @@ class _Sink:
                 link(self._options).action("abort", {"key": each.stage})
 
 
-class BatchWriter(_Sink, DataSourceArrowWriter):
+class BatchWriter(_StagingWriter, DataSourceArrowWriter):
     """Writes one job: once for each run, or with a `commitKey` once for ever in this topic."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -196,7 +196,7 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
         self._abort(messages)
 
 
-class StreamWriter(_Sink, DataSourceStreamArrowWriter):
+class StreamWriter(_StagingWriter, DataSourceStreamArrowWriter):
     """Writes micro-batches, each once: by the id of the query, which its checkpoint keeps, and the batch's number."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -220,5 +220,5 @@ def _attempt(context: TaskContext | None) -> str:
     return f"{context.partitionId()}/{run}/{context.attemptNumber()}"
 
 
-def _of(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    return [each for each in messages if isinstance(each, Staged)]
+def _of(messages: Sequence[WriterCommitMessage | None]) -> list[StagedWrite]:
+    return [each for each in messages if isinstance(each, StagedWrite)]

@@ -17,10 +17,10 @@ from wherry.cli.values import duration, pairs, utc
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from wherry.spark.link import Link
-    from wherry.spark.pipelines.archive.tasks import Watch
-    from wherry.spark.pipelines.replay.ledger import Outcome
-    from wherry.spark.pipelines.run.place import Place
+    from wherry.spark.link import FlightLink
+    from wherry.spark.pipelines.archive.tasks import ProgressListener
+    from wherry.spark.pipelines.replay.ledger import JobResult
+    from wherry.spark.pipelines.run.address import BrokerAddress
 
 FLIGHT = "grpc://127.0.0.1:7072"
 RETRY_S = 30.0
@@ -85,7 +85,7 @@ def archive(
     names = resolve(link, tuple(topics))
     if not names:
         raise typer.BadParameter(f"no topic fits {' '.join(topics)}")
-    options = jobs.Options(
+    options = jobs.ArchiveOptions(
         target_bytes=int(target_mib * (1 << 20)),
         compact=compact,
         go_on_after_loss=on_loss == "go-on",
@@ -150,7 +150,7 @@ def replay(
         priority_min=priority_min,
         priority_max=priority_max,
     )
-    ask = jobs.Ask(
+    request = jobs.ReplayRequest(
         topic=topic,
         into=into,
         archive=archive,
@@ -161,9 +161,9 @@ def replay(
         keep_times=keep_times,
         times=(since or "", until or ""),
     )
-    jobs.check_ask(link, job, ask)  # before Spark is started
+    jobs.check_request(link, job, request)  # before Spark is started
     with _spark(master, link) as spark, watching(json=chosen.json) as watch:
-        done = jobs.replay(spark, link, job, ask, watch)
+        done = jobs.replay(spark, link, job, request, watch)
     _tell(done, json=chosen.json)
 
 
@@ -189,12 +189,12 @@ def backfill(
     done.
     """
     from wherry.spark.pipelines.backfill import backfill as jobs
-    from wherry.spark.pipelines.backfill.files import Names
+    from wherry.spark.pipelines.backfill.files import ColumnNames
 
     chosen, link = options_of(ctx, json), link_of(ctx, url, api_key)
     jobs.check_files(link, topic, files)  # before Spark is started
     with _spark(master, link) as spark, watching(json=chosen.json) as watch:
-        names = Names(due=due, payload=payload)
+        names = ColumnNames(due=due, payload=payload)
         done = jobs.backfill(spark, link, topic, files, job=job, names=names, rate=rate, watch=watch)
     _tell(done, json=chosen.json)
 
@@ -221,17 +221,17 @@ def register(parent: typer.Typer) -> None:
     )(backfill)
 
 
-def link_of(ctx: typer.Context, url: str, api_key: str | None) -> Link:
+def link_of(ctx: typer.Context, url: str, api_key: str | None) -> FlightLink:
     """Return the link to the broker once it has answered, since starting Spark without a broker would take long."""
     from wherry.model.errors import InvalidInput, Unavailable
-    from wherry.spark.link import Link
+    from wherry.spark.link import FlightLink
     from wherry.spark.options import SCHEMES
 
     if not url.startswith(SCHEMES):
         raise InvalidInput("--url", url, f"an address of Arrow Flight, such as {FLIGHT} or grpc+tls://host:7072")
     chosen = options_of(ctx)
     ca = chosen.tls.ca
-    link = Link(url, api_key or chosen.key, None if ca is None else str(ca))
+    link = FlightLink(url, api_key or chosen.key, None if ca is None else str(ca))
     try:
         link.action("topics", {})  # before Spark is started: check that the broker answers and accepts the key
     except Unavailable as fault:
@@ -242,11 +242,11 @@ def link_of(ctx: typer.Context, url: str, api_key: str | None) -> Link:
     return link._replace(retry_s=RETRY_S)
 
 
-def place_of(link: Link) -> Place:
-    """Return the address of the same broker, for Spark."""
-    from wherry.spark.pipelines.run.place import Place
+def address_of(link: FlightLink) -> BrokerAddress:
+    """Return the same broker, for Spark."""
+    from wherry.spark.pipelines.run.address import BrokerAddress
 
-    return Place(link.url, link.key, link.ca)
+    return BrokerAddress(link.url, link.key, link.ca)
 
 
 @contextmanager
@@ -261,20 +261,20 @@ def spark_installed() -> Iterator[None]:
 
 
 @contextmanager
-def _spark(master: str, link: Link) -> Iterator[SparkSession]:
+def _spark(master: str, link: FlightLink) -> Iterator[SparkSession]:
     with spark_installed():
         from wherry.spark.pipelines.run.session import opened
-    with opened("wherry pipeline", master, place_of(link)) as spark:
+    with opened("wherry pipeline", master, address_of(link)) as spark:
         yield spark
 
 
 @contextmanager
-def watching(*, json: bool) -> Iterator[Watch]:
+def watching(*, json: bool) -> Iterator[ProgressListener]:
     """Show a progress bar on a terminal; nothing elsewhere or with `--json`."""
-    from wherry.spark.pipelines.archive.tasks import Unwatched
+    from wherry.spark.pipelines.archive.tasks import SilentListener
 
     if json or not sys.stderr.isatty():
-        yield Unwatched()
+        yield SilentListener()
         return
     from rich.progress import (
         BarColumn,
@@ -310,7 +310,7 @@ def _plain(value: Any) -> dict[str, Any]:
     return built
 
 
-def _tell(done: Outcome, *, json: bool) -> None:
+def _tell(done: JobResult, *, json: bool) -> None:
     if json:
         output.as_json(_plain(done))
     elif done.repeated:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from wherry.spark.pipelines.run.figures import Figures
-    from wherry.spark.pipelines.run.place import Place
+    from wherry.spark.pipelines.run.address import BrokerAddress
+    from wherry.spark.pipelines.run.figures import QueryFigures
 
 COLUMNS = ("query", "to", "state", "batch", "in/s", "out/s", "rows", "lag", "age", "bad")
 JSON_EVERY_S = 1.0
@@ -65,7 +65,7 @@ def run(
     are sent to a dead-letter topic with the reason, and the queries continue. The first run on a queue without a
     subscription needs --consume. docs/pipelines.md describes the file.
     """
-    options, place = options_of(ctx, json), _place(ctx, url, api_key)
+    options, address = options_of(ctx, json), _address(ctx, url, api_key)
     with spark_installed():
         from wherry.spark.pipelines.run import declared as run_declared
         from wherry.spark.pipelines.run import spec
@@ -79,11 +79,11 @@ def run(
         from wherry.spark.pipelines.run.session import opened
     if run_declared.is_declared(file):
         _check_declared(seconds, options)
-        raise typer.Exit(run_declared.run(file, place, master))
+        raise typer.Exit(run_declared.run(file, address, master))
     made = spec.read(file)
-    check_sources(place.link(), made, consume=consume)  # before Spark is started
-    with opened(made.name, master, place, CONF | words(made.spark)) as spark, _shown(options) as tell:
-        figures = Pipeline(spark, made, place, once=once, consume=consume).run(tell, is_over=_after(seconds))
+    check_sources(address.link(), made, consume=consume)  # before Spark is started
+    with opened(made.name, master, address, CONF | words(made.spark)) as spark, _shown(options) as tell:
+        figures = Pipeline(spark, made, address, once=once, consume=consume).run(tell, is_over=_after(seconds))
     ended = summary(figures)
     if options.json:
         output.as_json(ended)
@@ -162,8 +162,8 @@ def stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _place(ctx: typer.Context, url: str, api_key: str | None) -> Place:
-    return pipeline_archive.place_of(pipeline_archive.link_of(ctx, url, api_key))
+def _address(ctx: typer.Context, url: str, api_key: str | None) -> BrokerAddress:
+    return pipeline_archive.address_of(pipeline_archive.link_of(ctx, url, api_key))
 
 
 def _check_declared(seconds: float | None, options: GlobalOptions) -> None:
@@ -171,7 +171,7 @@ def _check_declared(seconds: float | None, options: GlobalOptions) -> None:
     if seconds is not None:
         raise typer.BadParameter("Spark's own pipelines end by themselves", param_hint="--seconds")
     if options.json:
-        raise typer.BadParameter("Spark's own pipelines do not tell how they get on as JSON", param_hint="--json")
+        raise typer.BadParameter("Spark's own pipelines do not report progress as JSON", param_hint="--json")
 
 
 def _after(seconds: float | None) -> Callable[[], bool]:
@@ -188,13 +188,13 @@ def _after(seconds: float | None) -> Callable[[], bool]:
 
 
 @contextmanager
-def _shown(options: GlobalOptions) -> Iterator[Callable[[list[Figures]], None]]:
+def _shown(options: GlobalOptions) -> Iterator[Callable[[list[QueryFigures]], None]]:
     """Show a live table on a terminal, or the last state elsewhere; with `--json` a line for each query each second."""
     terminal = output.console()
     if options.json:
         yield _Lines()
     elif not terminal.is_terminal:
-        last: list[list[Figures]] = []
+        last: list[list[QueryFigures]] = []
         yield lambda figures: last.__setitem__(slice(None), [figures])
         terminal.print(*map(live_table, last))
     else:
@@ -210,19 +210,19 @@ class _Lines:
     def __init__(self) -> None:
         self._next = 0.0
 
-    def __call__(self, figures: list[Figures]) -> None:
+    def __call__(self, figures: list[QueryFigures]) -> None:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + JSON_EVERY_S
             for each in figures:
                 output.as_json(each)
 
 
-def live_table(figures: list[Figures]) -> Table:
+def live_table(figures: list[QueryFigures]) -> Table:
     """Return a table of the queries of a pipeline, each with its state."""
     return output.table(COLUMNS, map(_line, figures))
 
 
-def _line(each: Figures) -> list[object]:
+def _line(each: QueryFigures) -> list[object]:
     age = output.span(each.lag_ms) if each.lag and each.lag_ms is not None else ""
     batch = each.batch if each.batch >= 0 else None
     rates = [f"{rate:,.0f}" for rate in (each.in_per_s, each.out_per_s)]

@@ -16,8 +16,8 @@ from wherry.cli.commands.pipeline.archive import (
     ApiKey,
     Master,
     Url,
+    address_of,
     link_of,
-    place_of,
     spark_installed,
 )
 from wherry.cli.frame import command
@@ -25,7 +25,7 @@ from wherry.cli.options import AsJson, GlobalOptions, options_of
 from wherry.cli.values import utc
 
 if TYPE_CHECKING:
-    from wherry.spark.link import Link
+    from wherry.spark.link import FlightLink
     from wherry.spark.pipelines.report.report import Percentiles
 
 
@@ -54,7 +54,7 @@ def report(
     """Report the messages of topics: rates, sizes, times, dead letters, hot keys; as JSON, a page and plots."""
     since_ms = None if since is None else utc(since)
     options, link = options_of(ctx, json), link_of(ctx, url, api_key)
-    place = place_of(link)
+    address = address_of(link)
     with spark_installed():
         from wherry.spark.pipelines.report import files as report_files
         from wherry.spark.pipelines.report.report import Rollups
@@ -65,8 +65,8 @@ def report(
         raise typer.BadParameter("no topic fits; wherry topic list shows what there is")
     for name in names:  # before Spark is started
         link.action("extents", {"topic": name})
-    with opened("wherry report", master, place) as spark, _bars(spark, options) as watch:
-        rollups = Rollups(spark, place.options(master), names, since_ms)
+    with opened("wherry report", master, address) as spark, _bars(spark, options) as watch:
+        rollups = Rollups(spark, address.options(master), names, since_ms)
         made = rollups.report(watch, hot=hot, delivery_ms=_delivery(options, link))
     files = report_files.write(made, to)
     if options.json:
@@ -109,7 +109,7 @@ def _bars(spark: Any, options: GlobalOptions) -> Iterator[Callable[[str, Callabl
         yield watch
 
 
-def _delivery(options: GlobalOptions, link: Link) -> Percentiles | None:
+def _delivery(options: GlobalOptions, link: FlightLink) -> Percentiles | None:
     """Return the hand-over times that this broker measured, or None if HTTP does not reach its figures."""
     from wherry.model.errors import WherryError
     from wherry.spark.pipelines.report.report import of_buckets
@@ -125,7 +125,7 @@ def _delivery(options: GlobalOptions, link: Link) -> Percentiles | None:
     return of_buckets(text, "wherry_delivery_seconds")
 
 
-def _published(link: Link) -> dict[str, int]:
+def _published(link: FlightLink) -> dict[str, int]:
     rows = [row for batch in link.once({"table": "topics"}) for row in batch.to_pylist()]
     return {row["name"]: row["published"] for row in rows}
 

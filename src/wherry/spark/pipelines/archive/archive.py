@@ -18,7 +18,7 @@ import msgspec
 
 from wherry.model import check
 from wherry.model.errors import HistoryLost, InvalidInput, WherryError
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.archive import (
     compact as archive_compact,
 )
@@ -33,13 +33,13 @@ from wherry.spark.pipelines.archive import (
     tasks as archive_tasks,
 )
 from wherry.spark.pipelines.archive.manifest import (
+    ArchiveFile,
     Conflict,
-    File,
     Manifest,
-    Stretch,
+    OffsetRange,
 )
 from wherry.spark.pipelines.archive.manifest_store import Store, store
-from wherry.spark.pipelines.archive.tasks import Unwatched, Watch
+from wherry.spark.pipelines.archive.tasks import ProgressListener, SilentListener
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ ORPHAN_S = 86_400.0
 """How long files that no commit names are kept: longer than a wave of a running job takes."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to archive."""
 
     target_bytes: int = TARGET_BYTES
@@ -72,7 +72,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     consume: bool = False
     """Whether a new archive may be the only reader of a queue, which deletes what is archived."""
 
-    def checked(self) -> Options:
+    def checked(self) -> ArchiveOptions:
         """Return these options; raise `InvalidInput` for the first that is out of its bounds."""
         check.integer("target_bytes", self.target_bytes, 1_024, 1 << 40)
         check.optional_integer("rows_per_task", self.rows_per_task, 1, 1 << 40)
@@ -98,10 +98,10 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     commit: int
 
 
-class Piece(NamedTuple):
+class ArchiveTask(NamedTuple):
     """The work of one task: offsets of a partition."""
 
-    link: Link
+    link: FlightLink
     store: Store
     topic: str
     partition: int
@@ -114,23 +114,23 @@ class _Run(NamedTuple):
     """What all parts of a run need; `token` is the name of the run in commits."""
 
     spark: SparkSession
-    link: Link
+    link: FlightLink
     here: Store
     token: str
-    options: Options
-    watch: Watch
+    options: ArchiveOptions
+    watch: ProgressListener
 
 
 def archive(
     spark: SparkSession,
-    link: Link,
+    link: FlightLink,
     topic: str,
     to: str,
-    options: Options | None = None,
-    watch: Watch | None = None,
+    options: ArchiveOptions | None = None,
+    watch: ProgressListener | None = None,
 ) -> Done:
     """Archive all messages that a topic has now and the archive does not."""
-    options, watch = (options or Options()).checked(), watch or Unwatched()
+    options, watch = (options or ArchiveOptions()).checked(), watch or SilentListener()
     token = secrets.token_hex(8)
     here = store(to).under(manifest.folder(topic))
     check_topic(link, topic, to, consume=options.consume)
@@ -160,16 +160,16 @@ def archive(
     )
 
 
-def check_topic(link: Link, topic: str, to: str, *, consume: bool) -> None:
+def check_topic(link: FlightLink, topic: str, to: str, *, consume: bool) -> None:
     """Raise what would stop an archive later: `NotFound`, or `OnlyReader` of a queue. Needs no Spark."""
     link.action("extents", {"topic": topic})
     if not consume and manifest.load(store(to).under(manifest.folder(topic))) is None:
         retention.check_readers(link, [topic], "the archive")
 
 
-def verify(spark: SparkSession, topic: str, to: str, watch: Watch | None = None) -> Manifest:
+def verify(spark: SparkSession, topic: str, to: str, watch: ProgressListener | None = None) -> Manifest:
     """Read all files of a topic's archive again; raise `Corrupt` for the first that differs from the manifest."""
-    watch = watch or Unwatched()
+    watch = watch or SilentListener()
     here = store(to).under(manifest.folder(topic))
     found = manifest.need(here, topic)
     watch.stage(f"{topic}: verify", len(found.files))
@@ -180,14 +180,14 @@ def verify(spark: SparkSession, topic: str, to: str, watch: Watch | None = None)
     return found
 
 
-def advance(link: Link, found: Manifest) -> None:
+def advance(link: FlightLink, found: Manifest) -> None:
     """Advance the subscription to the end of the manifest, so that the broker may delete what it covers."""
     if found.covered:
         body = {"topic": found.topic, "subscription": found.subscription, "offsets": found.ends()}
         link.action("advance", body)
 
 
-def _subscribe(link: Link, found: Manifest, options: Options) -> None:
+def _subscribe(link: FlightLink, found: Manifest, options: ArchiveOptions) -> None:
     """Create the subscription, so that the topic keeps what is not archived.
 
     Raise if the subscription of an archive was deleted: messages may be gone since.
@@ -200,7 +200,7 @@ def _subscribe(link: Link, found: Manifest, options: Options) -> None:
     link.action("subscribe", {"topic": found.topic, "name": found.subscription, "start": "earliest"})
 
 
-def _subscribed(link: Link, found: Manifest) -> bool:
+def _subscribed(link: FlightLink, found: Manifest) -> bool:
     told = link.action("stats", {"topic": found.topic})
     return any(each["name"] == found.subscription for each in told["subscriptions"])
 
@@ -210,26 +210,26 @@ def _append(run: _Run, found: Manifest, extents: dict[str, Any], forgotten: Sequ
     starts, lost = _starts(found, extents, go_on=run.options.go_on_after_loss)
     stops = {int(partition): stop for partition, stop in extents["stop"].items()}
     rows = run.options.rows_per_task or _rows_per_task(run.link, found.topic, run.options.target_bytes)
-    pieces = [
-        Piece(run.link, run.here, found.topic, partition, at, min(at + rows, stop), run.options.target_bytes)
+    tasks = [
+        ArchiveTask(run.link, run.here, found.topic, partition, at, min(at + rows, stop), run.options.target_bytes)
         for partition, stop in stops.items()
         for at in range(starts[partition], stop, rows)
     ]
-    run.watch.stage(f"{found.topic}: archive", sum(piece.stop - piece.start for piece in pieces))
-    for at in range(0, len(pieces), run.options.wave):
-        wave = pieces[at : at + run.options.wave]
-        offsets = sum(piece.stop - piece.start for piece in wave)
+    run.watch.stage(f"{found.topic}: archive", sum(task.stop - task.start for task in tasks))
+    for at in range(0, len(tasks), run.options.wave):
+        wave = tasks[at : at + run.options.wave]
+        offsets = sum(task.stop - task.start for task in wave)
         shares = _Shares(run.watch, offsets)
         work = partial(_written, not run.options.go_on_after_loss)
         try:
             made = archive_tasks.run(run.spark, work, wave, shares)
         except HistoryLost as fault:
             raise _explained(run, fault) from None
-        covers: dict[int, Stretch] = {}
-        for piece in wave:
-            begin = found.end(piece.partition)
-            begin = piece.start if begin is None else begin
-            covers[piece.partition] = (covers.get(piece.partition, (begin, 0))[0], piece.stop)
+        covers: dict[int, OffsetRange] = {}
+        for task in wave:
+            begin = found.end(task.partition)
+            begin = task.start if begin is None else begin
+            covers[task.partition] = (covers.get(task.partition, (begin, 0))[0], task.stop)
         gone = [each for each in lost if each[0] in covers]
         found = manifest.append(run.here, run.token, covers, list(chain.from_iterable(made)), gone, forgotten)
         forgotten = ()
@@ -264,18 +264,18 @@ def _starts(
     return starts, lost
 
 
-def _rows_per_task(link: Link, topic: str, target_bytes: int) -> int:
+def _rows_per_task(link: FlightLink, topic: str, target_bytes: int) -> int:
     """Return about as many rows as fill a file, by the average size of the topic's messages."""
     told = link.action("stats", {"topic": topic})
     each = max(1, told["bytes"] // max(1, told["messages"]))
     return max(ROWS_PER_TASK_MIN, min(ROWS_PER_TASK, 2 * target_bytes // each))
 
 
-def _written(strict: bool, piece: Piece) -> list[File]:
+def _written(strict: bool, task: ArchiveTask) -> list[ArchiveFile]:
     """Read offsets of the log and write them to files. Runs in a task."""
-    ticket = {"topic": piece.topic, "partition": piece.partition, "start": piece.start, "stop": piece.stop}
-    batches = piece.link.read({**ticket, "strict": strict})
-    return archive_files.write(piece.store, piece.partition, batches, piece.target_bytes)
+    ticket = {"topic": task.topic, "partition": task.partition, "start": task.start, "stop": task.stop}
+    batches = task.link.read({**ticket, "strict": strict})
+    return archive_files.write(task.store, task.partition, batches, task.target_bytes)
 
 
 def _explained(run: _Run, fault: HistoryLost) -> WherryError:
@@ -291,9 +291,9 @@ def _explained(run: _Run, fault: HistoryLost) -> WherryError:
 
 
 class _Shares:
-    """Converts shares of a wave to amounts for the watch."""
+    """Converts shares of a wave to amounts for the listener."""
 
-    def __init__(self, watch: Watch, amount: int) -> None:
+    def __init__(self, watch: ProgressListener, amount: int) -> None:
         self._watch, self._amount, self._told = watch, amount, 0.0
 
     def __call__(self, share: float) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from wherry.spark.pipelines.archive import files as archive_files
 from wherry.spark.pipelines.archive import manifest
 from wherry.spark.pipelines.archive import tasks as archive_tasks
-from wherry.spark.pipelines.archive.manifest import File, Manifest
+from wherry.spark.pipelines.archive.manifest import ArchiveFile, Manifest
 from wherry.spark.pipelines.archive.manifest_store import Store
-from wherry.spark.pipelines.archive.tasks import Watch
+from wherry.spark.pipelines.archive.tasks import ProgressListener
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,16 +29,16 @@ class Merge(NamedTuple):
     """Files to merge into one."""
 
     store: Store
-    files: list[File]
+    files: list[ArchiveFile]
     target_bytes: int
 
 
-def groups(files: list[File], target_bytes: int) -> Iterator[list[File]]:
+def groups(files: list[ArchiveFile], target_bytes: int) -> Iterator[list[ArchiveFile]]:
     """Yield groups of small files of one partition and day, in order: as many as fill one file, two at least."""
     small = [file for file in files if file.bytes < target_bytes * SMALL]
     small.sort(key=lambda file: (file.partition, file.date, file.first))
     for _, same in groupby(small, key=lambda file: (file.partition, file.date)):
-        group: list[File] = []
+        group: list[ArchiveFile] = []
         for file in same:
             if group and sum(each.bytes for each in group) + file.bytes > target_bytes:
                 yield from _worth(group)
@@ -47,7 +47,7 @@ def groups(files: list[File], target_bytes: int) -> Iterator[list[File]]:
         yield from _worth(group)
 
 
-def _worth(group: list[File]) -> Iterator[list[File]]:
+def _worth(group: list[ArchiveFile]) -> Iterator[list[ArchiveFile]]:
     """Yield the files of a group that are worth a merge: without a file much larger than all that follow it."""
     while len(group) > 1 and group[0].bytes > MUCH * sum(file.bytes for file in group[1:]):
         group = group[1:]
@@ -56,7 +56,7 @@ def _worth(group: list[File]) -> Iterator[list[File]]:
 
 
 def compact(
-    spark: SparkSession, store: Store, token: str, target_bytes: int, wave: int, watch: Watch
+    spark: SparkSession, store: Store, token: str, target_bytes: int, wave: int, watch: ProgressListener
 ) -> tuple[Manifest, int]:
     """Merge small files, with a commit for each wave; return the manifest, and by how many the files decreased."""
     found = manifest.need(store, "")
@@ -74,7 +74,7 @@ def compact(
     return found, fewer
 
 
-def merged(merge: Merge) -> list[File]:
+def merged(merge: Merge) -> list[ArchiveFile]:
     """Write the rows of several files into one. Runs in a task."""
     batches = chain.from_iterable(archive_files.read(merge.store, file) for file in merge.files)
     return archive_files.write(merge.store, merge.files[0].partition, batches, merge.target_bytes * 2)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from wherry.model.calls.log import LOGGED
 from wherry.model.errors import Corrupt
 from wherry.model.schema import content_bytes
-from wherry.spark.pipelines.archive.manifest import File
+from wherry.spark.pipelines.archive.manifest import ArchiveFile
 from wherry.spark.pipelines.archive.manifest_store import Store
 from wherry.spark.pipelines.archive.manifest_sums import added, total
 
@@ -65,13 +65,13 @@ class _Open:
             self._writer.write_table(table, row_group_size=table.num_rows)
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
 
-    def close(self) -> File:
+    def close(self) -> ArchiveFile:
         """Finish the file and make it durable."""
         self._flush()
         self._writer.close()
         size = int(self._sink.tell())
         self._stack.close()
-        return File(
+        return ArchiveFile(
             path=self._path,
             partition=self._partition,
             date=self._date,
@@ -88,9 +88,9 @@ class _Open:
         self._stack.__exit__(type(fault), fault, fault.__traceback__)
 
 
-def write(store: Store, partition: int, batches: Iterator[pa.RecordBatch], target_bytes: int) -> list[File]:
+def write(store: Store, partition: int, batches: Iterator[pa.RecordBatch], target_bytes: int) -> list[ArchiveFile]:
     """Write rows of a partition in ascending order; close a file once it is as large as the target."""
-    files: list[File] = []
+    files: list[ArchiveFile] = []
     begun: dict[int, _Open] = {}
     try:
         for batch in batches:
@@ -120,7 +120,7 @@ def _days(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def read(
-    store: Store, file: File, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None
+    store: Store, file: ArchiveFile, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file, or only those with some offsets."""
     names = list(columns or LOGGED.names)
@@ -128,7 +128,7 @@ def read(
     some = start > file.first or (stop is not None and stop <= file.last)
     with store.open(file.path) as source, pq.ParquetFile(source) as parquet:
         if parquet.metadata.num_rows != file.rows:
-            why = f"{parquet.metadata.num_rows} rows where the manifest says {file.rows}"
+            why = f"{parquet.metadata.num_rows} rows where the manifest has {file.rows}"
             raise Corrupt(store.whole(file.path), 0, why)
         groups = _groups(parquet, start, stop) if some else None
         for batch in parquet.iter_batches(16_384, row_groups=groups, columns=wanted):
@@ -153,7 +153,7 @@ def _groups(parquet: pq.ParquetFile, start: int, stop: int | None) -> list[int]:
     return found
 
 
-def checked(store: Store, file: File) -> File:
+def checked(store: Store, file: ArchiveFile) -> ArchiveFile:
     """Read a file again and return its entry; raise `Corrupt` if the two differ."""
     rows = sums = 0
     for batch in read(store, file):

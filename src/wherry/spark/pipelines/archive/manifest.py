@@ -7,8 +7,8 @@
                        date=2027-01-31/p00000-o….parquet
 ```
 
-A file that no commit names is not part of the archive: a job that died left it. The archive covers one stretch of each
-partition without a gap, and the next append begins where the stretch ends. Every 50th commit holds the whole state, so
+A file that no commit names is not part of the archive: a job that died left it. The archive covers one range of each
+partition without a gap, and the next append begins where the range ends. Every 50th commit holds the whole state, so
 that a reader reads few commits.
 """
 
@@ -32,7 +32,7 @@ FOLDER = "_manifest"
 NAME_MAX = 180
 
 Kind = Literal["begin", "append", "compact"]
-Stretch = tuple[int, int]
+OffsetRange = tuple[int, int]
 """Offsets from the first up to the second, which is not included."""
 
 _NUMBERED = re.compile(rf"{FOLDER}/(\d{{20}})\.json")
@@ -44,7 +44,7 @@ class Conflict(WherryError):
     code = "conflict"
 
 
-class File(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveFile(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of one partition, published on one day, in ascending order of offset; offsets in between may be missing."""
 
     path: str
@@ -66,8 +66,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     subscription: str
     number: int
-    covered: dict[int, Stretch] = {}
-    files: list[File] = []
+    covered: dict[int, OffsetRange] = {}
+    files: list[ArchiveFile] = []
     replaced: dict[str, int] = {}
     """Files that were compacted away, and when, until they are removed: readers may still have them open."""
     lost: list[tuple[int, int, int]] = []
@@ -96,8 +96,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return sum(int(file.sum, 16) for file in self.files) & ((1 << 64) - 1)
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One change."""
+class ManifestCommit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One change of an archive, as a file of its manifest holds it."""
 
     version: int
     number: int
@@ -107,8 +107,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     token: str
     """The token of the job, so that no two commits have the same bytes."""
     subscription: str = ""
-    covers: dict[int, Stretch] = {}
-    added: list[File] = []
+    covers: dict[int, OffsetRange] = {}
+    added: list[ArchiveFile] = []
     removed: list[str] = []
     gone: list[str] = []
     """Files that were replaced before and no longer exist, so that the manifest can drop them."""
@@ -131,7 +131,7 @@ def load(store: Store) -> Manifest | None:
     numbers = sorted(int(match[1]) for match in found if match)
     if not numbers:
         return None
-    commits: list[Commit] = []
+    commits: list[ManifestCommit] = []
     manifest: Manifest | None = None
     for number in reversed(numbers):
         if commits and number != commits[-1].number - 1:
@@ -171,8 +171,8 @@ def begun(store: Store, topic: str, subscription: str, token: str) -> Manifest:
 def append(
     store: Store,
     token: str,
-    covers: dict[int, Stretch],
-    files: list[File],
+    covers: dict[int, OffsetRange],
+    files: list[ArchiveFile],
     lost: list[tuple[int, int, int]],
     gone: Sequence[str] = (),
 ) -> Manifest:
@@ -194,7 +194,7 @@ def append(
             return made
 
 
-def compact(store: Store, token: str, removed: list[File], files: list[File]) -> Manifest:
+def compact(store: Store, token: str, removed: list[ArchiveFile], files: list[ArchiveFile]) -> Manifest:
     """Replace files by others with the same rows; raise `Conflict` if the files to replace are no longer there."""
     if _rows(removed) != _rows(files):
         raise Corrupt(store.plain, 0, f"compaction read {_rows(removed)} and wrote {_rows(files)}: rows and sum differ")
@@ -211,7 +211,7 @@ def compact(store: Store, token: str, removed: list[File], files: list[File]) ->
             return made
 
 
-def _check_there(store: Store, files: list[File]) -> None:
+def _check_there(store: Store, files: list[ArchiveFile]) -> None:
     """Raise unless the driver sees the files: an executor may have written them to a disk of its own."""
     sizes = store.sizes([file.path for file in files])
     for file in files:
@@ -223,7 +223,7 @@ def _check_there(store: Store, files: list[File]) -> None:
             )
 
 
-def _rows(files: list[File]) -> tuple[int, str]:
+def _rows(files: list[ArchiveFile]) -> tuple[int, str]:
     return sum(file.rows for file in files), f"{sum(int(file.sum, 16) for file in files) & ((1 << 64) - 1):016x}"
 
 
@@ -234,19 +234,19 @@ def _present(store: Store) -> Manifest:
     return manifest
 
 
-def _put(store: Store, before: Manifest, commit: Commit) -> Manifest | None:
+def _put(store: Store, before: Manifest, commit: ManifestCommit) -> Manifest | None:
     after = _applied(before, commit)
     if commit.number % STATE_EVERY == 0:
         commit = msgspec.structs.replace(commit, state=after)
     return after if store.put_new(_path(commit.number), msgspec.json.encode(commit)) else None
 
 
-def _commit(number: int, kind: Kind, topic: str, token: str, **fields: Any) -> Commit:
+def _commit(number: int, kind: Kind, topic: str, token: str, **fields: Any) -> ManifestCommit:
     at_ms = int(time.time() * 1_000)
-    return Commit(version=VERSION, number=number, at_ms=at_ms, kind=kind, topic=topic, token=token, **fields)
+    return ManifestCommit(version=VERSION, number=number, at_ms=at_ms, kind=kind, topic=topic, token=token, **fields)
 
 
-def _applied(before: Manifest | None, commit: Commit) -> Manifest:
+def _applied(before: Manifest | None, commit: ManifestCommit) -> Manifest:
     if before is None:
         before = Manifest(topic=commit.topic, subscription=commit.subscription, number=0)
     covered = dict(before.covered)
@@ -270,10 +270,10 @@ def _path(number: int) -> str:
     return f"{FOLDER}/{number:020}.json"
 
 
-def _read(store: Store, number: int) -> Commit:
+def _read(store: Store, number: int) -> ManifestCommit:
     data = store.read(_path(number))
     try:
-        commit = msgspec.json.decode(data, type=Commit)
+        commit = msgspec.json.decode(data, type=ManifestCommit)
     except msgspec.MsgspecError as fault:
         raise Corrupt(store.whole(_path(number)), 0, str(fault)) from None
     if commit.version != VERSION or commit.number != number:

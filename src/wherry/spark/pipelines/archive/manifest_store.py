@@ -22,7 +22,7 @@ from pyarrow import fs
 from wherry.model.errors import InvalidInput, StorageError
 
 
-class Entry(NamedTuple):
+class StoredFile(NamedTuple):
     """A file, and when it was written."""
 
     path: str
@@ -115,12 +115,12 @@ class Store(NamedTuple):
         found = _opened(self.url)[0].get_file_info([self.whole(path) for path in paths])
         return {path: info.size for path, info in zip(paths, found, strict=True) if info.type == fs.FileType.File}
 
-    def list(self, folder: str = "") -> list[Entry]:
+    def list(self, folder: str = "") -> list[StoredFile]:
         """Return all files below a folder; none if there is no such folder."""
         files, base = _opened(self.url)
         selector = fs.FileSelector(self.whole(folder).rstrip("/"), allow_not_found=True, recursive=True)
         return [
-            Entry(info.path[len(base.rstrip("/")) + 1 :], info.size, (info.mtime_ns or 0) / 1e9)
+            StoredFile(info.path[len(base.rstrip("/")) + 1 :], info.size, (info.mtime_ns or 0) / 1e9)
             for info in files.get_file_info(selector)
             if info.type == fs.FileType.File
         ]

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from wherry.model.errors import Forbidden, HistoryLost, WherryError
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.archive import manifest
 from wherry.spark.pipelines.archive.manifest_store import Store
 from wherry.spark.pipelines.replay import ledger as replay_ledger
@@ -34,30 +34,30 @@ class Archived(msgspec.Struct, frozen=True):
     at: str
 
 
-def check_readers(link: Link, topics: Collection[str], what: str) -> None:
+def check_readers(link: FlightLink, topics: Collection[str], what: str) -> None:
     """Raise `OnlyReader` if one of the topics is a queue without a durable subscription: the job would be the first."""
     alone = [topic for topic in topics if _is_alone(link, topic)]
     if alone:
         raise OnlyReader(
             f"{', '.join(alone)}: a queue without a subscription. {what} would be its only reader, so each message"
-            " leaves the topic once it was read there, and a consumer, a replay or a job that comes later does not"
-            f" find it. --consume lets them go; wherry subscription create {alone[0]} NAME, first, holds them for"
-            " somebody else; a topic that is made with --keep age --keep-for 7d keeps them for everybody"
+            " is deleted from the topic once the job has read it, and a later consumer, replay or job does not find it."
+            f" --consume allows that; wherry subscription create {alone[0]} NAME, first, keeps messages for the"
+            " consumers of that subscription; a topic that is made with --keep age --keep-for 7d keeps them for all"
         )
 
 
-def _is_alone(link: Link, topic: str) -> bool:
+def _is_alone(link: FlightLink, topic: str) -> bool:
     if not is_queue(link, topic):
         return False
     return not any(each["durable"] for each in link.action("stats", {"topic": topic})["subscriptions"])
 
 
-def is_queue(link: Link, topic: str) -> bool:
+def is_queue(link: FlightLink, topic: str) -> bool:
     """Return whether the topic deletes messages once they are settled."""
     return bool(link.action("extents", {"topic": topic}).get("keep") == "settled")
 
 
-def note_archive(link: Link, topic: str, here: Store) -> None:
+def note_archive(link: FlightLink, topic: str, here: Store) -> None:
     """Write a note of where a topic is archived, for users who miss its messages, if the client has the right."""
     row = {"payload": msgspec.json.encode(Archived(here.plain)), "key": _key(topic), "headers": [("part", AT)]}
     try:
@@ -71,13 +71,13 @@ def _key(topic: str) -> str:
     return f"archive/{manifest.folder(topic)}"
 
 
-def told(link: Link, lost: HistoryLost) -> HistoryLost:
+def told(link: FlightLink, lost: HistoryLost) -> HistoryLost:
     """Return the error, with a text that adds where the messages are."""
     lost.args = (f"{lost}; {_whereabouts(link, lost.topic)}",)
     return lost
 
 
-def _whereabouts(link: Link, topic: str) -> str:
+def _whereabouts(link: FlightLink, topic: str) -> str:
     places = [msgspec.json.decode(payload, type=Archived).at for _, payload in replay_ledger.notes(link, _key(topic))]
     if places:
         folder = places[-1].rpartition("/")[0]

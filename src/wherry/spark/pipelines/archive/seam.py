@@ -20,11 +20,11 @@ from pyspark.sql.types import StructType
 
 from wherry.model import check
 from wherry.model.errors import HistoryLost, InvalidInput
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 from wherry.spark.options import RETRY_S, ROWS_PER_TASK, URL
 from wherry.spark.pipelines.archive import files as archive_files
 from wherry.spark.pipelines.archive import manifest
-from wherry.spark.pipelines.archive.manifest import File, Manifest
+from wherry.spark.pipelines.archive.manifest import ArchiveFile, Manifest
 from wherry.spark.pipelines.archive.manifest_store import Store, store
 from wherry.spark.schema import MESSAGES, Caster
 
@@ -39,7 +39,7 @@ _PATTERN = frozenset("*?[]{}\\")
 _ADDED = ("topic", "partition")
 
 
-class Span(NamedTuple):
+class UnarchivedRange(NamedTuple):
     """The work of one task: offsets of a partition that were not archived when the DataFrame was made."""
 
     topic: str
@@ -91,14 +91,17 @@ def whole(
         if start > stop:
             allowed = f"at least {start} of them, as archived: this is another topic of that name"
             raise InvalidInput(f"topic {topic}", f"offsets of partition {text} up to {stop}", allowed)
-        spans += [Span(topic, int(text), at, min(at + rows_per_task, stop)) for at in range(start, stop, rows_per_task)]
+        spans += [
+            UnarchivedRange(topic, int(text), at, min(at + rows_per_task, stop))
+            for at in range(start, stop, rows_per_task)
+        ]
     schema = _chosen(columns)
     return _archived(spark, here, found, schema).unionByName(_live(spark, link, here, spans, schema))
 
 
-def _link(url: str | None, key: str | None, ca: str | None) -> Link:
+def _link(url: str | None, key: str | None, ca: str | None) -> FlightLink:
     told = os.environ.get
-    return Link(
+    return FlightLink(
         url or told("WHERRY_FLIGHT_URL") or URL,
         key or told("WHERRY_KEY") or None,
         ca or told("WHERRY_CA") or None,
@@ -140,7 +143,7 @@ def _archived(
         return rows.select(*(topic if name == "topic" else functions.col(name) for name in schema.names))
     names = [name for name in schema.names if name not in _ADDED]
 
-    def read(file: File) -> Iterator[pa.RecordBatch]:
+    def read(file: ArchiveFile) -> Iterator[pa.RecordBatch]:
         caster = Caster(schema, {"topic": found.topic, "partition": file.partition})
         for batch in archive_files.read(here, file, ["offset", *(name for name in names if name != "offset")]):
             yield caster.cast(batch)
@@ -148,12 +151,14 @@ def _archived(
     return _over(spark, found.files, read, schema)
 
 
-def _live(spark: SparkSession, link: Link, here: Store, spans: Sequence[Span], schema: StructType) -> DataFrame:
+def _live(
+    spark: SparkSession, link: FlightLink, here: Store, spans: Sequence[UnarchivedRange], schema: StructType
+) -> DataFrame:
     if not spans:
         return spark.createDataFrame([], schema)
     names = ["offset", *(name for name in schema.names if name not in (*_ADDED, "offset"))]
 
-    def read(span: Span) -> Iterator[pa.RecordBatch]:
+    def read(span: UnarchivedRange) -> Iterator[pa.RecordBatch]:
         caster = Caster(schema, {"topic": span.topic, "partition": span.partition})
         for batch in tail(link, here, span, names):
             yield caster.cast(batch)
@@ -161,7 +166,7 @@ def _live(spark: SparkSession, link: Link, here: Store, spans: Sequence[Span], s
     return _over(spark, spans, read, schema)
 
 
-def tail(link: Link, here: Store, span: Span, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def tail(link: FlightLink, here: Store, span: UnarchivedRange, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some offsets from the log, and from the archive those that the log lost. Runs in a task."""
     ticket = {"topic": span.topic, "partition": span.partition, "stop": span.stop, "columns": list(columns)}
     seen: list[npt.NDArray[np.int64]] = []
@@ -189,7 +194,7 @@ def tail(link: Link, here: Store, span: Span, columns: Sequence[str]) -> Iterato
 def _missing(
     here: Store,
     found: Manifest,
-    span: Span,
+    span: UnarchivedRange,
     columns: Sequence[str],
     seen: list[npt.NDArray[np.int64]],
 ) -> Iterator[pa.RecordBatch]:

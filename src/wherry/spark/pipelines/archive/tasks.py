@@ -25,8 +25,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Watch(Protocol):
-    """Gets the progress of a job."""
+class ProgressListener(Protocol):
+    """Receives the progress of a job, for example to draw a bar."""
 
     def stage(self, name: str, total: float | None) -> None:
         """Begin a stage that is complete at `total`."""
@@ -35,8 +35,8 @@ class Watch(Protocol):
         """Add to what is done of the stage."""
 
 
-class Unwatched:
-    """A watch that shows nothing."""
+class SilentListener:
+    """A listener that shows nothing."""
 
     def stage(self, name: str, total: float | None) -> None:
         """Do nothing."""

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from wherry.model.errors import InvalidInput
-from wherry.spark.link import Link
-from wherry.spark.pipelines.archive.tasks import Unwatched, Watch
+from wherry.spark.link import FlightLink
+from wherry.spark.pipelines.archive.tasks import ProgressListener, SilentListener
 from wherry.spark.pipelines.backfill import files as backfill_files
-from wherry.spark.pipelines.backfill.files import Names, Source
+from wherry.spark.pipelines.backfill.files import ColumnNames, SourceFile
 from wherry.spark.pipelines.replay import ledger as replay_ledger
-from wherry.spark.pipelines.replay.ledger import Outcome
+from wherry.spark.pipelines.replay.ledger import JobResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,12 +29,12 @@ PIECES_MAX = 2 * replay_ledger.CHUNKS_MAX
 """The most pieces of a job: more than the planned chunks, since each file and row group begins a new piece."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a job does, for ever."""
 
     into: str
-    files: list[Source]
-    names: Names
+    files: list[SourceFile]
+    names: ColumnNames
     chunk_rows: int
     chunk_bytes: int
 
@@ -46,23 +46,23 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def backfill(
     spark: SparkSession,
-    link: Link,
+    link: FlightLink,
     into: str,
     files: Sequence[str],
     *,
     job: str | None = None,
-    names: Names | None = None,
+    names: ColumnNames | None = None,
     rate: float | None = None,
-    watch: Watch | None = None,
-) -> Outcome:
+    watch: ProgressListener | None = None,
+) -> JobResult:
     """Publish the messages of files. By default the job's name is a digest of the files, the topic and the columns."""
     check_files(link, into, files)
     replay_ledger.check_rate(rate)
     sources = [backfill_files.source(path) for path in files]
-    names = names or Names()
+    names = names or ColumnNames()
     book = replay_ledger.ledger(link, "backfill", job or _called(into, sources, names))
     asked = _planned(into, sources, names, rate)
-    plan = book.planned(lambda: asked, Plan)
+    plan = book.planned(lambda: asked, BackfillPlan)
     replay_ledger.same_plan(book, plan, asked, ("into", "digests", "names"))
     chunks = backfill_files.pieces(sources, plan.chunk_rows, plan.chunk_bytes)
     if len(chunks) > PIECES_MAX:
@@ -70,33 +70,35 @@ def backfill(
         raise InvalidInput("pieces of the files", f"{len(chunks):,}", allowed)
     # The digests are equal, so the files are the same, at whatever path.
     work = partial(backfill_files.read, sources, names)
-    return replay_ledger.publish(spark, book, into, chunks, work, rate=rate, watch=watch or Unwatched())
+    return replay_ledger.publish(spark, book, into, chunks, work, rate=rate, watch=watch or SilentListener())
 
 
-def check_files(link: Link, into: str, files: Sequence[str]) -> None:
+def check_files(link: FlightLink, into: str, files: Sequence[str]) -> None:
     """Raise what would stop a job later: no files, or no topic. Needs no Spark."""
     if not files:
         raise InvalidInput("files", files, "at least one")
     replay_ledger.needs_topic(link, into)
 
 
-def _planned(into: str, sources: list[Source], names: Names, rate: float | None) -> Plan:
+def _planned(into: str, sources: list[SourceFile], names: ColumnNames, rate: float | None) -> BackfillPlan:
     """Return a plan: chunks for the rate, but not too many for a job; no secrets, since the broker keeps the plan."""
-    shapes = [backfill_files.shape(source) for source in sources]
-    each = max(shape.row_bytes for shape in shapes)
+    estimates = [backfill_files.estimate(source) for source in sources]
+    row_bytes = max(each.row_bytes for each in estimates)
     least = -(-sum(source.bytes for source in sources) // replay_ledger.CHUNKS_MAX)
     paced = (
-        CHUNK_BYTES if rate is None else max(1_024, min(CHUNK_BYTES, int(rate * each / replay_ledger.COMMITS_PER_S)))
+        CHUNK_BYTES
+        if rate is None
+        else max(1_024, min(CHUNK_BYTES, int(rate * row_bytes / replay_ledger.COMMITS_PER_S)))
     )
-    return Plan(
+    return BackfillPlan(
         into=into,
         files=[source.public() for source in sources],
         names=names,
-        chunk_rows=replay_ledger.rows_per_chunk(each, sum(shape.rows for shape in shapes), rate),
+        chunk_rows=replay_ledger.rows_per_chunk(row_bytes, sum(each.rows for each in estimates), rate),
         chunk_bytes=max(paced, least),
     )
 
 
-def _called(into: str, sources: Sequence[Source], names: Names) -> str:
+def _called(into: str, sources: Sequence[SourceFile], names: ColumnNames) -> str:
     parts = [into, names.due, names.payload, *(source.digest for source in sources)]
     return blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()

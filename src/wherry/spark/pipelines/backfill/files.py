@@ -41,7 +41,7 @@ _HEADERS = pa.map_(pa.string(), pa.string())
 _TYPES = {"id": pa.string(), "key": pa.string(), "priority": pa.int64(), "headers": _HEADERS, "payload": pa.binary()}
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file as it was when the job began."""
 
     url: str
@@ -50,12 +50,12 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     """The digest of the whole content."""
 
-    def public(self) -> Source:
+    def public(self) -> SourceFile:
         """Return the source without secrets of its URL, for records and messages."""
         return msgspec.structs.replace(self, url=plain(self.url))
 
 
-class Names(msgspec.Struct, frozen=True, kw_only=True):
+class ColumnNames(msgspec.Struct, frozen=True, kw_only=True):
     """The columns of the file that are due time and payload."""
 
     due: str = "due"
@@ -66,7 +66,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
         return {self.due: "due", self.payload: "payload"}.get(column, column)
 
 
-class Piece(NamedTuple):
+class FilePiece(NamedTuple):
     """Rows `start..stop` of a row group, or lines that begin in bytes `start..stop`."""
 
     source: int
@@ -75,7 +75,7 @@ class Piece(NamedTuple):
     stop: int
 
 
-def source(path: str) -> Source:
+def source(path: str) -> SourceFile:
     """Return a file by its path or URL, with its digest."""
     place, name = _placed(path)
     found = FORMATS.get(PurePosixPath(name).suffix.lower())
@@ -88,7 +88,7 @@ def source(path: str) -> Source:
                 digest.update(some)
     except (FileNotFoundError, IsADirectoryError):
         raise InvalidInput("file", plain(path), "a file that is there") from None
-    return Source(url=place.under(name).url, format=found, bytes=size, digest=digest.hexdigest())
+    return SourceFile(url=place.under(name).url, format=found, bytes=size, digest=digest.hexdigest())
 
 
 def _placed(path: str) -> tuple[Store, str]:
@@ -101,38 +101,38 @@ def _placed(path: str) -> tuple[Store, str]:
     return store(parts._replace(path=folder or "/").geturl()), unquote(name)
 
 
-def pieces(sources: list[Source], chunk_rows: int, chunk_bytes: int) -> list[Piece]:
+def pieces(sources: list[SourceFile], chunk_rows: int, chunk_bytes: int) -> list[FilePiece]:
     """Return the pieces of all files, in order."""
     found = []
     for number, each in enumerate(sources):
         if each.format != "parquet":
-            found += [Piece(number, 0, at, at + chunk_bytes) for at in range(0, each.bytes, chunk_bytes)]
+            found += [FilePiece(number, 0, at, at + chunk_bytes) for at in range(0, each.bytes, chunk_bytes)]
             continue
         with _parquet(each) as parquet:
             for group in range(parquet.num_row_groups):
                 rows = parquet.metadata.row_group(group).num_rows
-                found += [Piece(number, group, at, min(at + chunk_rows, rows)) for at in range(0, rows, chunk_rows)]
+                found += [FilePiece(number, group, at, min(at + chunk_rows, rows)) for at in range(0, rows, chunk_rows)]
     return found
 
 
-class Shape(NamedTuple):
+class RowEstimate(NamedTuple):
     """About how many messages a file has, and how many bytes each."""
 
     rows: int
     row_bytes: float
 
 
-def shape(each: Source) -> Shape:
-    """Return the shape of a file; that of a text file is a guess, since it is unknown before the lines are read."""
+def estimate(each: SourceFile) -> RowEstimate:
+    """Return about how many messages a file has and how large they are; for a text file both are guesses."""
     if each.format != "parquet":
-        return Shape(0, LINE_BYTES)
+        return RowEstimate(0, LINE_BYTES)
     with _parquet(each) as parquet:
         told = parquet.metadata
         size = sum(told.row_group(group).total_byte_size for group in range(told.num_row_groups))
-        return Shape(told.num_rows, size / max(1, told.num_rows))
+        return RowEstimate(told.num_rows, size / max(1, told.num_rows))
 
 
-def read(sources: list[Source], names: Names, piece: Piece) -> Iterator[pa.RecordBatch]:
+def read(sources: list[SourceFile], names: ColumnNames, piece: FilePiece) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a piece. Runs in a task."""
     each = sources[piece.source]
     if each.format == "parquet":
@@ -146,7 +146,7 @@ def read(sources: list[Source], names: Names, piece: Piece) -> Iterator[pa.Recor
     yield from messages(table, names, plain(each.url)).to_batches()
 
 
-def messages(table: pa.Table, names: Names, where: str) -> pa.Table:
+def messages(table: pa.Table, names: ColumnNames, where: str) -> pa.Table:
     """Return columns of a file as columns of messages; raise `InvalidInput` for one that a message does not have."""
     columns: dict[str, Any] = {}
     for column in table.column_names:
@@ -206,7 +206,7 @@ def _times(column: pa.Array, where: str) -> pa.Array:
 # ------------------------------------------------------------------------------------------------------------ parquet
 
 
-def _parquet(each: Source) -> pq.ParquetFile:
+def _parquet(each: SourceFile) -> pq.ParquetFile:
     place, name = _placed(each.url)
     try:
         return pq.ParquetFile(place.open(name))
@@ -215,7 +215,7 @@ def _parquet(each: Source) -> pq.ParquetFile:
 
 
 @lru_cache(maxsize=1)
-def _group(each: Source, group: int) -> pa.Table:
+def _group(each: SourceFile, group: int) -> pa.Table:
     """Read a row group, and keep it, since its pieces are read one after another."""
     with _parquet(each) as parquet:
         return parquet.read_row_group(group)
@@ -224,7 +224,7 @@ def _group(each: Source, group: int) -> pa.Table:
 # -------------------------------------------------------------------------------------------------------------- lines
 
 
-def _lines(each: Source, piece: Piece) -> tuple[bytes, bytes]:
+def _lines(each: SourceFile, piece: FilePiece) -> tuple[bytes, bytes]:
     """Return the first line of the file, for CSV, and the lines that begin in the piece."""
     place, name = _placed(each.url)
     with place.open(name) as stream:
@@ -253,7 +253,7 @@ def _line(text: bytes) -> bytes:
     return text if end < 0 else text[: end + 1]
 
 
-class Line(msgspec.Struct, gc=False):
+class JsonLine(msgspec.Struct, gc=False):
     """A line of NDJSON; a payload that is not text is kept as JSON."""
 
     payload: msgspec.Raw
@@ -265,7 +265,7 @@ class Line(msgspec.Struct, gc=False):
     headers: dict[str, str] | None = None
 
 
-def _json(each: Source, text: bytes, names: Names) -> pa.Table:
+def _json(each: SourceFile, text: bytes, names: ColumnNames) -> pa.Table:
     decoder = _decoder(names)
     try:
         lines = decoder.decode_lines(text)
@@ -291,11 +291,11 @@ def _json(each: Source, text: bytes, names: Names) -> pa.Table:
 
 
 @lru_cache(maxsize=8)
-def _decoder(names: Names) -> Any:
+def _decoder(names: ColumnNames) -> Any:
     """Return a decoder of lines with these names."""
     renamed = {"due": names.due, "payload": names.payload}
     kind = msgspec.defstruct(
-        "Named", [], bases=(Line,), rename=lambda name: renamed.get(name, name), forbid_unknown_fields=True
+        "Named", [], bases=(JsonLine,), rename=lambda name: renamed.get(name, name), forbid_unknown_fields=True
     )
     return msgspec.json.Decoder(kind)
 
@@ -305,7 +305,7 @@ def _payload(raw: msgspec.Raw) -> bytes:
     return msgspec.json.decode(text, type=str).encode() if text[:1] == b'"' else text
 
 
-def _csv(header: bytes, text: bytes, names: Names) -> pa.Table:
+def _csv(header: bytes, text: bytes, names: ColumnNames) -> pa.Table:
     """Read all columns as text; an empty value is null, except for a payload."""
     columns = next(csv.reader([header.decode("utf-8-sig")]), [])
     convert = pa.csv.ConvertOptions(

@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from wherry.client.client import Client, connect
 from wherry.model.errors import Unavailable
-from wherry.spark.pipelines.run.figures import Figures
-from wherry.spark.pipelines.run.place import Place
+from wherry.spark.pipelines.run.address import BrokerAddress
+from wherry.spark.pipelines.run.figures import QueryFigures
 from wherry.spark.pipelines.run.run import CONF, Pipeline
 from wherry.spark.pipelines.run.session import opened
 from wherry.spark.pipelines.run.spec import read
@@ -60,7 +60,7 @@ topic = "{LARGE}"
 """
 
 
-class Moment(NamedTuple):
+class Totals(NamedTuple):
     """The totals at one time."""
 
     at_s: float
@@ -88,8 +88,8 @@ class Counts:
 class Story:
     """The result of a demo."""
 
-    moments: list[Moment]
-    figures: list[Figures]
+    moments: list[Totals]
+    figures: list[QueryFigures]
     counts: Counts
     spark_s: float
     """How long Spark took to start."""
@@ -117,13 +117,13 @@ def demo(folder: Path, *, seconds: float, rate: int, master: str, tell: Callable
     (folder / "demo.toml").write_text(PIPELINE)
     tell("starting a broker", None)
     with broker(folder) as (http, flight), _traffic(http, rate, counts):
-        place, began = Place(flight), [time.monotonic()]
+        address, began = BrokerAddress(flight), [time.monotonic()]
         tell("starting Spark", None)
-        with opened("wherry demo", master, place, CONF) as spark:
-            pipeline = Pipeline(spark, read(folder / "demo.toml"), place, consume=True)
+        with opened("wherry demo", master, address, CONF) as spark:
+            pipeline = Pipeline(spark, read(folder / "demo.toml"), address, consume=True)
             story = Story([], pipeline.figures, counts, time.monotonic() - began[0])
 
-            def look(figures: list[Figures]) -> None:
+            def look(figures: list[QueryFigures]) -> None:
                 if counts.fault is not None:
                     raise counts.fault
                 story.figures = figures
@@ -151,10 +151,10 @@ def _is_over(story: Story, seconds: float) -> bool:
     return at_s >= seconds + DRAIN_S or (was_ending and read and counts.consumed >= large.rows_out)
 
 
-def _moment(at_s: float, figures: list[Figures], counts: Counts) -> Moment:
+def _moment(at_s: float, figures: list[QueryFigures], counts: Counts) -> Totals:
     large = figures[0]
     bad = sum(each.rows_out for each in figures[1:])
-    return Moment(at_s, counts.published, large.rows_in, bad, counts.consumed, large.lag or 0)
+    return Totals(at_s, counts.published, large.rows_in, bad, counts.consumed, large.lag or 0)
 
 
 # ------------------------------------------------------------------------------------------------- load and consumers

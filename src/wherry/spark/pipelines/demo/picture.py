@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from wherry.spark.pipelines.demo.demo import Moment, Story
+from wherry.spark.pipelines.demo.demo import Story, Totals
 from wherry.spark.pipelines.report.plots import LIGHT, figure, png_of
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -14,12 +14,12 @@ WORDS = {"published": "published to orders", "piped": "read by the pipeline", "c
 WINDOW_S = 5.0
 
 
-def rates(moments: Sequence[Moment], name: str) -> list[float]:
+def rates(moments: Sequence[Totals], name: str) -> list[float]:
     """Return the rate a second at each moment, over the few seconds before it.
 
     Examples
     --------
-    >>> [rate for rate in rates([Moment(0, 0, 0, 0, 0, 0), Moment(2, 100, 0, 0, 0, 0)], "published")]
+    >>> [rate for rate in rates([Totals(0, 0, 0, 0, 0, 0), Totals(2, 100, 0, 0, 0, 0)], "published")]
     [0.0, 50.0]
     """
     found, first = [], 0

@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from wherry.model import check, limits
 from wherry.model.errors import AlreadyExists, NotFound
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.archive import tasks as archive_tasks
-from wherry.spark.pipelines.archive.tasks import Watch
+from wherry.spark.pipelines.archive.tasks import ProgressListener
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,14 +49,14 @@ R = TypeVar("R")
 P = TypeVar("P", bound=msgspec.Struct)
 
 
-class Staged(NamedTuple):
+class StagedChunk(NamedTuple):
     """What a task returns: its stage, if it had rows."""
 
     stage: str | None
     rows: int
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a job has done."""
 
     job: str
@@ -88,7 +88,7 @@ class Records(NamedTuple):
 class Ledger(NamedTuple):
     """One job at a broker; sent to the tasks."""
 
-    link: Link
+    link: FlightLink
     kind: str
     job: str
     known: Records = Records()
@@ -108,14 +108,16 @@ class Ledger(NamedTuple):
         told = self.link.action("commit", {"key": self.key(part), "stages": list(stages)})
         return [tuple(each) for each in told["placed"]]
 
-    def stage(self, part: str, topic: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+    def stage(self, part: str, topic: str, batches: Iterator[pa.RecordBatch]) -> StagedChunk:
         """Stage rows; a task stages those of a chunk."""
         batches = (batch for batch in batches if batch.num_rows)
         first = next(batches, None)
         if first is None:
-            return Staged(None, 0)
+            return StagedChunk(None, 0)
         stage = f"{self.key(part)}/{secrets.token_hex(8)}"
-        return Staged(stage, self.link.put({"topic": topic, "stage": stage}, first.schema, chain([first], batches)))
+        return StagedChunk(
+            stage, self.link.put({"topic": topic, "stage": stage}, first.schema, chain([first], batches))
+        )
 
     def recorded(self, part: str, value: msgspec.Struct) -> str:
         """Stage a record, to be committed; return its stage."""
@@ -148,7 +150,7 @@ class Ledger(NamedTuple):
         return msgspec.json.decode(plan, type=kind)
 
 
-def notes(link: Link, key: str) -> Iterator[tuple[str, bytes]]:
+def notes(link: FlightLink, key: str) -> Iterator[tuple[str, bytes]]:
     """Yield part and payload of each record with a key, oldest first; none if there are no records at all."""
     if not any(each["name"] == JOBS for each in link.action("topics", {})["topics"]):
         return
@@ -161,14 +163,14 @@ def notes(link: Link, key: str) -> Iterator[tuple[str, bytes]]:
                 yield dict(row["headers"]).get("part", ""), row["payload"]
 
 
-def make_topic(link: Link) -> None:
+def make_topic(link: FlightLink) -> None:
     """Create the topic of the records, if there is none."""
     fields = {"keep": "bytes", "keep_bytes": RECORDS_BYTES, "payload_bytes_max": limits.PAYLOAD_BYTES_MAX}
     if not any(each["name"] == JOBS for each in link.action("topics", {})["topics"]):
         link.action("create-topic", {"name": JOBS, **fields})
 
 
-def ledger(link: Link, kind: str, job: str) -> Ledger:
+def ledger(link: FlightLink, kind: str, job: str) -> Ledger:
     """Return the ledger of a job with its records; raise `InvalidInput` for a name that cannot be one."""
     book = Ledger(link, kind, check.name("job", job, JOB_CHARS_MAX))
     return book._replace(known=book.records())
@@ -223,22 +225,22 @@ def publish(
     work: Callable[[T], Iterator[pa.RecordBatch]],
     *,
     rate: float | None = None,
-    watch: Watch,
-) -> Outcome:
+    watch: ProgressListener,
+) -> JobResult:
     """Publish all chunks that are not published yet: tasks stage them, and commits in order make them visible."""
     before = book.known
-    outcome = Outcome(job=book.job, into=into, rows=0, rows_before=before.reached.rows, chunks=len(chunks))
+    outcome = JobResult(job=book.job, into=into, rows=0, rows_before=before.reached.rows, chunks=len(chunks))
     if before.done:
         return msgspec.structs.replace(outcome, repeated=True)
     reached, pace = before.reached, Pace(rate)
     watch.stage(f"{book.kind} {book.job}", len(chunks))
     watch.done(reached.chunks)
 
-    def staged(task: tuple[int, T]) -> Staged:
+    def staged(task: tuple[int, T]) -> StagedChunk:
         number, chunk = task
         return book.stage(str(number), into, work(chunk))
 
-    def wave_of(numbers: list[int]) -> list[Staged]:
+    def wave_of(numbers: list[int]) -> list[StagedChunk]:
         return archive_tasks.run(spark, staged, [(number, chunks[number]) for number in numbers])
 
     for wave, results in _ahead(list(range(reached.chunks, len(chunks))), wave_of):
@@ -264,7 +266,7 @@ def _ahead(todo: list[int], work: Callable[[list[int]], list[R]]) -> Iterator[tu
             yield wave, results
 
 
-def needs_topic(link: Link, topic: str) -> None:
+def needs_topic(link: FlightLink, topic: str) -> None:
     """Raise `NotFound` before anything is done, if there is no such topic."""
     link.action("extents", {"topic": topic})
 

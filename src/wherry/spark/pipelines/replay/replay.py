@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from wherry.model.calls.where import Where
 from wherry.model.errors import HistoryLost, InvalidInput, NotFound, WherryError
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.archive import (
     files as archive_files,
 )
@@ -32,11 +32,11 @@ from wherry.spark.pipelines.archive import (
 from wherry.spark.pipelines.archive import (
     tasks as archive_tasks,
 )
-from wherry.spark.pipelines.archive.manifest import File, Manifest, Stretch
+from wherry.spark.pipelines.archive.manifest import ArchiveFile, Manifest, OffsetRange
 from wherry.spark.pipelines.archive.manifest_store import Store, store
-from wherry.spark.pipelines.archive.tasks import Unwatched, Watch
+from wherry.spark.pipelines.archive.tasks import ProgressListener, SilentListener
 from wherry.spark.pipelines.replay import ledger as replay_ledger
-from wherry.spark.pipelines.replay.ledger import Ledger, Outcome
+from wherry.spark.pipelines.replay.ledger import JobResult, Ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ SAME = ("topic", "into", "archive", "times", "terms", "keep_ids", "keep_times")
 """Arguments that must be the same when a job is run again."""
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to replay."""
 
     topic: str
@@ -75,7 +75,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         return _terms(self.where, self.times)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a job does, for ever."""
 
     topic: str
@@ -84,7 +84,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
     keep_ids: bool
     keep_times: bool
-    spans: dict[int, Stretch]
+    spans: dict[int, OffsetRange]
     chunk_rows: int
     times: tuple[str, str] = ("", "")
     cuts: dict[int, list[int]] | None = None
@@ -92,7 +92,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def terms(self) -> Where:
-        """The conditions, as in `Ask`."""
+        """The conditions, as in `ReplayRequest`."""
         return _terms(self.where, self.times)
 
 
@@ -102,63 +102,67 @@ class Chunk(NamedTuple):
     partition: int
     start: int
     stop: int
-    files: tuple[File, ...] = ()
+    files: tuple[ArchiveFile, ...] = ()
 
 
-def replay(spark: SparkSession, link: Link, job: str, ask: Ask, watch: Watch | None = None) -> Outcome:
+def replay(
+    spark: SparkSession, link: FlightLink, job: str, request: ReplayRequest, watch: ProgressListener | None = None
+) -> JobResult:
     """Replay once for each name of a job: a second run continues the job, or does nothing if the job is done."""
-    book, here = check_ask(link, job, ask), _archive_of(ask)
-    asked = msgspec.structs.replace(ask, archive=None if here is None else here.plain)
-    plan = book.planned(lambda: _planned(spark, link, job, asked, here), Plan)
+    book, here = check_request(link, job, request), _archive_of(request)
+    asked = msgspec.structs.replace(request, archive=None if here is None else here.plain)
+    plan = book.planned(lambda: _planned(spark, link, job, asked, here), ReplayPlan)
     replay_ledger.same_plan(book, plan, asked, SAME)
-    watch = watch or Unwatched()
+    watch = watch or SilentListener()
     if here is None:
-        return _of_log(spark, book, plan, ask, watch)
-    parts = with_files(chunks(plan), manifest.need(here, ask.topic))
+        return _of_log(spark, book, plan, request, watch)
+    parts = with_files(chunks(plan), manifest.need(here, request.topic))
     work = partial(_rows, plan, partial(_archived, here, plan, None))
-    return replay_ledger.publish(spark, book, plan.into, parts, work, rate=ask.rate, watch=watch)
+    return replay_ledger.publish(spark, book, plan.into, parts, work, rate=request.rate, watch=watch)
 
 
-def check_ask(link: Link, job: str, ask: Ask) -> Ledger:
+def check_request(link: FlightLink, job: str, request: ReplayRequest) -> Ledger:
     """Return the ledger of a job; raise what is wrong with the arguments, as far as that needs no Spark."""
-    ask.where.checked()
-    if ask.archive is None and ask.topic == ask.into and ask.keep_ids:
+    request.where.checked()
+    if request.archive is None and request.topic == request.into and request.keep_ids:
         raise InvalidInput("keep_ids", True, "False, when messages go into the topic that they are in")
-    replay_ledger.check_rate(ask.rate)
-    book, here = replay_ledger.ledger(link, "replay", job), _archive_of(ask)
-    replay_ledger.needs_topic(link, ask.into)
+    replay_ledger.check_rate(request.rate)
+    book, here = replay_ledger.ledger(link, "replay", job), _archive_of(request)
+    replay_ledger.needs_topic(link, request.into)
     if here is not None:
-        manifest.need(here, ask.topic)
+        manifest.need(here, request.topic)
     elif book.known.plan is None:
-        _log(link, ask)
+        _log(link, request)
     return book
 
 
-def _archive_of(ask: Ask) -> Store | None:
-    return None if ask.archive is None else store(ask.archive).under(manifest.folder(ask.topic))
+def _archive_of(request: ReplayRequest) -> Store | None:
+    return None if request.archive is None else store(request.archive).under(manifest.folder(request.topic))
 
 
-def _of_log(spark: SparkSession, book: Ledger, plan: Plan, ask: Ask, watch: Watch) -> Outcome:
-    held, strict = Held(plan.topic, _holder(book.job)), not ask.go_on_after_loss
+def _of_log(
+    spark: SparkSession, book: Ledger, plan: ReplayPlan, request: ReplayRequest, watch: ProgressListener
+) -> JobResult:
+    held, strict = HoldingSubscription(plan.topic, _holder(book.job)), not request.go_on_after_loss
     if strict and not book.known.done:
         held.check(book.link)
     work = partial(_rows, plan, partial(_logged, book.link, plan, strict, None))
-    done = replay_ledger.publish(spark, book, plan.into, chunks(plan), work, rate=ask.rate, watch=watch)
+    done = replay_ledger.publish(spark, book, plan.into, chunks(plan), work, rate=request.rate, watch=watch)
     held.release(book.link)
     return done
 
 
-class Held(NamedTuple):
+class HoldingSubscription(NamedTuple):
     """The subscription that makes a topic keep what a job reads. It settles nothing, so a queue keeps all."""
 
     topic: str
     name: str
 
-    def hold(self, link: Link) -> None:
+    def hold(self, link: FlightLink) -> None:
         """Create the subscription: from now on the topic keeps its messages."""
         link.action("subscribe", {"topic": self.topic, "name": self.name, "start": "earliest"})
 
-    def check(self, link: Link) -> None:
+    def check(self, link: FlightLink) -> None:
         """Raise `WherryError` if the subscription was deleted: messages may be gone that the job had to read."""
         told = link.action("stats", {"topic": self.topic})
         if not any(each["name"] == self.name for each in told["subscriptions"]):
@@ -167,7 +171,7 @@ class Held(NamedTuple):
                 " since may be missing; go on after the loss, or begin another job"
             )
 
-    def release(self, link: Link) -> None:
+    def release(self, link: FlightLink) -> None:
         """Delete the subscription when the job is done."""
         with suppress(NotFound):
             link.action("unsubscribe", {"topic": self.topic, "name": self.name})
@@ -190,7 +194,7 @@ def with_files(given: list[Chunk], found: Manifest) -> list[Chunk]:
     return made
 
 
-def chunks(plan: Plan) -> list[Chunk]:
+def chunks(plan: ReplayPlan) -> list[Chunk]:
     """Return the chunks of a plan: partitions in turn, each in its order."""
     turns: list[tuple[int, Chunk]] = []
     for partition, (start, stop) in plan.spans.items():
@@ -207,60 +211,60 @@ def _terms(where: Where, times: tuple[str, str]) -> Where:
     )
 
 
-def _planned(spark: SparkSession, link: Link, job: str, ask: Ask, here: Store | None) -> Plan:
+def _planned(spark: SparkSession, link: FlightLink, job: str, request: ReplayRequest, here: Store | None) -> ReplayPlan:
     if here is not None:
-        return _plan_of_archive(spark, ask, here)
-    held = Held(ask.topic, _holder(job))
+        return _plan_of_archive(spark, request, here)
+    held = HoldingSubscription(request.topic, _holder(job))
     held.hold(link)  # first, so that planned messages are kept
     try:
-        return _plan_of_log(spark, link, ask)
+        return _plan_of_log(spark, link, request)
     except BaseException:
         held.release(link)  # the plan failed, so there is no job
         raise
 
 
-def _plan_of_log(spark: SparkSession, link: Link, ask: Ask) -> Plan:
-    spans, stats = _log(link, ask), link.action("stats", {"topic": ask.topic})
+def _plan_of_log(spark: SparkSession, link: FlightLink, request: ReplayRequest) -> ReplayPlan:
+    spans, stats = _log(link, request), link.action("stats", {"topic": request.topic})
     bytes_each = stats["bytes"] / max(1, stats["messages"])
-    plan = _plan(ask, spans, bytes_each)
-    return _cut(spark, plan, _looks(plan), partial(_logged, link, plan, False, ["offset"]), bytes_each, ask.rate)
+    plan = _plan(request, spans, bytes_each)
+    return _cut(spark, plan, _looks(plan), partial(_logged, link, plan, False, ["offset"]), bytes_each, request.rate)
 
 
-def _plan_of_archive(spark: SparkSession, ask: Ask, here: Store) -> Plan:
-    found = manifest.need(here, ask.topic)
+def _plan_of_archive(spark: SparkSession, request: ReplayRequest, here: Store) -> ReplayPlan:
+    found = manifest.need(here, request.topic)
     bytes_each = sum(file.content for file in found.files) / max(1, found.rows)
-    plan = _plan(ask, dict(found.covered), bytes_each)
+    plan = _plan(request, dict(found.covered), bytes_each)
     looks = with_files(_looks(plan), found)
-    return _cut(spark, plan, looks, partial(_archived, here, plan, SOUGHT), bytes_each, ask.rate)
+    return _cut(spark, plan, looks, partial(_archived, here, plan, SOUGHT), bytes_each, request.rate)
 
 
-def _plan(ask: Ask, spans: dict[int, Stretch], bytes_each: float) -> Plan:
+def _plan(request: ReplayRequest, spans: dict[int, OffsetRange], bytes_each: float) -> ReplayPlan:
     offsets = sum(stop - start for start, stop in spans.values())
-    return Plan(
-        topic=ask.topic,
-        into=ask.into,
-        archive=ask.archive,
-        where=ask.where,
-        keep_ids=ask.keep_ids,
-        keep_times=ask.keep_times,
+    return ReplayPlan(
+        topic=request.topic,
+        into=request.into,
+        archive=request.archive,
+        where=request.where,
+        keep_ids=request.keep_ids,
+        keep_times=request.keep_times,
         spans=spans,
-        chunk_rows=replay_ledger.rows_per_chunk(bytes_each, offsets, ask.rate),
-        times=ask.times,
+        chunk_rows=replay_ledger.rows_per_chunk(bytes_each, offsets, request.rate),
+        times=request.times,
     )
 
 
-def _looks(plan: Plan) -> list[Chunk]:
+def _looks(plan: ReplayPlan) -> list[Chunk]:
     return chunks(msgspec.structs.replace(plan, chunk_rows=LOOK_ROWS))
 
 
 def _cut(
     spark: SparkSession,
-    plan: Plan,
+    plan: ReplayPlan,
     looks: list[Chunk],
     read: Callable[[Chunk], Iterator[pa.RecordBatch]],
     bytes_each: float,
     rate: float | None,
-) -> Plan:
+) -> ReplayPlan:
     """Cut chunks by matching messages, not by offsets: the rate counts only these, and they may be few of many."""
     if rate is None or plan.where == Where():
         return plan
@@ -278,32 +282,32 @@ def _every(read: Callable[[Chunk], Iterator[pa.RecordBatch]], each: int, chunk: 
     return [] if not offsets else np.concatenate(offsets)[::each].tolist()
 
 
-def _log(link: Link, ask: Ask) -> dict[int, Stretch]:
+def _log(link: FlightLink, request: ReplayRequest) -> dict[int, OffsetRange]:
     """Return the offsets of the log now, from the asked time on; raise `HistoryLost` if messages asked for are gone."""
-    extents = link.action("extents", {"topic": ask.topic})
+    extents = link.action("extents", {"topic": request.topic})
     stops = {int(partition): stop for partition, stop in extents["stop"].items()}
     starts = begins = {int(partition): start for partition, start in extents["start"].items()}
-    if ask.where.from_ms is not None:
-        told = link.action("offsets-at", {"topic": ask.topic, "time_ms": ask.where.from_ms})["offsets"]
+    if request.where.from_ms is not None:
+        told = link.action("offsets-at", {"topic": request.topic, "time_ms": request.where.from_ms})["offsets"]
         begins = {partition: max(start, told[str(partition)]) for partition, start in starts.items()}
-    if not ask.go_on_after_loss and (stops == starts or _asks_for_gone(link, ask)):
+    if not request.go_on_after_loss and (stops == starts or _asks_for_gone(link, request)):
         # If the first message that is left is older than the asked time, the messages that are gone were not asked for.
-        _check_there(link, ask.topic, [number for number, start in starts.items() if begins[number] == start])
+        _check_there(link, request.topic, [number for number, start in starts.items() if begins[number] == start])
     return {partition: (begins[partition], stop) for partition, stop in stops.items() if begins[partition] < stop}
 
 
-def _asks_for_gone(link: Link, ask: Ask) -> bool:
+def _asks_for_gone(link: FlightLink, request: ReplayRequest) -> bool:
     """Return whether the request reaches back before the log: all of a queue, or times that a stream does not keep.
 
     A request for all of a stream does not: it means the messages that the stream still has.
     """
-    (config,) = (each for each in link.action("topics", {})["topics"] if each["name"] == ask.topic)
-    if config["keep"] == "settled" or ask.where.from_ms is None:
+    (config,) = (each for each in link.action("topics", {})["topics"] if each["name"] == request.topic)
+    if config["keep"] == "settled" or request.where.from_ms is None:
         return bool(config["keep"] == "settled")
-    return config["keep"] == "bytes" or ask.where.from_ms < time.time() * 1_000 - config["keep_ms"]
+    return config["keep"] == "bytes" or request.where.from_ms < time.time() * 1_000 - config["keep_ms"]
 
 
-def _check_there(link: Link, topic: str, partitions: list[int]) -> None:
+def _check_there(link: FlightLink, topic: str, partitions: list[int]) -> None:
     """Raise `HistoryLost`, with where the messages are, if the first messages of these partitions are gone."""
     command = {"topic": topic, "start": {"offsets": dict.fromkeys(map(str, partitions), 0)}, "strict": True}
     try:
@@ -315,14 +319,18 @@ def _check_there(link: Link, topic: str, partitions: list[int]) -> None:
         raise fault from None
 
 
-def _rows(plan: Plan, read: Callable[[Chunk], Iterator[pa.RecordBatch]], chunk: Chunk) -> Iterator[pa.RecordBatch]:
+def _rows(
+    plan: ReplayPlan, read: Callable[[Chunk], Iterator[pa.RecordBatch]], chunk: Chunk
+) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a chunk, as they are published. Runs in a task."""
     names = [*SENT, *(("id",) if plan.keep_ids else ()), *(("due", "expires") if plan.keep_times else ())]
     for batch in read(chunk):
         yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], names=names)
 
 
-def _logged(link: Link, plan: Plan, strict: bool, columns: list[str] | None, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+def _logged(
+    link: FlightLink, plan: ReplayPlan, strict: bool, columns: list[str] | None, chunk: Chunk
+) -> Iterator[pa.RecordBatch]:
     """Yield messages of the log; with `strict` raise if some were deleted before they were read."""
     ticket: dict[str, Any] = {"topic": plan.topic, "partition": chunk.partition, "strict": strict}
     ticket |= {} if columns is None else {"columns": columns}
@@ -334,7 +342,7 @@ def _logged(link: Link, plan: Plan, strict: bool, columns: list[str] | None, chu
         raise
 
 
-def _archived(here: Store, plan: Plan, columns: list[str] | None, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+def _archived(here: Store, plan: ReplayPlan, columns: list[str] | None, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     for file in chunk.files:
         for batch in archive_files.read(here, file, columns, chunk.start, chunk.stop):
             mask = plan.where.mask(batch)

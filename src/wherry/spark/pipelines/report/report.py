@@ -34,7 +34,7 @@ ERROR_CHARS_MAX = 200
 """The most errors of each reason for dead letters, by frequency, and the most characters of each."""
 
 T = TypeVar("T")
-Watch = Callable[[str, Callable[[], T]], T]
+ShowProgress = Callable[[str, Callable[[], T]], T]
 """Does one named part of the work, and shows the progress."""
 
 
@@ -57,7 +57,7 @@ class Slot(msgspec.Struct, frozen=True):
     keys: int
 
 
-class Topic(msgspec.Struct, frozen=True):
+class TopicSummary(msgspec.Struct, frozen=True):
     """The messages of a topic."""
 
     name: str
@@ -106,7 +106,7 @@ class Dying(msgspec.Struct, frozen=True):
     took_ms: Percentiles
 
 
-class Subscription(msgspec.Struct, frozen=True):
+class SubscriptionLag(msgspec.Struct, frozen=True):
     """How far a subscription is."""
 
     topic: str
@@ -129,14 +129,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Only messages that were published, or died, from this time on; without it all."""
     step_ms: int = MINUTE_MS
     """The length of a slot."""
-    topics: list[Topic]
+    topics: list[TopicSummary]
     slots: list[Slot]
     keys: list[HotKey]
     dead: list[Dead]
     dying: list[Dying] = []
     dying_step_ms: int = MINUTE_MS
     """The length of a slot for dead letters, which may be much older than the messages in the log."""
-    subscriptions: list[Subscription]
+    subscriptions: list[SubscriptionLag]
     delivery_ms: Percentiles | None = None
     """The time from publish to hand-over of all messages since the broker started, in bounds of its buckets."""
 
@@ -168,7 +168,7 @@ class Rollups:
     ) -> None:
         self._spark, self._broker, self._topics, self._since_ms = spark, dict(broker), topics, since_ms
 
-    def report(self, watch: Watch[Any], *, hot: int = 10, delivery_ms: Percentiles | None = None) -> Report:
+    def report(self, watch: ShowProgress[Any], *, hot: int = 10, delivery_ms: Percentiles | None = None) -> Report:
         """Run all queries and return the report; `watch` runs each and shows its progress."""
         made_ms = int(time.time() * 1_000)
         rows = self._log()  # one load, so that the log has the same end in both passes
@@ -227,14 +227,14 @@ class Rollups:
         finally:
             rows.unpersist()
 
-    def _subscriptions(self) -> list[Subscription]:
+    def _subscriptions(self) -> list[SubscriptionLag]:
         rows = self._spark.read.format("wherry").options(**self._broker, table="subscriptions").load().collect()
-        names = Subscription.__struct_fields__
-        found = [Subscription(*(row[name] for name in names)) for row in rows if row["topic"] in self._topics]
+        names = SubscriptionLag.__struct_fields__
+        found = [SubscriptionLag(*(row[name] for name in names)) for row in rows if row["topic"] in self._topics]
         return sorted(found, key=lambda each: (each.topic, each.name))
 
 
-def _step(topics: list[Topic]) -> int:
+def _step(topics: list[TopicSummary]) -> int:
     if not topics:
         return MINUTE_MS
     return step_of(max(each.last_ms for each in topics) - min(each.first_ms for each in topics))
@@ -243,7 +243,7 @@ def _step(topics: list[Topic]) -> int:
 # ----------------------------------------------------------------------------------------------------------- messages
 
 
-def _sizes(rows: DataFrame, now_ms: int) -> list[Topic]:
+def _sizes(rows: DataFrame, now_ms: int) -> list[TopicSummary]:
     """Return each topic; its keys are counted later."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -257,7 +257,7 @@ def _sizes(rows: DataFrame, now_ms: int) -> list[Topic]:
         _percentiles("age", f.lit(now_ms) - sent),
     )
     return [
-        Topic(
+        TopicSummary(
             **{name: row[name] for name in ("messages", "bytes", "first_ms", "last_ms")},
             name=row["topic"],
             keys=0,

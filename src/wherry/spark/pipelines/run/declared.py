@@ -15,7 +15,7 @@ from pathlib import Path
 from wherry.model.errors import InvalidInput
 from wherry.spark.java import JAVA_MIN, java_home
 from wherry.spark.pipelines.cluster import path_of_python, spark_home
-from wherry.spark.pipelines.run.place import Place
+from wherry.spark.pipelines.run.address import BrokerAddress
 from wherry.spark.pipelines.run.session import conf_of
 
 SUFFIXES = (".yml", ".yaml")
@@ -43,7 +43,7 @@ def command(path: Path, master: str) -> list[str]:
     return [program, "run", "--remote", master, *told, "--spec", str(path)]
 
 
-def run(path: Path, place: Place, master: str) -> int:
+def run(path: Path, address: BrokerAddress, master: str) -> int:
     """Run the file to its end in a process of its own; return the exit code."""
     if importlib.util.find_spec("grpc") is None:
         raise InvalidInput("spark-pipelines", None, "a PySpark with its pipelines: pip install 'pyspark[pipelines]'")
@@ -55,8 +55,8 @@ def run(path: Path, place: Place, master: str) -> int:
         "SPARK_HOME": str(spark_home()),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": path_of_python(),
-        "WHERRY_FLIGHT_URL": place.url,
-        **({} if place.key is None else {"WHERRY_KEY": place.key}),
-        **({} if place.ca is None else {"WHERRY_CA": place.ca}),
+        "WHERRY_FLIGHT_URL": address.url,
+        **({} if address.key is None else {"WHERRY_KEY": address.key}),
+        **({} if address.ca is None else {"WHERRY_CA": address.ca}),
     }
     return subprocess.run(command(path, master), env=environment, check=False).returncode

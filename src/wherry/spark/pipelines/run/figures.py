@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from wherry.model.errors import WherryError
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.run.frames import IN_BAD, OUT
 
 State = Literal["starting", "running", "waiting", "restarting", "done", "stopped", "failed"]
@@ -19,7 +19,7 @@ WINDOW_S = 10.0
 """The time over which a rate is taken."""
 
 
-class Figures(msgspec.Struct, kw_only=True):
+class QueryFigures(msgspec.Struct, kw_only=True):
     """One line of the live table."""
 
     query: str
@@ -41,7 +41,7 @@ class Meter:
     """Adds up the progress of one query, also over its restarts."""
 
     def __init__(self, query: str, target: str) -> None:
-        self.figures = Figures(query=query, target=target)
+        self.figures = QueryFigures(query=query, target=target)
         self._last = ""
         self._positions: dict[str, dict[str, int]] = {}
         self._marks: deque[tuple[float, int, int]] = deque([(time.monotonic(), 0, 0)])
@@ -76,7 +76,7 @@ class Meter:
         figures.in_per_s = round((figures.rows_in - rows_in) / seconds, 1)
         figures.out_per_s = round((figures.rows_out - rows_out) / seconds, 1)
 
-    def measure_lag(self, broker: Link, subscriptions: Collection[str]) -> None:
+    def measure_lag(self, broker: FlightLink, subscriptions: Collection[str]) -> None:
         """Measure how far the query is behind; unknown while the broker does not answer."""
         figures = self.figures
         try:
@@ -121,12 +121,12 @@ def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in (*one, *other)}
 
 
-def _behind(broker: Link, topic: str, at: Mapping[str, int]) -> int:
+def _behind(broker: FlightLink, topic: str, at: Mapping[str, int]) -> int:
     ends: dict[str, int] = broker.action("extents", {"topic": topic})["stop"]
     return sum(max(0, end - int(at.get(partition, 0))) for partition, end in ends.items())
 
 
-def _oldest_ms(broker: Link, topics: list[str], subscriptions: Collection[str]) -> int | None:
+def _oldest_ms(broker: FlightLink, topics: list[str], subscriptions: Collection[str]) -> int | None:
     """Return the age of the oldest message that one of the subscriptions has not read."""
     ages = [
         row["lag_ms"]

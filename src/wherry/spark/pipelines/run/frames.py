@@ -13,12 +13,12 @@ from pyspark.sql.types import StringType
 
 from wherry.model import limits
 from wherry.model.errors import InvalidInput
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 from wherry.spark.options import parse
 from wherry.spark.pipelines.run.plan import Loads
 from wherry.spark.pipelines.run.spec import (
     BAD,
-    Source,
+    PipelineSource,
     Spec,
     Word,
 )
@@ -59,7 +59,7 @@ class Frames:
         spec = self._spec
         return {source: spec.subscription_of(self._query, source) for source in spec.sources_of(self._query)}
 
-    def check(self, broker: Link) -> None:
+    def check(self, broker: FlightLink) -> None:
         """Raise if this is not a valid query, or reads a queue twice."""
         loads = Loads(self.rows())
         self.forget()
@@ -69,7 +69,7 @@ class Frames:
                 self._check_stream(broker, source)
         self._read = loads.read(self.subscriptions.values())
 
-    def _check_stream(self, broker: Link, source: str) -> None:
+    def _check_stream(self, broker: FlightLink, source: str) -> None:
         """Raise if a source that is read twice is a queue.
 
         A queue deletes messages that were read, so the slower of the two reads would miss some.
@@ -156,7 +156,7 @@ class Frames:
         return rows if late is None else rows.withWatermark("published", late)
 
 
-def _reason(source: Source) -> Column:
+def _reason(source: PipelineSource) -> Column:
     """Return the first thing that is wrong with a row. A condition that is null is not met."""
     found = [f.col("error")] if source.payload != "bytes" else []
     for name, condition in source.expect.items():

@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from wherry.model.errors import AlreadyExists, InvalidInput
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 from wherry.spark.pipelines.archive import retention
-from wherry.spark.pipelines.run.figures import Figures, Meter
+from wherry.spark.pipelines.run.address import BrokerAddress
+from wherry.spark.pipelines.run.figures import Meter, QueryFigures
 from wherry.spark.pipelines.run.frames import Frames, words
-from wherry.spark.pipelines.run.place import Place
 from wherry.spark.pipelines.run.spec import BAD, Spec
 from wherry.spark.read.topics import resolve
 
@@ -39,21 +39,21 @@ _CAUSE = "Caused by: "
 _PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?:[ ].*\n)+(\S.*)")
 """Matches the error line of a Python traceback: the first line after the calls that is not indented."""
 
-Tell = Callable[[list[Figures]], None]
+Tell = Callable[[list[QueryFigures]], None]
 
 
 class Running:
     """One query, over its restarts."""
 
-    def __init__(self, spark: SparkSession, spec: Spec, place: Place, query: str, *, once: bool) -> None:
-        self._spark, self._spec, self._place, self.name, self._once = spark, spec, place, query, once
-        self._frames = Frames(spark, spec, place.options(self._master), query)
+    def __init__(self, spark: SparkSession, spec: Spec, address: BrokerAddress, query: str, *, once: bool) -> None:
+        self._spark, self._spec, self._address, self.name, self._once = spark, spec, address, query, once
+        self._frames = Frames(spark, spec, address.options(self._master), query)
         self._query: StreamingQuery | None = None
         self._meter = Meter(query, _target(spec, query))
         self._failures, self._again_at = 0, 0.0
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> QueryFigures:
         return self._meter.figures
 
     @property
@@ -67,7 +67,7 @@ class Running:
 
     def check(self) -> None:
         """Raise if this is not a valid query, or reads a queue twice."""
-        self._frames.check(self._place.link())
+        self._frames.check(self._address.link())
 
     def subscribe(self) -> None:
         """Create the subscriptions of the query."""
@@ -83,7 +83,7 @@ class Running:
         active = query.isActive  # read before the progress, so that no progress after it is lost
         if self._meter.take(query.recentProgress):
             self._failures = 0
-        self._meter.measure_lag(self._place.link(), set(self._frames.subscriptions.values()))
+        self._meter.measure_lag(self._address.link(), set(self._frames.subscriptions.values()))
         if active:
             busy = bool(query.status.get("isTriggerActive")) and bool(query.status.get("isDataAvailable"))
             self.figures.state = "running" if busy else "waiting"
@@ -146,17 +146,17 @@ class Running:
         return writer.toTable(sink.target)
 
     def _to_topic(self, writer: DataStreamWriter, topic: str) -> DataStreamWriter:
-        return writer.format("wherry").options(topic=topic, **self._place.options(self._master))
+        return writer.format("wherry").options(topic=topic, **self._address.options(self._master))
 
 
-def _topics_of(link: Link, spec: Spec) -> list[str]:
+def _topics_of(link: FlightLink, spec: Spec) -> list[str]:
     """Return the topics that the sources name or that match their patterns, without those that the pipeline creates."""
     names = [name.strip() for source in spec.sources.values() for name in source.topic.split(",")]
     made = spec.made_topics()
     return [topic for topic in resolve(link, tuple(names)) if topic not in made]
 
 
-def check_sources(link: Link, spec: Spec, *, consume: bool) -> None:
+def check_sources(link: FlightLink, spec: Spec, *, consume: bool) -> None:
     """Raise what would stop a pipeline later: `NotFound`, or `OnlyReader` of a queue. Needs no Spark."""
     topics = _topics_of(link, spec)
     for topic in topics:
@@ -170,22 +170,22 @@ class Pipeline:
 
     Examples
     --------
-    >>> Pipeline(spark, spec, Place("grpc://127.0.0.1:7072"), once=True).run(print)  # doctest: +SKIP
+    >>> Pipeline(spark, spec, BrokerAddress("grpc://127.0.0.1:7072"), once=True).run(print)  # doctest: +SKIP
     """
 
     def __init__(
-        self, spark: SparkSession, spec: Spec, place: Place, *, once: bool = False, consume: bool = False
+        self, spark: SparkSession, spec: Spec, address: BrokerAddress, *, once: bool = False, consume: bool = False
     ) -> None:
-        self._spec, self._place, self._consume = spec, place, consume
-        self.queries = [Running(spark, spec, place, name, once=once) for name in spec.queries()]
+        self._spec, self._address, self._consume = spec, address, consume
+        self.queries = [Running(spark, spec, address, name, once=once) for name in spec.queries()]
 
     @property
-    def figures(self) -> list[Figures]:
+    def figures(self) -> list[QueryFigures]:
         return [query.figures for query in self.queries]
 
     def start(self) -> None:
         """Create the topics and start all queries; none of them if one is wrong."""
-        check_sources(self._place.link(), self._spec, consume=self._consume)
+        check_sources(self._address.link(), self._spec, consume=self._consume)
         self._have_topics()
         try:
             for query in self.queries:  # all before the first one subscribes: a wrong query leaves nothing behind
@@ -203,7 +203,7 @@ class Pipeline:
             self.stop()
             raise
 
-    def run(self, tell: Tell, *, is_over: Callable[[], bool] = lambda: False) -> list[Figures]:
+    def run(self, tell: Tell, *, is_over: Callable[[], bool] = lambda: False) -> list[QueryFigures]:
         """Run until all queries have ended, `is_over` returns true, or Ctrl-C; call `tell` twice a second."""
         try:
             self.start()
@@ -224,7 +224,7 @@ class Pipeline:
             query.stop()
 
     def _have_topics(self) -> None:
-        broker, spec = self._place.link(), self._spec
+        broker, spec = self._address.link(), self._spec
         there = {topic["name"] for topic in broker.action("topics", {})["topics"]}
         for topic, fields in spec.made_topics().items():
             if topic not in there:
@@ -262,7 +262,7 @@ def _have_table(spark: SparkSession, spec: Spec, name: str, rows: DataFrame) -> 
         spark.catalog.createTable(name, path=path, source="parquet", schema=rows.schema)
 
 
-def summary(figures: list[Figures]) -> dict[str, Any]:
+def summary(figures: list[QueryFigures]) -> dict[str, Any]:
     """Return the totals of a run."""
     return {
         "queries": len(figures),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from wherry.model.errors import InvalidInput
 from wherry.spark.pipelines.cluster import shipped
-from wherry.spark.pipelines.run.place import Place
+from wherry.spark.pipelines.run.address import BrokerAddress
 from wherry.spark.session import session
 
 if TYPE_CHECKING:
@@ -42,15 +42,17 @@ def conf_of(master: str) -> dict[str, str]:
 
 
 @contextmanager
-def opened(name: str, master: str, place: Place, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+def opened(
+    name: str, master: str, address: BrokerAddress, conf: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
     """Open a session until the end of the `with`. The session has the broker's key and sends it to the tasks."""
     chosen = {**conf_of(master), **(conf or {})}
-    if place.key is not None:
-        os.environ["WHERRY_KEY"] = place.key
+    if address.key is not None:
+        os.environ["WHERRY_KEY"] = address.key
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise Spark warns about the name of this machine
-    if place.ca is not None:
-        os.environ["WHERRY_CA"] = place.ca
+    if address.ca is not None:
+        os.environ["WHERRY_CA"] = address.ca
     spark = session(name, master=master, conf=chosen)
     try:
         yield spark

@@ -28,15 +28,15 @@ _SET_BY_US = {
     **dict.fromkeys(("topic", "payload"), "it is a field of the source"),
     "payloadschema": "the field schema of the source is it",
     "subscription": "each query has one for each of its sources",
-    "url": "--url says which broker",
+    "url": "--url names the broker",
 }
 """Options of a source that the file sets in another way, with the reason."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-NAME = "letters, digits and _, not a digit first: SQL knows it by this name"
+NAME = "letters, digits and _, not a digit first: the name is used in SQL"
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PipelineSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Topics that are read as they grow."""
 
     topic: str
@@ -55,7 +55,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.payload != "bytes" or bool(self.expect)
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PipelineTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Data that does not change, to join with; read again when the pipeline starts."""
 
     format: str = "parquet"
@@ -64,14 +64,14 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     options: dict[str, Word] = {}
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PipelineStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A view: SQL, or `file.py:function` with arguments named after the views that they take."""
 
     sql: str | None = None
     python: str | None = None
 
 
-class Sink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"source": "from"}):
+class PipelineSink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"source": "from"}):
     """The target of rows: one query, with one checkpoint."""
 
     source: str
@@ -98,10 +98,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     name: str
     checkpoint: str = "checkpoints"
     restarts: int = RESTARTS
-    sources: dict[str, Source]
-    tables: dict[str, Table] = {}
-    steps: dict[str, Step] = {}
-    sinks: dict[str, Sink]
+    sources: dict[str, PipelineSource]
+    tables: dict[str, PipelineTable] = {}
+    steps: dict[str, PipelineStep] = {}
+    sinks: dict[str, PipelineSink]
     spark: dict[str, Word] = {}
     """Settings of the session."""
     folder: Path = Path()
@@ -224,13 +224,13 @@ def _wrong_names(spec: Spec) -> Iterator[Fault]:
             seen.add(name.lower())
 
 
-def _wrong_sink(spec: Spec, name: str, sink: Sink) -> Iterator[Fault]:
+def _wrong_sink(spec: Spec, name: str, sink: PipelineSink) -> Iterator[Fault]:
     if sink.source not in (*spec.sources, *spec.steps):
         yield f"sinks.{name}.from", sink.source, "the name of a source or a step"
     if sum(target is not None for target in (sink.topic, sink.parquet, sink.table)) != 1:
         yield f"sinks.{name}", None, "topic, parquet or table, one of the three"
     if sink.partition_by and sink.kind == "topic":
-        yield f"sinks.{name}.partition_by", sink.partition_by, "none, for a topic: that goes by key"
+        yield f"sinks.{name}.partition_by", sink.partition_by, "none, for a topic: there the key decides"
     if sink.kind != "table" and sink.mode == "complete":
         yield f"sinks.{name}.mode", sink.mode, f"append{' or update' * (sink.kind == 'topic')}: nothing is taken back"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from wherry.spark.link import Link
+from wherry.spark.link import FlightLink
 
 RETRY_S = 5.0
 
 
-class Place(NamedTuple):
+class BrokerAddress(NamedTuple):
     """An address of Arrow Flight, and the key of the client."""
 
     url: str
@@ -24,5 +24,5 @@ class Place(NamedTuple):
         given = {"apiKey": self.key, "ca": self.ca} if master.startswith("sc://") else {}
         return {"url": self.url, **{name: value for name, value in given.items() if value is not None}}
 
-    def link(self) -> Link:
-        return Link(self.url, self.key, self.ca, RETRY_S)
+    def link(self) -> FlightLink:
+        return FlightLink(self.url, self.key, self.ca, RETRY_S)
