@@ -27,14 +27,15 @@ def counted() -> Iterator[list[int]]:
     """How many messages were submitted together, each time."""
     found: list[int] = []
 
-    def make(submit: Any) -> Any:
-        async def count(broker: Broker, topic: str, messages: Any, options: PublishOptions) -> Any:
-            found.append(messages.num_rows)
-            return await submit(broker, topic, messages, options)
+    def make(publishing: Any) -> Any:
+        def count(broker: Broker, topic: str, messages: Any, options: PublishOptions) -> Any:
+            batch, choose = publishing(broker, topic, messages, options)
+            found.append(batch.num_rows)
+            return batch, choose
 
         return count
 
-    with patched(Broker, "submit", make):
+    with patched(Broker, "_publishing", make):
         yield found
 
 

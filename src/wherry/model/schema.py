@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from wherry.model.errors import InvalidInput
 VERSION = 1
 
 _INT64 = pa.int64()
+_BINARY = pa.binary()
 _MS = pa.timestamp("ms", tz="UTC")
 _PUBLISHED = pa.timestamp("us", tz="UTC")
 _HEADERS = pa.map_(pa.string(), pa.string())
@@ -54,7 +55,7 @@ COLUMNS = tuple(MESSAGE.names)
 DERIVED = ("offset", "published")
 STORED = tuple(name for name in COLUMNS if name not in DERIVED)
 BIT = {name: 1 << index for index, name in enumerate(STORED)}
-_TYPES = {field.name: field.type for field in MESSAGE}
+TYPES = {field.name: field.type for field in MESSAGE}
 TEXTS = ("id", "key", "headers", "blob")
 VARIABLE = ("id", "key", "envelope", "payload", "blob")
 """Columns with a variable length; their bytes, and those of the headers, are the content bytes of a message."""
@@ -89,15 +90,37 @@ class Message:
     envelope: bytes | None = None
 
 
+class Plain(NamedTuple):
+    """A compact batch made of Python bytes, with payloads and perhaps envelopes: only sizes are left to check."""
+
+    batch: pa.RecordBatch
+    payload_bytes: int
+    """Bytes of the largest payload."""
+
+
+def plain(payloads: list[bytes], envelopes: list[bytes | None] | None) -> Plain:
+    """Return messages without other columns as a compact batch; each envelope is within its limit."""
+    arrays = [pa.array(payloads, _BINARY)]
+    if envelopes is not None:
+        arrays.insert(0, pa.array(envelopes, _BINARY))
+    schema = _schema_of(("payload",) if envelopes is None else ("envelope", "payload"))
+    largest = len(payloads[0]) if len(payloads) == 1 else max(map(len, payloads))
+    return Plain(pa.RecordBatch.from_arrays(arrays, schema=schema), largest)
+
+
 _SINGLE = (bytes, str, Message)
 Publishable: TypeAlias = pa.RecordBatch | pa.Table | Sequence[bytes | str | Message] | bytes | str | Message
 
 
-def compact(given: Publishable, payload_bytes_max: int = limits.PAYLOAD_BYTES_MAX) -> pa.RecordBatch:
+def compact(given: Publishable | Plain, payload_bytes_max: int = limits.PAYLOAD_BYTES_MAX) -> pa.RecordBatch:
     """Return anything publishable as a checked compact batch.
 
     `InvalidInput` names the column and the first bad value.
     """
+    if isinstance(given, Plain):
+        if given.payload_bytes <= payload_bytes_max:
+            return given.batch
+        given = given.batch
     if isinstance(given, _SINGLE):
         given = [given]
     if isinstance(given, pa.Table):
@@ -301,8 +324,8 @@ def _from_arrow(batch: pa.RecordBatch) -> dict[str, pa.Array]:
             raise InvalidInput("column", name, "each column once")
         _check_memory(name, column)  # a cast follows any offsets, even beyond the end of the buffer
         columns[name] = column
-        if column.type != _TYPES[name]:
-            columns[name] = _cast(name, column, _TYPES[name])
+        if column.type != TYPES[name]:
+            columns[name] = _cast(name, column, TYPES[name])
             _check_memory(name, columns[name])
     if "payload" not in columns:
         raise InvalidInput("column", batch.schema.names, "a batch with a payload column")
@@ -368,7 +391,7 @@ def _as_bytes(value: bytes | str) -> bytes:
 
 
 def _built(name: str, values: list[Any]) -> pa.Array:
-    wanted = MESSAGE.field(name).type
+    wanted = TYPES[name]
     if name == "headers":
         values = [None if value is None else _header_pairs(value) for value in values]
     for index, value in enumerate(values) if name in WHOLE else ():

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from wherry.broker.calls.calls import BrokerCalls
+from wherry.broker.commit.commit import WhenDurable
 from wherry.broker.commit.gathering import PATIENT_BYTES_MAX, Gathering
 from wherry.broker.commit.shard import Choice
 from wherry.core.decide import leasing, publishing, staging
@@ -18,7 +19,7 @@ from wherry.model.calls.rows import Handling, single_row
 from wherry.model.catalog import routing
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.model.ops import Entry
-from wherry.model.schema import Publishable, compact
+from wherry.model.schema import Plain, Publishable, compact
 
 
 class PublishCalls(BrokerCalls):
@@ -88,7 +89,7 @@ class PublishCalls(BrokerCalls):
             self.shard.tracing.published(topic, batch, answer, began_us, position)
 
     async def submit(
-        self, topic: str, messages: Publishable, options: PublishOptions
+        self, topic: str, messages: Publishable | Plain, options: PublishOptions
     ) -> tuple[int, Published | WherryError]:
         """Publish without waiting for the disk: return the position that `stored` waits for, and the answer.
 
@@ -98,10 +99,29 @@ class PublishCalls(BrokerCalls):
         try:
             position, answer, batch = await self._submitted(topic, messages, options)
         except WherryError as fault:
-            # a refusal depends on entries of others, which must be durable
-            return self.shard.committer.submitted, fault
+            return self._refused(fault)
         self._trace(topic, batch, answer, began_us, position)
         return position, answer
+
+    def submit_at_once(
+        self, topic: str, messages: Publishable | Plain, options: PublishOptions
+    ) -> tuple[int, Published | WherryError] | None:
+        """Publish as `submit` does; return None, with nothing published, if the call has to wait for something."""
+        began_us = self.shard.clock.wall_us()
+        try:
+            batch, choose = self._publishing(topic, messages, options)
+            decided = self.shard.decide_at_once(choose)
+        except WherryError as fault:
+            return self._refused(fault)
+        if decided is None:
+            return None
+        position, answer = self._placed(*decided)
+        self._trace(topic, batch, answer, began_us, position)
+        return position, answer
+
+    def _refused(self, fault: WherryError) -> tuple[int, WherryError]:
+        """Return a refusal with the position to wait for: it depends on entries of others, which must be durable."""
+        return self.shard.committer.submitted, fault
 
     def count_refusal(self, topic: str, fault: WherryError) -> None:
         """Count a publish that was refused, for the metrics."""
@@ -109,17 +129,25 @@ class PublishCalls(BrokerCalls):
             self.shard.metrics.refused(topic, fault)
 
     async def _submitted(
-        self, topic: str, messages: Publishable, options: PublishOptions
+        self, topic: str, messages: Publishable | Plain, options: PublishOptions
     ) -> tuple[int, Published, pa.RecordBatch]:
+        batch, choose = self._publishing(topic, messages, options)
+        return *self._placed(*await self.shard.decide(choose)), batch
+
+    def _publishing(
+        self, topic: str, messages: Publishable | Plain, options: PublishOptions
+    ) -> tuple[pa.RecordBatch, Choice[Published]]:
+        """Return messages as a checked batch, and the decision that publishes it."""
         state = self.shard.state
         batch = compact(messages, state.topic(topic).config.payload_bytes_max)
-        position, answer = await self.shard.decide(
-            lambda now: publishing.decide(state, state.topic(topic), batch, options, now.wall_us)
-        )
+        return batch, lambda now: publishing.decide(state, state.topic(topic), batch, options, now.wall_us)
+
+    def _placed(self, position: int, answer: Published) -> tuple[int, Published]:
+        """Return the position that a publish has to wait for, and its answer."""
         if answer.repeated:
-            return self.shard.committer.submitted, answer, batch
+            return self.shard.committer.submitted, answer
         # without an entry: its offsets depend on the reserving entry
-        return position or self.shard.reserved_at, answer, batch
+        return position or self.shard.reserved_at, answer
 
     async def reserve(self, topic: str) -> None:
         """Reserve offsets for transient messages of a topic with one partition: else the first waits for the disk.
@@ -132,6 +160,10 @@ class PublishCalls(BrokerCalls):
     def is_stored(self, position: int) -> bool:
         """Return whether everything up to a position of `submit` is durable."""
         return position <= self.shard.committer.durable
+
+    def when_stored(self, position: int, call: WhenDurable) -> None:
+        """Call once everything up to a position of `submit` is durable, or the journal failed."""
+        self.shard.committer.when_durable(position, call)
 
     async def stored(self, position: int) -> None:
         """Wait until everything up to a position of `submit` is durable."""

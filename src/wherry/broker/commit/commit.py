@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from wherry.journal.engine import Appended, AppendFenced, EntryTooLarge, Writer
 from wherry.model import errors
@@ -19,6 +20,9 @@ from wherry.model.ipc import ByteChunks
 
 if TYPE_CHECKING:
     from wherry.broker.metrics.metrics import Metrics
+
+WhenDurable: TypeAlias = Callable[[WherryError | None], None]
+"""Called with None, or with the reason why the journal failed."""
 
 GROUP_BYTES = 8 << 20
 """Most bytes of one write; a larger backlog is written in several."""
@@ -34,8 +38,8 @@ class Committer:
         self._writer = writer
         self._on_failure = on_failure
         self._pending: deque[tuple[ByteChunks, int]] = deque()
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        """Callers that wait for a position: each has a future of its own, so that one can be cancelled alone."""
+        self._waiters: list[tuple[int, WhenDurable]] = []
+        """What to call when a position is durable."""
         self._task: asyncio.Task[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self.pending_bytes = 0
@@ -67,9 +71,21 @@ class Committer:
         while position > self.durable:
             if self.failure is not None:
                 raise self.failure
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append((position, waiter))
+            waiter = asyncio.get_running_loop().create_future()  # its own: this caller can be cancelled alone
+            self._waiters.append((position, partial(_wake, waiter)))
             await waiter
+
+    def when_durable(self, position: int, call: WhenDurable) -> None:
+        """Call once everything up to `position` is durable, or the journal failed; at once if that is so already.
+
+        What `call` does must not raise: it runs in the turn in which the sync ends, before others go on.
+        """
+        if position <= self.durable:
+            call(None)
+        elif self.failure is not None:
+            call(self.failure)
+        else:
+            self._waiters.append((position, call))
 
     def is_full(self) -> bool:
         """Return whether so much is queued that a producer must wait for `room`."""
@@ -118,11 +134,11 @@ class Committer:
 
     def _release(self) -> None:
         waiters, self._waiters = self._waiters, []
-        for position, waiter in waiters:
+        for position, call in waiters:
             if position > self.durable:
-                self._waiters.append((position, waiter))
-            elif not waiter.done():
-                waiter.set_result(None)
+                self._waiters.append((position, call))
+            else:
+                call(None)
         if self._room is not None and not self.is_full():
             self._room.set_result(None)
             self._room = None
@@ -135,10 +151,9 @@ class Committer:
         if self.failure is not None:
             return
         self.failure = fault
-        for _, waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters.clear()
+        waiters, self._waiters = self._waiters, []
+        for _, call in waiters:
+            call(fault)
         if self._room is not None:
             self._room.set_result(None)
             self._room = None
@@ -150,3 +165,8 @@ class Committer:
         while self._task is not None and self.failure is None:
             await asyncio.shield(self._task)
         self.fail(Closed("the broker is closed"))
+
+
+def _wake(waiter: asyncio.Future[None], _: WherryError | None) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -23,11 +23,13 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from wherry.model import schema
 from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.calls.rows import Handling, Rows
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import DiskFull, DuplicateId, InvalidInput, LimitReached, TooLarge, WherryError
-from wherry.model.schema import MESSAGE, Publishable
+from wherry.model.limits import ENVELOPE_BYTES_MAX
+from wherry.model.schema import TYPES, Plain, Publishable
 
 BATCH_BYTES_MAX = 8 << 20
 """Most bytes of one batch: each has to fit one entry of the journal."""
@@ -52,14 +54,18 @@ class SubmitPort(Protocol):
     def find_topic(self, name: str) -> Topic | None: ...
 
     async def submit(
-        self, topic: str, messages: Publishable, options: PublishOptions
+        self, topic: str, messages: Publishable | Plain, options: PublishOptions
     ) -> tuple[int, Published | WherryError]: ...
+
+    def submit_at_once(
+        self, topic: str, messages: Publishable | Plain, options: PublishOptions
+    ) -> tuple[int, Published | WherryError] | None: ...
 
     def count_refusal(self, topic: str, fault: WherryError) -> None: ...
 
     def is_stored(self, position: int) -> bool: ...
 
-    async def stored(self, position: int) -> None: ...
+    def when_stored(self, position: int, call: Callable[[WherryError | None], None]) -> None: ...
 
 
 class Run(NamedTuple):
@@ -109,8 +115,17 @@ class TopicBatch:
         self.runs.append(run)
         rows = run.rows
         self.size += rows.size
-        if (rows.key, rows.headers, rows.id) != _NO_MORE or run.handling[1:] != _NO_MORE:
-            self.plain = False
+        self.plain = (
+            self.plain
+            and (rows.key, rows.headers, rows.id) == _NO_MORE
+            and run.handling[1:] == _NO_MORE
+            and (rows.envelope is None or len(rows.envelope) <= ENVELOPE_BYTES_MAX)
+        )
+
+    def content(self, runs: list[Run] | None = None) -> tuple[Publishable | Plain, PublishOptions]:
+        """Return what a call publishes: the batch of these runs (None: all of them), and its options."""
+        rows = self.runs if runs is None else runs
+        return self.whole or (batch_of(rows, plain=self.plain), OPTIONS[self.persistent])
 
 
 @dataclass(slots=True, eq=False)
@@ -145,7 +160,6 @@ class Gathering:
         self._waiting: deque[Submission] = deque()
         self._written: deque[Submission] = deque()
         self._submitting: asyncio.Task[None] | None = None
-        self._storing: asyncio.Task[None] | None = None
 
     @property
     def open_submission(self) -> Submission:
@@ -230,22 +244,51 @@ class Gathering:
             self._waiting.append(submission)
             self._filling = Submission()
             self._open.clear()
-        if self._submitting is None and self._waiting:
+        if self._submitting is None and not self._submit_at_once():
             self._submitting = asyncio.get_running_loop().create_task(self._submit_all(), name="wherry gathering")
 
     async def _submit_all(self) -> None:
         try:
             while self._waiting:
-                submission = self._waiting[0]
-                await self._submit(submission)
-                self._waiting.popleft()
-                for call in submission.on_submitted:
-                    call(submission)
-                self._written.append(submission)
-                if self._storing is None:
-                    self._storing = asyncio.get_running_loop().create_task(self._store_all())
+                await self._submit(self._waiting[0])
+                self._after_submit()
         finally:
             self._submitting = None
+
+    def _submit_at_once(self) -> bool:
+        """Submit without a task, which a lone message would pay for; return whether all is submitted.
+
+        Stops at a batch that has to wait for something, is refused, or has to be split.
+        """
+        while self._waiting:
+            submission = self._waiting[0]
+            while submission.batches:
+                part = self._publish_at_once(submission.batches[0])
+                if part is None:
+                    return False
+                submission.parts.append(part)
+                del submission.batches[0]
+            self._after_submit()
+        return True
+
+    def _after_submit(self) -> None:
+        submission = self._waiting.popleft()
+        for call in submission.on_submitted:
+            call(submission)
+        self._written.append(submission)
+        if len(self._written) == 1:
+            self._wait_for_disk()
+
+    def _publish_at_once(self, batch: TopicBatch) -> AnsweredRuns | None:
+        if fitting(self._broker.find_topic(batch.topic), batch) != [batch.runs]:
+            return None
+        try:
+            done = self._broker.submit_at_once(batch.topic, *batch.content())
+        except Exception:  # `_submit` meets it again, and reports it
+            return None
+        if done is None or isinstance(done[1], WherryError):
+            return None
+        return AnsweredRuns(batch.topic, batch.runs, *done)
 
     async def _submit(self, submission: Submission) -> None:
         for batch in submission.batches:
@@ -260,7 +303,7 @@ class Gathering:
 
     async def _publish(self, batch: TopicBatch, runs: list[Run]) -> list[AnsweredRuns]:
         """Submit runs as one batch; if it is refused, each run alone, and each row of a separable run alone."""
-        messages, options = batch.whole or (batch_of(runs, plain=batch.plain), OPTIONS[batch.persistent])
+        messages, options = batch.content(runs)
         position, answer = await self._broker.submit(batch.topic, messages, options)
         run = runs[0]
         if isinstance(answer, OF_ONE):
@@ -278,28 +321,33 @@ class Gathering:
             self._broker.count_refusal(batch.topic, answer)
         return [AnsweredRuns(batch.topic, runs, position, answer)]
 
-    async def _store_all(self) -> None:
-        try:
-            while self._written:
-                submission = self._written[0]
-                try:
-                    await self._broker.stored(submission.position)
-                except WherryError as fault:  # the journal failed: nothing of this is promised
-                    self._fail(fault)
-                    return
-                self._written.popleft()
-                for call in submission.on_stored:
-                    call(submission, None)
-                self._close_submission()
-        finally:
-            self._storing = None
+    def _wait_for_disk(self) -> None:
+        """Answer what is stored, in the order of submission; come back when the next submission is stored."""
+        while self._written and self._broker.is_stored(self._written[0].position):
+            self._report(None)
+        if self._written:
+            self._broker.when_stored(self._written[0].position, self._at_end_of_sync)
+
+    def _at_end_of_sync(self, fault: WherryError | None) -> None:
+        if fault is not None:  # the journal failed: nothing of this is promised
+            self._fail(fault)
+            return
+        self._report(None)
+        self._wait_for_disk()
+        self._close_submission()
+
+    def _report(self, fault: WherryError | None) -> None:
+        """Report the end of the first submission that was written."""
+        submission = self._written.popleft()
+        for call in submission.on_stored:
+            try:
+                call(submission, fault)
+            except Exception:  # others wait for the same sync
+                _log.exception("publishes could not be answered")
 
     def _fail(self, fault: WherryError) -> None:
-        written = list(self._written)
-        self._written.clear()
-        for submission in written:
-            for call in submission.on_stored:
-                call(submission, fault)
+        while self._written:
+            self._report(fault)
         self._close_submission()
 
     def _answer_stored(self, submission: Submission) -> None:
@@ -356,22 +404,26 @@ def fitting(config: Topic | None, batch: TopicBatch) -> list[list[Run]]:
     return parts
 
 
-def batch_of(runs: list[Run], *, plain: bool) -> pa.RecordBatch:
+def batch_of(runs: list[Run], *, plain: bool) -> pa.RecordBatch | Plain:
     """Make columns of rows, without columns that have no values."""
-    columns: dict[str, list[Any]] = {"payload": list(chain.from_iterable(run.rows.payloads for run in runs))}
-    counts = None if len(columns["payload"]) == len(runs) else [len(run.rows) for run in runs]
-    _add_column(columns, "envelope", [run.rows.envelope for run in runs], counts)
-    if not plain:
-        for name in ("key", "headers", "id"):
-            _add_column(columns, name, [getattr(run.rows, name) for run in runs], counts)
-        for at, name in enumerate(("priority", "expires", "due"), 1):
-            _add_column(columns, name, [run.handling[at] for run in runs], counts)
+    payloads = runs[0].rows.payloads if len(runs) == 1 else list(chain.from_iterable(run.rows.payloads for run in runs))
+    counts = None if len(payloads) == len(runs) else [len(run.rows) for run in runs]
+    envelopes = _column([run.rows.envelope for run in runs], counts)
+    if plain:
+        return schema.plain(payloads, envelopes)
+    columns = {"payload": payloads, "envelope": envelopes}
+    for name in ("key", "headers", "id"):
+        columns[name] = _column([getattr(run.rows, name) for run in runs], counts)
+    for at, name in enumerate(("priority", "expires", "due"), 1):
+        columns[name] = _column([run.handling[at] for run in runs], counts)
+    present = {name: values for name, values in columns.items() if values is not None}
     return pa.RecordBatch.from_arrays(
-        [pa.array(values, MESSAGE.field(name).type) for name, values in columns.items()], names=list(columns)
+        [pa.array(values, TYPES[name]) for name, values in present.items()], names=list(present)
     )
 
 
-def _add_column(columns: dict[str, list[Any]], name: str, values: list[Any], counts: list[int] | None) -> None:
-    """Add a column with a value of each run, for each of its rows."""
-    if any(value is not None for value in values):
-        columns[name] = values if counts is None else list(chain.from_iterable(map(repeat, values, counts)))
+def _column(values: list[Any], counts: list[int] | None) -> list[Any] | None:
+    """Return a value of each run for each of its rows; None if no run has a value."""
+    if not any(value is not None for value in values):
+        return None
+    return values if counts is None else list(chain.from_iterable(map(repeat, values, counts)))

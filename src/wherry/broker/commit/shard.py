@@ -71,6 +71,14 @@ SETTLES_SHARE = 3 / 8
 CUT_MAX = 10_000
 
 
+class _NoRoom(Exception):
+    """The journal has no room for entries of `size` bytes: `left` bytes are free."""
+
+    def __init__(self, size: int, entries: int, left: int) -> None:
+        super().__init__()
+        self.size, self.entries, self.left = size, entries, left
+
+
 class Shard:
     """One journal, the state that its entries lead to, and the bodies."""
 
@@ -133,6 +141,15 @@ class Shard:
         """Return the most bytes of an entry that settles or removes so many messages, with what opening may need."""
         return 512 + 64 * messages + self.writer.reserve_bytes // OPENINGS_SHARE
 
+    def decide_at_once(self, choose: Choice[T]) -> tuple[int, T] | None:
+        """Make a decision that adds messages, as `decide` does; return None, with nothing changed, if it must wait."""
+        if self.committer.is_full() or self.store.is_over():
+            return None
+        try:
+            return self._decide(choose)
+        except (Cold, _NoRoom):
+            return None
+
     async def decide(self, choose: Choice[T]) -> tuple[int, T]:
         """Make a decision that adds messages: load what it needs, find room, write, apply.
 
@@ -145,24 +162,29 @@ class Shard:
         colds: list[Cold] = []
         tries = 0
         while True:
-            now = self.now()
-            self.upkeep(now)
             try:
-                entries, answer = choose(now)
+                return self._decide(choose)
             except Cold as cold:
                 colds = together(colds, cold)
                 await self.store.load(*colds)
-                continue
-            self._check_memory(entries)
-            encoded = self._encoded(entries)
-            size = sum(each[1] for each in encoded)
-            left = self._room_left(size, len(encoded), essential=False) if size else None
-            if left is None:
-                return self._write(encoded), answer
-            # Other calls may use the room before this one continues: then room is made again.
-            tries += 1
-            if tries > ROOM_TRIES or not await self._make_room(size, len(encoded)):
-                raise DiskFull(size, left)
+            except _NoRoom as full:
+                # Other calls may use the room before this one continues: then room is made again.
+                tries += 1
+                if tries > ROOM_TRIES or not await self._make_room(full.size, full.entries):
+                    raise DiskFull(full.size, full.left) from None
+
+    def _decide(self, choose: Choice[T]) -> tuple[int, T]:
+        """Decide, write and apply; raise `Cold` or `_NoRoom`, with nothing written, if something is missing."""
+        now = self.now()
+        self.upkeep(now)
+        entries, answer = choose(now)
+        self._check_memory(entries)
+        encoded = self._encoded(entries)
+        size = sum(each[1] for each in encoded)
+        left = self._room_left(size, len(encoded), essential=False) if size else None
+        if left is not None:
+            raise _NoRoom(size, len(encoded), left)
+        return self._write(encoded), answer
 
     async def admit_settle(self, messages: int) -> None:
         """Make sure that settling so many messages can be journaled, before anything is taken out of a lease."""

@@ -123,7 +123,7 @@ class Intake:
                 group = filling[queue.topic] = TopicBatch(queue.topic, persistent=True)
                 groups.append(group)
             group.add(Run(rows, handling, None, separable=True))
-        return [(group.topic, batch_of(group.runs, plain=group.plain)) for group in groups]
+        return [(group.topic, batch_of(group.runs, plain=False)) for group in groups]
 
     async def flush(self) -> None:
         """Wait until everything that arrived so far is in its topic, so that a reader finds it there."""

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import wherry.broker
-from wherry.broker.commit.commit import Committer
+from wherry.broker.commit.commit import Committer, WhenDurable
 from wherry.sim.patch import patched
 
 MODULES: tuple[ModuleType, ...] = tuple(
@@ -28,7 +28,7 @@ MODULES: tuple[ModuleType, ...] = tuple(
 )
 """The modules of the broker."""
 
-WAITS = frozenset({"_durable", "_decided", "stored_so_far", "stored"})
+WAITS = frozenset({"_durable", "_decided", "stored_so_far", "stored", "when_stored"})
 """Calls that wait for the journal, besides `wait` of a committer."""
 
 
@@ -68,7 +68,7 @@ def _calls(node: ast.AST, names: list[str]) -> Iterator[tuple[str, ast.Call]]:
             continue
         if isinstance(child, ast.Call) and isinstance(child.func, ast.Attribute):
             whole = ast.unparse(child.func)
-            if child.func.attr in WAITS or whole.endswith("committer.wait"):
+            if child.func.attr in WAITS or whole.endswith(("committer.wait", "committer.when_durable")):
                 yield ".".join(names[:-1]), child
         yield from _calls(child, names)
 
@@ -77,20 +77,30 @@ def _calls(node: ast.AST, names: list[str]) -> Iterator[tuple[str, ast.Call]]:
 def unwaited(place: Wait) -> Iterator[None]:
     """Skip the wait at this place."""
 
+    def is_here() -> bool:
+        frame = sys._getframe(2)
+        while frame is not None:
+            code = frame.f_code
+            here = code.co_filename == place.file and code.co_qualname == place.function
+            if here and place.first <= frame.f_lineno <= place.last:
+                return True
+            frame = frame.f_back  # type: ignore[assignment]
+        return False
+
     def make(wait: Any) -> Any:
         async def hasty(self: Committer, position: int) -> None:
-            frame = sys._getframe(1)
-            while frame is not None:
-                code = frame.f_code
-                here = code.co_filename == place.file and code.co_qualname == place.function
-                if here and place.first <= frame.f_lineno <= place.last:
-                    return
-                frame = frame.f_back  # type: ignore[assignment]
-            await wait(self, position)
+            if not is_here():
+                await wait(self, position)
 
         return hasty
 
-    with patched(Committer, "wait", make):
+    def make_call(when: Any) -> Any:
+        def hasty(self: Committer, position: int, call: WhenDurable) -> None:
+            when(self, 0 if is_here() else position, call)
+
+        return hasty
+
+    with patched(Committer, "wait", make), patched(Committer, "when_durable", make_call):
         yield
 
 
@@ -129,9 +139,10 @@ FOUND_BY: dict[str, tuple[str, ...]] = {
     "OutcomeCalls._bring_up_to_date 0": ("outcome",),
     "OutcomeCalls.reported 0": ("reported",),
     "PublishCalls._publish 0": ("duplicate",),
-    "Gathering._store_all 0": ("publish",),
+    "Gathering._wait_for_disk 0": ("publish",),
     "PublishCalls._publish 1": ("publish batch", "repeat"),
-    "PublishCalls.stored 0": ("publish", "submit", "submit repeat", "submit duplicate"),
+    "PublishCalls.when_stored 0": ("publish",),
+    "PublishCalls.stored 0": ("submit", "submit repeat", "submit duplicate"),
     "PublishCalls._publish_all 0": ("publish route",),
     "PublishCalls.stage 0": ("stage",),
     "PublishCalls.commit 0": ("commit of nothing",),
