@@ -25,6 +25,7 @@ SAME_ROLE = {
 }
 """Names of classes that have the same role in different places."""
 
+
 def test_a_class_name_means_one_thing():
     modules = defaultdict(list)
     for path in sorted(SOURCE.rglob("*.py")):

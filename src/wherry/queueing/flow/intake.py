@@ -97,8 +97,8 @@ class Intake:
 
     def add(self, topic: str, rows: Rows, unconfirmed: Unconfirmed | None, handling: Handling) -> None:
         """Add messages for a topic to this turn."""
-        turn = self._gathering.add(topic, rows, handling, unconfirmed, separable=True)
-        record = self._records.get(turn) or self._record(turn)
+        submission = self._gathering.add(topic, rows, handling, unconfirmed, separable=True)
+        record = self._records.get(submission) or self._record(submission)
         record.size += rows.size
         self.held += rows.size
         if unconfirmed is not None:
@@ -129,19 +129,19 @@ class Intake:
         """Wait until everything that arrived so far is in its topic, so that a reader finds it there."""
         await self._gathering.flush()
 
-    def _record(self, turn: Submission) -> _Record:
-        record = self._records.get(turn)
+    def _record(self, submission: Submission) -> _Record:
+        record = self._records.get(submission)
         if record is None:
-            record = self._records[turn] = _Record()
-            turn.on_submitted.append(self._submitted)
-            turn.on_stored.append(self._stored)
+            record = self._records[submission] = _Record()
+            submission.on_submitted.append(self._submitted)
+            submission.on_stored.append(self._stored)
         return record
 
-    def _submitted(self, turn: Submission) -> None:
+    def _submitted(self, submission: Submission) -> None:
         """Collect refused publishes, and confirm those that need not wait for the disk."""
-        record = self._records[turn]
+        record = self._records[submission]
         waits: set[ConfirmListener] = set()
-        for part in turn.parts:
+        for part in submission.parts:
             if not self._broker.is_stored(part.position):
                 waits.update(run.owner.listener for run in part.runs if isinstance(run.owner, Unconfirmed))
             self._refuse(part, record)
@@ -172,9 +172,9 @@ class Intake:
             if not dead:
                 break
 
-    def _stored(self, turn: Submission, fault: WherryError | None) -> None:
-        """Release the bytes of a turn, and confirm its publishes unless the journal failed."""
-        record = self._records.pop(turn)
+    def _stored(self, submission: Submission, fault: WherryError | None) -> None:
+        """Release the bytes of a submission, and confirm its publishes unless the journal failed."""
+        record = self._records.pop(submission)
         self._written.remove(record)
         self.held -= record.size
         for counter, size in record.counters.items():
