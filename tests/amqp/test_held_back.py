@@ -33,6 +33,7 @@ from tests.amqp.wires import (
     until,
 )
 from wherry.broker.broker import Broker
+from wherry.broker.commit.commit import WhenDurable
 from wherry.model.calls.publish import PublishOptions
 from wherry.queueing.flow import intake as intake_module
 from wherry.wire import fairness
@@ -89,7 +90,13 @@ def test_while_the_disk_does_not_keep_up_little_is_held_and_nothing_is_lost(monk
     async def main() -> None:
         async with served() as (server, url):
             broker, intake, gate = broker_of(server), server.queueing.intake, asyncio.Event()
-            monkeypatch.setattr(broker, "stored", held_up(broker.stored, gate))
+            when_stored, late = broker.when_stored, set()
+
+            async def hold(position: int, call: WhenDurable) -> None:
+                await gate.wait()
+                when_stored(position, call)
+
+            monkeypatch.setattr(broker, "when_stored", lambda *given: late.add(asyncio.create_task(hold(*given))))
             eager = await asyncio.to_thread(lambda: Raw(url).opened(client=TOLD_OF_BLOCKS))
             other = await asyncio.to_thread(consuming, url, "other")
             with eager, other:

@@ -163,15 +163,17 @@ async def mixed(home: Home) -> list[bytes]:
     await asyncio.gather(
         broker.publish("t", b"1"),
         broker.publish("t", [b"2", b"3"]),
-        broker.publish("t", b"4"),
-        broker.publish("t", Message(payload=b"5", id="five")),
+        broker.publish("t", [b"4", b"5"]),
+        broker.publish("t", b"6"),
+        broker.publish("t", Message(payload=b"7", id="seven")),
+        broker.publish("t", Message(payload=b"8", id="eight")),
     )
     return await drain(await broker.consumer("t", "readers"))
 
 
 @in_loop
 async def test_a_single_message_and_a_batch_keep_the_order_of_their_calls(home: Home):
-    assert await mixed(home) == [b"1", b"2", b"3", b"4", b"5"]
+    assert await mixed(home) == [b"%d" % number for number in range(1, 9)]
 
 
 def test_a_batch_that_overtakes_is_noticed(tmp_path, clock):

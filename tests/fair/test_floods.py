@@ -22,6 +22,7 @@ from tests.fair.floods import DECLARE, FLOODS, HEARTBEAT, PATIENCE_S, Counted, f
 from tests.stomp.raw import Raw as Stomp
 from tests.stomp.serving import done_in, running, until
 from wherry.broker.broker import Broker
+from wherry.broker.commit.commit import WhenDurable
 from wherry.node.node import Node
 from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.virtual_host import VirtualHost
@@ -91,13 +92,17 @@ def test_a_flood_has_a_bounded_part_of_each_turn_of_the_loop(node, name, monkeyp
 @contextmanager
 def disk_that_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Until what it gives is set."""
-    stored, goes_on = Broker.stored, threading.Event()
+    when_stored, goes_on = Broker.when_stored, threading.Event()
+    late: set[asyncio.Task[None]] = set()
 
-    async def late(broker: Broker, position: int) -> None:
+    async def hold(broker: Broker, position: int, call: WhenDurable) -> None:
         await asyncio.to_thread(goes_on.wait, PATIENCE_S)
-        await stored(broker, position)
+        when_stored(broker, position, call)
 
-    monkeypatch.setattr(Broker, "stored", late)
+    def held(broker: Broker, position: int, call: WhenDurable) -> None:
+        late.add(asyncio.create_task(hold(broker, position, call)))
+
+    monkeypatch.setattr(Broker, "when_stored", held)
     try:
         yield goes_on
     finally:

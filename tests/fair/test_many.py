@@ -30,6 +30,7 @@ from tests.stomp.raw import frame
 from tests.stomp.serving import LOOPS, done_in, running, until
 from tests.stomp.test_stomp_doors import CERTIFICATES, trusting
 from wherry.broker.broker import Broker
+from wherry.broker.commit.commit import WhenDurable
 from wherry.model.errors import Unavailable
 from wherry.node.config import TlsSection
 from wherry.node.node import Node
@@ -142,13 +143,17 @@ def test_what_could_not_be_stored_stops_nobody_for_ever(node, name, monkeypatch)
     monkeypatch.setattr(module, "SERVED_S", 0.0)
     begun = flood.begin(node)
     cycles(node, 1)
-    fails, stored, intake = threading.Event(), Broker.stored, node.stomp_sessions.queueing.intake
+    fails, when_stored, intake = threading.Event(), Broker.when_stored, node.stomp_sessions.queueing.intake
+    late: set[asyncio.Task[None]] = set()
 
-    async def failing(broker: Broker, position: int) -> None:
+    async def fail(call: WhenDurable) -> None:
         await asyncio.to_thread(fails.wait, PATIENCE_S)
-        raise Unavailable("the journal")
+        call(Unavailable("the journal"))
 
-    monkeypatch.setattr(Broker, "stored", failing)
+    def failing(broker: Broker, position: int, call: WhenDurable) -> None:
+        late.add(asyncio.create_task(fail(call)))
+
+    monkeypatch.setattr(Broker, "when_stored", failing)
     counted = Counted(node, flood.kind, monkeypatch)
     with flooding(begun, flood.again):
         until(lambda: intake.held > UNSTORED_BYTES)
@@ -156,7 +161,7 @@ def test_what_could_not_be_stored_stops_nobody_for_ever(node, name, monkeypatch)
         handled = counted.all
         fails.set()
         until(lambda: counted.all > handled)
-        monkeypatch.setattr(Broker, "stored", stored)
+        monkeypatch.setattr(Broker, "when_stored", when_stored)
     counted.end()
     until(lambda: intake.held == 0)
 

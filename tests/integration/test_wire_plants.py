@@ -268,12 +268,12 @@ ANSWERS: dict[str, Answers] = {
         partial(flight_act, "offsets-at", {"topic": "{}", "time_ms": 0}), "_offsets_at 0", reads=True
     ),
     "flight push ack": Answers(flight_push_ack, "Settler._settle_with_others 0"),
-    "amqp confirm": Answers(amqp_confirm, "Gathering._store_all 0", before=ready_queue),
+    "amqp confirm": Answers(amqp_confirm, "Gathering._wait_for_disk 0", before=ready_queue),
     "amqp declare": Answers(amqp_declare, "VirtualHost.declare_queue 0", reads=True, before=amqp_declare),
     "amqp exchange": Answers(
         amqp_declare_exchange, "VirtualHost.declare_exchange 0", reads=True, before=amqp_declare_exchange
     ),
-    "stomp send": Answers(stomp_send, "Gathering._store_all 0", before=ready_queue),
+    "stomp send": Answers(stomp_send, "Gathering._wait_for_disk 0", before=ready_queue),
     "stomp ack": Answers(stomp_ack, "Session.all_settled", before=ready_queue),
 }
 

@@ -90,34 +90,34 @@ class Message:
     envelope: bytes | None = None
 
 
-class Plain(NamedTuple):
-    """A compact batch made of Python bytes, with payloads and perhaps envelopes: only sizes are left to check."""
+class PlainBatch(NamedTuple):
+    """A compact batch of payloads, and perhaps envelopes, made of Python bytes: only payload sizes are unchecked."""
 
     batch: pa.RecordBatch
     payload_bytes: int
     """Bytes of the largest payload."""
 
 
-def plain(payloads: list[bytes], envelopes: list[bytes | None] | None) -> Plain:
+def plain_batch(payloads: list[bytes], envelopes: list[bytes | None] | None) -> PlainBatch:
     """Return messages without other columns as a compact batch; each envelope is within its limit."""
     arrays = [pa.array(payloads, _BINARY)]
     if envelopes is not None:
         arrays.insert(0, pa.array(envelopes, _BINARY))
     schema = _schema_of(("payload",) if envelopes is None else ("envelope", "payload"))
     largest = len(payloads[0]) if len(payloads) == 1 else max(map(len, payloads))
-    return Plain(pa.RecordBatch.from_arrays(arrays, schema=schema), largest)
+    return PlainBatch(pa.RecordBatch.from_arrays(arrays, schema=schema), largest)
 
 
 _SINGLE = (bytes, str, Message)
 Publishable: TypeAlias = pa.RecordBatch | pa.Table | Sequence[bytes | str | Message] | bytes | str | Message
 
 
-def compact(given: Publishable | Plain, payload_bytes_max: int = limits.PAYLOAD_BYTES_MAX) -> pa.RecordBatch:
+def compact(given: Publishable | PlainBatch, payload_bytes_max: int = limits.PAYLOAD_BYTES_MAX) -> pa.RecordBatch:
     """Return anything publishable as a checked compact batch.
 
     `InvalidInput` names the column and the first bad value.
     """
-    if isinstance(given, Plain):
+    if isinstance(given, PlainBatch):
         if given.payload_bytes <= payload_bytes_max:
             return given.batch
         given = given.batch

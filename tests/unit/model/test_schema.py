@@ -35,6 +35,7 @@ from wherry.model.schema import (
     expand,
     integers,
     payload_bytes,
+    plain_batch,
     presence,
     shrink,
     stored_schema,
@@ -301,3 +302,21 @@ def test_a_column_that_points_out_of_its_buffer_is_refused_before_it_is_read():
     """In a process of its own, since reading such a column ends the process."""
     done = subprocess.run([sys.executable, "-c", WILD], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (0, ["refused"] * 6), done.stderr
+
+
+@given(st.lists(st.tuples(st.binary(max_size=20), st.none() | st.binary(max_size=20)), min_size=1, max_size=5))
+def test_a_plain_batch_is_what_compact_makes_of_the_same_messages(rows):
+    envelopes = [envelope for _, envelope in rows]
+    plain = plain_batch([payload for payload, _ in rows], envelopes if any(e is not None for e in envelopes) else None)
+    usual = compact([Message(payload=payload, envelope=envelope) for payload, envelope in rows])
+    assert compact(plain).equals(usual, check_metadata=True)
+    assert plain.payload_bytes == max(len(payload) for payload, _ in rows)
+
+
+def test_a_plain_batch_with_a_payload_above_the_limit_is_refused_as_any_other():
+    with pytest.raises(InvalidInput) as usual:
+        compact([b"ok", b"12345"], 4)
+    with pytest.raises(InvalidInput) as found:
+        compact(plain_batch([b"ok", b"12345"], None), 4)
+    assert str(found.value) == str(usual.value)
+    assert compact(plain_batch([b"ok", b"1234"], None), 4).num_rows == 2

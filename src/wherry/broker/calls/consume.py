@@ -45,7 +45,7 @@ class ConsumeCalls(BrokerCalls):
         state = self.shard.state.subscription(topic, subscription)
         name = self._free_name(state, seat or "consumer") if consumer_id is None else consumer_id
         joined_as = leasing.join(state, name, buffer_messages, buffer_bytes, seat)
-        return Consumer(self.shard, state, joined_as)
+        return Consumer(self.shard, self._settler, state, joined_as)
 
     def _free_name(self, subscription: SubscriptionState, prefix: str) -> str:
         """Return the next default name that no consumer chose for itself."""
@@ -62,7 +62,7 @@ class ConsumeCalls(BrokerCalls):
             raise NotFound("subscription", str(number))
         joined_as = leasing.join(state, consumer_id, None, None)
         joined_as.is_internal = True
-        return Consumer(self.shard, state, joined_as)
+        return Consumer(self.shard, self._settler, state, joined_as)
 
     async def leave(self, topic: str, subscription: str, consumer_id: str) -> None:
         """Remove a consumer by its name, or raise `NotFound`: what it held waits again, no attempt counted."""
@@ -70,7 +70,7 @@ class ConsumeCalls(BrokerCalls):
         joined_as = state.consumers.get(consumer_id)
         if joined_as is None:
             raise NotFound("consumer", consumer_id)
-        await Consumer(self.shard, state, joined_as).close()
+        await Consumer(self.shard, self._settler, state, joined_as).close()
 
     @property
     def settler(self) -> Settler:

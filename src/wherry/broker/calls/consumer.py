@@ -137,10 +137,11 @@ class Delivery:
 class Consumer:
     """One consumer of a subscription; it leaves by `close`, or at the end of its `async with`."""
 
-    __slots__ = ("_shard", "_state", "_subscription")  # there may be a million of them
+    __slots__ = ("_settler", "_shard", "_state", "_subscription")  # there may be a million of them
 
-    def __init__(self, shard: Shard, subscription: SubscriptionState, state: ConsumerState) -> None:
+    def __init__(self, shard: Shard, settler: Settler, subscription: SubscriptionState, state: ConsumerState) -> None:
         self._shard = shard
+        self._settler = settler
         self._subscription = subscription
         self._state = state
 
@@ -199,7 +200,7 @@ class Consumer:
         One call for all leases; if that fails, one call for each: a lease that has just ended must not keep the others
         from being counted.
         """
-        shard, settler = self._shard, Settler(self._shard)
+        shard, settler = self._shard, self._settler
         with suppress(WherryError):
             shard.upkeep(shard.now())
         held = shard.state.leases.of_consumer(self._subscription.number, self.id)
@@ -235,7 +236,7 @@ class Consumer:
         if self._shard.metrics is not None:
             self._shard.metrics.pull.observe(perf_counter() - began)
         if not leases:
-            return Delivery(Settler(self._shard), pa.RecordBatch.from_pylist([], DELIVERED), [], np.empty(0, np.int64))
+            return Delivery(self._settler, pa.RecordBatch.from_pylist([], DELIVERED), [], np.empty(0, np.int64))
         self._shard.expect(leases[0].deadline_ms)
         leased_us = self._shard.clock.wall_us()
         return self._counted(await self._handed(leases), leased_us)
@@ -300,7 +301,7 @@ class Consumer:
             batches.append(batch)
             gate = max(gate, position)
         batch, lease_of_row = _in_order(batches, leases, fifo=subscription.topic.config.order == "fifo")
-        delivery = Delivery(Settler(shard), batch, leases, lease_of_row)
+        delivery = Delivery(self._settler, batch, leases, lease_of_row)
         if not subscription.config.acks:
             gate = max(gate, self._settle_at_once(leases))
         try:

@@ -19,7 +19,7 @@ from wherry.model.calls.rows import Handling, single_row
 from wherry.model.catalog import routing
 from wherry.model.errors import InvalidInput, WherryError
 from wherry.model.ops import Entry
-from wherry.model.schema import Plain, Publishable, compact
+from wherry.model.schema import PlainBatch, Publishable, compact
 
 
 class PublishCalls(BrokerCalls):
@@ -89,7 +89,7 @@ class PublishCalls(BrokerCalls):
             self.shard.tracing.published(topic, batch, answer, began_us, position)
 
     async def submit(
-        self, topic: str, messages: Publishable | Plain, options: PublishOptions
+        self, topic: str, messages: Publishable | PlainBatch, options: PublishOptions
     ) -> tuple[int, Published | WherryError]:
         """Publish without waiting for the disk: return the position that `stored` waits for, and the answer.
 
@@ -104,7 +104,7 @@ class PublishCalls(BrokerCalls):
         return position, answer
 
     def submit_at_once(
-        self, topic: str, messages: Publishable | Plain, options: PublishOptions
+        self, topic: str, messages: Publishable | PlainBatch, options: PublishOptions
     ) -> tuple[int, Published | WherryError] | None:
         """Publish as `submit` does; return None, with nothing published, if the call has to wait for something."""
         began_us = self.shard.clock.wall_us()
@@ -129,13 +129,13 @@ class PublishCalls(BrokerCalls):
             self.shard.metrics.refused(topic, fault)
 
     async def _submitted(
-        self, topic: str, messages: Publishable | Plain, options: PublishOptions
+        self, topic: str, messages: Publishable | PlainBatch, options: PublishOptions
     ) -> tuple[int, Published, pa.RecordBatch]:
         batch, choose = self._publishing(topic, messages, options)
         return *self._placed(*await self.shard.decide(choose)), batch
 
     def _publishing(
-        self, topic: str, messages: Publishable | Plain, options: PublishOptions
+        self, topic: str, messages: Publishable | PlainBatch, options: PublishOptions
     ) -> tuple[pa.RecordBatch, Choice[Published]]:
         """Return messages as a checked batch, and the decision that publishes it."""
         state = self.shard.state

@@ -78,7 +78,7 @@ class Committer:
     def when_durable(self, position: int, call: WhenDurable) -> None:
         """Call once everything up to `position` is durable, or the journal failed; at once if that is so already.
 
-        What `call` does must not raise: it runs in the turn in which the sync ends, before others go on.
+        `call` must not raise: it runs within the step that ends the sync, before other callers go on.
         """
         if position <= self.durable:
             call(None)
@@ -133,12 +133,10 @@ class Committer:
             raise WriterFailed(f"the journal does not know whether a group was stored: {outcome.why}")
 
     def _release(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for position, call in waiters:
-            if position > self.durable:
-                self._waiters.append((position, call))
-            else:
-                call(None)
+        ready = [call for position, call in self._waiters if position <= self.durable]
+        self._waiters = [each for each in self._waiters if each[0] > self.durable]  # before a call changes it
+        for call in ready:
+            call(None)
         if self._room is not None and not self.is_full():
             self._room.set_result(None)
             self._room = None

@@ -16,20 +16,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from wherry.model import schema
 from wherry.model.calls.publish import Published, PublishOptions
 from wherry.model.calls.rows import Handling, Rows
 from wherry.model.catalog.topic import Topic
 from wherry.model.errors import DiskFull, DuplicateId, InvalidInput, LimitReached, TooLarge, WherryError
 from wherry.model.limits import ENVELOPE_BYTES_MAX
-from wherry.model.schema import TYPES, Plain, Publishable
+from wherry.model.schema import TYPES, PlainBatch, Publishable, plain_batch
 
 BATCH_BYTES_MAX = 8 << 20
 """Most bytes of one batch: each has to fit one entry of the journal."""
@@ -54,11 +53,11 @@ class SubmitPort(Protocol):
     def find_topic(self, name: str) -> Topic | None: ...
 
     async def submit(
-        self, topic: str, messages: Publishable | Plain, options: PublishOptions
+        self, topic: str, messages: Publishable | PlainBatch, options: PublishOptions
     ) -> tuple[int, Published | WherryError]: ...
 
     def submit_at_once(
-        self, topic: str, messages: Publishable | Plain, options: PublishOptions
+        self, topic: str, messages: Publishable | PlainBatch, options: PublishOptions
     ) -> tuple[int, Published | WherryError] | None: ...
 
     def count_refusal(self, topic: str, fault: WherryError) -> None: ...
@@ -104,8 +103,8 @@ class TopicBatch:
     topic: str
     persistent: bool
     size: int = 0
-    plain: bool = True
-    """Whether no message has more than a payload and an envelope."""
+    is_plain: bool = True
+    """Whether no message has more than a payload and an envelope within its limit."""
     runs: list[Run] = field(default_factory=list)
     whole: tuple[Publishable, PublishOptions] | None = None
     """The messages of one call that are a batch already, instead of rows: they are submitted unchanged."""
@@ -115,17 +114,18 @@ class TopicBatch:
         self.runs.append(run)
         rows = run.rows
         self.size += rows.size
-        self.plain = (
-            self.plain
+        self.is_plain = (
+            self.is_plain
             and (rows.key, rows.headers, rows.id) == _NO_MORE
             and run.handling[1:] == _NO_MORE
             and (rows.envelope is None or len(rows.envelope) <= ENVELOPE_BYTES_MAX)
         )
 
-    def content(self, runs: list[Run] | None = None) -> tuple[Publishable | Plain, PublishOptions]:
-        """Return what a call publishes: the batch of these runs (None: all of them), and its options."""
-        rows = self.runs if runs is None else runs
-        return self.whole or (batch_of(rows, plain=self.plain), OPTIONS[self.persistent])
+    def content(self, runs: list[Run]) -> tuple[Publishable | PlainBatch, PublishOptions]:
+        """Return what a call publishes: the messages of these runs, and its options."""
+        if self.whole is not None:
+            return self.whole
+        return (plain_columns(runs) if self.is_plain else columns(runs)), OPTIONS[self.persistent]
 
 
 @dataclass(slots=True, eq=False)
@@ -135,7 +135,8 @@ class Submission:
     They were added in one turn of the loop, or in several during a sync.
     """
 
-    batches: list[TopicBatch] = field(default_factory=list)
+    batches: deque[TopicBatch] = field(default_factory=deque)
+    """The batches that are not submitted yet."""
     size: int = 0
     parts: list[AnsweredRuns] = field(default_factory=list)
     """The answers of the broker, once all batches are submitted."""
@@ -158,8 +159,13 @@ class Gathering:
         self._open: dict[tuple[str, bool], TopicBatch] = {}
         self._scheduled = False
         self._waiting: deque[Submission] = deque()
+        """Closed submissions that are not in their topics yet."""
         self._written: deque[Submission] = deque()
-        self._submitting: asyncio.Task[None] | None = None
+        """Submissions that are in their topics and not durable yet."""
+        self._is_submitting = False
+        self._task: asyncio.Task[None] | None = None
+        self._failure: WherryError | None = None
+        """Why the journal failed. Nothing is reported as stored after it."""
 
     @property
     def open_submission(self) -> Submission:
@@ -209,7 +215,7 @@ class Gathering:
 
     def is_open(self, topic: str) -> bool:
         """Return whether messages for a topic were added that are not in it yet."""
-        return bool(self._open or self._waiting) and any(
+        return bool(self._filling.batches or self._waiting) and any(
             batch.topic == topic for each in (*self._waiting, self._filling) for batch in each.batches
         )
 
@@ -244,21 +250,18 @@ class Gathering:
             self._waiting.append(submission)
             self._filling = Submission()
             self._open.clear()
-        if self._submitting is None and not self._submit_at_once():
-            self._submitting = asyncio.get_running_loop().create_task(self._submit_all(), name="wherry gathering")
-
-    async def _submit_all(self) -> None:
-        try:
-            while self._waiting:
-                await self._submit(self._waiting[0])
-                self._after_submit()
-        finally:
-            self._submitting = None
+        if self._is_submitting or not self._waiting:  # it may be called from within `_submit_at_once`
+            return
+        self._is_submitting = True
+        if self._submit_at_once():
+            self._is_submitting = False
+        else:
+            self._task = asyncio.get_running_loop().create_task(self._submit_all(), name="wherry gathering")
 
     def _submit_at_once(self) -> bool:
-        """Submit without a task, which a lone message would pay for; return whether all is submitted.
+        """Submit without a task, whose price a lone message would pay; return whether everything is submitted.
 
-        Stops at a batch that has to wait for something, is refused, or has to be split.
+        Stops at a batch that has to wait for something, or has to be split.
         """
         while self._waiting:
             submission = self._waiting[0]
@@ -267,14 +270,29 @@ class Gathering:
                 if part is None:
                     return False
                 submission.parts.append(part)
-                del submission.batches[0]
+                submission.batches.popleft()
             self._after_submit()
         return True
 
+    async def _submit_all(self) -> None:
+        try:
+            while self._waiting:
+                submission = self._waiting[0]
+                while submission.batches:
+                    batch = submission.batches[0]
+                    for runs in fitting(self._broker.find_topic(batch.topic), batch):
+                        try:
+                            submission.parts += await self._publish(batch, runs)
+                        except Exception as fault:
+                            submission.parts.append(_failed(batch.topic, runs, fault))
+                    submission.batches.popleft()
+                self._after_submit()
+        finally:
+            self._is_submitting = False
+
     def _after_submit(self) -> None:
         submission = self._waiting.popleft()
-        for call in submission.on_submitted:
-            call(submission)
+        _call_all(submission.on_submitted, submission)
         self._written.append(submission)
         if len(self._written) == 1:
             self._wait_for_disk()
@@ -283,78 +301,78 @@ class Gathering:
         if fitting(self._broker.find_topic(batch.topic), batch) != [batch.runs]:
             return None
         try:
-            done = self._broker.submit_at_once(batch.topic, *batch.content())
-        except Exception:  # `_submit` meets it again, and reports it
+            done = self._broker.submit_at_once(batch.topic, *batch.content(batch.runs))
+        except Exception as fault:  # not tried again: the messages may be in the topic
+            return _failed(batch.topic, batch.runs, fault)
+        if done is None or _parted(batch.runs, done[1]):
             return None
-        if done is None or isinstance(done[1], WherryError):
-            return None
-        return AnsweredRuns(batch.topic, batch.runs, *done)
-
-    async def _submit(self, submission: Submission) -> None:
-        for batch in submission.batches:
-            for runs in fitting(self._broker.find_topic(batch.topic), batch):
-                try:
-                    submission.parts += await self._publish(batch, runs)
-                except Exception as fault:  # other callers must not wait for ever, whatever failed
-                    _log.exception("publishes failed")
-                    submission.parts.append(
-                        AnsweredRuns(batch.topic, runs, 0, WherryError(f"{type(fault).__name__}: {fault}"))
-                    )
+        return self._answered(batch.topic, batch.runs, *done)
 
     async def _publish(self, batch: TopicBatch, runs: list[Run]) -> list[AnsweredRuns]:
         """Submit runs as one batch; if it is refused, each run alone, and each row of a separable run alone."""
-        messages, options = batch.content(runs)
-        position, answer = await self._broker.submit(batch.topic, messages, options)
-        run = runs[0]
-        if isinstance(answer, OF_ONE):
-            if len(runs) > 1:
-                alone = runs
-            elif run.separable and len(run.rows) > 1:
-                alone = list(run.split(1))
-            elif run.separable and run.rows.id is not None and isinstance(answer, DuplicateId | InvalidInput):
-                alone = [run._replace(rows=replace(run.rows, id=None))]
-            else:
-                alone = []
-            if alone:
-                return [part for each in alone for part in await self._publish(batch, [each])]
-        if isinstance(answer, WherryError) and run.separable:  # `publish` counts its refusals itself
-            self._broker.count_refusal(batch.topic, answer)
-        return [AnsweredRuns(batch.topic, runs, position, answer)]
+        position, answer = await self._broker.submit(batch.topic, *batch.content(runs))
+        alone = _parted(runs, answer)
+        if alone:
+            return [part for each in alone for part in await self._publish(batch, [each])]
+        return [self._answered(batch.topic, runs, position, answer)]
+
+    def _answered(self, topic: str, runs: list[Run], position: int, answer: Published | WherryError) -> AnsweredRuns:
+        if isinstance(answer, WherryError) and runs[0].separable:  # `publish` counts its refusals itself
+            self._broker.count_refusal(topic, answer)
+        return AnsweredRuns(topic, runs, position, answer)
 
     def _wait_for_disk(self) -> None:
-        """Answer what is stored, in the order of submission; come back when the next submission is stored."""
-        while self._written and self._broker.is_stored(self._written[0].position):
-            self._report(None)
+        """Report what is stored, in the order of submission; come back when the next submission is stored."""
+        while self._written and (self._failure is not None or self._broker.is_stored(self._written[0].position)):
+            self._report()
         if self._written:
             self._broker.when_stored(self._written[0].position, self._at_end_of_sync)
 
     def _at_end_of_sync(self, fault: WherryError | None) -> None:
-        if fault is not None:  # the journal failed: nothing of this is promised
-            self._fail(fault)
-            return
-        self._report(None)
+        self._failure = self._failure or fault
+        self._report()
         self._wait_for_disk()
         self._close_submission()
 
-    def _report(self, fault: WherryError | None) -> None:
-        """Report the end of the first submission that was written."""
+    def _report(self) -> None:
+        """Report the first submission that was written: stored, or failed with the journal."""
         submission = self._written.popleft()
-        for call in submission.on_stored:
-            try:
-                call(submission, fault)
-            except Exception:  # others wait for the same sync
-                _log.exception("publishes could not be answered")
-
-    def _fail(self, fault: WherryError) -> None:
-        while self._written:
-            self._report(fault)
-        self._close_submission()
+        _call_all(submission.on_stored, submission, self._failure)
 
     def _answer_stored(self, submission: Submission) -> None:
         """Answer calls that need not wait for the disk, as their messages are transient."""
         for part in submission.parts:
             if self._broker.is_stored(part.position):
                 _answer_part(part)
+
+
+def _call_all(calls: Sequence[Callable[..., None]], *arguments: object) -> None:
+    """Call each; one that raises must not keep the others, or the journal, from going on."""
+    for call in calls:
+        try:
+            call(*arguments)
+        except Exception:
+            _log.exception("publishes could not be answered")
+
+
+def _failed(topic: str, runs: list[Run], fault: Exception) -> AnsweredRuns:
+    """Return the answer to runs whose publish failed by a bug: their callers must not wait for ever."""
+    _log.error("publishes failed", exc_info=fault)
+    return AnsweredRuns(topic, runs, 0, WherryError(f"{type(fault).__name__}: {fault}"))
+
+
+def _parted(runs: list[Run], answer: Published | WherryError) -> list[Run]:
+    """Return runs to submit one by one after a refusal that may concern some messages only; else nothing."""
+    run = runs[0]
+    if not isinstance(answer, OF_ONE):
+        return []
+    if len(runs) > 1:
+        return runs
+    if run.separable and len(run.rows) > 1:
+        return list(run.split(1))
+    if run.separable and run.rows.id is not None and isinstance(answer, DuplicateId | InvalidInput):
+        return [run._replace(rows=replace(run.rows, id=None))]
+    return []
 
 
 def _answer(submission: Submission, fault: WherryError | None) -> None:
@@ -404,22 +422,32 @@ def fitting(config: Topic | None, batch: TopicBatch) -> list[list[Run]]:
     return parts
 
 
-def batch_of(runs: list[Run], *, plain: bool) -> pa.RecordBatch | Plain:
+def columns(runs: list[Run]) -> pa.RecordBatch:
     """Make columns of rows, without columns that have no values."""
-    payloads = runs[0].rows.payloads if len(runs) == 1 else list(chain.from_iterable(run.rows.payloads for run in runs))
-    counts = None if len(payloads) == len(runs) else [len(run.rows) for run in runs]
-    envelopes = _column([run.rows.envelope for run in runs], counts)
-    if plain:
-        return schema.plain(payloads, envelopes)
-    columns = {"payload": payloads, "envelope": envelopes}
+    payloads, counts = _payloads(runs)
+    made = {"payload": payloads, "envelope": _column([run.rows.envelope for run in runs], counts)}
     for name in ("key", "headers", "id"):
-        columns[name] = _column([getattr(run.rows, name) for run in runs], counts)
+        made[name] = _column([getattr(run.rows, name) for run in runs], counts)
     for at, name in enumerate(("priority", "expires", "due"), 1):
-        columns[name] = _column([run.handling[at] for run in runs], counts)
-    present = {name: values for name, values in columns.items() if values is not None}
+        made[name] = _column([run.handling[at] for run in runs], counts)
+    present = {name: values for name, values in made.items() if values is not None}
     return pa.RecordBatch.from_arrays(
         [pa.array(values, TYPES[name]) for name, values in present.items()], names=list(present)
     )
+
+
+def plain_columns(runs: list[Run]) -> PlainBatch:
+    """Make columns of rows that have payloads and envelopes only."""
+    payloads, counts = _payloads(runs)
+    return plain_batch(payloads, _column([run.rows.envelope for run in runs], counts))
+
+
+def _payloads(runs: list[Run]) -> tuple[list[bytes], list[int] | None]:
+    """Return the payloads of runs, and how many each run has (None: each has one)."""
+    payloads = runs[0].rows.payloads
+    if len(runs) > 1:
+        payloads = list(chain.from_iterable(run.rows.payloads for run in runs))
+    return payloads, None if len(payloads) == len(runs) else [len(run.rows) for run in runs]
 
 
 def _column(values: list[Any], counts: list[int] | None) -> list[Any] | None:

@@ -142,8 +142,8 @@ class Shard:
         return 512 + 64 * messages + self.writer.reserve_bytes // OPENINGS_SHARE
 
     def decide_at_once(self, choose: Choice[T]) -> tuple[int, T] | None:
-        """Make a decision that adds messages, as `decide` does; return None, with nothing changed, if it must wait."""
-        if self.committer.is_full() or self.store.is_over():
+        """Make a decision that adds messages, as `decide` does; return None, with nothing written, if it must wait."""
+        if self.committer.is_full() or self._is_memory_full():
             return None
         try:
             return self._decide(choose)
@@ -157,7 +157,7 @@ class Shard:
         """
         if self.committer.is_full():
             await self.committer.room()
-        if self.store.is_over():
+        if self._is_memory_full():
             await self._wait_for_memory()
         colds: list[Cold] = []
         tries = 0
@@ -399,8 +399,12 @@ class Shard:
         task.add_done_callback(self._kept.discard)
         return task
 
+    def _is_memory_full(self) -> bool:
+        """Return whether a producer must wait until messages are moved from memory to the disk."""
+        return self.store.is_over() and self.store.cached_bytes > HARD_CACHE_FACTOR * self.store.cache_bytes_max
+
     async def _wait_for_memory(self) -> None:
-        while self.store.is_over() and self.store.cached_bytes > HARD_CACHE_FACTOR * self.store.cache_bytes_max:
+        while self._is_memory_full():
             self.committer.check()
             self.pressure.set()
             if self._relief is None:

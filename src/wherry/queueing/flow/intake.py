@@ -21,7 +21,7 @@ from wherry.broker.commit.gathering import (
     Run,
     Submission,
     TopicBatch,
-    batch_of,
+    columns,
 )
 from wherry.broker.port.port import BrokerPort
 from wherry.model.calls.rows import Handling, Rows
@@ -63,7 +63,7 @@ class Unconfirmed(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Record:
-    """What clients of queues added to one turn of the loop."""
+    """What clients of queues added to one submission."""
 
     last: dict[ConfirmListener, int] = field(default_factory=dict)
     refused: dict[ConfirmListener, set[int]] = field(default_factory=dict)
@@ -80,6 +80,8 @@ class Intake:
         self._gathering = broker.gathering
         self._records: dict[Submission, _Record] = {}
         self._written: deque[_Record] = deque()
+        self._has_failed = False
+        """Whether the journal failed: nothing is confirmed any more."""
         self._relief: list[Callable[[], None]] = []
         self.held = 0
         """Bytes that are not durable yet."""
@@ -123,7 +125,7 @@ class Intake:
                 group = filling[queue.topic] = TopicBatch(queue.topic, persistent=True)
                 groups.append(group)
             group.add(Run(rows, handling, None, separable=True))
-        return [(group.topic, batch_of(group.runs, plain=False)) for group in groups]
+        return [(group.topic, columns(group.runs)) for group in groups]
 
     async def flush(self) -> None:
         """Wait until everything that arrived so far is in its topic, so that a reader finds it there."""
@@ -147,11 +149,14 @@ class Intake:
             self._refuse(part, record)
             if part.topic in self.watched:
                 self.watched[part.topic]()
+        before = [each.last for each in self._written]
+        self._written.append(record)
+        if self._has_failed:  # a confirm covers all earlier publishes of its channel, of which some were not stored
+            return
         # At once: the producer of a transient message has its confirm before the reply of a consumer.
         for listener in [each for each in record.last if each not in waits]:
-            if not any(listener in earlier.last for earlier in self._written):
+            if not any(listener in last for last in before):
                 listener.confirmed(record.last.pop(listener), record.refused.pop(listener, set()))
-        self._written.append(record)
 
     def _refuse(self, part: AnsweredRuns, record: _Record) -> None:
         """Note the publishes of a part that were refused, or became dead letters of a full queue: its last ones."""
@@ -182,8 +187,10 @@ class Intake:
         if fault is None:
             for listener, last in record.last.items():
                 listener.confirmed(last, record.refused.get(listener, set()))
-        elif record.last:
-            _log.warning("publishes were not stored", extra={"why": str(fault)})
+        else:
+            self._has_failed = True
+            if record.last:
+                _log.warning("publishes were not stored", extra={"why": str(fault)})
         self._relieve()
 
     def _relieve(self) -> None:

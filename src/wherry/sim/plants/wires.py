@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from wherry.broker.broker import Broker
+from wherry.broker.commit.commit import WhenDurable
 from wherry.queueing.flow import delivering
 from wherry.queueing.flow.intake import Intake
 from wherry.queueing.hosts.queue import Queue
@@ -21,12 +22,12 @@ def confirm_before_the_sync() -> Any:
     """Confirm a publish when it is written, before it is synced."""
 
     def make(_: Any) -> Any:
-        async def at_once(self: Broker, position: int) -> None:
-            return None
+        def at_once(self: Broker, position: int, call: WhenDurable) -> None:
+            call(None)
 
         return at_once
 
-    return patched(Broker, "stored", make)
+    return patched(Broker, "when_stored", make)
 
 
 def requeue_behind_others() -> Any:

@@ -1,0 +1,67 @@
+"""The committer: who is called when a position is durable, and when the journal fails."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from wherry.broker.commit.commit import Committer
+from wherry.journal.memory import MemoryEngine, MemoryWriter
+from wherry.model.errors import WherryError, WriterFailed
+
+
+def committer() -> Committer:
+    return Committer(MemoryWriter(MemoryEngine()), lambda fault: None)
+
+
+def test_a_call_for_a_position_that_is_durable_is_made_at_once():
+    found: list[WherryError | None] = []
+    made = committer()
+    made.when_durable(made.durable, found.append)
+    assert found == [None]
+
+
+def test_calls_are_made_in_the_order_in_which_they_were_asked_for_each_once():
+    async def main() -> list[str]:
+        made, found = committer(), []
+        position = made.submit([b"one"], 3)
+        made.when_durable(position, lambda _: found.append("first"))
+        waits = asyncio.create_task(made.wait(position))
+        made.when_durable(position, lambda _: found.append("second"))
+        await waits
+        await made.wait(made.submit([b"two"], 3))
+        return found
+
+    assert asyncio.run(main()) == ["first", "second"]
+
+
+def test_after_a_failure_each_call_gets_the_reason_also_one_that_comes_later():
+    fault = WriterFailed("planted")
+
+    async def main() -> list[WherryError | None]:
+        made, found = committer(), []
+        position = made.submit([b"one"], 3)
+        made.when_durable(position, found.append)
+        made.fail(fault)
+        made.when_durable(position, found.append)
+        with pytest.raises(WriterFailed):
+            await made.wait(position)
+        return found
+
+    assert asyncio.run(main()) == [fault, fault]
+
+
+def test_a_failure_within_a_call_reaches_those_who_wait_for_later_positions():
+    fault = WriterFailed("planted")
+
+    async def main() -> list[WherryError | None]:
+        made, found = committer(), []
+        first = made.submit([b"one"], 3)
+        made.when_durable(first, lambda _: made.fail(fault))
+        made.when_durable(first + 1, found.append)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return found
+
+    assert asyncio.run(main()) == [fault]
