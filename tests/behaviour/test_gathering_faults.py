@@ -50,7 +50,7 @@ class HeldDisk:
                 raise OSError(errno.EIO, "planted")
             return await append(*given)
 
-        writer.append = held  # type: ignore[method-assign]
+        writer.append = held  # type: ignore[method-assign, assignment]
 
     def end(self, *, fails: bool = False) -> None:
         self._fault = fails
@@ -101,7 +101,7 @@ async def test_a_confirm_that_covers_it_is_noticed(home: Home):
     """Planted: the intake forgets that the journal failed."""
 
     class Forgetful(Intake):
-        _has_failed = property(lambda _: False, lambda *_: None)  # type: ignore[assignment]
+        _has_failed = property(lambda _: False, lambda *_: None)
 
     with patched(_THIS, "Intake", lambda _: Forgetful):
         assert await confirm_behind_a_failure(home) != []

@@ -7,24 +7,28 @@ import asyncio
 import pytest
 
 from wherry.broker.commit.commit import Committer
-from wherry.journal.memory import MemoryEngine, MemoryWriter
+from wherry.journal.memory import MemoryEngine
 from wherry.model.errors import WherryError, WriterFailed
 
 
-def committer() -> Committer:
-    return Committer(MemoryWriter(MemoryEngine()), lambda fault: None)
+async def committer() -> Committer:
+    return Committer(await MemoryEngine().open(), lambda fault: None)
 
 
 def test_a_call_for_a_position_that_is_durable_is_made_at_once():
-    found: list[WherryError | None] = []
-    made = committer()
-    made.when_durable(made.durable, found.append)
-    assert found == [None]
+    async def main() -> list[WherryError | None]:
+        made = await committer()
+        found: list[WherryError | None] = []
+        made.when_durable(made.durable, found.append)
+        return found
+
+    assert asyncio.run(main()) == [None]
 
 
 def test_calls_are_made_in_the_order_in_which_they_were_asked_for_each_once():
     async def main() -> list[str]:
-        made, found = committer(), []
+        made = await committer()
+        found: list[str] = []
         position = made.submit([b"one"], 3)
         made.when_durable(position, lambda _: found.append("first"))
         waits = asyncio.create_task(made.wait(position))
@@ -40,7 +44,8 @@ def test_after_a_failure_each_call_gets_the_reason_also_one_that_comes_later():
     fault = WriterFailed("planted")
 
     async def main() -> list[WherryError | None]:
-        made, found = committer(), []
+        made = await committer()
+        found: list[WherryError | None] = []
         position = made.submit([b"one"], 3)
         made.when_durable(position, found.append)
         made.fail(fault)
@@ -56,7 +61,8 @@ def test_a_failure_within_a_call_reaches_those_who_wait_for_later_positions():
     fault = WriterFailed("planted")
 
     async def main() -> list[WherryError | None]:
-        made, found = committer(), []
+        made = await committer()
+        found: list[WherryError | None] = []
         first = made.submit([b"one"], 3)
         made.when_durable(first, lambda _: made.fail(fault))
         made.when_durable(first + 1, found.append)
