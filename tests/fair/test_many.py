@@ -137,7 +137,13 @@ def test_calls_behind_one_that_takes_time_do_not_pay_for_what_others_do(node, mo
 
 
 @pytest.mark.parametrize("name", ["amqp publishes", "stomp sends"])
-def test_what_could_not_be_stored_stops_nobody_for_ever(node, name, monkeypatch):
+def test_what_could_not_be_stored_stops_nobody_for_ever(tmp_path, name, monkeypatch):
+    """A connection that was stopped for its unstored bytes is read again when the journal fails."""
+    with running(tmp_path) as node:
+        lose_the_journal(node, name, monkeypatch)
+
+
+def lose_the_journal(node: Node, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     flood = FLOODS[name]
     monkeypatch.setattr(module, "COMPANY_S", 3_600.0)
     monkeypatch.setattr(module, "SERVED_S", 0.0)
