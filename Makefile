@@ -90,7 +90,7 @@ $(package): pyproject.toml | $(venv)
 
 $(testing): pyproject.toml | $(venv)
 	@echo "installing wherry and what its quick tests need into $(VENV)"
-	@$(pip) install --editable '.[test]'
+	@$(pip) install --no-compile --editable '.[test]'
 	@touch $@ $(package)
 
 $(peers): pyproject.toml | $(venv)
@@ -105,5 +105,5 @@ $(site): pyproject.toml | $(venv)
 
 $(tools): pyproject.toml | $(venv)
 	@echo "installing wherry and its development tools into $(VENV)"
-	@$(pip) install --editable '.[dev]'
+	@$(pip) install --no-compile --editable '.[dev]'
 	@touch $@ $(package) $(testing)

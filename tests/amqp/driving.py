@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.amqp.environments import ROOT, node, node_modules, python_with
 from tests.amqp.scenarios.everything import MODULES
 from tests.amqp.scenarios.registry import names_for
+from tests.environments import ROOT, node, node_modules, python_with
 
+AMQPLIB = "amqplib@2.3.1"
 PATIENCE_S = 40
 """For one scenario. Whatever hangs is ended with its process; the next scenario gets a new one."""
 
@@ -59,7 +60,7 @@ class Driver:
             client = self._client
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
             if client == "amqplib":
-                environment |= {"NODE": node(), "NODE_PATH": str(node_modules())}
+                environment |= {"NODE": node(), "NODE_PATH": str(node_modules(AMQPLIB))}
             python = sys.executable if client == "amqplib" else python_with(client)
             with self._log.open("a") as log:
                 self._process = subprocess.Popen(

@@ -4,7 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.amqp.environments import python_with
+from tests.environments import python_with
 
 PAGE = Path(__file__).parents[2] / "docs/amqp.md"
 

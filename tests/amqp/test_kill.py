@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.amqp.environments import python_with
+from tests.environments import python_with
 from tests.integration.worlds import Node
 from tests.ports import free_port
 

@@ -144,6 +144,7 @@ def test_what_could_not_be_stored_stops_nobody_for_ever(tmp_path, name, monkeypa
 
 
 def lose_the_journal(node: Node, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert node.stomp_sessions is not None
     flood = FLOODS[name]
     monkeypatch.setattr(module, "COMPANY_S", 3_600.0)
     monkeypatch.setattr(module, "SERVED_S", 0.0)

@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import Any, Self
 
+from tests.environments import programs
 from tests.frameworks.programs import APPS, PATIENCE_S, Caller, Program
-from tests.frameworks.venvs import programs
 from tests.ports import free_port
 
 QUICK = ("--without-mingle", "--without-gossip")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.environments import programs
 from tests.frameworks.brokers import Elsewhere, Node
 from tests.frameworks.celery_apps import CeleryApp
 from tests.frameworks.dramatiq_apps import DramatiqApp
 from tests.frameworks.programs import Caller
-from tests.frameworks.venvs import programs
 from tests.ports import free_port
 
 collect_ignore = []

@@ -7,8 +7,8 @@ import secrets
 from pathlib import Path
 from typing import Any, Self
 
+from tests.environments import programs
 from tests.frameworks.programs import Caller, Program
-from tests.frameworks.venvs import programs
 
 
 class DramatiqApp:

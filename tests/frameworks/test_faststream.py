@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.environments import programs
 from tests.frameworks.programs import Failed, Program
-from tests.frameworks.venvs import programs
 
 
 def test_the_quick_start(faststream, amqp_url, unique, tmp_path):

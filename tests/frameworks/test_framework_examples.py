@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.environments import PINS, programs
 from tests.frameworks.programs import PATIENCE_S, Program, wait_until
-from tests.frameworks.venvs import PINNED, programs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -30,7 +30,7 @@ def test_it_runs_as_printed(name, amqp_url, tmp_path):
     printed, *meanwhile = blocks(name, "text")
     install, start = work.splitlines()
     assert serve == "wherry serve\n"
-    assert install.removeprefix("pip install ").strip("'") == PINNED[name][0]
+    assert install.removeprefix("pip install ").strip("'") == PINS[name][0]
     environment = {
         "AMQP_URL": amqp_url,
         "PATH": f"{programs(name)}:/usr/bin:/bin",

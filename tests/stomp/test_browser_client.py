@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.amqp.environments import node as javascript
 from tests.browser.packages import stompjs, tsc
+from tests.environments import node as javascript
 from tests.stomp.over_http import node
 from wherry.node.config import TlsSection
 from wherry.wire.http.pages.browser import bundle

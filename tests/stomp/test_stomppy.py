@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.environments import python_with
 from tests.integration.worlds import Node
 from tests.ports import free_port
-from tests.stomp.environments import python_with_stomp
 from tests.stomp.raw import Raw
 from tests.stomp.serving import running
 from wherry.node.config import TlsSection
@@ -26,7 +26,7 @@ PATIENCE_S = 30
 
 
 def run(scenario: str, port: int, *more: str) -> None:
-    command = [python_with_stomp(), str(SCRIPT), scenario, str(port), *more]
+    command = [python_with("stomp.py-8"), str(SCRIPT), scenario, str(port), *more]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -60,7 +60,7 @@ def test_kills_lose_nothing_that_had_a_receipt(tmp_path):
     async def main() -> None:
         async with Node(tmp_path / "home", "--stomp-port", str(port)) as node:
             with told.open("w") as written:
-                command = [python_with_stomp(), str(SCRIPT), "ledger", str(port), "/queue/kept"]
+                command = [python_with("stomp.py-8"), str(SCRIPT), "ledger", str(port), "/queue/kept"]
                 with subprocess.Popen(command, stdout=written) as client:  # noqa: ASYNC220
                     try:
                         for _ in range(KILLS):

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.browser.packages import stomp_py
+from tests.environments import python_with
 from tests.stomp.over_http import node
 
 SCRIPT = """
@@ -57,7 +57,7 @@ print(json.dumps([[body for body, _ in listener.got], sorted({place for _, place
 @pytest.mark.parametrize(("path", "mode"), [("/ws", "text"), ("/stomp", "binary")])
 def test_stomp_py_over_websocket(tmp_path, path, mode):
     with node(tmp_path / "data") as home:
-        command = [stomp_py(), "-c", SCRIPT, str(home.node.port), path, mode]
+        command = [python_with("stomp.py-9"), "-c", SCRIPT, str(home.node.port), path, mode]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
     bodies, places, errors = json.loads(done.stdout)
