@@ -20,7 +20,7 @@ from wherry.core.decide.settling import Ending, Failure, Rejection
 from wherry.core.decide.volatile import separate
 from wherry.core.state.bodies import Cold, together
 from wherry.core.state.lease import Lease
-from wherry.model.calls.lease import LeasePart
+from wherry.model.calls.lease import LeasePart, Within
 from wherry.model.errors import StaleLease, WherryError
 from wherry.model.ops import AnyOp
 
@@ -30,9 +30,6 @@ HeldPart: TypeAlias = tuple[Lease, Int64 | None]
 
 Step: TypeAlias = Callable[[Ending, Lease, Int64 | None], list[AnyOp]]
 """Settles one part: returns its operations, and notes in the ending what leaves the lease."""
-
-Within: TypeAlias = tuple[str, str] | None
-"""The topic and subscription that leases must belong to, where a caller has rights to no other."""
 
 
 @dataclass(slots=True, eq=False)

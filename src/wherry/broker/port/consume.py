@@ -8,8 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from wherry.broker.calls.settle import Within
-from wherry.model.calls.lease import PULL_BYTES_DEFAULT, LeasePart
+from wherry.model.calls.lease import PULL_BYTES_DEFAULT, LeasePart, Within
 from wherry.model.schema import Int64
 
 

@@ -12,6 +12,9 @@ Int64: TypeAlias = npt.NDArray[np.int64]
 LeasePart: TypeAlias = tuple[int, Int64 | None]
 """The fencing token of a lease, and some offsets of it; None for all of them."""
 
+Within: TypeAlias = tuple[str, str] | None
+"""The topic and subscription that leases must belong to, where a caller has rights to no other."""
+
 PULL_MESSAGES_MAX = 65_536
 PULL_BYTES_DEFAULT = 16 << 20
 
