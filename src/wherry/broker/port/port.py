@@ -9,7 +9,7 @@ other processes or nodes can implement it as well. So calls take and return valu
 | `consumer`, `own_consumer`, what `pull` returns, `read_log` | objects of the caller, whose methods are calls again |
 | `settler` | the calls that end leases, under one name; `applied` is called once a nack changed the state |
 | `gathering` | gathers rows in this process, and needs no more than the calls of `SubmitPort` |
-| the position that `submit` and `submit_stage` return | a number of its own for what has to be durable, which `stored` takes |
+| the position that `submit` and `submit_stage` return | a number of its own, which `stored` takes |
 | `catalog` | a copy that is kept current, since names are looked up in it for each message that is routed |
 | `watch_dead_letters`, `watch_webhooks`, `on_outcome` | a function or an event of this process, for changes elsewhere |
 | `each_dead` | an iterator over the pages of `dead_page` |
