@@ -23,7 +23,7 @@ class Unstored:
         return self._bytes > 0 and self._bytes > self._fair_loop.unstored_max(self._who)
 
     def count(self, held: int) -> None:
-        """Count what was published since the intake held `held` bytes for this connection."""
+        """Count what this connection published since the intake, which counts all connections, held `held` bytes."""
         size = self._intake.held - held
         if size:
             self._bytes += size

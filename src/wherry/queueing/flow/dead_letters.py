@@ -78,10 +78,11 @@ class DeadLetterMover:
         if size is None or size.dead == 0:
             return
         terms = terms_of(self._broker.topic(topic))
-        if terms.dead_exchange is None:
+        if terms.dead_exchange is None:  # such a queue keeps its dead letters
             return
         try:
-            for subscription in (SUBSCRIPTION, ""):  # topics without a dead-letter exchange keep their dead letters
+            # "" has the dead letters of no subscription: they did not fit, or expired before there was a subscription.
+            for subscription in (SUBSCRIPTION, ""):
                 while await self._move_some(topic, subscription, terms):
                     pass
         except WherryError as fault:

@@ -1,8 +1,8 @@
 """Takes what clients of queues publish: the broker gathers it, the intake bounds and confirms it.
 
-The broker makes one batch of what arrives in one turn of the loop (`broker/commit/gathering`). The intake does what is
-special to queues: it confirms publishes of a channel by number, many at once, and stops reading from clients while too
-many bytes are not stored.
+The broker submits together what arrives in one turn of the loop, or during one sync (`broker/commit/gathering`). The
+intake does what is special to queues: it confirms publishes of a channel by number, many at once, and stops reading
+from clients while too many bytes are not stored.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Unconfirmed(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Record:
-    """What clients of queues added to one turn of the loop."""
+    """What clients of queues added to one submission, which spans several turns of the loop during a sync."""
 
     last: dict[ConfirmListener, int] = field(default_factory=dict)
     refused: dict[ConfirmListener, set[int]] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Intake:
         self._relief.append(call)
 
     def add(self, topic: str, rows: Rows, unconfirmed: Unconfirmed | None, handling: Handling) -> None:
-        """Add messages for a topic to this turn."""
+        """Add messages for a topic to the open submission."""
         submission = self._gathering.add(topic, rows, handling, unconfirmed, separable=True)
         record = self._records.get(submission) or self._record(submission)
         record.size += rows.size
@@ -105,12 +105,12 @@ class Intake:
             record.last[unconfirmed.listener] = unconfirmed.last
 
     def charge(self, counter: UnstoredCounter, size: int) -> None:
-        """Count bytes of this turn for a connection; its counter is called when they are stored."""
+        """Count bytes of the open submission for a connection; its counter is called when they are stored."""
         counters = self._record(self._gathering.open_submission).counters
         counters[counter] = counters.get(counter, 0) + size
 
     def note(self, unconfirmed: Unconfirmed) -> None:
-        """Confirm publishes that reached no queue together with the others of this turn."""
+        """Confirm publishes that reached no queue together with the others of the open submission."""
         self._record(self._gathering.open_submission).last[unconfirmed.listener] = unconfirmed.last
 
     def batches(self, incoming: Iterable[tuple[Queue, Rows, Handling]]) -> list[tuple[str, pa.RecordBatch]]:

@@ -41,8 +41,8 @@ class Subscriber(Protocol):
     def take(self, queue_delivery: QueueDelivery, rows: list[int], messages: list[Row]) -> None:
         """Take some rows of a delivery; `messages` are all messages of the delivery, to be sent and not to be kept."""
 
-    def queue_deleted(self) -> None:
-        """Note that the queue was deleted."""
+    def deliveries_ended(self) -> None:
+        """End the consumer, since the queue delivers no more: it was deleted, or its deliveries failed."""
 
 
 class Queue:
@@ -100,7 +100,7 @@ class Queue:
             self._pump = asyncio.get_running_loop().create_task(self._run(), name=f"wherry queue {self.topic}")
 
     def leave(self, subscriber: Subscriber) -> None:
-        """Remove a consumer. The messages that it holds stay with its channel."""
+        """Remove a consumer. The messages that it holds stay on lease: its wire settles or requeues them."""
         if subscriber in self.subscribers:
             self.subscribers.remove(subscriber)
         if self.exclusive_to is subscriber:
@@ -194,10 +194,11 @@ class Queue:
             _log.exception("deliveries ended", extra={"queue": self.name, "host": self.host})
         finally:
             self._wake_handover_waiters()
-        # The topic or subscription was deleted over another wire, or the journal failed: notify the consumers.
+        # The topic or subscription was deleted over another wire, the journal failed, or the broker has a bug: all of
+        # them end the consumers, also where the queue still exists, since nothing would be delivered to them any more.
         self._pump = None
         for subscriber in await self.close():
-            subscriber.queue_deleted()
+            subscriber.deliveries_ended()
 
     async def _pulled(self, consumer: ConsumerPort, wanted: int) -> DeliveryPort:
         """Return messages that are ready; if there are none, wait for the next."""

@@ -151,7 +151,7 @@ class VirtualHost:
         self.router.forget(left)
         await self._tidy(left)
         for subscriber in subscribers:  # after the answer to the client that deleted it, which may be one of them
-            asyncio.get_running_loop().call_soon(subscriber.queue_deleted)
+            asyncio.get_running_loop().call_soon(subscriber.deliveries_ended)
         return count
 
     async def delete_all(self) -> None:

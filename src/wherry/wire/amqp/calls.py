@@ -277,7 +277,7 @@ async def _consume(channel: Channel, method: m.BasicConsume) -> Method:
 @call(m.BasicCancel)
 async def _cancel(channel: Channel, method: m.BasicCancel) -> Method:
     channel.cancel(method.consumer_tag)
-    await channel.session.queueing.tidied()
+    await channel.session.queueing.background_done()
     return m.BasicCancelOk(consumer_tag=method.consumer_tag)
 
 

@@ -17,7 +17,7 @@ from wherry.queueing.flow.intake import Unconfirmed
 from wherry.queueing.flow.transaction import commit
 from wherry.queueing.hosts.queue import PULL_MAX, Queue
 from wherry.queueing.message import properties
-from wherry.queueing.message.envelope import Pairs, Row, is_text, prefix, texts
+from wherry.queueing.message.envelope import Row, is_text, prefix, texts
 from wherry.queueing.message.placing import delay_ms, placement
 from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import without
@@ -106,8 +106,8 @@ class Consumer:
         self.is_consume_ok_sent = True
         return [writer.frame(self.channel.number, BasicConsumeOk(consumer_tag=self.tag))]
 
-    def queue_deleted(self) -> None:
-        """End this consumer, since its queue was deleted; send `basic.cancel` if the client supports it."""
+    def deliveries_ended(self) -> None:
+        """End this consumer, since its queue delivers no more; send `basic.cancel` if the client supports it."""
         if self.channel.is_over or self.channel.consumers.get(self.tag) is not self:
             return
         self.send_consume_ok()
@@ -185,8 +185,9 @@ class Channel:
     ) -> None:
         exchange, key = event.route.exchange, event.route.key
         identity = known.message_id if due is not None else None
-        words = (key if exchange else None, texts(known), identity)
-        messages = Rows(event.bodies, prefix(exchange, key) + known.raw, *_valid_texts(words))
+        envelope = prefix(exchange, key) + known.raw
+        message_key = _valid_text(key) if exchange else None
+        messages = Rows(event.bodies, envelope, message_key, texts(known), _valid_text(identity))
         intake, now_ms = self.session.intake, self.session.now_ms
         for queue in targets:
             place = placement(queue, known, due, now_ms)
@@ -420,9 +421,6 @@ class Channel:
         self.flows = False
 
 
-def _valid_texts(words: tuple[str | None, Pairs | None, str | None]) -> tuple[str | None, Pairs | None, str | None]:
-    """Return key, headers and id, without values that are not valid text: other wires could not send them."""
-    key, headers, identity = words
-    if key is not None and not is_text(key):
-        key = None
-    return key, headers, identity if identity is not None and is_text(identity) else None
+def _valid_text(value: str | None) -> str | None:
+    """Return a key or an id; None if it is not valid text, since other wires could not send it."""
+    return value if value is not None and is_text(value) else None

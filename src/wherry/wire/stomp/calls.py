@@ -151,7 +151,7 @@ def unsubscribe(session: Session, frame: Frame) -> Work:
                 session.tidy_queue(subscription.queue)
         if lasting is not None:
             await delete_lasting(session, lasting)
-        await session.queueing.tidied()
+        await session.queueing.background_done()
 
     return session.finished(frame, leave())
 

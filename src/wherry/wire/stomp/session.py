@@ -378,7 +378,7 @@ class Session:
     def tidy_queue(self, queue: Queue) -> None:
         """Delete an auto-delete queue that has lost its last consumer."""
         if queue.terms.auto_delete and queue.was_consumed and not queue.subscribers:
-            self.queueing.tidy(self.host.delete_queue(queue))
+            self.queueing.run_in_background(self.host.delete_queue(queue))
 
     # ---------------------------------------------------------------------------------------------------------- endings
 
@@ -430,7 +430,7 @@ class Session:
         for transaction in self.transactions.values():
             transaction.drop_messages()
         self.receipts.end()
-        self.queueing.tidy(self._release_all())
+        self.queueing.run_in_background(self._release_all())
         self._unstored.let_go_on()
         self._relieve()
 

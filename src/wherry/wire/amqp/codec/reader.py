@@ -132,9 +132,10 @@ class FrameReader:
     Parameters
     ----------
     frame_max : int
-        Largest frame, in bytes. May be set anew when the client has agreed to another one.
+        Largest payload of a frame, in bytes. It changes when the client has agreed to another one. AMQP counts the 8
+        bytes around the payload too; a client that goes by the payload alone is accepted.
     channel_max : int
-        How many channels may have incomplete messages at a time. May be set anew as well.
+        How many channels may have incomplete messages at a time. It changes with `frame_max`.
     body_max : int
         Largest body of a message, in bytes. More than that ends the channel.
     """
