@@ -105,7 +105,7 @@ class Queueing:
             if known.is_shut == shut:
                 return False
             if name not in self._notes:
-                text = f"vhost '{name}' is named in the configuration (amqp.hosts), and open to everybody without keys"
+                text = f"vhost '{name}' is named in the configuration, and open to everybody without keys"
                 raise refused(Reason.NOT_ALLOWED, text)
             await self._note(msgspec.structs.replace(known, is_shut=shut))
             return True
@@ -113,7 +113,7 @@ class Queueing:
     def check_made(self, name: str) -> None:
         """Raise a refusal for a virtual host that the configuration names: it cannot be deleted."""
         if name in self.configured:
-            text = f"vhost '{name}' is named in the configuration (amqp.hosts), and would be back with the next start"
+            text = f"vhost '{name}' is named in the configuration, and would be back with the next start"
             raise refused(Reason.NOT_ALLOWED, text)
 
     async def delete_host(self, name: str) -> None:

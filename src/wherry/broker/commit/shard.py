@@ -61,7 +61,7 @@ ROOM_TRIES = 64
 """How often a call that finds no room on the disk tries again, while others write."""
 
 OPENINGS_SHARE = 8
-"""One part in so many of the reserve is for opening the shard only, however often that is tried on a full disk."""
+"""The reserve divided by this number is kept for opening the shard, however often that is tried on a full disk."""
 
 SETTLE_BYTES = 96
 """About how many bytes an entry that settles one message takes in the journal."""

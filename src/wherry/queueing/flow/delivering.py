@@ -39,7 +39,8 @@ _log = logging.getLogger("wherry.queueing")
 class Holding:
     """The messages that one connection was given and has not settled, counted by batches, never message by message.
 
-    Consumers with a limit of their own (prefetch) are counted and not stopped. One delivery may exceed the bounds.
+    Messages of a consumer with a limit of its own (prefetch) are counted, but these bounds do not stop that consumer.
+    One delivery may exceed the bounds.
     """
 
     __slots__ = ("_failed", "_relieved", "bytes", "messages")

@@ -79,7 +79,7 @@ class Queue:
 
     def ready(self) -> int:
         """Return how many messages wait to be handed over."""
-        return self._broker.ready_count(self.topic, SUBSCRIPTION)  # 0 for a topic that was never consumed here
+        return self._broker.ready_count(self.topic, SUBSCRIPTION)  # 0 before the first consumer made the subscription
 
     def has_room(self) -> bool:
         """Return whether a consumer would take a message right now."""

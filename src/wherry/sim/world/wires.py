@@ -70,7 +70,8 @@ class WireWorld(World):
 
     async def _serve(self, broker: Broker, ready: asyncio.Future[None], stop: asyncio.Event) -> None:
         clock = asyncio.get_running_loop().time
-        set_fair_loop(FairLoop(clock, self._used))  # those of a dead process wait for callbacks that never come
+        # A new one: connections of a dead process wait in the old one for callbacks that never come.
+        set_fair_loop(FairLoop(clock, self._used))
         queueing = Queueing(broker)
         async with (
             queueing.open(),

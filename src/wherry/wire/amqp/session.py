@@ -430,10 +430,10 @@ class Session:
     # ---------------------------------------------------------------------------------------------------------- endings
 
     def _refuse(self, fault: Refused, number: int, ids: tuple[int, int]) -> Work:
-        told = AmqpFault(ReplyCode[fault.reason.name], fault.detail, channel=number, ids=ids, hard=fault.hard)
-        if told.hard or number not in self.channels:
-            return self._close(told)
-        return self._close_channel(told)
+        reply = AmqpFault(ReplyCode[fault.reason.name], fault.detail, channel=number, ids=ids, hard=fault.hard)
+        if reply.hard or number not in self.channels:
+            return self._close(reply)
+        return self._close_channel(reply)
 
     async def _close_channel(self, fault: AmqpFault) -> None:
         channel = self.channels[fault.channel]

@@ -34,8 +34,8 @@ STAGED_BYTES_MAX = 256 << 20
 """Memory for open transactions of all clients together, in bytes."""
 
 BACKLOG_SHARE = 8
-"""The part of the memory for recent messages that may wait for one subscription if no bound is configured: one in so
-many."""
+"""Without a configured bound, the messages that wait for one subscription may use the memory for recent messages
+divided by this number."""
 
 CLOSING = StompFault("connection_forced", "the broker is shutting down")
 
@@ -48,10 +48,10 @@ _log = logging.getLogger("wherry.stomp")
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """What a client may use. Times in seconds.
 
-    `login_s` until login; `frame_s` until a frame is complete, and a second more for every 100,000 bytes of it;
-    `write_s` without reading anything of what it was sent; `stall_s` with a full buffer that it declared, while
-    more waits; `backlog_bytes` that wait in the own queue of a subscription, None for an eighth of the memory for
-    recent messages, which they use. For all clients together, `held_bytes` of incomplete frames.
+    `login_s` until login. `frame_s` until a frame is complete, and a second more for every 100,000 bytes of it.
+    `write_s` without reading anything of what it was sent. `stall_s` with a full buffer that it declared, while more
+    messages wait. `backlog_bytes` in the own queue of a subscription; None for an eighth of the memory for recent
+    messages, since that is where these messages are. `held_bytes` of incomplete frames, all clients together.
     """
 
     connections: int = 10_000
@@ -153,7 +153,7 @@ class Sessions:
                 await self.close()
 
     async def close(self) -> None:
-        """Store what arrived, and send all clients that the broker closes."""
+        """Store what arrived, and send every client an ERROR frame with the reason: the broker is shutting down."""
         self.connected.is_closing = True
         await self.queueing.intake.flush()
         for session in self.connected:
