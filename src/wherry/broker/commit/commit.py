@@ -91,10 +91,10 @@ class Committer:
             self._waiters.append((position, call))
 
     def is_full(self) -> bool:
-        """Return whether so much is queued that a producer must wait for `room`."""
+        """Return whether so much is queued that a producer must `wait_for_room`."""
         return self.pending_bytes > PENDING_BYTES_MAX
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until less is queued."""
         while self.is_full():
             self.check()

@@ -156,7 +156,7 @@ class Shard:
         Returns the position to wait for and the answer. `choose` may be called more than once; it changes nothing.
         """
         if self.committer.is_full():
-            await self.committer.room()
+            await self.committer.wait_for_room()
         if self.store.is_over():
             await self._wait_for_memory()
         colds: list[Cold] = []

@@ -23,7 +23,7 @@ from wherry.queueing.hosts.queue import Queue
 from wherry.queueing.hosts.queue_terms import QueueTerms, terms_of
 from wherry.queueing.message import properties
 from wherry.queueing.message.envelope import MARK, from_elsewhere, opened, prefix, texts
-from wherry.queueing.message.placing import placement
+from wherry.queueing.message.placing import handling_of
 from wherry.queueing.message.properties import UsedProperties, used_properties
 from wherry.queueing.message.table import Int64, Timestamp, find, with_entries, without
 from wherry.queueing.names import SUBSCRIPTION, host_and_name
@@ -148,8 +148,8 @@ class DeadLetterMover:
         result = []
         for target in self._targets(host, to, to_key, known):
             if not _is_circle(deaths, target.name):
-                place = placement(target, known, None, self._broker.now_ms)
-                result.append((target.topic, place.persistent, {**message, **place.columns()}))
+                handling = handling_of(target, known, None, self._broker.now_ms)
+                result.append((target.topic, handling.persistent, {**message, **handling.columns()}))
         return result
 
 

@@ -28,7 +28,7 @@ from wherry.model.calls.rows import Handling, Rows
 from wherry.model.errors import NotFound, WherryError
 from wherry.queueing.hosts.queue import Queue
 
-HELD_BYTES_MAX = 64 << 20
+UNSTORED_BYTES_MAX = 64 << 20
 """Bytes gathered and not yet durable; beyond it no client is read."""
 
 _log = logging.getLogger("wherry.queueing")
@@ -81,7 +81,7 @@ class Intake:
         self._records: dict[Submission, _Record] = {}
         self._written: deque[_Record] = deque()
         self._relief: list[Callable[[], None]] = []
-        self.held = 0
+        self.unstored_bytes = 0
         """Bytes that are not durable yet."""
         self.watched: dict[str, Callable[[], None]] = {}
         """By topic: called when messages were added to it, for a subscriber that bounds how many wait there."""
@@ -89,7 +89,7 @@ class Intake:
     @property
     def is_full(self) -> bool:
         """Whether clients should not be read until `when_relieved` calls back."""
-        return self.held > HELD_BYTES_MAX
+        return self.unstored_bytes > UNSTORED_BYTES_MAX
 
     def when_relieved(self, call: Callable[[], None]) -> None:
         """Call back once the intake is no longer full."""
@@ -100,7 +100,7 @@ class Intake:
         submission = self._gathering.add(topic, rows, handling, unconfirmed, separable=True)
         record = self._records.get(submission) or self._record(submission)
         record.size += rows.size
-        self.held += rows.size
+        self.unstored_bytes += rows.size
         if unconfirmed is not None:
             record.last[unconfirmed.listener] = unconfirmed.last
 
@@ -176,7 +176,7 @@ class Intake:
         """Release the bytes of a submission, and confirm its publishes unless the journal failed."""
         record = self._records.pop(submission)
         self._written.remove(record)
-        self.held -= record.size
+        self.unstored_bytes -= record.size
         for counter, size in record.counters.items():
             counter.take_stored(size)
         if fault is None:

@@ -96,7 +96,7 @@ class FrameReader:
         self._broken = False
 
     @property
-    def held(self) -> int:
+    def partial_bytes(self) -> int:
         """Bytes of an incomplete frame."""
         return len(self._buffer)
 

@@ -97,7 +97,7 @@ class Sessions:
         self.names = frozenset({"localhost", socket.gethostname(), *names})
         """Names of this machine."""
         self.connected = Connected["Session"](self.bounds.connections)
-        self.held = 0
+        self.partial_bytes = 0
         """Bytes of incomplete frames."""
         self.staged = 0
         """Bytes of memory that transactions use."""
@@ -131,11 +131,11 @@ class Sessions:
         self.cut_off_counts[why] += 1
         self.cut_offs.append(CutOffClient(self.queueing.broker.now_ms(), session.peer, session.user, why, detail))
 
-    def check_held(self) -> None:
+    def check_partial(self) -> None:
         """Cut off the client with the most bytes of an incomplete frame, if memory is short."""
-        if self.held > self.bounds.held_bytes:
-            largest = max(self.connected, key=lambda each: each.held)
-            largest.cut_off("too much that is not whole", f"{largest.held} bytes of one frame")
+        if self.partial_bytes > self.bounds.held_bytes:
+            largest = max(self.connected, key=lambda each: each.partial_bytes)
+            largest.cut_off("too much that is not whole", f"{largest.partial_bytes} bytes of one frame")
 
     def check_staged(self) -> None:
         """Cut off the client with the largest open transactions, if memory is short."""

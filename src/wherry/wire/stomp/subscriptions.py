@@ -294,7 +294,7 @@ class Consumer:
             return 0
         return PULL_MAX if buffer.messages is None else buffer.messages - self.held_messages
 
-    def held(self) -> tuple[int, int]:
+    def held_now(self) -> tuple[int, int]:
         """Return the messages and bytes that the client holds now."""
         if self.terms.ack == "auto":
             self._count_taken()
