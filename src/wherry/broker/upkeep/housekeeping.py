@@ -96,10 +96,10 @@ class Housekeeper:
             return
         try:
             async with asyncio.timeout(wait_ms / 1000):
-                await shard.pressure.wait()
+                await shard.housekeeping_due.wait()
         except TimeoutError:
             pass
-        shard.pressure.clear()
+        shard.housekeeping_due.clear()
 
     def _do_time(self) -> bool:
         """Do what is due; return whether a tick has passed, for work that is rarer."""
@@ -207,7 +207,7 @@ class Housekeeper:
         for _ in range(1 + gain // GAIN_BYTES):
             if not await shard.store.rewrite(shard.wanted, shard.wants):
                 break
-            if shard.clock.steady_ms() >= until_ms or shard.pressure.is_set():
+            if shard.clock.steady_ms() >= until_ms or shard.housekeeping_due.is_set():
                 break
         much = shard.store.garbage_bytes >= GARBAGE_BYTES or shard.writer.is_short()
         if shard.store.garbage and self._is_time(TICK_MS if much else GARBAGE_MS):

@@ -169,12 +169,12 @@ class Waiters:
             if isinstance(cause, str):
                 waiter = self._with_room(line, subscription, cause)
             else:
-                waiter = self._taker(line, subscription, cause, event)
+                waiter = self._waiter_for(line, subscription, cause, event)
             if waiter is not None:
                 line.wake(waiter, WakeUp(cause, event))
         self._watch(line, subscription)
 
-    def _taker(self, line: WaitLine, subscription: SubscriptionState, number: int, event: int) -> Waiter | None:
+    def _waiter_for(self, line: WaitLine, subscription: SubscriptionState, number: int, event: int) -> Waiter | None:
         """Return the first waiter that may pull from a partition, has room, and has not had this wake-up before."""
         if number not in subscription.nonempty:
             return None

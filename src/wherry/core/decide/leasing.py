@@ -183,7 +183,7 @@ def _turns(
     state: State, subscription: SubscriptionState, consumer: ConsumerState, budget: PullBudget, now_ms: int
 ) -> Iterator[tuple[int, int]]:
     """Yield the partitions to pull from, one after the other, with the largest number of messages to take from each."""
-    own, before = _own(subscription, consumer), consumer.out_messages
+    own, before = _own_partitions(subscription, consumer), consumer.out_messages
     if subscription.topic.config.order == "fifo" or len(own) == 1:
         yield from ((number, budget.messages) for number in own)
     else:
@@ -195,7 +195,7 @@ def _turns(
                 return
 
 
-def _own(subscription: SubscriptionState, consumer: ConsumerState) -> list[int]:
+def _own_partitions(subscription: SubscriptionState, consumer: ConsumerState) -> list[int]:
     """Return the non-empty partitions of a consumer in the order in which a pull tries them."""
     if not subscription.assignment.rotates:
         return [number for number in subscription.assignment.of(consumer.seat) if number in subscription.nonempty]
