@@ -137,7 +137,7 @@ class Queueing:
         """Return the queues that a dead letter is moved to; none if the exchange does not exist."""
         try:
             found = self.hosts[host]
-            found.router.terms(exchange)
+            found.exchange_index.terms(exchange)
             return found.targets(exchange, key, known)
         except (KeyError, Refused):
             return ()

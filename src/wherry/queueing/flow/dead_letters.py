@@ -111,7 +111,7 @@ class DeadLetterMover:
         host, queue = host_and_name(topic)
         to: dict[tuple[str, bool], list[dict[str, Any]]] = {}
         for row in found.to_pylist():
-            for target, persistent, message in self._anew(host, queue, terms, row):
+            for target, persistent, message in self._copies(host, queue, terms, row):
                 to.setdefault((target, persistent), []).append(message)
         calls = [(target, _batch(messages), persistent) for (target, persistent), messages in to.items()]
         offsets = tuple(found.column("offset").to_pylist())
@@ -123,7 +123,7 @@ class DeadLetterMover:
             calls = calls[-1:]
         return await self._broker.forward(topic, these, calls, by="dead-letter exchange")
 
-    def _anew(
+    def _copies(
         self, host: str, queue: str, terms: QueueTerms, row: dict[str, Any]
     ) -> list[tuple[str, bool, dict[str, Any]]]:
         """Return the copies of a dead letter, one for each target queue, without queues that would form a cycle."""

@@ -208,7 +208,7 @@ class QueueDelivery:
                 self._settler.renew([token], None)
 
 
-def opened_up(
+def queue_delivery_of(
     settler: SettlerPort, delivery: DeliveryPort, queue: str, old_below: int, *, counted: bool = False
 ) -> tuple[QueueDelivery, list[Row]]:
     """Return a queue delivery, and its messages as they are sent to clients; the messages are not kept.

@@ -198,7 +198,7 @@ class Channel:
 
     def _checked_exchange(self, exchange: str, known: UsedProperties) -> int | None:
         """Check that the exchange may be published to; return the due time of a message, if it has one."""
-        terms = self.session.host.router.terms(exchange)
+        terms = self.session.host.exchange_index.terms(exchange)
         if terms.internal:
             text = f"cannot publish to internal exchange '{exchange}' in vhost '{self.session.host.name}'"
             raise refused(Reason.ACCESS_REFUSED, text)

@@ -146,7 +146,7 @@ def _prepared(session: Session, head: Head) -> Prepared:
 
 def _due_by_exchange(session: Session, exchange: str, known: UsedProperties) -> int | None:
     """Check that the exchange may be published to; return the due time, if it delays messages."""
-    terms = session.host.router.terms(exchange)
+    terms = session.host.exchange_index.terms(exchange)
     if terms.internal:
         raise StompFault("access_refused", f"cannot publish to internal exchange {exchange!r}")
     delay = delay_ms(known) if terms.delayed else None

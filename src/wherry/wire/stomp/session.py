@@ -377,7 +377,7 @@ class Session:
 
     def tidy_queue(self, queue: Queue) -> None:
         """Delete an auto-delete queue that has lost its last consumer."""
-        if queue.terms.auto_delete and queue.was_consumed and not queue.subscribers:
+        if queue.terms.auto_delete and queue.was_consumed and not queue.consumers:
             self.queueing.run_in_background(self.host.delete_queue(queue))
 
     # ---------------------------------------------------------------------------------------------------------- endings

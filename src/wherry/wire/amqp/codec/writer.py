@@ -73,7 +73,7 @@ def content(channel: int, method: Method, properties: bytes, body: bytes, frame_
 
 
 class DeliveryWriter:
-    """Encodes the deliveries of one consumer; parts that all of them, or all of one routing key, share are encoded once."""
+    """Encodes the deliveries of one consumer; parts that are equal in all, or in all of one routing key, only once."""
 
     def __init__(self, channel: int, consumer_tag: str, frame_max: int) -> None:
         self._channel = channel

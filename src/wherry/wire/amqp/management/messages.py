@@ -70,7 +70,7 @@ async def publish(ask: ManagementCall) -> ManagementAnswer:
     ask.known = _message(ask.raw)
     exchange, key = exchange_name(ask.parts[2]), ask.text("routing_key")
     body = _payload(ask)
-    terms = host.router.terms(exchange)
+    terms = host.exchange_index.terms(exchange)
     if terms.internal:
         raise InvalidInput("exchange", exchange, "one that is not internal")
     known = _properties(ask)
