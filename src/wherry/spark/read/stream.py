@@ -76,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = {topic: self._extents(topic) for topic in topics}
         return Mark(
             version=VERSION,
-            positions={topic: self._placed(topic, found) for topic, found in there.items()},
+            positions={topic: self._start_offsets(topic, found) for topic, found in there.items()},
             subscription=f"spark-{secrets.token_hex(8)}" if options.subscription is None else options.subscription,
             incarnations={topic: found.incarnation for topic, found in there.items()},
             initial=True,
@@ -259,7 +259,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -------------------------------------------------------------------------------------------- at the broker
 
-    def _placed(self, topic: str, there: There) -> dict[int, int]:
+    def _start_offsets(self, topic: str, there: There) -> dict[int, int]:
         """Return the offsets that the option for the start means in one topic."""
         point = self._options.start
         if point.word is not None:
