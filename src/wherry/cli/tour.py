@@ -213,7 +213,7 @@ def shown(step: Callable[..., object]) -> str:
     return textwrap.dedent("\n".join(lines[first.lineno - 1 : end]))
 
 
-def tell(title: str, step: Callable[..., object]) -> None:
+def show_step(title: str, step: Callable[..., object]) -> None:
     """Print the title of a step, its docstring and its code."""
     print(f"\n{title}\n{'-' * len(title)}")
     print(textwrap.fill(inspect.getdoc(step) or "", 110), end="\n\n")
@@ -227,11 +227,11 @@ def answer(text: str) -> None:
 
 async def crash(path: str) -> None:
     """Run both halves of the crash: the first in a process of its own."""
-    tell("A crash", publish_and_die)
+    show_step("A crash", publish_and_die)
     program = "import asyncio, sys, wherry.cli.tour as tour; asyncio.run(tour.publish_and_die(sys.argv[1]))"
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, path)
     answer(f"the process ended with {await child.wait()} (-9 is SIGKILL)")
-    tell("And after it", reopen)
+    show_step("And after it", reopen)
     answer(await reopen(path))
 
 
@@ -240,11 +240,11 @@ async def tour(folder: Path) -> None:
     print(f"Wherry, a message queue in your process. Its data is in {folder} for now.")
     async with wherry.open(folder / "tour") as broker:
         for title, step in BEFORE:
-            tell(title, step)
+            show_step(title, step)
             answer(await step(broker))
     await crash(str(folder / "crash"))
     async with wherry.open(folder / "flow") as broker:
-        tell("Throughput", hurry)
+        show_step("Throughput", hurry)
         answer(await hurry(broker))
 
 

@@ -335,7 +335,7 @@ def create_subscription(
     )
     made = None
     if hook and webhook is None:
-        raise typer.BadParameter("what is said of a webhook comes with --webhook", param_hint="--webhook")
+        raise typer.BadParameter("options of a webhook need --webhook", param_hint="--webhook")
     if hook and webhook_secret is None:
         made = hook["secret"] = secrets.token_urlsafe(SECRET_BYTES)
     wanted = given(

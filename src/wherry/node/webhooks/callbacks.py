@@ -228,7 +228,7 @@ class Callbacks:
     ) -> None:
         self.given_up += len(outcomes)
         extra = {"outcomes": len(outcomes), "attempts": target_url.failures, **_names(target_url)}
-        _log.warning("a producer cannot be told what became of its messages: %s", error, extra=extra)
+        _log.warning("outcomes cannot be reported to a producer: %s", error, extra=extra)
         _drop(target_url, notices, [])
         await self._broker.reported(outcomes)
 

@@ -38,7 +38,7 @@ class WireWorld(World):
 
     def __init__(self, seed: int, plan: RunPlan, weather: Weather) -> None:
         super().__init__(seed, plan)
-        self.wires = History(lives=self.history.lives)
+        self.wire_history = History(lives=self.history.lives)
         """The history of the clients of wires."""
         self.network = Network(Random(f"{seed}/network"), weather, self._wrote)
         self.paused_until = float("-inf")

@@ -127,9 +127,9 @@ def estimate(each: SourceFile) -> RowEstimate:
     if each.format != "parquet":
         return RowEstimate(0, LINE_BYTES)
     with _parquet(each) as parquet:
-        told = parquet.metadata
-        size = sum(told.row_group(group).total_byte_size for group in range(told.num_row_groups))
-        return RowEstimate(told.num_rows, size / max(1, told.num_rows))
+        metadata = parquet.metadata
+        size = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+        return RowEstimate(metadata.num_rows, size / max(1, metadata.num_rows))
 
 
 def read(sources: list[SourceFile], names: ColumnNames, piece: FilePiece) -> Iterator[pa.RecordBatch]:

@@ -181,10 +181,10 @@ class EndpointTree:
                 child = node.any
                 values.append(part)
             if child is None:
-                raise HttpError("not-found", f"nothing is at {path}; /openapi.json tells what there is")
+                raise HttpError("not-found", f"nothing is at {path}; /openapi.json lists what there is")
             node = child
         if not node.methods:
-            raise HttpError("not-found", f"nothing is at {path}; /openapi.json tells what there is")
+            raise HttpError("not-found", f"nothing is at {path}; /openapi.json lists what there is")
         return node, values
 
 

@@ -214,8 +214,8 @@ class Connection(asyncio.BufferedProtocol):
         head = Head(raw)
         headers, version = joined(head.pairs), head.version
         self._answers.one_zero = version == "1.0"
-        said = headers.get("connection", "").lower()
-        self._answers.keep_alive = "keep-alive" in said if self._answers.one_zero else "close" not in said
+        wishes = headers.get("connection", "").lower()
+        self._answers.keep_alive = "keep-alive" in wishes if self._answers.one_zero else "close" not in wishes
         if version not in ("1.0", "1.1"):
             raise HttpError("invalid-input", f"HTTP/{version} is not spoken here; HTTP/1.1 is", close=True)
         if not self._answers.one_zero and "host" not in headers:

@@ -130,11 +130,11 @@ class WebSocket(FairProtocol):
 
     def _answer_pings(self) -> None:
         """Answer the last ping of a read, which RFC 6455 allows: a flood of pings costs one small write."""
-        said = [data for data in self._protocol.data_to_send() if data != SEND_EOF]
-        pongs = [data for data in said if data[0] == PONG]
-        said = pongs[-1:] + [data for data in said if data[0] != PONG]
-        if said and not self._transport.is_closing():
-            self._transport.write(b"".join(said))
+        frames = [data for data in self._protocol.data_to_send() if data != SEND_EOF]
+        pongs = [data for data in frames if data[0] == PONG]
+        frames = pongs[-1:] + [data for data in frames if data[0] != PONG]
+        if frames and not self._transport.is_closing():
+            self._transport.write(b"".join(frames))
 
     def _keep(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data)
