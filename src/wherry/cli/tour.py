@@ -167,7 +167,7 @@ async def consume(worker: Consumer, left: int) -> None:
     await asyncio.gather(*acks)
 
 
-async def produce(broker: Broker, batch: pa.RecordBatch, calls: int) -> None:
+async def publish_batches(broker: Broker, batch: pa.RecordBatch, calls: int) -> None:
     """Publish as one of several producers, each of which waits for its confirm before the next call."""
     for _ in range(calls):
         await broker.publish("flow", batch)
@@ -181,7 +181,7 @@ async def hurry(broker: Broker) -> str:
     await broker.create_topic("flow")
     await broker.subscribe("flow", "reader")
     batch = pa.record_batch({"payload": [os.urandom(SIZE) for _ in range(ROWS)]})
-    producers = [produce(broker, batch, MANY // ROWS // IN_FLIGHT) for _ in range(IN_FLIGHT)]
+    producers = [publish_batches(broker, batch, MANY // ROWS // IN_FLIGHT) for _ in range(IN_FLIGHT)]
     start = time.perf_counter()
     await asyncio.gather(consume(await broker.consumer("flow", "reader"), MANY), *producers)
     seconds = time.perf_counter() - start

@@ -234,7 +234,7 @@ class Housekeeper:
 
     async def _checkpoint(self) -> None:
         shard = self._shard
-        if shard.files is None or not self._has_news():
+        if shard.files is None or not self._has_changes():
             return
         async with self.lock:
             began_ms = shard.clock.steady_ms()
@@ -262,7 +262,7 @@ class Housekeeper:
                 self._last_checkpoint_ms = shard.clock.steady_ms()
                 self._cost_ms = self._last_checkpoint_ms - began_ms
 
-    def _has_news(self) -> bool:
+    def _has_changes(self) -> bool:
         """Return whether a checkpoint would differ from the last, or free files that the last one needs."""
         shard = self._shard
         return shard.committer.submitted != shard.checkpointed or bool(shard.store.garbage) or self._gain() > 0

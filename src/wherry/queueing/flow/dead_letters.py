@@ -55,12 +55,12 @@ class DeadLetterMover:
     def __init__(self, broker: BrokerPort, targets: Targets) -> None:
         self._broker, self._targets = broker, targets
         self._pending: dict[str, None] = {}
-        self._news = asyncio.Event()
+        self._noted = asyncio.Event()
 
     def note(self, topic: str) -> None:
         """Schedule the move of a topic's new dead letters."""
         self._pending[topic] = None
-        self._news.set()
+        self._noted.set()
 
     async def run(self) -> None:
         """Move dead letters for ever, beginning with those from before this start."""
@@ -70,8 +70,8 @@ class DeadLetterMover:
                 topic = next(iter(self._pending))  # the topic that has waited longest
                 del self._pending[topic]
                 await self._move_all(topic)
-            self._news.clear()
-            await self._news.wait()
+            self._noted.clear()
+            await self._noted.wait()
 
     async def _move_all(self, topic: str) -> None:
         size = self._broker.topic_size(topic)

@@ -198,7 +198,7 @@ class QueueConsumer(QueueUser):
     _subscribed: list[Subscribed] = field(default_factory=list)
     _unsure: dict[str, list[Settled]] = field(default_factory=dict)
     """By subscription: settles that are not confirmed to be durable."""
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     def is_done(self) -> bool:
         return self.world.ending
@@ -255,16 +255,16 @@ class QueueConsumer(QueueUser):
                 again=message.again,
             )
         )
-        self._news.set()
+        self._arrived.set()
 
     async def _step(self, link: AnyLink) -> None:
         """Settle a held message, or wait for one."""
         holding = [each for each in self._subscribed if each.held]
         if not holding:
-            self._news.clear()
+            self._arrived.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.5):
-                    await self._news.wait()
+                    await self._arrived.wait()
             if link.is_gone:
                 raise Gone("the connection is over")
             return

@@ -186,8 +186,8 @@ class Channel:
         exchange, key = event.fields.exchange, event.fields.key
         identity = known.message_id if due is not None else None
         envelope = prefix(exchange, key) + known.raw
-        message_key = _valid_text(key) if exchange else None
-        messages = Rows(event.bodies, envelope, message_key, texts(known), _valid_text(identity))
+        kept_key = _valid_text(key) if exchange else None
+        messages = Rows(event.bodies, envelope, kept_key, texts(known), _valid_text(identity))
         intake, now_ms = self.session.intake, self.session.now_ms
         for queue in targets:
             handling = handling_of(queue, known, due, now_ms)

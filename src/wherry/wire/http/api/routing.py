@@ -24,7 +24,7 @@ ROUTE_BYTES_MAX = 16 << 20
 """The largest body of a route, which may have very many bindings."""
 
 KNOWN_CHARS = 256
-"""The longest path that the router caches."""
+"""The longest path whose endpoint is cached."""
 
 S = TypeVar("S")
 Handler: TypeAlias = "Callable[[Call[Any]], Awaitable[Answer]]"
