@@ -183,7 +183,7 @@ events = st.one_of(
 
 def encoded(event: Event) -> bytes:
     if isinstance(event, IncomingMessages):
-        method = m.BasicPublish(0, *event.route)
+        method = m.BasicPublish(0, *event.fields)
         return b"".join(
             piece
             for body in event.bodies

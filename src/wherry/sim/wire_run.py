@@ -21,7 +21,7 @@ from wherry.sim.history import History
 from wherry.sim.patch import patched
 from wherry.sim.wire_plan import DEAD, QUEUES, WirePlan, draw_wires
 from wherry.sim.world import loop
-from wherry.sim.world.wire_history import WireWorld
+from wherry.sim.world.wires import WireWorld
 from wherry.sim.world.world import LOST
 
 DRAIN_ROUNDS = 60

@@ -153,7 +153,7 @@ class _Bodies:
 
     def __init__(self, shard: Shard, point: Checkpoint) -> None:
         self._shard = shard
-        self._messages = {(row.position, row.index): row for row in point.store.cached_rows()}
+        self._messages = {(row.position, row.batch_index): row for row in point.store.cached_rows()}
         self._staged = {(position, index): (key, part) for key, part, position, index in point.staged}
 
     def adopt(self, position: int, packed: list[Packed]) -> None:

@@ -28,7 +28,7 @@ class CachedRow(NamedTuple):
     base: int
     published_us: int
     position: int
-    index: int
+    batch_index: int
     gate: int
 
 

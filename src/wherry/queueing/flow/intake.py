@@ -1,7 +1,7 @@
 """Takes what clients of queues publish: the broker gathers it, the intake bounds and confirms it.
 
 The broker submits together what arrives in one turn of the loop, or during one sync (`broker/commit/gathering`). The
-intake does what is special to queues: it confirms publishes of a channel by number, many at once, and stops reading
+intake does what is special to queues: it confirms publishes of a client by number, many at once, and stops reading
 from clients while too many bytes are not stored.
 """
 
@@ -35,7 +35,7 @@ _log = logging.getLogger("wherry.queueing")
 
 
 class ConfirmListener(Protocol):
-    """A channel that is notified which of its publishes are stored or refused; it numbers them from 1."""
+    """A channel or session that is notified which of its publishes are stored or refused; it numbers them from 1."""
 
     def confirmed(self, last: int, refused: set[int]) -> None:
         """Note that all publishes up to `last` are stored, except those in `refused`."""
@@ -49,7 +49,7 @@ class UnstoredCounter(Protocol):
 
 
 class Unconfirmed(NamedTuple):
-    """Publishes of one channel that are not confirmed yet: their number, and the highest of their numbers."""
+    """Publishes of one listener that are not confirmed yet: how many, and the highest of their numbers."""
 
     listener: ConfirmListener
     last: int
@@ -84,7 +84,7 @@ class Intake:
         self.unstored_bytes = 0
         """Bytes that are not durable yet."""
         self.watched: dict[str, Callable[[], None]] = {}
-        """By topic: called when messages were added to it, for a subscriber that bounds how many wait there."""
+        """By topic: called when messages were added to it, for a consumer that bounds how many wait there."""
 
     @property
     def is_full(self) -> bool:

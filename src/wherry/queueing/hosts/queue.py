@@ -36,7 +36,7 @@ class WireConsumer(Protocol):
         """Return how many messages the consumer may be given now."""
 
     def shares(self) -> tuple[object, int] | None:
-        """Return the channel whose limit this consumer shares with others, and the room left in it; None for none."""
+        """Return the holder of a limit that several consumers share, and the room left in it; None for none."""
 
     def take(self, queue_delivery: QueueDelivery, rows: list[int], messages: list[Row]) -> None:
         """Take some rows of a delivery; `messages` are all messages of the delivery, to be sent and not to be kept."""

@@ -100,8 +100,8 @@ def _rows_per_endpoint(found: Selection, ticket_bytes: int) -> int:
     if parts > ENDPOINTS_MAX + len(lengths):
         raise InvalidInput("rows_per_endpoint", rows, f"so many that there are at most {ENDPOINTS_MAX} endpoints")
     if parts * ticket_bytes > TICKETS_BYTES_MAX:
-        allowed = f"so that {parts} tickets that repeat them have at most {TICKETS_BYTES_MAX} bytes"
-        raise InvalidInput("where, rows_per_endpoint", f"{ticket_bytes} bytes of conditions", allowed)
+        fewer = f"so that {parts} tickets that repeat them have at most {TICKETS_BYTES_MAX} bytes"
+        raise InvalidInput("where, rows_per_endpoint", f"{ticket_bytes} bytes of conditions", fewer)
     return rows
 
 
