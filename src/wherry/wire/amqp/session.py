@@ -1,9 +1,7 @@
 """One AMQP connection as a state machine: greeting, login, channels, close. It has no socket and reads no bytes.
 
     starting ──start-ok──► tuning ──tune-ok──► opening ──open──► open ──close of the client──► over
-     (login)               (bounds)         (virtual host)    (channels)                        ▲
-        └──────────────────────┴────────────────────┴─────────────┴──hard fault──► closing ─────┘
-                                                                                        close-ok
+    any of them but over ──hard fault──► closing ──close-ok──► over
 
 A soft fault closes its channel, a hard one the connection. Either way the broker sends the reason, and ignores what the
 client sent before it could read the reason.
